@@ -1,0 +1,39 @@
+"""Meta Reinforcement Fine-Tuning, from problems to regret plots: see README.md and docs/architecture.md."""
+
+import os
+import sys
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+sys.path.insert(0, workflow.basedir)
+# Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+# A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
+if "models" not in config:
+
+    configfile: "config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/problems.smk"
+include: "workflow/rules/rollouts.smk"
+include: "workflow/rules/episodes.smk"
+include: "workflow/rules/prover.smk"
+include: "workflow/rules/grades.smk"
+include: "workflow/rules/progress.smk"
+include: "workflow/rules/sets.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/metrics.smk"
+include: "workflow/rules/figures.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        tables(),
+        figures(),
+        sets_rules(),

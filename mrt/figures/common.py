@@ -1,0 +1,159 @@
+"""What all figures share: the style, the command line, and intervals over problems.
+
+A figure module defines `draw(data, models)`: `data` is the measure's rows of all models and problem sets (columns `model` and
+`problem_set` in front), `models` the models in order. It returns a matplotlib figure and the table that it draws; `main` writes
+`<out>.pdf`, `<out>.png` and `<out>.parquet`. Changing the style redraws and recomputes nothing.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, Field
+
+from mrt.cli import Stage, run
+from mrt.metrics import bootstrap
+from mrt.storage import read_table, temporary_name, write_table
+
+# Okabe and Ito's colours, told apart by colour-blind readers; a method has the same colour everywhere.
+METHOD_COLOURS = {"base": "#000000", "star": "#009E73", "mrt": "#D55E00", "grpo": "#0072B2", "length": "#CC79A7"}
+SPARE_COLOURS = ("#56B4E9", "#E69F00", "#F0E442", "#999999", "#0072B2", "#CC79A7")
+ITERATION_STYLES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D")
+COLUMN_WIDTH = 3.4  # inches; a figure's panel is readable at the width of a paper's column
+
+
+class ModelStyle(BaseModel):
+    """How a model appears: its label, its method (colour) and its iteration (line and marker)."""
+
+    label: str
+    method: str = "base"
+    iteration: int = 0
+
+
+class Appearance:
+    """Colour, line and marker of each model."""
+
+    def __init__(self, models: dict[str, ModelStyle]) -> None:
+        self.models = models
+        others = [name for name, m in models.items() if m.method == "base"]
+        # Several models without a parent (real models, say) cannot all be black.
+        self._spare = dict(zip(others[1:], SPARE_COLOURS * 9, strict=False))
+
+    def colour(self, name: str) -> str:
+        return self._spare.get(name, METHOD_COLOURS[self.models[name].method])
+
+    def line(self, name: str) -> dict[str, Any]:
+        """Keyword arguments of a line with markers."""
+        step = max(self.models[name].iteration - 1, 0)
+        style = {"color": self.colour(name), "linestyle": ITERATION_STYLES[step % 4], "marker": MARKERS[step % 4]}
+        return {**style, "label": self.models[name].label, "markersize": 3.5, "linewidth": 1.3}
+
+
+def panels(count: int, height: float = 2.6, columns: int = 3) -> tuple[Any, list[Any]]:
+    """A figure with `count` panels and its axes, in the house style."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update(
+        {
+            "font.size": 8,
+            "axes.titlesize": 8,
+            "axes.labelsize": 8,
+            "legend.fontsize": 7,
+            "legend.frameon": False,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+            "grid.linewidth": 0.5,
+            "pdf.fonttype": 42,
+            "savefig.dpi": 200,
+        }
+    )
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(COLUMN_WIDTH * columns, height * rows), squeeze=False, layout="constrained"
+    )
+    flat = list(axes.flat)
+    for unused in flat[count:]:
+        unused.set_visible(False)
+    return figure, flat[:count]
+
+
+def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
+    """Mean over problems of each column within each group, with a 95 % bootstrap interval: `c`, `c_low`, `c_high`, `n`.
+
+    Rows of one problem within a group (its traces) are averaged first, so that n is a number of problems.
+    """
+    per_problem = data.group_by([*by, "problem_id"], maintain_order=True).agg(pl.col(columns).mean()).sort(*by, "problem_id")
+    rows = []
+    for key, group in per_problem.group_by(by, maintain_order=True):
+        row: dict[str, Any] = dict(zip(by, key, strict=True))
+        for column in columns:
+            unknown = group[column].null_count() > 0  # tokens of imported rollouts, say
+            mean, low, high = (None,) * 3 if unknown else map(float, bootstrap(group[column].to_numpy()))
+            row |= {column: mean, f"{column}_low": low, f"{column}_high": high}
+        rows.append(row | {"n": group.height})
+    bounds = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
+    return pl.DataFrame(rows, schema_overrides=dict.fromkeys(bounds, pl.Float64))
+
+
+def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -> None:
+    """A line with its interval as a band."""
+    axis.plot(x, table[column], **line)
+    axis.fill_between(x, table[f"{column}_low"], table[f"{column}_high"], color=line["color"], alpha=0.13, linewidth=0)
+
+
+def gather(tables: dict[str, dict[str, Path]]) -> pl.DataFrame:
+    """One table of a measure's tables, given as {model: {problem set: path}}."""
+    parts = [
+        read_table(path).select(pl.lit(model).alias("model"), pl.lit(name).alias("problem_set"), pl.all())
+        for model, sets in tables.items()
+        for name, path in sets.items()
+    ]
+    return pl.concat(parts, how="vertical_relaxed")
+
+
+def save(figure: Any, out: Path) -> None:
+    """Write the figure as vector PDF and as PNG, without dates, so that equal figures are equal files."""
+    import matplotlib.pyplot as plt
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+        path = out.with_name(f"{out.name}.{suffix}")
+        part = temporary_name(path)
+        figure.savefig(part, format=suffix, metadata=metadata)
+        os.replace(part, path)
+    plt.close(figure)
+
+
+Draw = Callable[[pl.DataFrame, dict[str, ModelStyle]], tuple[Any, pl.DataFrame]]
+
+
+class FigureStage(Stage):
+    """Draw a figure from a measure's tables."""
+
+    tables: dict[str, dict[str, Path]] = Field(description="The measure's tables: {model: {problem set: path}}, as JSON.")
+    models: dict[str, ModelStyle] = Field(description="The models in order: {model: {label, method, iteration}}, as JSON.")
+    out: Path = Field(description="Where the figure goes, without a suffix: .pdf, .png and .parquet are made.")
+
+
+def main(draw: Draw, doc: str | None) -> None:
+    """Command line of a figure module."""
+
+    class Figure(FigureStage):
+        __doc__ = doc
+
+        def cli_cmd(self) -> None:
+            figure, table = draw(gather(self.tables), self.models)
+            save(figure, self.out)
+            write_table(table, self.out.with_name(f"{self.out.name}.parquet"))
+
+    run(Figure)

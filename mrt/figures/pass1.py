@@ -1,0 +1,97 @@
+"""pass@1 of every model on every problem set (Table 1): Markdown, LaTeX and Parquet.
+
+    python -m mrt.figures.pass1 --tables '{"base": {"toy_test": "accuracy.parquet"}}' --models '{"base": {"label": "base"}}' --out t
+
+Rows are models, columns problem sets, by difficulty where a set has few, and the mean length in tokens; each cell is a
+mean with its 95 % interval (bootstrap over problems), the best of a column in bold.
+"""
+
+from pathlib import Path
+
+import polars as pl
+
+from mrt.cli import run
+from mrt.figures.common import FigureStage, ModelStyle, gather, with_intervals
+from mrt.storage import write_table, write_text
+
+MOST_DIFFICULTIES = 10
+
+
+def summary(data: pl.DataFrame) -> pl.DataFrame:
+    """Accuracy and tokens with intervals by problem set and model, over all problems and by difficulty."""
+    whole = with_intervals(data, ["problem_set", "model"], ["accuracy", "tokens"]).with_columns(
+        pl.lit("all").alias("difficulty")
+    )
+    parts = [whole]
+    graded = data.filter(pl.col("difficulty").is_not_null())
+    if 1 < graded["difficulty"].n_unique() <= MOST_DIFFICULTIES:
+        levels = with_intervals(graded, ["problem_set", "model", "difficulty"], ["accuracy", "tokens"])
+        parts.append(levels.with_columns(pl.col("difficulty").map_elements(lambda d: f"{d:g}", pl.String)))
+    return pl.concat(parts, how="diagonal")
+
+
+def layout(table: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[list[str], list[list[str]], set[tuple[int, int]]]:
+    """Header, cells and the (row, column) of bold cells."""
+    groups = table.select("problem_set", "difficulty").unique(maintain_order=True).sort("problem_set", "difficulty")
+    header, cells = ["model"], [[style.label] for style in models.values()]
+    bold: set[tuple[int, int]] = set()
+    columns = [(s, d, "accuracy") for s, d in groups.iter_rows()] + [
+        (s, "all", "tokens") for s in groups["problem_set"].unique(maintain_order=True)
+    ]
+    for problem_set, difficulty, column in columns:
+        here = table.filter((pl.col("problem_set") == problem_set) & (pl.col("difficulty") == difficulty))
+        values = {row["model"]: row for row in here.iter_rows(named=True)}
+        if all(values.get(m, {}).get(column) is None for m in models):
+            continue
+        n = max(row["n"] for row in values.values())
+        name = problem_set if difficulty == "all" else f"{problem_set}, {difficulty}"
+        header.append(f"{name} tokens" if column == "tokens" else f"{name} (n = {n})")
+        best = max((row[column] for row in values.values() if row[column] is not None), default=None)
+        for index, model in enumerate(models):
+            row = values.get(model)
+            if row is None or row[column] is None:
+                cells[index].append("")
+            elif column == "tokens":
+                cells[index].append(f"{row['tokens']:.0f}")
+            else:
+                low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
+                cells[index].append(f"{100 * row['accuracy']:.1f} [{low:.1f}, {high:.1f}]")
+                if row[column] == best:
+                    bold.add((index, len(header) - 1))
+    return header, cells, bold
+
+
+def markdown(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for i, row in enumerate(cells):
+        lines.append("| " + " | ".join(f"**{c}**" if (i, j) in bold else c for j, c in enumerate(row)) + " |")
+    return "\n".join([*lines, "", "pass@1 in percent, 95 % interval over problems; the best of a column in bold."]) + "\n"
+
+
+def latex(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
+    def escape(text: str) -> str:
+        return text.replace("_", "\\_").replace("%", "\\%")
+
+    lines = ["\\begin{tabular}{l" + "r" * (len(header) - 1) + "}", "\\toprule", " & ".join(map(escape, header)) + " \\\\", "\\midrule"]
+    for i, row in enumerate(cells):
+        shown = [f"\\textbf{{{escape(c)}}}" if (i, j) in bold else escape(c) for j, c in enumerate(row)]
+        lines.append(" & ".join(shown) + " \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+class Pass1(FigureStage):
+    """Write the pass@1 table."""
+
+    def cli_cmd(self) -> None:
+        table = summary(gather(self.tables))
+        parts = layout(table, self.models)
+        write_text(markdown(*parts), self.sibling("md"))
+        write_text(latex(*parts), self.sibling("tex"))
+        write_table(table, self.sibling("parquet"))
+
+    def sibling(self, suffix: str) -> Path:
+        return self.out.with_name(f"{self.out.name}.{suffix}")
+
+
+if __name__ == "__main__":
+    run(Pass1)

@@ -1,0 +1,128 @@
+"""The meta-prover mu: forced answers at every prefix of a thought (Equation 4, Figure 22).
+
+    python -m mrt.prover --model results/laptop/models/base --rollouts rollouts.parquet --episodes episodes.parquet \
+        --out prover.parquet --settings '{"answers": 20}'
+
+Prefix j of a thought is its first j episodes. After an unfinished prefix mu writes "Time is up." and closes the thought;
+the whole of a closed thought is closed by `</think>` alone. All prefixes of all traces go to one engine in one
+submission, so that each distinct prefix is read once and every answer at it, and every longer prefix, builds on it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.cli import Stage, run
+from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.storage import read_table, write_table
+
+SCHEMA = {
+    "problem_id": pl.String,
+    "sample": pl.Int64,
+    "prefix": pl.Int64,
+    "answer_index": pl.Int64,
+    "text": pl.String,
+    "tokens": pl.Int64,
+    "prefix_tokens": pl.Int64,
+    "prompt_tokens": pl.Int64,
+    "finish": pl.String,
+}
+
+
+class Template(BaseModel):
+    """What the meta-prover writes after a prefix; the default is Figure 22's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stop: str = Field(
+        "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking and formulate"
+        " a final answer based on what I already have.\n",
+        description="Stop phrase that ends an unfinished thought.",
+    )
+    close: str = Field("</think>\n\n", description="Closes the thought.")
+    header: str = Field("**Step-by-Step Explanation and Answer:**\n\n1. **", description="Opening of the answer.")
+
+    def force(self, prefix: str, *, stop: bool = True) -> str:
+        """The prefix of an unfinished thought, ended (by the stop phrase, unless `stop` is off), and the answer begun."""
+        body = prefix.rstrip("\n")
+        phrase = self.stop if stop else ""
+        break_ = ("\n\n" if stop else "\n") if body else prefix
+        return body + break_ + phrase + self.close + self.header
+
+    def finish(self, thought: str) -> str:
+        """The whole of a thought that the model closed itself, closed."""
+        return thought + self.close
+
+
+class ProverSettings(BaseModel):
+    """How the meta-prover is run; `answers` defaults to Section 8.1's, the rest to Appendix D's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answers: int = Field(20, ge=1, description="Forced answers a prefix (20 for training sets, 8 in the case study).")
+    every: int = Field(1, ge=1, description="Score every such prefix (5 for Omni-MATH, 3 for AIME), and the first and last.")
+    traces: int | None = Field(None, ge=1, description="Traces a problem that are scored; all if not given.")
+    decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
+    template: Template = Field(default_factory=Template, description="What forces the answer.")
+
+
+def prefixes(episodes: list[str], closed: bool, template: Template, every: int = 1) -> Iterator[tuple[int, str, str]]:
+    """(j, z_0:j, what follows the chat prompt to force an answer) for the prefixes of a thought, 0 and k included."""
+    k = len(episodes)
+    for j in sorted({*range(0, k, every), k}):
+        prefix = "".join(episodes[:j])
+        whole = j == k and closed
+        yield j, prefix, template.finish(prefix) if whole else template.force(prefix)
+
+
+class Prove(Stage):
+    """Force answers at every prefix of every thought, with vLLM."""
+
+    model: str = Field(description="Checkpoint folder or hub id of mu; in the paper the model that thought.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    rollouts: Path = Field(description="Rollouts (Parquet).")
+    episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
+    out: Path = Field(description="Forced answers (Parquet).")
+    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
+    seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    settings: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+
+    def cli_cmd(self) -> None:
+        keys = ["problem_id", "sample"]
+        prompts = read_table(self.rollouts, [*keys, "prompt"])
+        thoughts = (
+            read_table(self.episodes, [*keys, "episode", "text", "closed"])
+            .filter(pl.col("sample") < (self.settings.traces or 2**62))
+            .sort(*keys, "episode")
+            .group_by(keys, maintain_order=True)
+            .agg("text", pl.col("closed").first())
+            .join(prompts, on=keys, how="left", validate="1:1", maintain_order="left")
+        )
+        if thoughts["prompt"].null_count():
+            raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
+        engine = Engine(self.model, self.engine, self.revision)
+        named, forced, spent = [], [], []
+        for problem_id, sample, episodes, closed, prompt in thoughts.iter_rows():
+            for j, prefix, continuation in prefixes(episodes, closed, self.settings.template, self.settings.every):
+                named.append((problem_id, sample, j))
+                seed = seed_of(self.seed, *self.names, problem_id, sample, j, "prover")
+                forced.append(Request(prompt + continuation, self.settings.answers, seed))
+                spent.append(prefix)
+        prefix_tokens = [len(ids) for ids in engine.encode(spent)]
+        prompt_tokens = [len(ids) for ids in engine.encode([r.prompt for r in forced])]
+        answers = engine.generate(forced, self.settings.decoding)
+        rows = [
+            (*name, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
+            for name, n_prefix, n_prompt, drawn in zip(named, prefix_tokens, prompt_tokens, answers, strict=True)
+            for index, c in enumerate(drawn)
+        ]
+        table = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("problem_id", "sample", "prefix", "answer_index")
+        write_table(table, self.out)
+        print(f"{table.height} forced answers at {len(named)} prefixes of {thoughts.height} thoughts")
+
+
+if __name__ == "__main__":
+    run(Prove)

@@ -1,0 +1,156 @@
+"""Making the toy world's base reasoner: a tokenizer, a transformer of a million random parameters, and its schooling.
+
+    python -m mrt.toy.base --out results/toy_base --log results/toy_base.parquet --state results/.state/toy_base
+
+The base is schooled like any other model, by `mrt.train.sft`, on traces that `mrt.toy.world` draws: it learns to reason
+as those traces do, with all their vices. A share of the examples is cut after a random episode and answered after the
+meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; that paragraph itself carries no loss.
+"""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.cli import Stage, run
+from mrt.prover import Template
+from mrt.storage import write_table
+from mrt.toy.world import DIFFICULTIES, answer_text, draw_problem, guess, think
+from mrt.train.sft import SFT, Train
+
+CUT_SHORT = 0.2
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|><think>\n{% endif %}"
+)
+SPECIAL_TOKENS = ["<pad>", "<eos>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
+
+
+class Architecture(BaseModel):
+    """Size of the base reasoner (Qwen3 architecture, untied embeddings)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    width: int = Field(128, ge=32, multiple_of=32, description="Hidden size; heads are 32 wide.")
+    layers: int = Field(4, ge=1, description="Transformer layers.")
+    context: int = Field(1024, ge=64, description="Longest sequence in tokens.")
+
+
+def draw_example(rng: random.Random, template: Template) -> dict[str, Any]:
+    """One trace as a training example: prompt, completion, weight."""
+    problem = draw_problem(rng, rng.choice(DIFFICULTIES))
+    episodes, bests = think(rng, problem)
+    prompt = f"<|user|>{problem.text}<|assistant|><think>\n"
+    if rng.random() < CUT_SHORT:
+        kept = rng.randrange(len(episodes))
+        answer = guess(rng, problem, bests[kept - 1] if kept else 0)
+        forced = template.force("\n\n".join(episodes[:kept]))
+        return {"prompt": prompt + forced, "completion": answer_text(answer), "weight": 1.0}
+    thought = "\n\n".join(episodes) + "\n"
+    answer = guess(rng, problem, bests[-1])
+    completion = thought + template.close + template.header + answer_text(answer)
+    return {"prompt": prompt, "completion": completion, "weight": 1.0}
+
+
+def make_tokenizer(texts: Iterable[str], context: int) -> Any:
+    """A BPE whose tokens never cross a number, a line break or a blank line: numbers and stock phrases are single tokens.
+
+    Saved as a plain `tokenizer.json`; the Qwen3 class loads it unchanged (`facts`: Qwen2's would drop white space).
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(r"\d+|\n\n|\n|[^\d\n]+"), "isolated")
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_only])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1024,
+        min_frequency=20,
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS[:4]],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pieces = (piece for text in texts for part in text.split("<think>") for piece in part.split("</think>"))
+    tokenizer.train_from_iterator(pieces, trainer)
+    # Not special: a decoder that skips special tokens must keep the marks between thought and answer.
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in SPECIAL_TOKENS[4:]])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<eos>",
+        pad_token="<pad>",
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=context,
+    )
+
+
+def make_model(tokenizer: Any, architecture: Architecture, seed: int) -> Any:
+    """A Qwen3 causal language model with random weights (untied: `facts`, trap 2)."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    heads = architecture.width // 32
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=architecture.width,
+        intermediate_size=3 * architecture.width,
+        num_hidden_layers=architecture.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=32,
+        max_position_embeddings=architecture.context,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return Qwen3ForCausalLM(config)
+
+
+class MakeBase(Stage):
+    """Make the toy base reasoner from nothing: draw traces, train the tokenizer, train the model."""
+
+    out: Path = Field(description="Folder of the checkpoint.")
+    log: Path = Field(description="Training log (Parquet).")
+    state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
+    traces: int = Field(300_000, ge=100, description="Traces to learn from, each seen once.")
+    seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
+    architecture: Architecture = Field(default_factory=Architecture, description="Size of the model.")
+    recipe: SFT = Field(
+        default_factory=lambda: SFT(
+            learning_rate=3e-3,
+            epochs=1,
+            batch_size=32,
+            micro_batch_size=32,
+            max_length=1024,
+            warmup_ratio=0.01,
+            weight_decay=0.01,
+            adam_beta2=0.98,
+            gradient_checkpointing=False,
+            save_steps=1000,
+        ),
+        description="Training hyperparameters.",
+    )
+
+    def cli_cmd(self) -> None:
+        rng = random.Random(self.seed)
+        template = Template()
+        examples = pl.DataFrame([draw_example(rng, template) for _ in range(self.traces)])
+        start, drawn = self.state / "init", self.state / "traces.parquet"
+        texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
+        tokenizer = make_tokenizer(texts, self.architecture.context)
+        model = make_model(tokenizer, self.architecture, self.seed)
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
+        model.save_pretrained(start)
+        tokenizer.save_pretrained(start)
+        write_table(examples, drawn)
+        Train(model=start, set=drawn, out=self.out, log=self.log, state=self.state, recipe=self.recipe).cli_cmd()
+
+
+if __name__ == "__main__":
+    run(MakeBase)

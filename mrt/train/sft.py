@@ -1,0 +1,174 @@
+"""Supervised fine-tuning on a training set: the training half of STaR and MRT (STaR) (Algorithm 1, line 13; Table 2).
+
+    python -m mrt.train.sft --model results/base --set results/sets/star_1.parquet --out results/models/star_1
+
+An example is a prompt and a completion; the loss is the mean negative log-likelihood of the completion's tokens and the
+closing end-of-sequence token, never of the prompt's. With `weighted`, each example's tokens count by its weight
+(progress, Appendix B.2). Trainer state lives in `--state`, outside the output, so that a killed run resumes from its
+last complete checkpoint; the output folder appears whole, or not at all.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.cli import Stage, run
+from mrt.storage import atomic_folder, read_table, write_table
+
+
+class SFT(BaseModel):
+    """Hyperparameters of supervised fine-tuning; the defaults are Table 2's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    learning_rate: float = Field(1e-6, gt=0, description="Peak learning rate (Table 2).")
+    epochs: float = Field(3, gt=0, description="Passes over the training set (Table 2).")
+    batch_size: int = Field(256, ge=1, description="Examples a step, over all devices (Table 2).")
+    micro_batch_size: int = Field(4, ge=1, description="Examples a device holds at once; the rest accumulates.")
+    max_length: int = Field(16384, ge=8, description="Longest example in tokens (Table 2); longer ones are dropped.")
+    warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 2).")
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
+        "linear", description="How the learning rate decays after warm-up (TRL's default; Table 2 names none)."
+    )
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay.")
+    adam_beta2: float = Field(0.999, gt=0, lt=1, description="AdamW's second-moment decay.")
+    bf16: bool = Field(True, description="Autocast to bfloat16 (Table 2).")
+    gradient_checkpointing: bool = Field(True, description="Trade compute for memory (Table 2).")
+    weighted: bool = Field(False, description="Weight each example's loss by the set's `weight` (Appendix B.2).")
+    save_steps: int = Field(200, ge=1, description="Steps between checkpoints to resume from.")
+    seed: int = Field(0, ge=0, description="Seed of shuffling and dropout.")
+
+
+def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) -> tuple[list[dict[str, Any]], int]:
+    """Token ids and labels of each example (prompt positions labelled -100), and how many were too long and dropped.
+
+    Prompt and completion are encoded apart, as the sampling engine saw them: a prompt, then the tokens it generated.
+    """
+    prompts = tokenizer([e["prompt"] for e in examples], add_special_tokens=False)["input_ids"]
+    completions = tokenizer([e["completion"] for e in examples], add_special_tokens=False)["input_ids"]
+    rows = []
+    for example, prompt, completion in zip(examples, prompts, completions, strict=True):
+        completion = [*completion, tokenizer.eos_token_id]
+        if len(prompt) + len(completion) <= max_length:
+            labels = [-100] * len(prompt) + completion
+            rows.append({"input_ids": prompt + completion, "labels": labels, "loss_weight": float(example["weight"])})
+    return rows, len(examples) - len(rows)
+
+
+def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, state: Path) -> Any:
+    """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
+    import torch
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+    class Collator(DataCollatorForLanguageModeling):
+        def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+            batch = super().torch_call(examples)
+            if recipe.weighted:
+                batch["loss_weight"] = torch.tensor([e["loss_weight"] for e in examples])
+            return batch
+
+    class Trainer(SFTTrainer):
+        def _set_signature_columns_if_needed(self) -> None:
+            super()._set_signature_columns_if_needed()
+            if "loss_weight" not in self._signature_columns:
+                self._signature_columns.append("loss_weight")
+
+        def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            weight = inputs.pop("loss_weight", None)
+            if weight is None:
+                return super().compute_loss(model, inputs, *args, **kwargs)
+
+            def weighted_model(**forward: Any) -> Any:
+                outputs = model(**forward)
+                outputs.log_probs = outputs.log_probs * weight[:, None]
+                return outputs
+
+            return super().compute_loss(weighted_model, inputs, *args, **kwargs)
+
+    cpu = not torch.cuda.is_available()
+    devices = max(1, torch.cuda.device_count())
+    micro = min(recipe.micro_batch_size, recipe.batch_size)
+    args = SFTConfig(
+        output_dir=str(state),
+        learning_rate=recipe.learning_rate,
+        num_train_epochs=recipe.epochs,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=max(1, recipe.batch_size // (micro * devices)),
+        max_length=recipe.max_length,
+        warmup_steps=recipe.warmup_ratio,
+        lr_scheduler_type=recipe.schedule,
+        weight_decay=recipe.weight_decay,
+        adam_beta2=recipe.adam_beta2,
+        bf16=recipe.bf16,
+        gradient_checkpointing=recipe.gradient_checkpointing,
+        train_sampling_strategy="group_by_length",
+        save_strategy="steps",
+        save_steps=recipe.save_steps,
+        save_total_limit=1,
+        logging_steps=1,
+        report_to="none",
+        use_cpu=cpu,
+        seed=recipe.seed,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+    return Trainer(
+        model,
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        data_collator=Collator(pad_token_id=tokenizer.pad_token_id),
+    )
+
+
+class Train(Stage):
+    """Fine-tune a model on a training set with TRL's SFTTrainer."""
+
+    model: Path = Field(description="Parent model: a Hugging Face checkpoint folder or hub id.")
+    set: Path = Field(description="Training set (Parquet): prompt, completion, weight.")
+    out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
+    log: Path = Field(description="Training log (Parquet): one row a step.")
+    state: Path = Field(description="Folder of the trainer's state; removed after success.")
+    recipe: SFT = Field(default_factory=SFT, description="Hyperparameters.")
+
+    def cli_cmd(self) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.trainer_utils import get_last_checkpoint
+
+        examples = read_table(self.set, ["prompt", "completion", "weight"]).to_dicts()
+        if not examples:
+            raise ValueError(f"{self.set}: the training set is empty; loosen its filter rules or sample more problems")
+        torch.manual_seed(self.recipe.seed)
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        model = AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32)
+        rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
+        print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
+        self.state.mkdir(parents=True, exist_ok=True)
+        trainer = make_trainer(model, tokenizer, rows, self.recipe, self.state)
+        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(self.state)))
+        write_table(training_log(trainer.state.log_history), self.log)
+        if trainer.accelerator.is_main_process:
+            with atomic_folder(self.out) as folder:
+                model.to(dtype=torch.float32)
+                trainer.save_model(str(folder))
+                tokenizer.save_pretrained(folder)
+                for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's card of a hub upload
+                    (folder / leftover).unlink(missing_ok=True)
+            shutil.rmtree(self.state, ignore_errors=True)
+
+
+def training_log(history: list[dict[str, Any]]) -> Any:
+    """The trainer's log as a table: step, epoch, loss, learning_rate, grad_norm, entropy, mean_token_accuracy, tokens."""
+    import polars as pl
+
+    names = ["step", "epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens"]
+    rows = [{name: float(entry[name]) for name in names} for entry in history if "loss" in entry]
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Float64)).with_columns(pl.col("step").cast(pl.Int64))
+
+
+if __name__ == "__main__":
+    run(Train)

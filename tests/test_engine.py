@@ -1,0 +1,63 @@
+"""The real engine against the real model: log-probabilities and seeds."""
+
+import math
+
+import pytest
+from conftest import TOY_BASE
+
+from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
+
+PROMPT = (
+    "<|user|>What is the largest sum of some of the numbers 9, 17, 8, 2, 10 that does not exceed 24?<|assistant|><think>\n"
+)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(TOY_BASE, EngineSettings(max_model_len=512))
+
+
+def test_text_survives_the_engines_tokenizer(engine):
+    text = PROMPT + "Try 9 + 8 = 17.\n\n17 is at most 24.\n\nBest so far is 17.\n</think>\n\n**A:** \\boxed{17}"
+    (ids,) = engine.encode([text])
+    assert engine.tokenizer.decode(ids) == text
+
+
+def test_vllm_and_transformers_agree_on_log_probabilities(engine):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    decoding = Decoding(temperature=1.0, max_tokens=120, logprobs=True)
+    completions = engine.generate([Request(PROMPT, 4, seed_of("agree"))], decoding)[0]
+    model = AutoModelForCausalLM.from_pretrained(TOY_BASE, dtype=torch.float32).eval()
+    (prompt,) = engine.encode([PROMPT])
+    for completion in completions:
+        (ids,) = engine.encode([completion.text])
+        ids += [engine.tokenizer.eos_token_id] * (completion.finish == "stop")
+        assert len(ids) == completion.tokens
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1]
+        picked = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])
+        assert completion.mean_logprob == pytest.approx(picked.mean().item(), abs=1e-3)
+
+
+def test_samples_do_not_depend_on_the_batch_and_more_are_additions(engine):
+    decoding = Decoding(temperature=1.0, max_tokens=60)
+    few = engine.generate([Request(PROMPT, 2, 7)], decoding)[0]
+    many = engine.generate([Request(PROMPT + "Try", 5, 3), Request(PROMPT, 5, 7)], decoding)[1]
+    assert [c.text for c in few] == [c.text for c in many[:2]]
+    assert len({c.text for c in many}) == 5
+
+
+def test_a_prompt_that_fills_the_context_is_data(engine):
+    long, short = engine.generate([Request(PROMPT * 30, 2, 1), Request(PROMPT, 1, 1)], Decoding(max_tokens=5))
+    assert [(c.text, c.finish) for c in long] == [("", "length")] * 2
+    assert short[0].tokens == 5
+
+
+def test_seeds_are_spaced_and_named():
+    seeds = [seed_of(0, "base", "toy", f"p{i}") for i in range(2000)]
+    assert len({s // 64 for s in seeds}) == 2000
+    assert all(0 <= s < 2**62 for s in seeds)
+    assert seed_of("a", "bc") != seed_of("ab", "c")
+    assert math.isclose(sum(seeds) / 2000 / 2**61, 1, rel_tol=0.1)

@@ -1,0 +1,76 @@
+import polars as pl
+import pytest
+
+from mrt.evaluate import Evaluate, accuracy, episode_counts, maj, prefixes, regret
+
+PROBLEMS = pl.DataFrame({"id": ["p", "q"], "difficulty": [3.0, None]})
+ROLLOUTS = pl.DataFrame(
+    {
+        "problem_id": ["p", "p", "q", "q"],
+        "sample": [0, 1, 0, 1],
+        "text": ["a</think>x", "b</think>y", "cut", "d</think>z"],
+        "tokens": [10, 30, 50, 10],
+        "finish": ["stop", "stop", "length", "stop"],
+    }
+)
+GRADES = pl.DataFrame(
+    {
+        "problem_id": ["p", "p", "q", "q"],
+        "sample": [0, 1, 0, 1],
+        "correct": [True, False, False, True],
+        "parsed": [True, True, False, True],
+        "cluster": [0, 1, -1, 0],
+    }
+)
+
+
+def test_accuracy_is_a_row_a_problem():
+    rows = accuracy(PROBLEMS, ROLLOUTS, GRADES).to_dicts()
+    assert [r["accuracy"] for r in rows] == [0.5, 0.5]
+    assert [r["tokens"] for r in rows] == [20, 30]
+    assert [r["unfinished"] for r in rows] == [0, 0.5]
+    assert [r["unparsed"] for r in rows] == [0, 0.5]
+
+
+def test_maj_at_1_is_accuracy_and_costs_grow_with_k():
+    table = maj(ROLLOUTS, GRADES, [1, 2])
+    assert table.filter(pl.col("k") == 1)["maj"].to_list() == [0.5, 0.5]
+    assert table.filter(pl.col("k") == 2)["maj"].to_list() == [0.5, 1.0]  # a tie; an unparseable answer has no vote
+    assert table.filter(pl.col("k") == 2)["pass"].to_list() == [1.0, 1.0]
+    assert table["tokens"].to_list() == [20, 40, 30, 60]
+
+
+def test_prefixes_count_prompt_and_answers():
+    keys = {"problem_id": ["p"] * 4, "sample": [0] * 4, "prefix": [0, 0, 1, 1], "answer_index": [0, 1, 0, 1]}
+    prover = pl.DataFrame({**keys, "tokens": [2, 4, 5, 5], "prompt_tokens": [100, 100, 120, 120]})
+    grades = pl.DataFrame({**keys, "correct": [True, False, True, True], "cluster": [0, 1, 0, 0]})
+    table = prefixes(prover, grades, [1, 2])
+    assert table.select("episodes", "prefix", "p", "maj", "tokens").rows() == [
+        (1, 0, 1, 0.5, 103),
+        (1, 0, 2, 0.5, 106),
+        (1, 1, 1, 1.0, 125),
+        (1, 1, 2, 1.0, 130),
+    ]
+
+
+def test_regret_averages_a_problems_traces():
+    progress = pl.DataFrame(
+        {
+            "problem_id": ["p"] * 4,
+            "sample": [0, 0, 1, 1],
+            "prefix": [0, 1, 0, 1],
+            "prefix_tokens": [0, 10, 0, 10],
+            "J": [1.0, 1.0, 0.0, 1.0],
+        }
+    )
+    assert regret(progress, [10, 20])["regret"].to_list() == pytest.approx([0.25, 0.125])
+
+
+def test_episode_counts_are_a_row_a_thought():
+    episodes = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 0, 1], "closed": [True, True, False]})
+    assert episode_counts(episodes)["episodes"].to_list() == [2, 1]
+
+
+def test_a_missing_input_is_named(tmp_path):
+    with pytest.raises(ValueError, match="--measure regret needs --progress"):
+        Evaluate(measure="regret", out=tmp_path / "r.parquet").cli_cmd()

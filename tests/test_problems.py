@@ -1,0 +1,528 @@
+"""Problem sets: sources, values, rules, sampling, errors."""
+
+import json
+import random
+from collections.abc import Iterator
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from pydantic_settings import CliApp
+
+from mrt.problems import (
+    SCHEMA,
+    Columns,
+    Hub,
+    Problems,
+    ProblemSet,
+    Row,
+    Sets,
+    Tally,
+    Toy,
+    asks_proof,
+    build,
+    last_boxed,
+    number,
+    offers_choice,
+    sample,
+    text,
+)
+
+SHARED = Path(__file__).parents[2] / "shared"
+BENCHMARKS = SHARED / "data" / "benchmarks"
+REPOSITORY = Path(__file__).parents[1]
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def made(path: Path, others: tuple[str, ...] = (), **options: Any) -> pl.DataFrame:
+    return build("mine", ProblemSet.model_validate({"file": path, "split": "test", **options}), others)[0]
+
+
+def dropped(tally: Tally) -> dict[str, int]:
+    return {rule: dropped for rule, _, dropped in tally.rules}
+
+
+def rows_of(n: int) -> list[dict[str, Any]]:
+    return [{"problem": f"Compute {i} + {i}.", "answer": 2 * i, "difficulty": i % 3} for i in range(n)]
+
+
+# ---- values
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (27.0, "27"),
+        (0.5, "0.5"),
+        (-3, "-3"),
+        ("  $025$\n", "$025$"),
+        ("27.0", "27.0"),
+        (["1", 2.0], "1, 2"),
+        ([], None),
+        (" ", None),
+        (None, None),
+        (4.5e33, "4.5e+33"),
+        ("Nandor", "Nandor"),
+    ],
+)
+def test_text(value: Any, expected: str | None) -> None:
+    assert text(value) == expected
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "NaN", True, {"a": 1}, "\ud800", [float("nan")]])
+def test_text_refuses(value: Any) -> None:
+    with pytest.raises(ValueError):
+        text(value)
+
+
+def test_number() -> None:
+    found = [number(x) for x in ("1983-I-1", "aime1983-01", "Level 3", "4.5", -2, 5.5, None, "")]
+    assert found == [1983, 1983, 3, 4.5, -2, 5.5, None, None]
+    with pytest.raises(ValueError, match="no number"):
+        number("hard")
+    with pytest.raises(ValueError, match="inf"):
+        number("inf")
+
+
+@pytest.mark.parametrize(
+    ("solution", "expected"),
+    [
+        (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{1} then \boxed{2} and \boxed{3", "2"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed {7} \boxed{ }", "7"),
+        (r"\boxed{The answer is \(\boxed{390}\)}", "390"),
+        ("no box", None),
+        (r"\boxed{\text{a", None),
+        ("\\boxed{1\\", None),
+    ],
+)
+def test_last_boxed(solution: str, expected: str | None) -> None:
+    assert last_boxed(solution) == expected
+
+
+# ---- rules
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer", "expected"),
+    [
+        ("Prove that $a=b$.", "a=b", True),
+        ("Show that\n\n$x>0$", "x>0", True),
+        ("Is it so?", r"\text{Proved}", True),
+        ("Is it so?", r"\text{Q.E.D.}", True),
+        ("Improve the bound 3.", "4", False),
+        ("The figure shows that $x=3$. Find $y$.", "4", False),
+        ("A 40-proof liquor: how many percent?", "20", False),
+    ],
+)
+def test_asks_proof(problem: str, answer: str, expected: bool) -> None:
+    assert asks_proof(problem, answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer", "expected"),
+    [
+        ("Sum?\n(A) 1 (B) 2 (C) 3", "3", True),
+        (r"Sum? $\textbf{(A)}\ 9\qquad \textbf{(B)}\ 15\qquad\textbf{(C)}\ 21$", "9", True),
+        ("Sum?\nA: $1$\n\nB: $2$\n\nC: $3$\n\nD: $4$", r"\sqrt{2}", True),
+        ("Sum?\nA) 7  \nB) 8  \nC) 9", "8", True),
+        ("Sum? A. 7   B. 8   C. 9", "8", True),
+        ("Sum? (The options are A: $47$, B: $65$, C: $63$.)", "65", True),
+        ("Split it as A:B = 1:2, B:C = 2:3, C:D = 3:4.", "10", False),
+        ("Anything", r"\text{(C)}", True),
+        ("Anything", r"\textbf{B}.", True),
+        ("Anything", r"\text{The answer is } D", True),
+        ("Find $P(A)$, $P(B)$ and $P(C)$.", "1", False),
+        ("A line meets A. Then B. Then C. How many?", "2", False),
+        ("Triangle $ABC$: A, B, C lie on a circle. Find the angle at A.", r"\angle A", False),
+        ("The ratio of A to B is 2. Find A.", "a", False),
+    ],
+)
+def test_offers_choice(problem: str, answer: str, expected: bool) -> None:
+    assert offers_choice(problem, answer) is expected
+
+
+def test_disjoint_rules() -> None:
+    long = "Let $F(z)=\\dfrac{z+i}{z-i}$ for all complex numbers $z\\neq i$, and let $z_n=F(z_{n-1})$ for all $n$."
+    sets = Sets([long, "Compute $3+4$."])
+    assert sets.has("compute 3 + 4")
+    assert not sets.has("Compute $3-4$.")
+    respelled = long.replace("dfrac", "frac").replace(r"\neq", r"\not=") + " Find z."
+    assert sets.overlaps(respelled)
+    boilerplate = (
+        "The probability is $\\frac{m}{n}$, where $m$ and $n$ are relatively prime positive integers. Find $m+n$."
+    )
+    first = "A die is rolled four times by each of three children in a room with seven doors. " * 2 + boilerplate
+    second = (
+        "Urns hold red and green balls; a boy takes two of each colour, then puts one back again. " * 2 + boilerplate
+    )
+    assert not Sets([first]).overlaps(second)
+
+
+# ---- sources
+
+
+def test_every_field_of_a_file(tmp_path: Path) -> None:
+    rows = [{"Q": " What? ", "A": 27.0, "key": 5, "level": "Level 3", "sol": "", "from": "AoPS"}]
+    columns = {"problem": "Q", "answer": "A", "id": "key", "difficulty": "level", "solution": "sol", "source": "from"}
+    expected = [("5", "What?", "27", None, 3.0, "AoPS", "test")]
+    table = made(write_jsonl(tmp_path / "a.jsonl", rows), columns=columns)
+    assert dict(table.schema) == SCHEMA
+    assert table.rows() == expected
+    pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    assert made(tmp_path / "a.parquet", columns=columns).rows() == expected
+
+
+def test_csv_keeps_leading_zeros_and_newlines(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeffproblem,answer\r\n"Two\nlines, and a comma",025\r\nNext,1\r\n'.encode())
+    table = made(path)
+    assert table["problem"].to_list() == ["Two\nlines, and a comma", "Next"]
+    assert table["answer"].to_list() == ["025", "1"]
+    assert table["id"].to_list() == ["mine-0", "mine-1"]
+
+
+def test_jsonl_read_robustly(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('\ufeff{"problem": "a\u2028b", "answer": "1"}\r\n\r\n{"problem": "c", "answer": 2}'.encode())
+    assert made(path)["problem"].to_list() == ["a\u2028b", "c"]
+
+
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the shared benchmarks are not here")
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_shared_benchmarks(path: Path) -> None:
+    table, tally = build(path.stem, ProblemSet(file=path, split="test"))
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    assert len(table) == len(rows)
+    assert set(dropped(tally).values()) == {0}
+    assert table["id"].to_list() == [row["id"] for row in rows]
+    assert table["answer"].to_list() == [row["answer"].strip() for row in rows]
+    assert table["id"].n_unique() == len(table)
+
+
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the shared benchmarks are not here")
+def test_shared_subsets() -> None:
+    omni = made(BENCHMARKS / "omni_math.jsonl", difficulties=[4, 4.5, 5, 5.5], per_difficulty=10)
+    assert omni["difficulty"].value_counts().sort("difficulty").rows() == [(4.0, 10), (4.5, 10), (5.0, 10), (5.5, 10)]
+    aime = made(BENCHMARKS / "aime_1983_2023.jsonl", keep={"id": [1989, 2023]})
+    assert len(aime) == 11 * 15 + 24 * 30
+    math500 = tuple(made(BENCHMARKS / "math500.jsonl")["problem"])
+    both = ProblemSet(file=BENCHMARKS / "aime_1983_2023.jsonl", split="train")
+    assert dropped(build("aime", both, math500)[1])["equal text in disjoint sets"] == 6
+
+
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the shared benchmarks are not here")
+def test_shared_numina() -> None:
+    numina = ProblemSet(
+        file=BENCHMARKS / "numina_math_cot.jsonl",
+        split="train",
+        answer_from_solution=True,
+        drop=["proof", "multiple_choice"],
+    )
+    table, tally = build("numina", numina)
+    upstream = {row["id"]: row["answer"] for row in pl.read_ndjson(BENCHMARKS / "numina_math_cot.jsonl").to_dicts()}
+    kept = table.filter(pl.col("answer") != pl.col("id").replace_strict(upstream).str.strip_chars())
+    assert len(kept) <= 0.002 * len(table)  # nested boxes, of which we take the inner one
+    counts = dropped(tally)
+    assert counts["no boxed answer"] == 0
+    assert 80 <= counts["drop proof"] <= 130
+    assert 400 <= counts["drop multiple_choice"] <= 520
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A dataset repository (a card-less folder of Parquet files), while the real hub is out of reach."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        import datasets
+
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        yield dataset_folder(tmp_path_factory.mktemp("hub") / "aime")
+
+
+def dataset_folder(folder: Path) -> Path:
+    """Writes a training split of AIME's years and a test split of two rows, as the hub stores them."""
+    (folder / "data").mkdir(parents=True)
+    rows: list[dict[str, Any]] = [
+        {"Year": year, "Question": f"Question {year}?", "Answer": float(year), "Solution": f"\\boxed{{{year}}}"}
+        for year in range(1983, 2025)
+    ]
+    pl.DataFrame(rows).write_parquet(folder / "data" / "train-00000.parquet")
+    pl.DataFrame(rows[:2]).write_parquet(folder / "data" / "test-00000.parquet")
+    return folder
+
+
+def test_hub(hub: Path) -> None:
+    options = {
+        "hub": {"path": str(hub), "revision": "v1", "split": "train"},
+        "columns": {"problem": "Question", "answer": "Answer"},
+        "keep": {"Year": [1989, 2023]},
+        "split": "train",
+    }
+    table, tally = build("aime", ProblemSet.model_validate(options))
+    assert table["answer"].to_list() == [str(year) for year in range(1989, 2024)]
+    assert table["id"][0] == "aime-6"
+    assert table["source"][0] == f"{hub}@v1:train"
+    assert dropped(tally)["keep Year 1989 to 2023"] == 7
+    options["hub"] = {"path": str(hub), "revision": "v1", "split": "test"}
+    del options["keep"]
+    assert len(build("aime", ProblemSet.model_validate(options))[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hub": {"split": "validation"}}, "split validation: .*validation"),
+        ({"hub": {"path": "nobody/nothing-here"}}, "hub dataset nobody/nothing-here at v1"),
+        ({"columns": {"problem": "question"}}, "no column 'question'.*found Year, Question.*did you mean 'Question'"),
+    ],
+)
+def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
+    given = {
+        "hub": {"path": str(hub), "revision": "v1", "split": "train", **change.get("hub", {})},
+        "columns": {"problem": "Question", "answer": "Answer", **change.get("columns", {})},
+        "split": "test",
+    }
+    with pytest.raises(ValueError, match=message):
+        build("aime", ProblemSet.model_validate(given))
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"problem,answer\nx,1\n", r"a.jsonl, line 1: not JSON .*CSV"),
+        ("a.jsonl", b'{"problem": "x", "answer": "1"}\n{"problem": "y", "ans', r"line 2: not JSON"),
+        ("a.jsonl", b'{"problem": "x", "answer": "1"}\n[1]', r"line 2: not a JSON object but a list"),
+        ("a.jsonl", b'{"problem": "x", "answer": "1"}\n\n{"problem": "\xff"}', r"line 3: not UTF-8 .*0xff"),
+        (
+            "a.jsonl",
+            b'{"problem": "x", "answer": "1"}\n\n{"problem": "y", "answer": " "}',
+            r"line 3: answer .*is empty",
+        ),
+        ("a.jsonl", b'{"problem": "", "answer": "1"}', r"line 1: problem .*is empty"),
+        ("a.jsonl", b'{"problem": "x", "answer": NaN}', r"line 1: answer \(column 'answer'\) is NaN"),
+        ("a.jsonl", b'{"problem": "x", "answer": "1", "difficulty": NaN}', r"line 1: difficulty .* is NaN"),
+        ("a.jsonl", b'{"problem": "x", "answer": "1", "difficulty": "hard"}', r"difficulty .*no number"),
+        ("a.jsonl", b'{"problem": "x", "answer": true}', r"line 1: answer .*neither text nor a number: True"),
+        ("a.jsonl", b'{"problem": "\\ud800", "answer": 1}', r"line 1: problem .*surrogate"),
+        ("a.jsonl", b'{"problem": "x", "anwser": "1"}', r"no column 'answer'.*found problem, anwser.*mean 'anwser'"),
+        ("a.jsonl", b'{"problem":"x","answer":1,"id":7}\n{"problem":"y","answer":1,"id":"7"}', r"rows 1 and 2.*id '7'"),
+        ("a.jsonl", b'{"problem":"x","answer":1,"id":null}', r"line 1: id .*is empty"),
+        ("a.jsonl", b"", r"a.jsonl: 0 problems"),
+        ("a.jsonl", b"\n \n", r"a.jsonl: 0 problems"),
+        ("a.csv", b"problem,answer\n", r"a.csv: 0 problems"),
+        ("a.csv", b"problem,answer\nx,1\ny,2,3\n", r"line 3: 3 values for 2 columns"),
+        ("a.csv", b"problem,answer\nx,\n", r"line 2: answer .*is empty"),
+        ("a.csv", b'problem,answer\n"x\n",1\n"y,1\n', r"line 4: not CSV"),
+        ("a.csv", b"problem,answer\n\xe9,1\n", r"line 2: not UTF-8"),
+        ("a.csv", b'{"problem": "x", "answer": 1}\n', r"line 1: .*JSON"),
+        ("a.parquet", b"PAR1 not really", r"a.parquet: not a readable Parquet"),
+        ("a.json", b"[]", r"not .json"),
+    ],
+)
+def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        made(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        made(tmp_path / "no.jsonl")
+
+
+def test_too_few_and_none_left(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", rows_of(6))
+    with pytest.raises(ValueError, match="7 problems are asked for, 6 are left"):
+        made(path, count=7)
+    with pytest.raises(ValueError, match="3 problems of difficulty 0 are asked for, 2 are left"):
+        made(path, per_difficulty=3)
+    with pytest.raises(ValueError, match=r"0 problems are left(.|\n)*keep difficulty 8 to 9 +6 +0"):
+        made(path, keep={"difficulty": [8, 9]})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "exactly one of toy, hub and file; got none"),
+        ({"toy": {"count": 1}, "file": "a.jsonl"}, "got toy and file"),
+        ({"toy": {"count": 1}, "count": 3}, "count: not for the toy world"),
+        ({"toy": {"count": 1, "difficulties": [2]}}, "3 to 8 numbers"),
+        ({"file": "a.jsonl", "count": 3, "per_difficulty": 1}, "exclude each other"),
+        ({"file": "a.jsonl", "answer_from_solution": True, "columns": {"answer": "a"}}, "exclude each other"),
+        ({"file": "a.jsonl", "keep": {"Year": [2, 1]}}, "range is empty"),
+        ({"file": "a.jsonl", "sead": 3}, "sead"),
+        ({"hub": {"path": "a/b"}}, "revision"),
+    ],
+)
+def test_settings_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ProblemSet.model_validate({"split": "test", **options})
+
+
+# ---- what is kept
+
+
+def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"problem": "x  y", "answer": 1},
+        {"problem": "x\ny", "answer": 1},
+        {"problem": "z", "answer": None},
+        {"problem": "w"},
+    ]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    table, tally = build("a", ProblemSet(file=path, split="test", drop=["empty"]))
+    assert table["problem"].to_list() == ["x  y"]
+    assert dropped(tally) == {"read": 0, "drop empty": 2, "duplicate problem": 1}
+    assert tally.table().columns == ["rule", "kept", "dropped"]
+    assert "duplicate problem         1         1" in str(tally)
+
+
+def test_answer_from_solution(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"problem": "a", "solution": r"\boxed{1}", "answer": "no"},
+        {"problem": "b", "solution": "proof"},
+    ]
+    table, tally = build(
+        "a", ProblemSet(file=write_jsonl(tmp_path / "a.jsonl", rows), split="train", answer_from_solution=True)
+    )
+    assert table["answer"].to_list() == ["1"]
+    assert dropped(tally)["no boxed answer"] == 1
+
+
+def test_per_difficulty_and_keep(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", rows_of(30))
+    table = made(path, per_difficulty=4, keep={"difficulty": [1, 2]})
+    assert table["difficulty"].value_counts().sort("difficulty").rows() == [(1.0, 4), (2.0, 4)]
+    assert len(made(path, difficulties=[0])) == 10
+
+
+def test_file_set_is_disjoint(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", rows_of(5))
+    assert made(path, ("compute $3+3$",))["problem"].to_list() == [f"Compute {i} + {i}." for i in (0, 1, 2, 4)]
+
+
+texts = st.lists(st.text("abc ", min_size=1, max_size=6), unique_by=lambda x: "".join(x.split()), max_size=25)
+
+
+@given(texts, st.integers(0, 26), st.integers(0, 3), st.randoms())
+def test_sampling_laws(problems: list[str], count: int, seed: int, rng: random.Random) -> None:
+    """A sample contains every smaller one, and is the same set whatever the order of rows."""
+    rows = [Row(i, i, problem=problem) for i, problem in enumerate(problems)]
+    small = [row.problem for row in sample(rows, count, seed)]
+    large = [row.problem for row in sample(rows, count + 1, seed)]
+    assert len(small) == min(count, len(problems))
+    assert [problem for problem in large if problem in small] == small
+    rng.shuffle(rows)
+    assert sorted(row.problem for row in sample(rows, count, seed)) == sorted(small)
+
+
+def test_seeds_differ() -> None:
+    rows = [Row(i, i, problem=str(i)) for i in range(100)]
+    assert [r.problem for r in sample(rows, 10, 0)] != [r.problem for r in sample(rows, 10, 1)]
+
+
+# ---- toy world
+
+
+def toy(count: int, seed: int, others: Any = (), **options: Any) -> pl.DataFrame:
+    return build(
+        "toy", ProblemSet.model_validate({"toy": {"count": count, "seed": seed, **options}, "split": "train"}), others
+    )[0]
+
+
+def toy_numbers(problem: str) -> tuple[list[int], int]:
+    numbers, limit = (
+        problem.removeprefix("What is the largest sum of some of the numbers ")
+        .rstrip("?")
+        .split(" that does not exceed ")
+    )
+    return [int(x) for x in numbers.split(", ")], int(limit)
+
+
+def same(problem: str) -> tuple[tuple[int, ...], int]:
+    numbers, limit = toy_numbers(problem)
+    return tuple(sorted(numbers)), limit
+
+
+def test_toy_gold_by_brute_force() -> None:
+    table = toy(100, 1, difficulties=[3, 4, 5])
+    assert dict(table.schema) == SCHEMA
+    assert table["id"].to_list() == [f"toy-1-{i}" for i in range(100)]
+    for row in table.to_dicts():
+        numbers, limit = toy_numbers(row["problem"])
+        sums = [sum(c) for c in chain.from_iterable(combinations(numbers, n) for n in range(len(numbers) + 1))]
+        assert row["answer"] == str(max(s for s in sums if s <= limit))
+        assert row["difficulty"] == len(numbers)
+    assert table["difficulty"].value_counts().sort("difficulty")["count"].to_list() == [34, 33, 33]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 80), st.integers(0, 5), st.integers(0, 5))
+def test_toy_laws(count: int, seed: int, other: int) -> None:
+    """Distinct, disjoint even for equal seeds, and growing only appends."""
+    train = toy(count, seed, difficulties=[3, 4])
+    test = toy(count, other, train["problem"].to_list(), difficulties=[3, 4])
+    keys = [same(problem) for problem in [*train["problem"], *test["problem"]]]
+    assert len(set(keys)) == 2 * count
+    assert toy(count + 7, seed, difficulties=[3, 4]).head(count).equals(train)
+
+
+def test_toy_world_is_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mrt.problems.TOY_REDRAWS", 10)
+    with pytest.raises(ValueError, match="no further problem of 3 numbers after"):
+        toy(20_000, 0, difficulties=[3])
+
+
+# ---- command line, declared benchmarks
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = {"toy": {"count": 40, "seed": 1, "difficulties": [3]}, "split": "train"}
+    test = {**train, "split": "test", "disjoint_from": ["toy_train"]}
+    first, second = tmp_path / "toy_train.parquet", tmp_path / "toy_test.parquet"
+    CliApp.run(Problems, ["--name", "toy_train", "--set", json.dumps(train), "--out", str(first)])
+    args = ["--name", "toy_test", "--set", json.dumps(test), "--out", str(second)]
+    with pytest.raises(ValueError, match="disjoint from toy_train, but --disjoint gives nothing"):
+        CliApp.run(Problems, args)
+    CliApp.run(Problems, [*args, "--disjoint", str(first)])
+    tables = [pl.read_parquet(path) for path in (first, second)]
+    assert not {same(p) for p in tables[0]["problem"]} & {same(p) for p in tables[1]["problem"]}
+    assert set(tables[1]["split"]) == {"test"}
+    assert "in disjoint sets" in (printed := capsys.readouterr().out)
+    assert "toy_test: 40 problems" in printed
+
+
+def declared() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load((REPOSITORY / "config" / "benchmarks.yaml").read_text(encoding="utf-8"))["problems"]
+
+
+def test_declared_benchmarks() -> None:
+    sets = {name: ProblemSet.model_validate(entry) for name, entry in declared().items()}
+    for made_set in sets.values():
+        assert set(made_set.disjoint_from) <= set(sets)
+        assert made_set.hub is not None
+        assert len(made_set.hub.revision) == 40 and int(made_set.hub.revision, 16)
+        # what a rule passes on the command line is the model itself
+        assert ProblemSet.model_validate_json(made_set.model_dump_json()) == made_set
+
+
+def test_every_setting_is_described() -> None:
+    for model in (ProblemSet, Problems, Toy, Hub, Columns):
+        assert all(info.description for info in model.model_fields.values())

@@ -1,0 +1,81 @@
+import polars as pl
+from conftest import TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt.engine import Decoding, EngineSettings
+from mrt.episodes import Cut, split_episodes
+from mrt.prover import Prove, ProverSettings, Template, prefixes
+from mrt.sampling import Prompt, Sample
+
+STOP = "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking"
+EPISODES = ["a\n\nb\n\nc\n\n", "Wait\n\nd\n\ne\n\n", "Wait\n\nf\n"]
+
+
+def test_the_template_is_that_of_figure_22():
+    forced = Template().force("a\n\nb\n\n")
+    assert forced.startswith(f"a\n\nb\n\n{STOP}")
+    assert forced.endswith("</think>\n\n**Step-by-Step Explanation and Answer:**\n\n1. **")
+
+
+def test_an_empty_prefix_is_stopped_at_once():
+    assert Template().force("").startswith("Time is up.")
+
+
+def test_without_the_stop_phrase_the_thought_just_closes():
+    assert Template().force("a\n\n", stop=False) == "a\n</think>\n\n**Step-by-Step Explanation and Answer:**\n\n1. **"
+
+
+def test_the_whole_of_a_closed_thought_is_closed_without_the_stop_phrase():
+    forced = list(prefixes(EPISODES, True, Template()))
+    assert [j for j, _, _ in forced] == [0, 1, 2, 3]
+    assert all(STOP in text for _, _, text in forced[:-1])
+    assert forced[-1][2] == "".join(EPISODES) + "</think>\n\n"
+
+
+def test_the_whole_of_a_thought_that_was_cut_off_is_stopped():
+    assert STOP in list(prefixes(EPISODES, False, Template()))[-1][2]
+
+
+@given(st.integers(1, 40), st.integers(1, 7))
+def test_grouped_prefixes_include_the_first_and_the_last(k, every):
+    scored = [j for j, _, _ in prefixes(["x\n\n"] * k, True, Template(), every)]
+    assert scored[0] == 0 and scored[-1] == k
+    assert scored == sorted(set(scored))
+    assert all(b - a <= every for a, b in zip(scored, scored[1:], strict=False))
+
+
+def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_path, capfd):
+    """Rollouts and forced answers of the toy base: tables in their columns, the same whatever the batch, additive in n."""
+    engine = EngineSettings(max_model_len=1024)
+    common = {"model": str(TOY_BASE), "names": ("base", "toy"), "engine": engine}
+    decoding = Decoding(temperature=1.0, max_tokens=300)
+    prompt = Prompt(instruction="{problem}")
+    rollouts, fewer, episodes, prover = (tmp_path / f"{n}.parquet" for n in ("rollouts", "fewer", "episodes", "prover"))
+    Sample(problems=toy_problems, out=rollouts, samples=3, decoding=decoding, prompt=prompt, **common).cli_cmd()
+    some = tmp_path / "some.parquet"
+    pl.read_parquet(toy_problems).tail(5).write_parquet(some)
+    Sample(problems=some, out=fewer, samples=2, decoding=decoding, prompt=prompt, **common).cli_cmd()
+
+    table = pl.read_parquet(rollouts)
+    assert table.height == 36 and table.select("problem_id", "sample").n_unique() == 36
+    assert table["prompt"].str.ends_with("<think>\n").all()
+    assert table["tokens"].max() <= 300
+    # Fewer problems and fewer samples draw a subset of the same completions.
+    assert pl.read_parquet(fewer).join(table, on=["problem_id", "sample", "text"], how="anti").is_empty()
+    assert table["text"].n_unique() > 30
+
+    Cut(rollouts=rollouts, out=episodes).cli_cmd()
+    settings = ProverSettings(answers=4, traces=2, decoding=Decoding(temperature=1.0, max_tokens=24))
+    Prove(rollouts=rollouts, episodes=episodes, out=prover, settings=settings, **common).cli_cmd()
+    answers = pl.read_parquet(prover)
+    assert answers["sample"].max() == 1
+    assert answers.select("problem_id", "sample", "prefix", "answer_index").is_duplicated().sum() == 0
+    assert (answers["text"].str.contains("boxed").mean() or 0) > 0.95  # the base obeys "Time is up"
+    grown = answers.unique(["problem_id", "sample", "prefix"]).sort("problem_id", "sample", "prefix")
+    assert grown.filter(pl.col("prefix") == 0)["prefix_tokens"].to_list() == [0] * 24
+    assert (grown["prefix_tokens"].diff().over(grown["problem_id"] + grown["sample"].cast(pl.String)).drop_nulls() > 0).all()
+    thoughts = pl.read_parquet(episodes).group_by("problem_id", "sample").agg(pl.len().alias("k"))
+    last = answers.group_by("problem_id", "sample").agg(pl.col("prefix").max())
+    assert last.join(thoughts, on=["problem_id", "sample"]).filter(pl.col("prefix") != pl.col("k")).is_empty()
+    assert split_episodes(table["text"][0].split("</think>")[0])

@@ -1,0 +1,175 @@
+"""Regret against an independent integration, its bounds, and table against scalar."""
+
+import time
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrt.metrics import bootstrap_table
+from mrt.regret import cumulative_regret, mean_regret, normalized_regret, normalized_regret_table
+
+quick = settings(deadline=None, max_examples=200)
+
+
+def by_midpoints(tokens: list[int], accuracy: list[float], budget: int) -> float:
+    """Normalized regret in rational arithmetic: the curve is linear between breakpoints, so midpoints integrate it."""
+    points = [(Fraction(0), Fraction(0))]
+    for x, y in zip(tokens, accuracy, strict=True):
+        points.append((max(points[-1][0], Fraction(x)), Fraction(y)))
+
+    def height(at: Fraction) -> Fraction:
+        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+            if x0 < at < x1:
+                return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+        assert at > points[-1][0]
+        return points[-1][1]
+
+    cuts = sorted({x for x, _ in points if x < budget} | {Fraction(budget)})
+    area = sum((b - a) * height((a + b) / 2) for a, b in zip(cuts, cuts[1:], strict=False))
+    return float(1 - area / budget)
+
+
+def test_normalized_regret_is_the_integral() -> None:
+    rng = np.random.default_rng(0)
+    for trial in range(1000):
+        points = int(rng.integers(1, 12))
+        steps = rng.integers(-50 if trial % 3 == 0 else 0, 300, points)  # a third of the curves fall back
+        steps[rng.random(points) < 0.2] = 0  # repeated x
+        tokens = np.maximum(0, np.cumsum(steps))
+        accuracy = rng.integers(0, 9, points) / 8 if trial % 2 else rng.random(points)
+        budgets = {int(tokens.max()) + 100, int(tokens.max()), int(tokens[points // 2]), int(rng.integers(1, 2000)), 1}
+        for budget in budgets - {0}:
+            found = normalized_regret(tokens, accuracy, budget)
+            assert found == pytest.approx(by_midpoints(tokens.tolist(), accuracy.tolist(), budget), abs=1e-9)
+
+
+def test_normalized_regret_by_hand() -> None:
+    assert normalized_regret([100], [1.0], 100) == 0.5
+    assert normalized_regret([100], [1.0], 200) == 0.25
+    assert normalized_regret([100], [1.0], 50) == 0.75
+    assert normalized_regret([0], [1.0], 7) == 0.0  # right from the first token on
+    assert normalized_regret([0, 10], [0.5, 0.5], 20) == 0.5
+    assert normalized_regret([10, 10], [0.0, 1.0], 20) == 0.5  # a jump
+    assert normalized_regret([10, 4], [0.0, 1.0], 20) == 0.5  # tokens that fall back count as a jump
+    assert normalized_regret([10], [0.0], 5) == 1.0
+
+
+curves = st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 1)), min_size=1, max_size=10)
+
+
+@quick
+@given(curves, st.integers(1, 3000), st.data())
+def test_regret_is_bounded_and_falls_as_accuracy_rises(
+    curve: list[tuple[int, float]], budget: int, data: st.DataObject
+) -> None:
+    tokens, accuracy = [x for x, _ in curve], [y for _, y in curve]
+    regret = normalized_regret(tokens, accuracy, budget)
+    assert 0 <= regret <= 1
+    i = data.draw(st.integers(0, len(curve) - 1))
+    better = [*accuracy[:i], data.draw(st.floats(accuracy[i], 1)), *accuracy[i + 1 :]]
+    assert normalized_regret(tokens, better, budget) <= regret + 1e-12
+    assert cumulative_regret(better) <= cumulative_regret(accuracy) + 1e-12
+
+
+@pytest.mark.parametrize(
+    "tokens, accuracy, budget",
+    [
+        ([1, 2], [0.5], 10),
+        ([], [], 10),
+        ([1], [0.5], 0),
+        ([1], [0.5], -3),
+        ([1], [0.5], float("inf")),
+        ([1], [1.5], 10),
+        ([1], [-0.1], 10),
+        ([1], [float("nan")], 10),
+        ([-1], [0.5], 10),
+        ([5, -1], [0.5, 0.5], 10),
+        ([float("nan")], [0.5], 10),
+        ([[1]], [[0.5]], 10),
+    ],
+)
+def test_normalized_regret_refuses(tokens: list[float], accuracy: list[float], budget: float) -> None:
+    with pytest.raises(ValueError, match="regret"):
+        normalized_regret(tokens, accuracy, budget)
+
+
+def progress_rows(traces: int, longest: int, seed: int = 0) -> pl.DataFrame:
+    """A progress artifact of traces of 1 to `longest` prefixes, four traces a problem; some tokens fall back."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest + 1, traces)
+    trace = np.repeat(np.arange(traces), lengths)
+    prefix = np.concatenate([np.arange(length) for length in lengths])
+    return pl.DataFrame(
+        {
+            "problem_id": [f"p{i // 4:05d}" for i in trace],
+            "sample": trace % 4,
+            "prefix": prefix,
+            "prefix_tokens": np.maximum(0, prefix * 150 + rng.integers(-200, 200, trace.size)),
+            "J": rng.integers(0, 9, trace.size) / 8,
+        }
+    )
+
+
+def test_table_is_the_scalar_form() -> None:
+    table, budgets = progress_rows(41, 9), [64, 500, 4096]
+    found = normalized_regret_table(table.sample(fraction=1.0, shuffle=True, seed=1), [4096, 64, 500])
+    expected = [
+        (*key, budget, normalized_regret(group["prefix_tokens"].to_numpy(), group["J"].to_numpy(), budget))
+        for key, group in table.group_by("problem_id", "sample", maintain_order=True)
+        for budget in budgets
+    ]
+    assert found.columns == ["problem_id", "sample", "budget", "regret"]
+    assert found.schema["budget"] == pl.Int64
+    assert found.select("problem_id", "sample", "budget").rows() == [row[:3] for row in expected]
+    np.testing.assert_allclose(found["regret"].to_numpy(), [row[3] for row in expected], atol=1e-12)
+    assert normalized_regret_table(table, [0.5]).schema["budget"] == pl.Float64
+
+
+def test_mean_regret_weighs_problems_alike() -> None:
+    regrets = pl.DataFrame(
+        {"problem_id": ["a", "a", "a", "b"], "sample": [0, 1, 2, 0], "budget": [64] * 4, "regret": [0.0, 0.3, 0.6, 0.9]}
+    )
+    assert mean_regret(regrets).rows() == [(64, 2, 4, pytest.approx(0.6))]
+    table = normalized_regret_table(progress_rows(41, 9), [64, 500])
+    interval = bootstrap_table(table, ["budget"], "regret", repeats=50)
+    np.testing.assert_allclose(mean_regret(table)["regret"].to_numpy(), interval["estimate"].to_numpy())
+    assert mean_regret(table)["problems"].to_list() == interval["problems"].to_list() == [11, 11]
+
+
+def test_table_refuses() -> None:
+    table = progress_rows(3, 4)
+    bad = [
+        table.clear(),
+        table.drop("J"),
+        pl.concat([table, table]),
+        table.with_columns(J=pl.lit(2.0)),
+        table.with_columns(prefix_tokens=pl.lit(-1)),
+        table.with_columns(prefix_tokens=pl.lit(None, dtype=pl.Int64)),
+    ]
+    for rows in bad:
+        with pytest.raises(ValueError, match="regret"):
+            normalized_regret_table(rows, [64])
+    for budgets in ([], [0], [64, -1]):
+        with pytest.raises(ValueError, match="regret"):
+            normalized_regret_table(table, budgets)
+
+
+def test_table_is_fast() -> None:
+    table = progress_rows(10_000, 79)  # 40 prefixes a trace on average
+    begin = time.perf_counter()
+    found = normalized_regret_table(table, [4096 * i for i in range(1, 9)])
+    assert time.perf_counter() - begin < 6  # half a second on an idle machine
+    assert found.height == 80_000
+
+
+def test_cumulative_regret() -> None:
+    assert cumulative_regret([0.25, 0.5, 1.0]) == pytest.approx(1.25)
+    assert cumulative_regret([0.25, 0.5], comparator=0.5) == pytest.approx(0.25)
+    assert cumulative_regret([0.25, 0.5], comparator=[0.25, 0.25]) == pytest.approx(-0.25)
+    for accuracy, comparator in (([], 1.0), ([1.5], 1.0), ([0.5], 2.0), ([0.5, 0.5], [1.0]), ([[0.5]], 1.0)):
+        with pytest.raises(ValueError, match="regret"):
+            cumulative_regret(accuracy, comparator)

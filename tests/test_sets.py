@@ -1,0 +1,101 @@
+import polars as pl
+import pytest
+
+from mrt.prover import Template
+from mrt.sets import Rules, best_prefixes, mrt_set, star_set
+
+P = "<|user|>q<|assistant|><think>\n"
+TEXTS = ["a\n\nb\n\nc\n\nWait d\n</think>\n\nyes", "e\n</think>\n\nno", "f, cut off"]
+ROLLOUTS = pl.DataFrame(
+    {"problem_id": ["p"] * 3, "sample": [0, 1, 2], "prompt": [P] * 3, "text": TEXTS, "finish": ["stop", "stop", "length"]}
+)
+GRADES = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 1, 2], "correct": [True, False, False]})
+EPISODES = pl.DataFrame(
+    {
+        "problem_id": ["p"] * 4,
+        "sample": [0, 0, 1, 2],
+        "episode": [0, 1, 0, 0],
+        "text": ["a\n\nb\n\nc\n\n", "Wait d\n", "e\n", "f, cut off"],
+        "closed": [True, True, True, False],
+    }
+)
+
+
+def scored(*curves):
+    """Progress, forced answers and their grades of traces whose J by prefix is given, with 4 answers a prefix."""
+    progress, answers, grades = [], [], []
+    for sample, curve in enumerate(curves):
+        for prefix, J in enumerate(curve):
+            progress.append(("p", sample, prefix, len(curve) - 1, J))
+            for i in range(4):
+                right = i >= 4 - round(4 * J)  # the last ones are right, so that y is not simply the first
+                answers.append(("p", sample, prefix, i, f"answer {sample} {prefix} {i}", "stop"))
+                grades.append(("p", sample, prefix, i, right))
+    keys = ["problem_id", "sample", "prefix"]
+    return (
+        pl.DataFrame(progress, schema=[*keys, "episodes", "J"], orient="row"),
+        pl.DataFrame(answers, schema=[*keys, "answer_index", "text", "finish"], orient="row"),
+        pl.DataFrame(grades, schema=[*keys, "answer_index", "correct"], orient="row"),
+    )
+
+
+def make(rules=None, curves=((0.25, 0.75, 0.5), (0.5, 0.25), (0.0, 0.5))):
+    return mrt_set(ROLLOUTS, GRADES, EPISODES, *scored(*curves), rules or Rules(), Template())
+
+
+def test_star_keeps_right_and_finished_traces_whole():
+    examples, counts = star_set(ROLLOUTS, GRADES)
+    assert examples["completion"].to_list() == [TEXTS[0]]
+    assert examples["prompt"].to_list() == [P]
+    assert counts.rows() == [("sampled", 3, 0), ("ended by itself, thought closed", 2, 1), ("answer right", 1, 1)]
+
+
+def test_the_best_prefix_is_the_shortest_of_maximal_cumulative_progress():
+    progress, _, _ = scored((0.25, 0.75, 0.5, 0.75), (0.5, 0.25), (1.0, 1.0))
+    best = best_prefixes(progress)
+    assert best.select("sample", "prefix", "J", "gain").rows() == [(0, 1, 0.75, 0.5), (1, 1, 0.25, -0.25), (2, 1, 1.0, 0.0)]
+
+
+def test_mrt_closes_the_thought_at_the_best_prefix_and_adds_a_right_answer():
+    examples, counts = make()
+    header = Template().header
+    assert examples.select("sample", "prefix").rows() == [(0, 1), (2, 1)]
+    assert examples["completion"][0] == f"a\n\nb\n\nc\n</think>\n\n{header}answer 0 1 1"
+    assert examples["completion"][1] == f"f, cut off\n</think>\n\n{header}answer 2 1 2"
+    assert counts.rows()[:2] == [("sampled", 3, 0), ("cumulative progress above 0", 2, 1)]
+
+
+def test_mrt_keeps_the_end_of_a_whole_thought_as_it_is():
+    examples, _ = make(curves=((0.25, 0.5, 0.75), (0.5, 0.25), (0.0, 0.0)))
+    assert examples["completion"].to_list() == ["a\n\nb\n\nc\n\nWait d\n</think>\n\nanswer 0 2 1"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "samples"),
+    [
+        (Rules(), [0, 2]),
+        (Rules(minimum_J=0.6), [0]),
+        (Rules(minimum_progress=0.5), []),
+        (Rules(whole_trace_correct=True), [0]),
+    ],
+)
+def test_each_rule_filters(rules, samples):
+    examples, counts = make(rules)
+    assert examples["sample"].to_list() == samples
+    assert counts["kept"][-1] == len(samples)
+    assert (counts["kept"] + counts["dropped"]).to_list()[1:] == counts["kept"].to_list()[:-1]
+
+
+def test_the_stop_phrase_can_stay():
+    examples, _ = make(Rules(keep_stop_phrase=True))
+    assert "Time is up." in examples["completion"][0]
+
+
+def test_progress_can_weight_the_loss():
+    examples, _ = make(Rules(weight="progress"))
+    assert examples["weight"].to_list() == [0.5, 0.5]
+
+
+def test_no_trace_kept_is_an_empty_set_not_an_error():
+    examples, _ = make(Rules(minimum_J=1.0))
+    assert examples.is_empty() and examples.columns == star_set(ROLLOUTS, GRADES)[0].columns

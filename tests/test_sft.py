@@ -1,0 +1,133 @@
+"""TRL's SFTTrainer on a tiny model: what the loss covers, weights, the checkpoint, the log, resuming."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+from conftest import ROOT, TOY_BASE
+
+from mrt.train.sft import SFT, Train, tokenize
+
+RECIPE = SFT(
+    learning_rate=1e-3,
+    epochs=1,
+    batch_size=4,
+    micro_batch_size=2,
+    max_length=256,
+    bf16=False,
+    gradient_checkpointing=False,
+    save_steps=2,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TOY_BASE)
+
+
+def examples(n, weight=1.0):
+    prompt = "<|user|>What is the largest sum of some of the numbers 3, 4 that does not exceed 8?<|assistant|><think>\n"
+    return [
+        {"prompt": prompt, "completion": f"Try {i % 9} + 4 = {i % 9 + 4}.\n</think>\n\n\\boxed{{7}}", "weight": weight}
+        for i in range(n)
+    ]
+
+
+def write_set(path, rows):
+    pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+def test_the_prompt_carries_no_loss_and_the_completion_ends(tokenizer):
+    (row,), dropped = tokenize(tokenizer, examples(1), 256)
+    trained = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
+    assert tokenizer.decode(trained) == examples(1)[0]["completion"] + "<eos>"
+    assert tokenizer.decode(row["input_ids"][: -len(trained)]) == examples(1)[0]["prompt"]
+    assert dropped == 0
+
+
+def test_examples_that_are_too_long_are_dropped_and_counted(tokenizer):
+    assert tokenize(tokenizer, examples(3), 20) == ([], 3)
+
+
+def run(tmp_path, name, rows, recipe=RECIPE):
+    stage = Train(
+        model=TOY_BASE,
+        set=write_set(tmp_path / f"{name}.set.parquet", rows),
+        out=tmp_path / name,
+        log=tmp_path / f"{name}.log.parquet",
+        state=tmp_path / f"{name}.state",
+        recipe=recipe,
+    )
+    stage.cli_cmd()
+    return stage
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def test_training_lowers_the_loss_and_leaves_a_whole_checkpoint(tmp_path):
+    stage = run(tmp_path, "a", examples(40))
+    log = pl.read_parquet(stage.log)
+    assert log["step"].to_list() == list(range(1, 11))
+    assert log["loss"][-1] < log["loss"][0] / 2
+    names = {path.name for path in stage.out.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))]
+    assert not stage.state.exists()
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoModelForCausalLM.from_pretrained(stage.out)
+    assert AutoTokenizer.from_pretrained(stage.out).chat_template == AutoTokenizer.from_pretrained(TOY_BASE).chat_template
+
+
+def test_weights_scale_the_loss(tmp_path):
+    """With all weights 1/2 every logged loss of the first step halves; without `weighted` the weights are ignored."""
+    first = {}
+    for name, weight, weighted in (("one", 1.0, True), ("half", 0.5, True), ("ignored", 0.5, False)):
+        recipe = RECIPE.model_copy(update={"weighted": weighted})
+        stage = run(tmp_path, name, examples(4, weight), recipe)
+        first[name] = pl.read_parquet(stage.log)["loss"][0]
+    assert first["half"] == pytest.approx(first["one"] / 2, rel=1e-3)
+    assert first["ignored"] == pytest.approx(first["one"], rel=1e-3)
+
+
+def test_an_empty_set_is_refused(tmp_path):
+    empty = pl.DataFrame(schema={"prompt": pl.String, "completion": pl.String, "weight": pl.Float64})
+    empty.write_parquet(tmp_path / "empty.parquet")
+    with pytest.raises(ValueError, match="empty"):
+        Train(
+            model=TOY_BASE, set=tmp_path / "empty.parquet", out=tmp_path / "o", log=tmp_path / "l", state=tmp_path / "s"
+        ).cli_cmd()
+
+
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+    whole = run(tmp_path, "whole", examples(160))
+    data = tmp_path / "whole.set.parquet"
+    out, log, state = tmp_path / "killed", tmp_path / "killed.log.parquet", tmp_path / "killed.state"
+    command = [
+        *(sys.executable, "-m", "mrt.train.sft", "--model", str(TOY_BASE), "--set", str(data), "--out", str(out)),
+        *("--log", str(log), "--state", str(state), "--recipe", RECIPE.model_dump_json()),
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(state.glob("checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    kept = sorted(path.name for path in state.glob("checkpoint-*"))
+    assert kept
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert pl.read_parquet(log)["step"].to_list() == list(range(1, 41))
+    for name, tensor in weights(whole.out).items():
+        assert (weights(out)[name] - tensor).abs().max() < 1e-5

@@ -1,0 +1,96 @@
+import random
+from itertools import combinations
+
+import pytest
+from conftest import TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt.episodes import MARKERS, split_episodes, take_apart
+from mrt.prover import Template
+from mrt.toy import world
+from mrt.toy.base import draw_example, make_tokenizer
+
+
+@given(st.integers(), st.sampled_from(world.DIFFICULTIES))
+def test_the_gold_answer_is_the_best_sum(seed, difficulty):
+    problem = world.draw_problem(random.Random(seed), difficulty)
+    sums = [sum(c) for size in range(1, difficulty + 1) for c in combinations(problem.numbers, size)]
+    assert problem.best == max(s for s in sums if s <= problem.limit)
+    assert len(set(problem.numbers)) == difficulty
+    assert all(str(number) in problem.text for number in (*problem.numbers, problem.limit))
+
+
+@given(st.integers(), st.sampled_from(world.DIFFICULTIES))
+def test_thoughts_are_cut_where_the_world_meant(seed, difficulty):
+    rng = random.Random(seed)
+    episodes, bests = world.think(rng, world.draw_problem(rng, difficulty))
+    thought = "\n\n".join(episodes) + "\n"
+    assert [part.rstrip("\n") for part in split_episodes(thought)] == episodes
+    assert len(bests) == len(episodes)
+    assert all(episode.startswith(MARKERS) for episode in episodes[1:])
+
+
+@given(st.integers(), st.sampled_from(world.DIFFICULTIES), st.booleans())
+def test_an_attempt_adds_different_numbers_of_the_problem(seed, difficulty, heed):
+    rng = random.Random(seed)
+    problem = world.draw_problem(rng, difficulty)
+    picked = world.attempt(rng, problem, heed)
+    assert len(set(picked)) == len(picked) and set(picked) <= set(problem.numbers)
+    assert sum(picked[:-1]) <= problem.limit
+    if heed:
+        assert sum(picked) <= problem.limit
+
+
+def test_the_reasoner_has_the_vices():
+    """It gets better over several episodes, loses some of what it had by thinking on, and goes on after an exact hit."""
+    rng = random.Random(0)
+    first = later = last = lost = past_exact = exact = 0
+    for _ in range(3000):
+        problem = world.draw_problem(rng, 5)
+        _, bests = world.think(rng, problem)
+        right = [best == problem.best for best in bests]
+        if len(right) >= 10:
+            first, later, last = first + right[0], later + right[6], last + right[-1]
+        lost += any(right) and not right[-1]
+        if problem.limit in bests:
+            exact += 1
+            past_exact += bests.index(problem.limit) < len(bests) - 1
+    assert later > 1.5 * first
+    assert last < later
+    assert lost / 3000 > 0.08
+    assert past_exact / exact > 0.5
+
+
+def test_difficulty_out_of_range_is_refused():
+    with pytest.raises(ValueError, match="difficulty"):
+        world.draw_problem(random.Random(0), 1)
+
+
+def test_examples_speak_the_template_of_the_meta_prover():
+    rng, template = random.Random(1), Template()
+    drawn = [draw_example(rng, template) for _ in range(300)]
+    cut = [e for e in drawn if "Time is up." in e["prompt"]]
+    assert 30 < len(cut) < 90
+    assert all("Time is up." not in e["completion"] for e in drawn)  # the stop phrase carries no loss
+    for example in drawn:
+        _, closed, answer = take_apart((example["prompt"] + example["completion"]).split("<think>")[1])
+        assert closed and answer.startswith("\n\n" + template.header) and "\\boxed{" in answer
+
+
+def test_the_tokenizer_is_lossless_and_keeps_numbers_whole():
+    rng = random.Random(2)
+    texts = [e["prompt"] + e["completion"] for e in (draw_example(rng, Template()) for _ in range(1000))]
+    tokenizer = make_tokenizer(texts, 1024)
+    for text in texts[:100]:
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert len(tokenizer("Try 13 + 15 = 28.")["input_ids"]) == 7
+    assert len(tokenizer("</think>")["input_ids"]) == 1
+
+
+def test_the_shipped_weights_are_the_ones_in_their_card():
+    import hashlib
+
+    weights = TOY_BASE / "model.safetensors"
+    assert weights.stat().st_size < 3_000_000
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() in (TOY_BASE / "README.md").read_text()

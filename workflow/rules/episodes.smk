@@ -1,0 +1,14 @@
+# Episodes: thoughts cut at "Wait", "Alternatively", ... (Section 5).
+rule cut_episodes:
+    input:
+        artifact("rollouts"),
+    output:
+        artifact("episodes"),
+    params:
+        segmentation=lambda w: slice_of(experiment.segmentation),
+    log:
+        log_of("cut_episodes", "model", "dataset"),
+    conda:
+        ANALYSIS
+    shell:
+        "python -m mrt.episodes --rollouts {input} --segmentation {params.segmentation:q} --out {output} > {log} 2>&1"

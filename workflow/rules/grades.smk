@@ -1,0 +1,23 @@
+# Grades: right or wrong, a stage of its own, so that a better grader never resamples.
+rule grade_rollouts:
+    input:
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+        answers=artifact("rollouts"),
+    output:
+        artifact("grades", "rollouts.parquet"),
+    log:
+        log_of("grade_rollouts", "model", "dataset"),
+    conda:
+        ANALYSIS
+    shell:
+        "python -m mrt.grading --problems {input.problems} --answers {input.answers} --out {output} > {log} 2>&1"
+
+
+use rule grade_rollouts as grade_answers with:
+    input:
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+        answers=artifact("prover"),
+    output:
+        artifact("grades", "prover.parquet"),
+    log:
+        log_of("grade_answers", "model", "dataset"),

@@ -1,0 +1,27 @@
+"""Draw the rule graph: snakemake --rulegraph dot | python workflow/scripts/rulegraph.py docs/rulegraph.png"""
+
+import re
+import sys
+
+import matplotlib as mpl
+import networkx as nx
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+text = sys.stdin.read()
+labels = dict(re.findall(r'(\d+)\s*\[label\s*=\s*"([^"]+)"', text))
+graph = nx.DiGraph(re.findall(r"(\d+)\s*->\s*(\d+)", text))
+graph.remove_nodes_from([node for node, label in labels.items() if label == "all" and node in graph])
+for layer, nodes in enumerate(nx.topological_generations(graph)):
+    for node in nodes:
+        graph.nodes[node]["layer"] = layer
+positions = nx.multipartite_layout(graph, subset_key="layer")
+figure, axis = plt.subplots(figsize=(13, 6), layout="constrained")
+nx.draw_networkx_edges(graph, positions, ax=axis, edge_color="#888888", node_size=2600, arrowsize=9)
+for node, (x, y) in positions.items():
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "#EAF2F8", "edgecolor": "#4A6FA5"}
+    axis.text(x, y, labels[node].replace("_", "\n", 1), ha="center", va="center", fontsize=9, bbox=box)
+axis.set_axis_off()
+axis.margins(0.06)
+figure.savefig(sys.argv[1], dpi=150, metadata={"Software": None})
