@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from mrt.engine import Decoding, EngineSettings
 from mrt.episodes import Segmentation
 from mrt.problems import ProblemSet
-from mrt.prover import ProverSettings, Template
+from mrt.prover import ProverSettings
 from mrt.sampling import Prompt
 from mrt.sets import Rules
 from mrt.train.sft import SFT
@@ -24,7 +24,9 @@ class Strict(BaseModel):
 class Imported(Strict):
     """Completions that somebody sampled elsewhere."""
 
-    file: Path = Field(description="JSONL, Parquet or CSV with columns problem_id, text, and perhaps model, tokens, finish.")
+    file: Path = Field(
+        description="JSONL, Parquet or CSV with columns problem_id, text, and perhaps model, tokens, finish."
+    )
     model: str | None = Field(None, description="Keep the rows whose `model` is this.")
 
 
@@ -34,11 +36,15 @@ class Model(Strict):
     label: str | None = Field(None, description="Name in tables and figures; else the key.")
     path: str | None = Field(None, description="Checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Commit of a hub model.")
-    toy: Literal["shipped", "remade"] | None = Field(None, description="The toy base: its shipped weights, or made anew.")
+    toy: Literal["shipped", "remade"] | None = Field(
+        None, description="The toy base: its shipped weights, or made anew."
+    )
     rollouts: Imported | None = Field(None, description="A model that is a file of completions.")
     evaluate_on: list[str] | None = Field(None, description="Evaluation sets that it is measured on; all if not given.")
     parent: str | None = Field(None, description="Model that this one is trained from.")
-    method: Literal["star", "mrt"] | None = Field(None, description="How its training set is made from its parent's traces.")
+    method: Literal["star", "mrt"] | None = Field(
+        None, description="How its training set is made from its parent's traces."
+    )
     problems: str | None = Field(None, description="Problem set that its parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
     recipe: SFT | None = Field(None, description="Training hyperparameters; else `training.recipe`.")
@@ -76,7 +82,9 @@ class Evaluation(Draws):
     models: list[str] = Field(min_length=1, description="Models in the tables and figures, in this order.")
     k: list[int] = Field([1, 2, 4, 8], description="Votes of maj@k and draws of pass@k.")
     votes: list[int] = Field([1, 2, 4, 8], description="Votes p of [maj@p]_j at a prefix.")
-    budgets: list[int] = Field([4096, 8192, 12288, 16384], description="Token budgets C_0 of normalized regret (Figure 9).")
+    budgets: list[int] = Field(
+        [4096, 8192, 12288, 16384], description="Token budgets C_0 of normalized regret (Figure 9)."
+    )
     measures: list[Literal["accuracy", "maj", "regret", "prefixes", "episodes", "progress"]] = Field(
         ["accuracy", "maj", "regret", "prefixes", "episodes", "progress"], description="What is measured."
     )
@@ -122,10 +130,13 @@ class Config(Strict):
             for other in problem_set.disjoint_from:
                 check(f"problems.{name}.disjoint_from", other, self.problems)
         if max(self.evaluation.k) > self.evaluation.samples and not self.imported:
-            problems.append(f"evaluation.k: {max(self.evaluation.k)} is more than the {self.evaluation.samples} samples")
+            problems.append(
+                f"evaluation.k: {max(self.evaluation.k)} is more than the {self.evaluation.samples} samples"
+            )
         if max(self.evaluation.votes) > self.evaluation.prover.answers:
             problems.append(
-                f"evaluation.votes: {max(self.evaluation.votes)} is more than the {self.evaluation.prover.answers} answers"
+                f"evaluation.votes: {max(self.evaluation.votes)} is more than the"
+                f" {self.evaluation.prover.answers} answers"
             )
         if problems:
             raise ValueError("; ".join(problems))

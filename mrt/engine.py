@@ -20,7 +20,9 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    max_model_len: int | None = Field(None, ge=16, description="Longest prompt plus completion, in tokens; else the model's.")
+    max_model_len: int | None = Field(
+        None, ge=16, description="Longest prompt plus completion, in tokens; else the model's."
+    )
     dtype: str = Field("auto", description="Weights' type: auto (float32 on a CPU), bfloat16, float16, float32.")
     max_num_seqs: int = Field(512, ge=1, description="Sequences decoded at once.")
     block_size: int | None = Field(None, description="Tokens a cache block; else 32 on a CPU, vLLM's choice on a GPU.")
@@ -42,7 +44,7 @@ class Decoding(BaseModel):
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt (text), how many completions to draw for it, and the seed of the first; the i-th is drawn with seed + i."""
+    """A prompt, how many completions to draw for it, and the seed of the first; the i-th is drawn with seed + i."""
 
     prompt: str
     n: int

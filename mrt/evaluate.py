@@ -4,7 +4,7 @@
 
 | measure | columns |
 |---|---|
-| accuracy | problem_id, difficulty, samples, accuracy, tokens (mean a completion), characters, unfinished (share), unparsed (share) |
+| accuracy | problem_id, difficulty, samples, accuracy, tokens and characters (means), unfinished, unparsed (shares) |
 | maj | problem_id, k, maj, pass, tokens (k times the mean of the problem's completions) |
 | regret | problem_id, budget, regret (mean over the problem's traces) |
 | prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (prompt with prefix and stop phrase, and p answers) |
@@ -50,7 +50,9 @@ def accuracy(problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFram
 def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
     """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 17 to 19)."""
     joined = rollouts.select(*TRACE, "tokens").join(grades, on=TRACE, validate="1:1")
-    totals = joined.group_by("problem_id").agg(pl.len().alias("n"), pl.col("correct").sum().alias("c"), pl.col("tokens").mean())
+    totals = joined.group_by("problem_id").agg(
+        pl.len().alias("n"), pl.col("correct").sum().alias("c"), pl.col("tokens").mean()
+    )
     table = maj_at_k_table(joined, ["problem_id"], ks).join(totals, on="problem_id", validate="m:1")
     passes = pl.Series("pass", pass_at_k(table["n"].to_numpy(), table["c"].to_numpy(), table["k"].to_numpy()))
     return (

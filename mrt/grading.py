@@ -283,15 +283,24 @@ def items(text: str) -> list[str]:
     return [cut for cut in [*cuts, text[start:].strip()] if cut]
 
 
-@lru_cache(maxsize=256)
-def _parse(text: str, units: bool) -> list[Any]:
+@lru_cache(maxsize=4)
+def _cleaning(units: bool) -> Any:
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
-    from math_verify import LatexExtractionConfig, parse
 
-    cleaning = NormalizationConfig(
+    return NormalizationConfig(
         basic_latex=True, units=units, malformed_operators=True, nits=True, boxed="all", equations=False
     )
-    config = LatexExtractionConfig(boxed_match_priority=0, normalization_config=cleaning)
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str, units: bool) -> list[Any]:
+    """What Math-Verify makes of an answer (an expression, and the text it was read from), without its units or with."""
+    from latex2sympy2_extended.latex2sympy2 import normalize_latex
+    from math_verify import LatexExtractionConfig, parse
+
+    if not units and normalize_latex(text, _cleaning(False)) == normalize_latex(text, _cleaning(True)):
+        return _parse(text, True)
+    config = LatexExtractionConfig(boxed_match_priority=0, normalization_config=_cleaning(units))
     return list(parse(rf"\boxed{{{text}}}", [config], parsing_timeout=0))
 
 
@@ -299,16 +308,15 @@ def _algebra(pred: str, gold: str) -> bool:
     """Equality by Math-Verify, with what looks like units taken off, and with it left on (`m` can be a variable)."""
     from math_verify import verify
 
-    tried: list[list[str]] = []
-    for units in (True, False):
-        one, other = _parse(pred, units), _parse(gold, units)
-        forms = [str(item) for item in (*one[-1:], *other[-1:])]
-        if forms in tried or (units and _far_apart(pred, gold, one, other)):
-            break
-        tried.append(forms)
-        if verify(other, one, allow_set_relation_comp=True, timeout_seconds=0):
-            return True
-    return False
+    one, other = _parse(pred, True), _parse(gold, True)
+    if _far_apart(pred, gold, one, other):
+        return False
+    if verify(other, one, allow_set_relation_comp=True, timeout_seconds=0):
+        return True
+    mine, theirs = _parse(pred, False), _parse(gold, False)
+    if mine is one and theirs is other:
+        return False
+    return bool(verify(theirs, mine, allow_set_relation_comp=True, timeout_seconds=0))
 
 
 def _far_apart(pred: str, gold: str, one: list[Any], other: list[Any]) -> bool:

@@ -28,7 +28,9 @@ class Import(Stage):
 
     def cli_cmd(self) -> None:
         table = pl.DataFrame([row for _, row in read_file(self.file)], infer_schema_length=None)
-        missing = [name for name in ("problem_id", "text", *(["model"] if self.model else [])) if name not in table.columns]
+        missing = [
+            name for name in ("problem_id", "text", *(["model"] if self.model else [])) if name not in table.columns
+        ]
         if missing:
             raise ValueError(f"{self.file}: no column {', '.join(missing)}; found {', '.join(table.columns)}")
         if self.model:
@@ -45,7 +47,10 @@ class Import(Stage):
         known_ids = read_table(self.problems, ["id"])["id"].implode()
         kept = table.filter(pl.col("problem_id").is_in(known_ids)).select(pl.col(n).cast(t) for n, t in SCHEMA.items())
         write_table(kept.sort("problem_id", "sample"), self.out)
-        print(f"{kept.height} rollouts imported, {table.height - kept.height} of problems outside {self.problems.stem} left out")
+        print(
+            f"{kept.height} rollouts imported; {table.height - kept.height} of problems outside {self.problems.stem}"
+            " left out"
+        )
 
 
 if __name__ == "__main__":

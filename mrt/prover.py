@@ -3,8 +3,8 @@
     python -m mrt.prover --model results/laptop/models/base --rollouts rollouts.parquet --episodes episodes.parquet \
         --out prover.parquet --settings '{"answers": 20}'
 
-Prefix j of a thought is its first j episodes. After an unfinished prefix mu writes "Time is up." and closes the thought;
-the whole of a closed thought is closed by `</think>` alone. All prefixes of all traces go to one engine in one
+Prefix j of a thought is its first j episodes. After an unfinished prefix mu writes "Time is up." and closes the
+thought; the whole of a closed thought is closed by `</think>` alone. All prefixes of all traces go to one engine in one
 submission, so that each distinct prefix is read once and every answer at it, and every longer prefix, builds on it.
 """
 
@@ -45,7 +45,7 @@ class Template(BaseModel):
     header: str = Field("**Step-by-Step Explanation and Answer:**\n\n1. **", description="Opening of the answer.")
 
     def force(self, prefix: str, *, stop: bool = True) -> str:
-        """The prefix of an unfinished thought, ended (by the stop phrase, unless `stop` is off), and the answer begun."""
+        """A prefix of an unfinished thought, ended by the stop phrase (unless `stop` is off), and the answer begun."""
         body = prefix.rstrip("\n")
         phrase = self.stop if stop else ""
         break_ = ("\n\n" if stop else "\n") if body else prefix
@@ -62,7 +62,9 @@ class ProverSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     answers: int = Field(20, ge=1, description="Forced answers a prefix (20 for training sets, 8 in the case study).")
-    every: int = Field(1, ge=1, description="Score every such prefix (5 for Omni-MATH, 3 for AIME), and the first and last.")
+    every: int = Field(
+        1, ge=1, description="Score every such prefix (5 for Omni-MATH, 3 for AIME), and the first and last."
+    )
     traces: int | None = Field(None, ge=1, description="Traces a problem that are scored; all if not given.")
     decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
     template: Template = Field(default_factory=Template, description="What forces the answer.")

@@ -1,11 +1,12 @@
 """Training sets: which traces, cut where, a method learns from (Section 7.1, Algorithm 1).
 
-    python -m mrt.sets --method mrt --rollouts rollouts.parquet --episodes episodes.parquet --grades rollouts.grades.parquet \
-        --progress progress.parquet --prover prover.parquet --prover-grades prover.grades.parquet --out set.parquet
+    python -m mrt.sets --method star --rollouts rollouts.parquet --grades grades.parquet \
+        --out set.parquet --out_rules set.rules.parquet
 
 STaR keeps the whole of every trace whose answer is right. MRT (STaR) keeps, of every trace, the prefix z_0:i of maximal
-cumulative progress, provided that progress was made, closes the thought there and adds an answer y ~ mu(. | x, z_0:i) that
-is right. The rules apply in the order of the table written beside the set, which counts what each kept and dropped.
+cumulative progress, provided that progress was made, closes the thought there and adds an answer y ~ mu(. | x, z_0:i)
+that is right. The rules apply in the order of the table written beside the set, which counts what each kept and
+dropped.
 """
 
 from pathlib import Path
@@ -52,13 +53,18 @@ class Filter:
         self.rows = kept
 
     def table(self) -> pl.DataFrame:
-        return pl.DataFrame(self.counts, schema={"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64}, orient="row")
+        return pl.DataFrame(
+            self.counts, schema={"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64}, orient="row"
+        )
 
 
 def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """STaR's examples and its table of rules, from rollouts (prompt, text, finish) and their grades (correct)."""
     filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
-    filtered.keep("ended by itself, thought closed", (pl.col("finish") != "length") & pl.col("text").str.contains(CLOSE, literal=True))
+    filtered.keep(
+        "ended by itself, thought closed",
+        (pl.col("finish") != "length") & pl.col("text").str.contains(CLOSE, literal=True),
+    )
     filtered.keep("answer right", pl.col("correct"))
     rows = filtered.rows.with_columns(
         pl.lit(None, pl.Int64).alias("prefix"), pl.col("text").alias("completion"), pl.lit(1.0).alias("weight")
@@ -67,11 +73,14 @@ def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def best_prefixes(progress: pl.DataFrame) -> pl.DataFrame:
-    """The prefix of maximal cumulative progress of each trace, the shortest of equals: TRACE, prefix, episodes, J, gain.
+    """The prefix of maximal cumulative progress of each trace, the shortest of equals.
 
-    `gain` is its cumulative progress J_i - J_0 (Algorithm 1, line 8). The empty prefix is no candidate.
+    Columns problem_id, sample, prefix, episodes, J, gain; `gain` is the cumulative progress J_i - J_0 (Algorithm 1,
+    line 8). The empty prefix is no candidate.
     """
-    cumulative = progress.sort(*TRACE, "prefix").with_columns((pl.col("J") - pl.col("J").first()).over(TRACE).alias("gain"))
+    cumulative = progress.sort(*TRACE, "prefix").with_columns(
+        (pl.col("J") - pl.col("J").first()).over(TRACE).alias("gain")
+    )
     return (
         cumulative.filter(pl.col("prefix") > 0)
         .sort(*TRACE, "gain", "prefix", descending=[False, False, True, False])
@@ -91,14 +100,18 @@ def mrt_set(
     template: Template,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """MRT (STaR)'s examples and its table of rules; the tables are the artifacts of `docs/architecture.md`."""
-    answered = prover.join(prover_grades.select(*TRACE, "prefix", "answer_index", "correct"), on=[*TRACE, "prefix", "answer_index"])
+    answered = prover.join(
+        prover_grades.select(*TRACE, "prefix", "answer_index", "correct"), on=[*TRACE, "prefix", "answer_index"]
+    )
     right = (
         answered.filter(pl.col("correct") & (pl.col("finish") != "length"))
         .sort(*TRACE, "prefix", "answer_index")
         .group_by([*TRACE, "prefix"], maintain_order=True)
         .agg(pl.col("text").first().alias("y"))
     )
-    thoughts = episodes.sort(*TRACE, "episode").group_by(TRACE, maintain_order=True).agg("text", pl.col("closed").first())
+    thoughts = (
+        episodes.sort(*TRACE, "episode").group_by(TRACE, maintain_order=True).agg("text", pl.col("closed").first())
+    )
     traces = (
         best_prefixes(progress)
         .join(rollouts.select(*TRACE, "prompt"), on=TRACE, validate="1:1")
@@ -144,11 +157,18 @@ class MakeSet(Stage):
         if self.method == "star":
             examples, counts = star_set(rollouts, grades)
         else:
-            paths = (self.episodes, self.progress, self.prover, self.prover_grades)
-            if None in paths:
+            if self.episodes is None or self.progress is None or self.prover is None or self.prover_grades is None:
                 raise ValueError("--method mrt needs --episodes, --progress, --prover and --prover_grades")
-            tables = [read_table(path) for path in paths if path]
-            examples, counts = mrt_set(rollouts, grades, *tables, self.rules, self.template)
+            examples, counts = mrt_set(
+                rollouts,
+                grades,
+                episodes=read_table(self.episodes),
+                progress=read_table(self.progress),
+                prover=read_table(self.prover),
+                prover_grades=read_table(self.prover_grades),
+                rules=self.rules,
+                template=self.template,
+            )
         write_table(counts, self.out_rules)
         write_table(examples, self.out)
         for rule, kept, dropped in counts.iter_rows():

@@ -43,7 +43,9 @@ def read_table(path: Path, columns: Iterable[str] | None = None) -> pl.DataFrame
         found = pl.read_parquet_schema(path)
         missing = [name for name in wanted or [] if name not in found]
         if missing:
-            raise ValueError(f"{path}: no column {', '.join(missing)}; found {', '.join(found)}. Delete it to remake it.")
+            raise ValueError(
+                f"{path}: no column {', '.join(missing)}; found {', '.join(found)}. Delete it to remake it."
+            )
         return pl.read_parquet(path, columns=wanted)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path}: no such file") from error

@@ -7,9 +7,8 @@ from conftest import TOY_BASE
 
 from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
 
-PROMPT = (
-    "<|user|>What is the largest sum of some of the numbers 9, 17, 8, 2, 10 that does not exceed 24?<|assistant|><think>\n"
-)
+QUESTION = "What is the largest sum of some of the numbers 9, 17, 8, 2, 10 that does not exceed 24?"
+PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,9 @@ def measure(name, model):
         if name == "accuracy":
             rows.append({"problem_id": problem, "difficulty": 3.0 + index % 3, "accuracy": right[0], "tokens": 90.0})
         elif name == "maj":
-            rows += [{"problem_id": problem, "k": k, "maj": right[0], "pass": 1.0, "tokens": 80.0 * k} for k in (1, 2, 4)]
+            rows += [
+                {"problem_id": problem, "k": k, "maj": right[0], "pass": 1.0, "tokens": 80.0 * k} for k in (1, 2, 4)
+            ]
         elif name == "regret":
             rows += [{"problem_id": problem, "budget": b, "regret": right[0]} for b in (64, 128, 256)]
         else:
@@ -83,12 +85,16 @@ def test_intervals_are_over_problems_not_over_traces():
 
 
 def test_unknown_lengths_stay_unknown():
-    data = pl.DataFrame({"model": "m", "problem_id": ["p", "q"], "tokens": [None, None]}, schema_overrides={"tokens": pl.Float64})
+    data = pl.DataFrame(
+        {"model": "m", "problem_id": ["p", "q"], "tokens": [None, None]}, schema_overrides={"tokens": pl.Float64}
+    )
     assert with_intervals(data, ["model"], ["tokens"]).row(0, named=True)["tokens"] is None
 
 
 def test_a_method_has_one_colour_and_models_without_a_parent_differ():
-    look = Appearance({**MODELS, "star_2": ModelStyle(label="x", method="star", iteration=2), "other": ModelStyle(label="y")})
+    look = Appearance(
+        {**MODELS, "star_2": ModelStyle(label="x", method="star", iteration=2), "other": ModelStyle(label="y")}
+    )
     assert look.colour("star_1") == look.colour("star_2")
     assert look.line("star_1")["linestyle"] != look.line("star_2")["linestyle"]
     assert look.colour("base") != look.colour("other")
@@ -98,7 +104,9 @@ def test_the_table_marks_the_best_and_gives_intervals():
     from mrt.figures.pass1 import latex, layout, markdown, summary
 
     data = pl.concat(
-        measure("accuracy", model).select(pl.lit(model).alias("model"), pl.lit("toy_test").alias("problem_set"), pl.all())
+        measure("accuracy", model).select(
+            pl.lit(model).alias("model"), pl.lit("toy_test").alias("problem_set"), pl.all()
+        )
         for model in MODELS
     )
     table = summary(data)

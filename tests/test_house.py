@@ -40,7 +40,8 @@ def test_the_library_knows_nothing_of_snakemake():
 
 
 def test_importing_the_library_or_reading_a_config_imports_nothing_heavy():
-    code = "import sys, mrt, mrt.config, mrt.evaluate, mrt.grading; print([m for m in ('torch', 'vllm', 'trl', 'transformers', 'datasets') if m in sys.modules])"
+    heavy = ("torch", "vllm", "trl", "transformers", "datasets")
+    code = f"import sys, mrt, mrt.config, mrt.evaluate, mrt.grading; print([m for m in {heavy} if m in sys.modules])"
     assert run(sys.executable, "-c", code).stdout.strip() == "[]"
 
 

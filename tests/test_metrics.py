@@ -246,7 +246,7 @@ def test_bootstrap_covers() -> None:
     rng = np.random.default_rng(0)
     truth, hits = 0.6, 0
     for i in range(300):
-        estimate, low, high = bootstrap(rng.binomial(8, truth, size=50) / 8, repeats=400, seed=i)
+        _, low, high = bootstrap(rng.binomial(8, truth, size=50) / 8, repeats=400, seed=i)
         hits += low <= truth <= high
     assert 0.90 <= hits / 300 <= 0.98
 

@@ -1,3 +1,5 @@
+import itertools
+
 import polars as pl
 from conftest import TOY_BASE
 from hypothesis import given
@@ -42,11 +44,11 @@ def test_grouped_prefixes_include_the_first_and_the_last(k, every):
     scored = [j for j, _, _ in prefixes(["x\n\n"] * k, True, Template(), every)]
     assert scored[0] == 0 and scored[-1] == k
     assert scored == sorted(set(scored))
-    assert all(b - a <= every for a, b in zip(scored, scored[1:], strict=False))
+    assert all(b - a <= every for a, b in itertools.pairwise(scored))
 
 
 def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_path, capfd):
-    """Rollouts and forced answers of the toy base: tables in their columns, the same whatever the batch, additive in n."""
+    """Tables in their columns, the same whatever the batch, more samples being additions."""
     engine = EngineSettings(max_model_len=1024)
     common = {"model": str(TOY_BASE), "names": ("base", "toy"), "engine": engine}
     decoding = Decoding(temperature=1.0, max_tokens=300)
@@ -74,7 +76,9 @@ def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_pat
     assert (answers["text"].str.contains("boxed").mean() or 0) > 0.95  # the base obeys "Time is up"
     grown = answers.unique(["problem_id", "sample", "prefix"]).sort("problem_id", "sample", "prefix")
     assert grown.filter(pl.col("prefix") == 0)["prefix_tokens"].to_list() == [0] * 24
-    assert (grown["prefix_tokens"].diff().over(grown["problem_id"] + grown["sample"].cast(pl.String)).drop_nulls() > 0).all()
+    assert (
+        grown["prefix_tokens"].diff().over(grown["problem_id"] + grown["sample"].cast(pl.String)).drop_nulls() > 0
+    ).all()
     thoughts = pl.read_parquet(episodes).group_by("problem_id", "sample").agg(pl.len().alias("k"))
     last = answers.group_by("problem_id", "sample").agg(pl.col("prefix").max())
     assert last.join(thoughts, on=["problem_id", "sample"]).filter(pl.col("prefix") != pl.col("k")).is_empty()

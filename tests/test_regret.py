@@ -1,5 +1,6 @@
 """Regret against an independent integration, its bounds, and table against scalar."""
 
+import itertools
 import time
 from fractions import Fraction
 
@@ -22,14 +23,14 @@ def by_midpoints(tokens: list[int], accuracy: list[float], budget: int) -> float
         points.append((max(points[-1][0], Fraction(x)), Fraction(y)))
 
     def height(at: Fraction) -> Fraction:
-        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        for (x0, y0), (x1, y1) in itertools.pairwise(points):
             if x0 < at < x1:
                 return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
         assert at > points[-1][0]
         return points[-1][1]
 
     cuts = sorted({x for x, _ in points if x < budget} | {Fraction(budget)})
-    area = sum((b - a) * height((a + b) / 2) for a, b in zip(cuts, cuts[1:], strict=False))
+    area = sum((b - a) * height((a + b) / 2) for a, b in itertools.pairwise(cuts))
     return float(1 - area / budget)
 
 

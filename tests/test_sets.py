@@ -7,7 +7,13 @@ from mrt.sets import Rules, best_prefixes, mrt_set, star_set
 P = "<|user|>q<|assistant|><think>\n"
 TEXTS = ["a\n\nb\n\nc\n\nWait d\n</think>\n\nyes", "e\n</think>\n\nno", "f, cut off"]
 ROLLOUTS = pl.DataFrame(
-    {"problem_id": ["p"] * 3, "sample": [0, 1, 2], "prompt": [P] * 3, "text": TEXTS, "finish": ["stop", "stop", "length"]}
+    {
+        "problem_id": ["p"] * 3,
+        "sample": [0, 1, 2],
+        "prompt": [P] * 3,
+        "text": TEXTS,
+        "finish": ["stop", "stop", "length"],
+    }
 )
 GRADES = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 1, 2], "correct": [True, False, False]})
 EPISODES = pl.DataFrame(
@@ -53,7 +59,11 @@ def test_star_keeps_right_and_finished_traces_whole():
 def test_the_best_prefix_is_the_shortest_of_maximal_cumulative_progress():
     progress, _, _ = scored((0.25, 0.75, 0.5, 0.75), (0.5, 0.25), (1.0, 1.0))
     best = best_prefixes(progress)
-    assert best.select("sample", "prefix", "J", "gain").rows() == [(0, 1, 0.75, 0.5), (1, 1, 0.25, -0.25), (2, 1, 1.0, 0.0)]
+    assert best.select("sample", "prefix", "J", "gain").rows() == [
+        (0, 1, 0.75, 0.5),
+        (1, 1, 0.25, -0.25),
+        (2, 1, 1.0, 0.0),
+    ]
 
 
 def test_mrt_closes_the_thought_at_the_best_prefix_and_adds_a_right_answer():

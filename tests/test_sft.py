@@ -87,7 +87,9 @@ def test_training_lowers_the_loss_and_leaves_a_whole_checkpoint(tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     AutoModelForCausalLM.from_pretrained(stage.out)
-    assert AutoTokenizer.from_pretrained(stage.out).chat_template == AutoTokenizer.from_pretrained(TOY_BASE).chat_template
+    assert (
+        AutoTokenizer.from_pretrained(stage.out).chat_template == AutoTokenizer.from_pretrained(TOY_BASE).chat_template
+    )
 
 
 def test_weights_scale_the_loss(tmp_path):
@@ -118,7 +120,9 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         *(sys.executable, "-m", "mrt.train.sft", "--model", str(TOY_BASE), "--set", str(data), "--out", str(out)),
         *("--log", str(log), "--state", str(state), "--recipe", RECIPE.model_dump_json()),
     ]
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + 120
     while not list(state.glob("checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -43,7 +43,7 @@ def test_an_attempt_adds_different_numbers_of_the_problem(seed, difficulty, heed
 
 
 def test_the_reasoner_has_the_vices():
-    """It gets better over several episodes, loses some of what it had by thinking on, and goes on after an exact hit."""
+    """It gets better over several episodes, loses some of that by thinking on, and goes on after an exact hit."""
     rng = random.Random(0)
     first = later = last = lost = past_exact = exact = 0
     for _ in range(3000):

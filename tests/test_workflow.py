@@ -25,7 +25,11 @@ def checkout(folder):
 def snakemake(folder, *arguments, check=True):
     command = [str(Path(sys.executable).parent / "snakemake"), *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    logs = "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("logs/**/*.log")) if done.returncode else ""
+    logs = (
+        "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("logs/**/*.log"))
+        if done.returncode
+        else ""
+    )
     assert not check or done.returncode == 0, done.stderr[-6000:] + logs[-20000:]
     return done
 
@@ -63,13 +67,19 @@ def test_artifacts_agree_with_each_other(finished):
     rollouts = pl.read_parquet(results / "rollouts" / "base" / "toy_train.parquet")
     episodes = pl.read_parquet(results / "episodes" / "base" / "toy_train.parquet")
     progress = pl.read_parquet(results / "progress" / "base" / "toy_train.parquet")
-    thoughts = episodes.sort("problem_id", "sample", "episode").group_by("problem_id", "sample").agg(pl.col("text").str.join(""))
+    thoughts = (
+        episodes.sort("problem_id", "sample", "episode")
+        .group_by("problem_id", "sample")
+        .agg(pl.col("text").str.join(""))
+    )
     joined = rollouts.join(thoughts, on=["problem_id", "sample"], validate="1:1")
     assert joined.height == rollouts.height == 80
     for text, thought in joined.select("text", "text_right").iter_rows():
         assert text.split("</think>")[0] == thought
-    telescoped = progress.sort("prefix").group_by("problem_id", "sample").agg(
-        (pl.col("progress").sum() - (pl.col("J").last() - pl.col("J").first())).abs().alias("error")
+    telescoped = (
+        progress.sort("prefix")
+        .group_by("problem_id", "sample")
+        .agg((pl.col("progress").sum() - (pl.col("J").last() - pl.col("J").first())).abs().alias("error"))
     )
     assert telescoped["error"].max() < 1e-9
     for model in ("star_1", "mrt_1"):

@@ -1,1 +1,1 @@
-"""Figures and tables, one module each; every module has `draw(data, models) -> (figure or text, table)` and a command line."""
+"""Figures and tables, one module each, all with the same interface: see `mrt.figures.common`."""

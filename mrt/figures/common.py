@@ -1,8 +1,8 @@
 """What all figures share: the style, the command line, and intervals over problems.
 
-A figure module defines `draw(data, models)`: `data` is the measure's rows of all models and problem sets (columns `model` and
-`problem_set` in front), `models` the models in order. It returns a matplotlib figure and the table that it draws; `main` writes
-`<out>.pdf`, `<out>.png` and `<out>.parquet`. Changing the style redraws and recomputes nothing.
+A figure module defines `draw(data, models)`: `data` is the measure's rows of all models and problem sets (columns
+`model` and `problem_set` in front), `models` the models in order. It returns a matplotlib figure and the table that it
+draws; `main` writes `<out>.pdf`, `<out>.png` and `<out>.parquet`. Changing the style redraws and recomputes nothing.
 """
 
 import os
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from pydantic import BaseModel, Field
 
@@ -92,7 +91,9 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
 
     Rows of one problem within a group (its traces) are averaged first, so that n is a number of problems.
     """
-    per_problem = data.group_by([*by, "problem_id"], maintain_order=True).agg(pl.col(columns).mean()).sort(*by, "problem_id")
+    per_problem = (
+        data.group_by([*by, "problem_id"], maintain_order=True).agg(pl.col(columns).mean()).sort(*by, "problem_id")
+    )
     rows = []
     for key, group in per_problem.group_by(by, maintain_order=True):
         row: dict[str, Any] = dict(zip(by, key, strict=True))
@@ -103,6 +104,11 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
         rows.append(row | {"n": group.height})
     bounds = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
     return pl.DataFrame(rows, schema_overrides=dict.fromkeys(bounds, pl.Float64))
+
+
+def problems_in(table: pl.DataFrame) -> str:
+    """How many problems the intervals of a table rest on, for a title."""
+    return f"n = {table['n'].to_numpy().max(initial=0)} problems"
 
 
 def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -> None:
@@ -140,8 +146,12 @@ Draw = Callable[[pl.DataFrame, dict[str, ModelStyle]], tuple[Any, pl.DataFrame]]
 class FigureStage(Stage):
     """Draw a figure from a measure's tables."""
 
-    tables: dict[str, dict[str, Path]] = Field(description="The measure's tables: {model: {problem set: path}}, as JSON.")
-    models: dict[str, ModelStyle] = Field(description="The models in order: {model: {label, method, iteration}}, as JSON.")
+    tables: dict[str, dict[str, Path]] = Field(
+        description="The measure's tables: {model: {problem set: path}}, as JSON."
+    )
+    models: dict[str, ModelStyle] = Field(
+        description="The models in order: {model: {label, method, iteration}}, as JSON."
+    )
     out: Path = Field(description="Where the figure goes, without a suffix: .pdf, .png and .parquet are made.")
 
 

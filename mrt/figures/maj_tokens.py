@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, problems_in, with_intervals
 
 
 def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -20,7 +20,11 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter("{x:.0f}")
         ks = ", ".join(map(str, here["k"].unique().sort()))
-        axis.set(title=f"{name} (n = {here['n'].max()} problems)", xlabel=f"tokens of k completions, k = {ks}", ylabel="maj@k")
+        axis.set(
+            title=f"{name} ({problems_in(here)})",
+            xlabel=f"tokens of k completions, k = {ks}",
+            ylabel="maj@k",
+        )
     axes[0].legend()
     return figure, table
 

@@ -1,6 +1,7 @@
 """pass@1 of every model on every problem set (Table 1): Markdown, LaTeX and Parquet.
 
-    python -m mrt.figures.pass1 --tables '{"base": {"toy_test": "accuracy.parquet"}}' --models '{"base": {"label": "base"}}' --out t
+    python -m mrt.figures.pass1 --tables '{"base": {"toy_test": "accuracy.parquet"}}' \
+        --models '{"base": {"label": "Base"}}' --out pass1
 
 Rows are models, columns problem sets, by difficulty where a set has few, and the mean length in tokens; each cell is a
 mean with its 95 % interval (bootstrap over problems), the best of a column in bold.
@@ -30,7 +31,9 @@ def summary(data: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts, how="diagonal")
 
 
-def layout(table: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[list[str], list[list[str]], set[tuple[int, int]]]:
+def layout(
+    table: pl.DataFrame, models: dict[str, ModelStyle]
+) -> tuple[list[str], list[list[str]], set[tuple[int, int]]]:
     """Header, cells and the (row, column) of bold cells."""
     groups = table.select("problem_set", "difficulty").unique(maintain_order=True).sort("problem_set", "difficulty")
     header, cells = ["model"], [[style.label] for style in models.values()]
@@ -65,14 +68,21 @@ def markdown(header: list[str], cells: list[list[str]], bold: set[tuple[int, int
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for i, row in enumerate(cells):
         lines.append("| " + " | ".join(f"**{c}**" if (i, j) in bold else c for j, c in enumerate(row)) + " |")
-    return "\n".join([*lines, "", "pass@1 in percent, 95 % interval over problems; the best of a column in bold."]) + "\n"
+    return (
+        "\n".join([*lines, "", "pass@1 in percent, 95 % interval over problems; the best of a column in bold."]) + "\n"
+    )
 
 
 def latex(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
     def escape(text: str) -> str:
         return text.replace("_", "\\_").replace("%", "\\%")
 
-    lines = ["\\begin{tabular}{l" + "r" * (len(header) - 1) + "}", "\\toprule", " & ".join(map(escape, header)) + " \\\\", "\\midrule"]
+    lines = [
+        "\\begin{tabular}{l" + "r" * (len(header) - 1) + "}",
+        "\\toprule",
+        " & ".join(map(escape, header)) + " \\\\",
+        "\\midrule",
+    ]
     for i, row in enumerate(cells):
         shown = [f"\\textbf{{{escape(c)}}}" if (i, j) in bold else escape(c) for j, c in enumerate(row)]
         lines.append(" & ".join(shown) + " \\\\")

@@ -5,20 +5,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, problems_in, with_intervals
 
 EDGES = np.linspace(-1.05, 1.05, 22)
 
 
 def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    """Left: share of episodes by progress. Right: mean J after j episodes, a trace that has ended keeping its last J."""
+    """Left: share of episodes by progress. Right: mean J after j episodes; a trace that has ended keeps its last J."""
     look = Appearance(models)
     figure, (left, right) = panels(2, columns=2)
-    horizon = int(np.quantile(data.group_by("model", "problem_id", "sample").agg(pl.col("prefix").max())["prefix"], 0.95))
+    horizon = int(
+        np.quantile(data.group_by("model", "problem_id", "sample").agg(pl.col("prefix").max())["prefix"], 0.95)
+    )
     last = pl.col("prefix").max().over("model", "problem_set", "problem_id", "sample")
     grid = data.filter(pl.col("prefix") <= horizon)
     held = [
-        data.filter((pl.col("prefix") == last) & (pl.col("prefix") < j)).with_columns(pl.lit(j).cast(pl.Int64).alias("prefix"))
+        data.filter((pl.col("prefix") == last) & (pl.col("prefix") < j)).with_columns(
+            pl.lit(j).cast(pl.Int64).alias("prefix")
+        )
         for j in range(1, horizon + 1)
     ]
     curve = with_intervals(pl.concat([grid, *held]).sort("model", "prefix"), ["model", "prefix"], ["J"])
@@ -34,7 +38,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
     left.set_yscale("log")
     left.set(xlabel="progress of an episode", ylabel="share of episodes")
     left.legend(fontsize=5.5, loc="upper left")
-    right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"n = {curve['n'].max()} problems")
+    right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=problems_in(curve))
     right.legend()
     return figure, curve
 

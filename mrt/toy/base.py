@@ -56,9 +56,9 @@ def draw_example(rng: random.Random, template: Template) -> dict[str, Any]:
 
 
 def make_tokenizer(texts: Iterable[str], context: int) -> Any:
-    """A BPE whose tokens never cross a number, a line break or a blank line: numbers and stock phrases are single tokens.
+    """A BPE whose tokens never cross a number, a line break or a blank line: numbers and phrases are single tokens.
 
-    Saved as a plain `tokenizer.json`; the Qwen3 class loads it unchanged (`facts`: Qwen2's would drop white space).
+    The Qwen3 architecture loads it unchanged; Qwen2's would rebuild it and drop all white space.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -89,7 +89,7 @@ def make_tokenizer(texts: Iterable[str], context: int) -> Any:
 
 
 def make_model(tokenizer: Any, architecture: Architecture, seed: int) -> Any:
-    """A Qwen3 causal language model with random weights (untied: `facts`, trap 2)."""
+    """A Qwen3 causal language model with random weights (untied: vLLM on a CPU mishandles reloaded tied ones)."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -118,6 +118,7 @@ class MakeBase(Stage):
     out: Path = Field(description="Folder of the checkpoint.")
     log: Path = Field(description="Training log (Parquet).")
     state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
+    start: Path | None = Field(None, description="Base to go on from, on other traces; else a random one.")
     traces: int = Field(300_000, ge=100, description="Traces to learn from, each seen once.")
     seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
     architecture: Architecture = Field(default_factory=Architecture, description="Size of the model.")
@@ -125,9 +126,10 @@ class MakeBase(Stage):
         default_factory=lambda: SFT(
             learning_rate=3e-3,
             epochs=1,
-            batch_size=32,
-            micro_batch_size=32,
+            batch_size=24,
+            micro_batch_size=24,
             max_length=1024,
+            bf16=False,
             warmup_ratio=0.01,
             weight_decay=0.01,
             adam_beta2=0.98,
@@ -141,13 +143,14 @@ class MakeBase(Stage):
         rng = random.Random(self.seed)
         template = Template()
         examples = pl.DataFrame([draw_example(rng, template) for _ in range(self.traces)])
-        start, drawn = self.state / "init", self.state / "traces.parquet"
-        texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
-        tokenizer = make_tokenizer(texts, self.architecture.context)
-        model = make_model(tokenizer, self.architecture, self.seed)
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
-        model.save_pretrained(start)
-        tokenizer.save_pretrained(start)
+        start, drawn = self.start or self.state / "init", self.state / "traces.parquet"
+        if self.start is None:
+            texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
+            tokenizer = make_tokenizer(texts, self.architecture.context)
+            model = make_model(tokenizer, self.architecture, self.seed)
+            print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
+            model.save_pretrained(start)
+            tokenizer.save_pretrained(start)
         write_table(examples, drawn)
         Train(model=start, set=drawn, out=self.out, log=self.log, state=self.state, recipe=self.recipe).cli_cmd()
 

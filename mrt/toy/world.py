@@ -53,7 +53,9 @@ def draw_problem(rng: random.Random, difficulty: int) -> Problem:
         sums = {sum(c) for size in range(1, difficulty + 1) for c in combinations(numbers, size)}
         lowest = max(max(numbers) + 1, int(0.4 * sum(numbers)))
         highest = min(LARGEST_LIMIT, int(0.85 * sum(numbers)))
-        limits = [x for x in range(lowest, highest + 1) if x - gap in sums and not sums & set(range(x - gap + 1, x + 1))]
+        limits = [
+            x for x in range(lowest, highest + 1) if x - gap in sums and not sums & set(range(x - gap + 1, x + 1))
+        ]
         if limits:
             limit = rng.choice(limits)
             return Problem(numbers, limit, limit - gap)

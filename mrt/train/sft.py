@@ -8,9 +8,11 @@ closing end-of-sequence token, never of the prompt's. With `weighted`, each exam
 last complete checkpoint; the output folder appears whole, or not at all.
 """
 
+import random
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -57,10 +59,28 @@ def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) ->
     return rows, len(examples) - len(rows)
 
 
+def bucketed_order(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
+    """A shuffled order in which the examples of one batch have similar lengths, so that little is padding.
+
+    Batches come in random order too: sorted by length, as transformers' own `group_by_length` leaves them, the last
+    batches of an epoch would all be short, and the model would learn to stop early.
+    """
+    rng = random.Random(seed)
+    order = list(range(len(lengths)))
+    rng.shuffle(order)
+    width = 50 * batch
+    megabatches = (sorted(order[i : i + width], key=lambda j: lengths[j]) for i in range(0, len(order), width))
+    batches = [mega[i : i + batch] for mega in megabatches for i in range(0, len(mega), batch)]
+    rng.shuffle(batches)
+    batches.sort(key=lambda b: len(b) < batch)  # an incomplete batch stays last
+    return [j for b in batches for j in b]
+
+
 def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, state: Path) -> Any:
     """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
     import torch
     from datasets import Dataset
+    from transformers import ProgressCallback
     from trl import SFTConfig, SFTTrainer
     from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
@@ -71,7 +91,31 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
                 batch["loss_weight"] = torch.tensor([e["loss_weight"] for e in examples])
             return batch
 
+    class Bar(ProgressCallback):
+        """The progress bar alone: the log goes to Parquet."""
+
+        def on_log(self, *_: Any, **__: Any) -> None:
+            pass
+
+    class Buckets:
+        """Sampler of `bucketed_order`, another one each epoch; a resumed run draws the same ones."""
+
+        epoch = 0
+        lengths: ClassVar[list[int]] = [len(row["input_ids"]) for row in rows]
+
+        def __len__(self) -> int:
+            return len(rows)
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(bucketed_order(self.lengths, micro, recipe.seed + self.epoch))
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
     class Trainer(SFTTrainer):
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return Buckets()
+
         def _set_signature_columns_if_needed(self) -> None:
             super()._set_signature_columns_if_needed()
             if "loss_weight" not in self._signature_columns:
@@ -105,7 +149,6 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         adam_beta2=recipe.adam_beta2,
         bf16=recipe.bf16,
         gradient_checkpointing=recipe.gradient_checkpointing,
-        train_sampling_strategy="group_by_length",
         save_strategy="steps",
         save_steps=recipe.save_steps,
         save_total_limit=1,
@@ -115,13 +158,16 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         seed=recipe.seed,
         dataset_kwargs={"skip_prepare_dataset": True},
     )
-    return Trainer(
+    trainer = Trainer(
         model,
         args=args,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         data_collator=Collator(pad_token_id=tokenizer.pad_token_id),
     )
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(Bar)
+    return trainer
 
 
 class Train(Stage):
@@ -162,7 +208,7 @@ class Train(Stage):
 
 
 def training_log(history: list[dict[str, Any]]) -> Any:
-    """The trainer's log as a table: step, epoch, loss, learning_rate, grad_norm, entropy, mean_token_accuracy, tokens."""
+    """The trainer's log as a table, a row a step."""
     import polars as pl
 
     names = ["step", "epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens"]

@@ -4,11 +4,11 @@ rule cut_episodes:
         artifact("rollouts"),
     output:
         artifact("episodes"),
-    params:
-        segmentation=lambda w: slice_of(experiment.segmentation),
     log:
         log_of("cut_episodes", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        segmentation=lambda w: slice_of(experiment.segmentation),
     shell:
         "python -m mrt.episodes --rollouts {input} --segmentation {params.segmentation:q} --out {output} > {log} 2>&1"

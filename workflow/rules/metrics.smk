@@ -21,12 +21,12 @@ rule measure_maj:
         grades=artifact("grades", "rollouts.parquet"),
     output:
         artifact("metrics", "maj.parquet"),
-    params:
-        ks=[f"--ks {k}" for k in experiment.evaluation.k],
     log:
         log_of("measure_maj", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        ks=[f"--ks {k}" for k in experiment.evaluation.k],
     shell:
         "python -m mrt.evaluate --measure maj --rollouts {input.rollouts} --grades {input.grades} {params.ks}"
         " --out {output} > {log} 2>&1"
@@ -38,12 +38,12 @@ rule measure_prefixes:
         grades=artifact("grades", "prover.parquet"),
     output:
         artifact("metrics", "prefixes.parquet"),
-    params:
-        votes=[f"--votes {p}" for p in experiment.evaluation.votes],
     log:
         log_of("measure_prefixes", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        votes=[f"--votes {p}" for p in experiment.evaluation.votes],
     shell:
         "python -m mrt.evaluate --measure prefixes --prover {input.prover} --grades {input.grades} {params.votes}"
         " --out {output} > {log} 2>&1"
@@ -54,12 +54,12 @@ rule measure_regret:
         artifact("progress"),
     output:
         artifact("metrics", "regret.parquet"),
-    params:
-        budgets=[f"--budgets {b}" for b in experiment.evaluation.budgets],
     log:
         log_of("measure_regret", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        budgets=[f"--budgets {b}" for b in experiment.evaluation.budgets],
     shell:
         "python -m mrt.evaluate --measure regret --progress {input} {params.budgets} --out {output} > {log} 2>&1"
 

@@ -6,11 +6,6 @@ rule force_answers:
         episodes=artifact("episodes"),
     output:
         artifact("prover"),
-    params:
-        model=model_options,
-        settings=lambda w: slice_of(draws(w).prover),
-        engine=lambda w: slice_of(experiment.engine),
-        seed=experiment.seed,
     log:
         log_of("force_answers", "model", "dataset"),
     wildcard_constraints:
@@ -18,6 +13,11 @@ rule force_answers:
     conda:
         INFERENCE
     threads: experiment.engine_threads
+    params:
+        model=model_options,
+        settings=lambda w: slice_of(draws(w).prover),
+        engine=lambda w: slice_of(experiment.engine),
+        seed=experiment.seed,
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.prover {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"

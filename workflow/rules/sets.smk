@@ -1,28 +1,4 @@
 # Training sets: which of the parent's traces a model learns from (Algorithm 1).
-def of_parent(kind, suffix="parquet"):
-    """The parent's artifact on the model's training problems."""
-
-    def path(wildcards):
-        model = experiment.models[wildcards.model]
-        return artifact(kind, suffix).format(model=model.parent, dataset=model.problems)
-
-    return path
-
-
-def template_of(wildcards):
-    return slice_of(experiment.draws(experiment.models[wildcards.model].problems).prover.template)
-
-
-def trained_with(method):
-    return any_of([name for name in TRAINED if experiment.models[name].method == method])
-
-
-def sets_rules():
-    """Tables of what each training set kept and dropped."""
-    wanted = {a for name in experiment.evaluation.models for a in experiment.lineage(name)} & set(TRAINED)
-    return [f"{RESULTS}/sets/{name}.rules.parquet" for name in sorted(wanted)]
-
-
 rule star_set:
     input:
         rollouts=of_parent("rollouts"),
@@ -52,15 +28,15 @@ rule mrt_set:
     output:
         examples=f"{RESULTS}/sets/{{model}}.parquet",
         rules=f"{RESULTS}/sets/{{model}}.rules.parquet",
-    params:
-        rules=lambda w: slice_of(experiment.models[w.model].rules),
-        template=template_of,
     log:
         log_of("mrt_set", "model"),
     wildcard_constraints:
         model=trained_with("mrt"),
     conda:
         ANALYSIS
+    params:
+        rules=lambda w: slice_of(experiment.models[w.model].rules),
+        template=template_of,
     shell:
         "python -m mrt.sets --method mrt --rollouts {input.rollouts} --grades {input.grades} --episodes {input.episodes}"
         " --progress {input.progress} --prover {input.prover} --prover_grades {input.prover_grades}"

@@ -1,14 +1,4 @@
 # Training: a child model from its parent and its set; and the toy base from nothing.
-def parent_checkpoint(wildcards):
-    folder = checkpoint_folder(experiment.models[wildcards.model].parent)
-    return [folder] if folder else []
-
-
-def parent_name(wildcards):
-    parent = experiment.models[wildcards.model].parent
-    return checkpoint_folder(parent) or experiment.models[parent].path
-
-
 rule train:
     input:
         checkpoint=parent_checkpoint,
@@ -16,10 +6,6 @@ rule train:
     output:
         checkpoint=directory(f"{RESULTS}/models/{{model}}"),
         log=f"{RESULTS}/models/{{model}}.log.parquet",
-    params:
-        parent=parent_name,
-        recipe=lambda w: slice_of(experiment.models[w.model].recipe or experiment.training.recipe),
-        state=f"{RESULTS}/.state/{{model}}",
     log:
         log_of("train", "model"),
     wildcard_constraints:
@@ -27,6 +13,10 @@ rule train:
     conda:
         TRAINING
     threads: experiment.training_threads
+    params:
+        parent=parent_name,
+        recipe=lambda w: slice_of(experiment.models[w.model].recipe or experiment.training.recipe),
+        state=f"{RESULTS}/.state/{{model}}",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.sft --model {params.parent} --set {input.examples}"
         " --recipe {params.recipe:q} --state {params.state} --log {output.log} --out {output.checkpoint} > {log} 2>&1"
@@ -36,14 +26,14 @@ rule toy_base:
     output:
         checkpoint=directory(f"{RESULTS}/models/toy_base"),
         log=f"{RESULTS}/models/toy_base.log.parquet",
-    params:
-        state=f"{RESULTS}/.state/toy_base",
-        seed=experiment.seed,
     log:
         log_of("toy_base"),
     conda:
         TRAINING
     threads: 2
+    params:
+        state=f"{RESULTS}/.state/toy_base",
+        seed=experiment.seed,
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.toy.base --seed {params.seed} --state {params.state}"
         " --log {output.log} --out {output.checkpoint} > {log} 2>&1"
