@@ -137,7 +137,7 @@ _WORDY = re.compile(r"[A-Za-z][A-Za-z\s,.'’\"!-]*")
 _LONG_WORD = re.compile(r"[A-Za-z]{4}")
 _CHOICE = re.compile(r"\(?([A-Z])[).]?|\(([A-Z])\)\.?")
 _CHOICE_AND_VALUE = re.compile(r"(?:\(([A-J])\)|([A-J])[).]) ?([\w\\$-].*)", re.DOTALL)
-_UNIT = re.compile(r"[\d})]\s*([A-Za-z]+)\.?(?:\^\{?\d\}?)?")
+_UNIT = re.compile(r"(?<=[\d})]) ?([A-Za-z]+)\.?(?:\^\{?(\d)\}?)?$")
 _UNITS = {
     name: names.split()[0]
     for names in (
@@ -208,10 +208,10 @@ def _number(text: str) -> tuple[Fraction, bool] | None:
         sign = -1 if match.group(1) == "-" else 1
         return (Fraction(sign * top, bottom), False) if bottom else None
     if match := _MIXED.fullmatch(text):
-        sign, *parts = [group for group in match.groups() if group is not None]
-        whole, top, bottom = map(int, parts)
-        value = whole + Fraction(top, bottom) if top < bottom else None
-        return None if value is None else (-value if sign == "-" else value, False)
+        minus, *parts = [group for group in match.groups() if group is not None]
+        whole, above, below = map(int, parts)
+        value = whole + Fraction(above, below) if above < below else None
+        return None if value is None else (-value if minus == "-" else value, False)
     return None
 
 
@@ -222,9 +222,11 @@ def _words(plain: str) -> str | None:
     return None
 
 
-def _unit(plain: str) -> str | None:
-    tail = re.search(_UNIT.pattern + r"$", plain[-40:])
-    return _UNITS.get(tail.group(1)) if tail else None
+def _unit(plain: str) -> tuple[str, str, str | None] | None:
+    """What stands before a unit at the end of an answer, the unit, and its exponent if it has one."""
+    tail = _UNIT.search(plain, max(0, len(plain) - 40))
+    unit = _UNITS.get(tail.group(1)) if tail else None
+    return (plain[: tail.start()], unit, tail.group(2)) if tail and unit else None
 
 
 def exact(pred: str, gold: str) -> bool | None:
@@ -253,9 +255,11 @@ def exact(pred: str, gold: str) -> bool | None:
     words, meant = _words(p), _words(g)
     if words is not None and meant is not None:
         return words == meant
-    unit, due = _unit(p), _unit(g)
-    if unit and due and unit != due:
-        return False
+    mine, due = _unit(p), _unit(g)
+    if mine and due:
+        if mine[1] != due[1] or (mine[2] and due[2] and mine[2] != due[2]):
+            return False
+        return exact(mine[0], due[0])
     return None
 
 
@@ -508,7 +512,7 @@ class Pool:
         self.workers.append(_Worker(process, here, deadline=time.monotonic() + START))
 
     def _give(self, worker: _Worker, tasks: Sequence[Task], pending: deque[int], size: int, timeout: float) -> None:
-        if worker.turns >= _TURNS:
+        if worker.turns >= _TURNS or not worker.process.is_alive():
             self._end(worker)
             return
         batch = [pending.popleft() for _ in range(min(size, len(pending)))]

@@ -1,6 +1,8 @@
 """Grading: extraction, equality, hostile input, clusters, the stage, and agreement with labelled pairs."""
 
 import json
+import os
+import signal
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -69,7 +71,8 @@ def test_equal(pred: str, gold: str) -> None:
         ("12 m", "12 cm"), ("11/2", "1 1/2"), ("1/2", "1/3"), ("1/0", "0"), ("0.33", "1/3"), ("1e-7", "0"),
         ("0.0000001", "0.0000002"), ("100000000", "100000001"), ("east", "seat"), ("A", "B"), ("B", r"\text{(D)}"),
         (r"\textbf{(D)}\ 42", "C"), ("(1,2)", "(2,1)"), ("(1,2)", "[1,2]"), ("1,2", "1,2,3"), ("1", "1, -2"),
-        (r"\pm 2", "2"), ("x < 5", r"x \le 5"), ("-5", "5"), (r"2 \times 10^{-11}", r"2 \times 10^{-10}"), ("", "0"),
+        (r"\pm 2", "2"), ("x < 5", r"x \le 5"), ("-5", "5"), (r"2 \times 10^{-11}", r"2 \times 10^{-10}"), ("", "0"), 
+        ("5 cm^2", "5 cm^3"), ("5 cm", "6 centimetres"),
         (r"\cos(x) = 1/2", r"\sin(x) = 1/2"), (r"2^{2022} - 1", r"2^{2021} - 1"), ("", ""), ("2x+1", "2x-1"),
         (r"50 \text{ red}, 20 \text{ blue}", r"50 \text{ red}, 30 \text{ blue}"), ("3u + 14", "14"),
         (r"50\binom{10}{5}", "302"),
@@ -88,7 +91,7 @@ def test_is_correct_needs_an_answer() -> None:
 def test_extraction_is_linear_in_hostile_text() -> None:
     start = time.monotonic()
     for piece in ("{", "}", r"\boxed{", r"\boxed", "\\", r"\boxed{1}, ", r"\boxed{{", "</think", r"\boxed   "):
-        boxed(piece * (10**6 // len(piece)))
+        boxed(piece * (2 * 10**5 // len(piece)))
     assert boxed("{" * 10_000 + r"\boxed{5}") == "5"
     assert time.monotonic() - start < 10
 
@@ -113,7 +116,7 @@ HOSTILE = [
 
 
 def test_hostile_pairs_cost_their_time_limit_and_stall_nobody() -> None:
-    good = [("x^2-1", "(x-1)(x+1)"), (r"\sqrt{8}", r"2\sqrt{2}"), ("x+1", "x+2"), ("y-y+x", "x")]
+    good = [("x^2-1", "(x-1)(x+1)"), (r"\sqrt{8}", r"2\sqrt{2}"), ("x+1", "x+2"), ("x+x", "2x")]
     pairs = [pair for hostile in HOSTILE for pair in (hostile, *good)]
     grader = Grader(workers=2, timeout=1.0)
     grader.equal(good)  # the workers have started
@@ -125,17 +128,17 @@ def test_hostile_pairs_cost_their_time_limit_and_stall_nobody() -> None:
     assert grader.timed_out >= 1
 
 
-def test_a_worker_that_cannot_be_interrupted_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SymPy computes the power of two integers in C, where no Python signal handler runs."""
+def test_a_worker_that_cannot_be_interrupted_is_killed() -> None:
+    """A stopped process hears no SIGALRM, as one deep in C code does not."""
     pool = grading.Pool()
+    tasks: list[grading.Task] = [("same", "x + 1", "1 + x"), ("same", "a+b", "b+a"), ("same", "x", "y")]
     try:
-        tasks: list[grading.Task] = [("same", "x + 1", "1 + x"), ("same", "7^{7^{10}}", "x"), ("same", "a+b", "b+a")]
-        results = pool.run(tasks, workers=1, timeout=0.5)
-        assert [value for value, _ in results] == [True, None, True]
-        victim = pool.workers[0]
-        victim.process.kill()
-        victim.process.join()
-        assert pool.run(tasks[:1], workers=1, timeout=5.0) == [(True, False)]  # a dead idle worker is replaced
+        assert pool.run(tasks[:1], workers=1, timeout=5.0) == [(True, False)]
+        os.kill(pool.workers[0].process.pid or 0, signal.SIGSTOP)
+        assert pool.run(tasks, workers=1, timeout=0.5) == [(None, True), (True, False), (False, False)]
+        pool.workers[0].process.kill()
+        pool.workers[0].process.join()
+        assert pool.run(tasks[1:2], workers=1, timeout=5.0) == [(True, False)]  # a dead idle worker is replaced
     finally:
         pool.close()
 
@@ -189,9 +192,7 @@ def test_clusters_of_integers_are_their_values_in_order(values: list[int | None]
     assert clusters(texts) == [-1 if value is None else order.index(value) for value in values]
 
 
-@given(
-    st.lists(st.sampled_from(["1/2", "0.5", "2/4", "7", "07", "yes it is", "Yes it is.", None]), max_size=10), st.data()
-)
+@given(st.lists(st.sampled_from(["1/2", "0.5", "2/4", "7", "07", "7.0", "-3", None]), max_size=10), st.data())
 def test_clusters_do_not_depend_on_the_order(answers: list[str | None], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(answers))))
     before, after = clusters(answers), clusters([answers[i] for i in order])
@@ -273,7 +274,7 @@ def test_stage_on_forced_answers_and_its_complaints(tmp_path: Path) -> None:
 def test_agreement_with_labelled_pairs(name: str, floor: float) -> None:
     """Agreement at least as measured less 0.005 (Math-Verify alone: 0.96, 0.97, 0.87, 0.98); no wrong one accepted."""
     rows = [json.loads(line) for line in (GRADED / f"{name}.jsonl").read_text().splitlines()]
-    grader = Grader()
+    grader = Grader(workers=1)  # its grammar warms up once
     answers = [row["pred"] for row in rows]
     found = grader.extract(answers) if name == "testsuite_responses" else answers
     verdicts = grader.equal([(pred or "", row["gold"]) for pred, row in zip(found, rows, strict=True)])
