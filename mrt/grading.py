@@ -480,7 +480,7 @@ class Pool:
         self.workers: list[_Worker] = []
         self.failures = 0  # starts in a row that failed
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["mrt.grading", "math_verify"])
+        self.context.set_forkserver_preload(["math_verify", "mrt.cli", "mrt.storage"])
 
     def run(self, tasks: Sequence[Task], workers: int, timeout: float) -> list[tuple[bool | str | None, bool]]:
         """(value, whether it ran out of time) of each task, in order; the value is None if the task failed.

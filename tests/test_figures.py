@@ -24,7 +24,15 @@ def measure(name, model):
     for index, problem in enumerate(PROBLEMS):
         right = rng.random(6)
         if name == "accuracy":
-            rows.append({"problem_id": problem, "difficulty": 3.0 + index % 3, "accuracy": right[0], "tokens": 90.0})
+            rows.append(
+                {
+                    "problem_id": problem,
+                    "difficulty": 3.0 + index % 3,
+                    "accuracy": right[0],
+                    "tokens": 90.0,
+                    "characters": 300.0,
+                }
+            )
         elif name == "maj":
             rows += [
                 {"problem_id": problem, "k": k, "maj": right[0], "pass": 1.0, "tokens": 80.0 * k} for k in (1, 2, 4)

@@ -215,7 +215,7 @@ def test_fractions_are_equal_as_fractions(value: Fraction, k: int) -> None:
 @settings(max_examples=200)
 @given(st.text(st.sampled_from("\\{}()[]$,;=1x. ^_abctextboxd|<>"), max_size=40))
 def test_exact_rules_take_any_text(text: str) -> None:
-    assert exact(text, text) is (True if grading.normalise(text) else False)
+    assert exact(text, text) is bool(grading.normalise(text))
     boxed(text), items(text), grading._simpler(text, "1 + x")
 
 
@@ -256,13 +256,13 @@ def test_stage_on_forced_answers_and_its_complaints(tmp_path: Path) -> None:
     assert grades["correct"].to_list() == [True, False, True]
     assert grades["cluster"].to_list() == [0, 1, 0]
     table.with_columns(problem_id=pl.lit("other")).write_parquet(forced)
-    with pytest.raises(ValueError, match="forced.parquet: problem 'other' is not in .*problems.parquet"):
+    with pytest.raises(ValueError, match=r"forced\.parquet: problem 'other' is not in .*problems\.parquet"):
         Grade(problems=problems, answers=forced, out=out).cli_cmd()
     table.drop("text").write_parquet(forced)
-    with pytest.raises(ValueError, match="forced.parquet: no column text"):
+    with pytest.raises(ValueError, match=r"forced\.parquet: no column text"):
         Grade(problems=problems, answers=forced, out=out).cli_cmd()
     pl.DataFrame({"id": ["a", "a"], "answer": ["3", "4"]}).write_parquet(problems)
-    with pytest.raises(ValueError, match="problems.parquet: problem 'a' occurs twice"):
+    with pytest.raises(ValueError, match=r"problems\.parquet: problem 'a' occurs twice"):
         Grade(problems=problems, answers=forced, out=out).cli_cmd()
 
 

@@ -8,6 +8,7 @@ import polars as pl
 from mrt.figures.common import Appearance, ModelStyle, main, panels
 
 BINS = 20
+MOST_HISTOGRAMS = 5  # more models than these overlap; then each is a row of points and a box
 
 
 def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -18,20 +19,39 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
     figure, axes = panels(len(sets))
     for axis, name in zip(axes, sets, strict=True):
         here = data.filter(pl.col("problem_set") == name)
-        most = int(str(here["episodes"].max()))
-        width = max(1, -(-most // BINS))
-        edges = np.arange(0.5, most + width + 0.5, width)
-        for model in models:
-            counts = here.filter(pl.col("model") == model)["episodes"].to_numpy()
-            if counts.size:
-                label = f"{models[model].label} (n = {counts.size}, mean {counts.mean():.1f})"
-                line = {k: v for k, v in look.line(model).items() if k in ("color", "linestyle", "linewidth")}
-                weights = np.full(counts.size, 1 / counts.size)
-                axis.hist(counts, bins=edges, weights=weights, histtype="step", label=label, **line)
-        bins = "" if width == 1 else f", {width} a bin"
-        axis.set(title=name, xlabel=f"episodes of a thought{bins}", ylabel="share of traces")
-        axis.legend()
+        counts = {m: here.filter(pl.col("model") == m)["episodes"].to_numpy() for m in models}
+        counts = {m: c for m, c in counts.items() if c.size}
+        labels = {m: f"{models[m].label} (n = {c.size}, mean {c.mean():.1f})" for m, c in counts.items()}
+        axis.set(title=name, xlabel="episodes of a thought")
+        if len(models) > MOST_HISTOGRAMS:
+            rows(axis, counts, labels, look)
+        else:
+            histograms(axis, counts, labels, look)
     return figure, table.sort("problem_set", "model", "episodes")
+
+
+def histograms(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appearance) -> None:
+    most = max(int(c.max()) for c in counts.values())
+    width = max(1, -(-most // BINS))
+    edges = np.arange(0.5, most + width + 0.5, width)
+    for model, values in counts.items():
+        line = {k: v for k, v in look.line(model).items() if k in ("color", "linestyle", "linewidth")}
+        weights = np.full(values.size, 1 / values.size)
+        axis.hist(values, bins=edges, weights=weights, histtype="step", label=labels[model], **line)
+    axis.set_ylabel("share of traces" if width == 1 else f"share of traces, {width} episodes a bin")
+    axis.legend()
+
+
+def rows(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appearance) -> None:
+    jitter = np.random.default_rng(0)
+    for row, (model, values) in enumerate(reversed(counts.items())):
+        colour = look.colour(model)
+        axis.plot(values, row + jitter.uniform(-0.2, 0.2, values.size), ".", color=colour, alpha=0.6, markersize=4)
+        axis.boxplot(
+            values, positions=[row], widths=0.6, orientation="horizontal", showfliers=False, manage_ticks=False
+        )
+    axis.set_ylim(-0.7, max(len(counts), 5) - 0.3)
+    axis.set_yticks(range(len(counts)), [labels[model].replace(" (", "\n(") for model in reversed(counts)])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m mrt.figures.pass1 --tables '{"base": {"toy_test": "accuracy.parquet"}}' \
         --models '{"base": {"label": "Base"}}' --out pass1
 
-Rows are models, columns problem sets, by difficulty where a set has few, and the mean length in tokens; each cell is a
+Rows are models, columns problem sets, by difficulty where a set has few, and the mean length; each cell is a
 mean with its 95 % interval (bootstrap over problems), the best of a column in bold.
 """
 
@@ -19,14 +19,12 @@ MOST_DIFFICULTIES = 10
 
 
 def summary(data: pl.DataFrame) -> pl.DataFrame:
-    """Accuracy and tokens with intervals by problem set and model, over all problems and by difficulty."""
-    whole = with_intervals(data, ["problem_set", "model"], ["accuracy", "tokens"]).with_columns(
-        pl.lit("all").alias("difficulty")
-    )
-    parts = [whole]
+    """Accuracy and length with intervals by problem set and model, over all problems and by difficulty."""
+    columns = ["accuracy", "tokens", "characters"]
+    parts = [with_intervals(data, ["problem_set", "model"], columns).with_columns(pl.lit("all").alias("difficulty"))]
     graded = data.filter(pl.col("difficulty").is_not_null())
     if 1 < graded["difficulty"].n_unique() <= MOST_DIFFICULTIES:
-        levels = with_intervals(graded, ["problem_set", "model", "difficulty"], ["accuracy", "tokens"])
+        levels = with_intervals(graded, ["problem_set", "model", "difficulty"], columns)
         parts.append(levels.with_columns(pl.col("difficulty").map_elements(lambda d: f"{d:g}", pl.String)))
     return pl.concat(parts, how="diagonal")
 
@@ -38,8 +36,10 @@ def layout(
     groups = table.select("problem_set", "difficulty").unique(maintain_order=True).sort("problem_set", "difficulty")
     header, cells = ["model"], [[style.label] for style in models.values()]
     bold: set[tuple[int, int]] = set()
+    known = table.group_by("problem_set", maintain_order=True).agg(pl.col("tokens").count() > 0)
     columns = [(s, d, "accuracy") for s, d in groups.iter_rows()] + [
-        (s, "all", "tokens") for s in groups["problem_set"].unique(maintain_order=True)
+        (s, "all", "tokens" if counted else "characters")  # imported completions come without token counts
+        for s, counted in known.iter_rows()
     ]
     for problem_set, difficulty, column in columns:
         here = table.filter((pl.col("problem_set") == problem_set) & (pl.col("difficulty") == difficulty))
@@ -48,14 +48,14 @@ def layout(
             continue
         n = max(row["n"] for row in values.values())
         name = problem_set if difficulty == "all" else f"{problem_set}, {difficulty}"
-        header.append(f"{name} tokens" if column == "tokens" else f"{name} (n = {n})")
+        header.append(f"{name} (n = {n})" if column == "accuracy" else f"{name} {column}")
         best = max((row[column] for row in values.values() if row[column] is not None), default=None)
         for index, model in enumerate(models):
             row = values.get(model)
             if row is None or row[column] is None:
                 cells[index].append("")
-            elif column == "tokens":
-                cells[index].append(f"{row['tokens']:.0f}")
+            elif column != "accuracy":
+                cells[index].append(f"{row[column]:,.0f}")
             else:
                 low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
                 cells[index].append(f"{100 * row['accuracy']:.1f} [{low:.1f}, {high:.1f}]")

@@ -37,7 +37,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         errorbar(right, rows["prefix"], rows, "J", **line)
     left.set_yscale("log")
     left.set(xlabel="progress of an episode", ylabel="share of episodes")
-    left.legend(fontsize=5.5, loc="upper left")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
     right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=problems_in(curve))
     right.legend()
     return figure, curve
