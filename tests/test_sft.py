@@ -9,8 +9,10 @@ import time
 import polars as pl
 import pytest
 from conftest import ROOT, TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mrt.train.sft import SFT, Train, tokenize
+from mrt.train.sft import SFT, Train, bucketed_order, tokenize
 
 RECIPE = SFT(
     learning_rate=1e-3,
@@ -135,3 +137,20 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     assert pl.read_parquet(log)["step"].to_list() == list(range(1, 41))
     for name, tensor in weights(whole.out).items():
         assert (weights(out)[name] - tensor).abs().max() < 1e-5
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=700), st.integers(1, 40), st.integers(0, 5))
+def test_batches_have_similar_lengths_and_come_in_random_order(lengths, batch, seed):
+    order = bucketed_order(lengths, batch, seed)
+    assert sorted(order) == list(range(len(lengths)))
+    assert order == bucketed_order(lengths, batch, seed)
+
+
+def test_short_examples_do_not_come_last():
+    """Sorted by length, the last tenth of an epoch would hold the shortest tenth of the examples."""
+    lengths = list(range(1000))
+    order = bucketed_order(lengths, 10, 0)
+    spread = [max(part) - min(part) for part in (order[i : i + 10] for i in range(0, 1000, 10))]
+    assert sum(spread) / len(spread) < 40  # of 1000: little padding
+    last = [lengths[i] for i in order[-200:]]
+    assert 300 < sum(last) / len(last) < 700

@@ -14,7 +14,7 @@ import polars as pl
 from pydantic import BaseModel, Field
 
 from mrt.cli import Stage, run
-from mrt.metrics import bootstrap
+from mrt.metrics import bootstrap_table
 from mrt.storage import read_table, temporary_name, write_table
 
 # Okabe and Ito's colours, told apart by colour-blind readers; a method has the same colour everywhere.
@@ -91,19 +91,15 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
 
     Rows of one problem within a group (its traces) are averaged first, so that n is a number of problems.
     """
-    per_problem = (
-        data.group_by([*by, "problem_id"], maintain_order=True).agg(pl.col(columns).mean()).sort(*by, "problem_id")
-    )
-    rows = []
-    for key, group in per_problem.group_by(by, maintain_order=True):
-        row: dict[str, Any] = dict(zip(by, key, strict=True))
-        for column in columns:
-            unknown = group[column].null_count() > 0  # tokens of imported rollouts, say
-            mean, low, high = (None,) * 3 if unknown else map(float, bootstrap(group[column].to_numpy()))
-            row |= {column: mean, f"{column}_low": low, f"{column}_high": high}
-        rows.append(row | {"n": group.height})
-    bounds = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
-    return pl.DataFrame(rows, schema_overrides=dict.fromkeys(bounds, pl.Float64))
+    result = data.select(by).unique(maintain_order=True)
+    for column in columns:
+        names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high", "problems": "n"}
+        known = data.filter(pl.col(column).is_not_null())  # tokens of imported rollouts, say, are not
+        intervals = bootstrap_table(known, by, column).rename(names).select(*by, *names.values())
+        if column != columns[0]:
+            intervals = intervals.drop("n")
+        result = result.join(intervals, on=by, how="left", maintain_order="left")
+    return result
 
 
 def problems_in(table: pl.DataFrame) -> str:
