@@ -113,6 +113,11 @@ def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -
     axis.fill_between(x, table[f"{column}_low"], table[f"{column}_high"], color=line["color"], alpha=0.13, linewidth=0)
 
 
+def legend(figure: Any, axis: Any, columns: int = 2) -> None:
+    """One legend for the figure, below its panels, so that it covers no data."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+
+
 def gather(tables: dict[str, dict[str, Path]]) -> pl.DataFrame:
     """One table of a measure's tables, given as {model: {problem set: path}}."""
     parts = [

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, main, panels
+from mrt.figures.common import Appearance, ModelStyle, legend, main, panels
 
 BINS = 20
 MOST_HISTOGRAMS = 5  # more models than these overlap; then each is a row of points and a box
@@ -27,6 +27,10 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
             rows(axis, counts, labels, look)
         else:
             histograms(axis, counts, labels, look)
+            if len(axes) == 1:
+                legend(figure, axis)
+            else:
+                axis.legend()  # its numbers are the panel's own
     return figure, table.sort("problem_set", "model", "episodes")
 
 
@@ -39,7 +43,6 @@ def histograms(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: 
         weights = np.full(values.size, 1 / values.size)
         axis.hist(values, bins=edges, weights=weights, histtype="step", label=labels[model], **line)
     axis.set_ylabel("share of traces" if width == 1 else f"share of traces, {width} episodes a bin")
-    axis.legend()
 
 
 def rows(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appearance) -> None:

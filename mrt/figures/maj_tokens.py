@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, problems_in, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, errorbar, legend, main, panels, problems_in, with_intervals
 
 
 def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -25,7 +25,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
             xlabel=f"tokens of k completions, k = {ks}",
             ylabel="maj@k",
         )
-    axes[0].legend()
+    legend(figure, axes[0])
     return figure, table
 
 

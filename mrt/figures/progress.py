@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, problems_in, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, errorbar, legend, main, panels, problems_in, with_intervals
 
 EDGES = np.linspace(-1.05, 1.05, 22)
 
@@ -37,9 +37,8 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         errorbar(right, rows["prefix"], rows, "J", **line)
     left.set_yscale("log")
     left.set(xlabel="progress of an episode", ylabel="share of episodes")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
     right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=problems_in(curve))
-    right.legend()
+    legend(figure, left)
     return figure, curve
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, problems_in, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, errorbar, legend, main, panels, problems_in, with_intervals
 
 
 def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -20,7 +20,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         axis.set_xticks(here["budget"].unique().sort())
         title = f"{name} ({problems_in(here)})"
         axis.set(title=title, xlabel="token budget $C_0$", ylabel="normalized regret (lower is better)")
-    axes[0].legend()
+    legend(figure, axes[0])
     return figure, table
 
 

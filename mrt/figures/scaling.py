@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, main, panels, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, errorbar, legend, main, panels, with_intervals
 
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"
@@ -33,7 +33,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         "group", "model", "p", "prefix"
     )
     look = Appearance(models)
-    figure, axes = panels(len(models) * len(names), height=2.2, columns=len(names))
+    figure, axes = panels(len(models) * len(names), height=2.3, columns=len(names))
     for index, axis in enumerate(axes):
         model, name = list(models)[index // len(names)], names[index % len(names)]
         here = table.filter((pl.col("model") == model) & (pl.col("group") == name))
@@ -47,7 +47,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         if one.height:
             errorbar(axis, one["tokens"], one, "maj", **look.line(model) | {"linestyle": "-"})
         axis.set(
-            title=f"{models[model].label}, {name} (n ≤ {largest} problems)",
+            title=f"{models[model].label}\n{name} (n ≤ {largest} problems)",
             xlabel="tokens",
             ylabel="$[\\mathrm{maj@}p]_j$",
         )
@@ -55,7 +55,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
     axes[0].plot(
         [], [], "--", color=VOTES_COLOUR, label="p = " + ", ".join(map(str, table["p"].unique().sort())) + " votes"
     )
-    axes[0].legend(loc="upper left")
+    legend(figure, axes[0])
     return figure, table
 
 
