@@ -34,7 +34,9 @@ class Architecture(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    width: int = Field(128, ge=32, multiple_of=32, description="Hidden size; heads are 32 wide.")
+    width: int = Field(
+        128, ge=32, multiple_of=32, description="Hidden size; heads are 32 wide."
+    )
     layers: int = Field(4, ge=1, description="Transformer layers.")
     context: int = Field(1024, ge=64, description="Longest sequence in tokens.")
 
@@ -42,15 +44,19 @@ class Architecture(BaseModel):
 def draw_example(rng: random.Random, template: Template) -> dict[str, Any]:
     """One trace as a training example: prompt, completion, weight."""
     problem = draw_problem(rng, rng.choice(DIFFICULTIES))
-    episodes, bests = think(rng, problem)
+    episodes, answers = think(rng, problem)
     prompt = f"<|user|>{problem.text}<|assistant|><think>\n"
     if rng.random() < CUT_SHORT:
         kept = rng.randrange(len(episodes))
-        answer = guess(rng, problem, bests[kept - 1] if kept else 0)
+        answer = guess(rng, problem, answers[kept - 1] if kept else None)
         forced = template.force("\n\n".join(episodes[:kept]))
-        return {"prompt": prompt + forced, "completion": answer_text(answer), "weight": 1.0}
+        return {
+            "prompt": prompt + forced,
+            "completion": answer_text(answer),
+            "weight": 1.0,
+        }
     thought = "\n\n".join(episodes) + "\n"
-    answer = guess(rng, problem, bests[-1])
+    answer = guess(rng, problem, answers[-1])
     completion = thought + template.close + template.header + answer_text(answer)
     return {"prompt": prompt, "completion": completion, "weight": 1.0}
 
@@ -60,7 +66,15 @@ def make_tokenizer(texts: Iterable[str], context: int) -> Any:
 
     The Qwen3 architecture loads it unchanged; Qwen2's would rebuild it and drop all white space.
     """
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        trainers,
+    )
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
@@ -71,14 +85,27 @@ def make_tokenizer(texts: Iterable[str], context: int) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=1024,
         min_frequency=20,
-        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS[:4]],
+        special_tokens=[
+            AddedToken(token, special=True, normalized=False)
+            for token in SPECIAL_TOKENS[:4]
+        ],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    pieces = (piece for text in texts for part in text.split("<think>") for piece in part.split("</think>"))
+    pieces = (
+        piece
+        for text in texts
+        for part in text.split("<think>")
+        for piece in part.split("</think>")
+    )
     tokenizer.train_from_iterator(pieces, trainer)
     # Not special: a decoder that skips special tokens must keep the marks between thought and answer.
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in SPECIAL_TOKENS[4:]])
+    tokenizer.add_tokens(
+        [
+            AddedToken(token, special=False, normalized=False)
+            for token in SPECIAL_TOKENS[4:]
+        ]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<eos>",
@@ -117,11 +144,21 @@ class MakeBase(Stage):
 
     out: Path = Field(description="Folder of the checkpoint.")
     log: Path = Field(description="Training log (Parquet).")
-    state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
-    start: Path | None = Field(None, description="Base to go on from, on other traces; else a random one.")
-    traces: int = Field(300_000, ge=100, description="Traces to learn from, each seen once.")
-    seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
-    architecture: Architecture = Field(default_factory=Architecture, description="Size of the model.")
+    state: Path = Field(
+        description="Folder of working files and the trainer's state; removed after success."
+    )
+    start: Path | None = Field(
+        None, description="Base to go on from, on other traces; else a random one."
+    )
+    traces: int = Field(
+        300_000, ge=100, description="Traces to learn from, each seen once."
+    )
+    seed: int = Field(
+        0, ge=0, description="Seed of the traces and of the initial weights."
+    )
+    architecture: Architecture = Field(
+        default_factory=Architecture, description="Size of the model."
+    )
     recipe: SFT = Field(
         default_factory=lambda: SFT(
             learning_rate=3e-3,
@@ -142,17 +179,33 @@ class MakeBase(Stage):
     def cli_cmd(self) -> None:
         rng = random.Random(self.seed)
         template = Template()
-        examples = pl.DataFrame([draw_example(rng, template) for _ in range(self.traces)])
+        examples = pl.DataFrame(
+            [draw_example(rng, template) for _ in range(self.traces)]
+        )
         start, drawn = self.start or self.state / "init", self.state / "traces.parquet"
         if self.start is None:
-            texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
+            texts = (
+                examples.head(8000)
+                .select(pl.concat_str("prompt", "completion"))
+                .to_series()
+            )
             tokenizer = make_tokenizer(texts, self.architecture.context)
             model = make_model(tokenizer, self.architecture, self.seed)
-            print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
+            print(
+                f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens",
+                flush=True,
+            )
             model.save_pretrained(start)
             tokenizer.save_pretrained(start)
         write_table(examples, drawn)
-        Train(model=start, set=drawn, out=self.out, log=self.log, state=self.state, recipe=self.recipe).cli_cmd()
+        Train(
+            model=start,
+            set=drawn,
+            out=self.out,
+            log=self.log,
+            state=self.state,
+            recipe=self.recipe,
+        ).cli_cmd()
 
 
 if __name__ == "__main__":
