@@ -19,6 +19,7 @@ def toy_problems(tmp_path: Path) -> Path:
     """A problem set of 12 toy problems on disk."""
     import random
 
+    from mrt.problems import SCHEMA
     from mrt.toy.world import draw_problem
 
     rng = random.Random(5)
@@ -26,15 +27,6 @@ def toy_problems(tmp_path: Path) -> Path:
     for i in range(12):
         problem = draw_problem(rng, 3 + i % 3)
         rows.append((f"t{i:02}", problem.text, str(problem.best), None, float(3 + i % 3), "toy", "test"))
-    schema = {
-        "id": pl.String,
-        "problem": pl.String,
-        "answer": pl.String,
-        "solution": pl.String,
-        "difficulty": pl.Float64,
-        "source": pl.String,
-        "split": pl.String,
-    }
     path = tmp_path / "problems.parquet"
-    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(path)
+    pl.DataFrame(rows, schema=SCHEMA, orient="row").write_parquet(path)
     return path

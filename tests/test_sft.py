@@ -12,7 +12,7 @@ from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.train.sft import SFT, Train, bucketed_order, tokenize
+from mrt.train.sft import SFT, Train, bucketed_order, make_trainer, tokenize
 
 RECIPE = SFT(
     learning_rate=1e-3,
@@ -154,3 +154,17 @@ def test_short_examples_do_not_come_last():
     assert sum(spread) / len(spread) < 40  # of 1000: little padding
     last = [lengths[i] for i in order[-200:]]
     assert 300 < sum(last) / len(last) < 700
+
+
+def test_the_trainer_takes_our_order_and_another_one_each_epoch(tokenizer, tmp_path):
+    """TRL and accelerate must go on asking our sampler: the override is of a private method."""
+    from transformers import AutoModelForCausalLM
+
+    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 31)]
+    model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
+    loader = make_trainer(model, tokenizer, rows, RECIPE, tmp_path / "state").get_train_dataloader()
+    lengths = [len(row["input_ids"]) for row in rows]
+    for epoch in (0, 1):
+        loader.set_epoch(epoch)
+        seen = [int(n) for batch in loader for n in batch["attention_mask"].sum(1)]
+        assert seen == [lengths[i] for i in bucketed_order(lengths, RECIPE.micro_batch_size, RECIPE.seed + epoch)]

@@ -117,7 +117,8 @@ def test_a_bad_config_stops_before_any_job(tmp_path):
 
 @needs_shared
 def test_real_traces_go_through(tmp_path):
-    folder = checkout(tmp_path / "project" if (tmp_path / "project").mkdir() is None else tmp_path)
+    (tmp_path / "project").mkdir()
+    folder = checkout(tmp_path / "project")
     (tmp_path / "shared").symlink_to(ROOT.parent / "shared")
     snakemake(folder, "--cores", "2", "--configfile", "config/real_traces.yaml")
     results = folder / "results" / "real_traces"
