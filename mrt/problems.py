@@ -554,8 +554,8 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
     """Distinct toy problems; two with the same numbers in another order are the same."""
 
     def key(problem: str) -> tuple[int, ...]:
-        *numbers, limit = [int(x) for x in re.findall(r"\d+", problem)] or [0]
-        return (*sorted(numbers), limit)
+        *numbers, target = [int(x) for x in re.findall(r"\d+", problem)] or [0]
+        return (*sorted(numbers), target)
 
     foreign, mine = {key(problem) for problem in others}, set[tuple[int, ...]]()
     rng = random.Random(toy.seed)
@@ -578,7 +578,9 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
                 "fewer, or for other difficulties"
             )
         mine.add(found)
-        rows.append(Row(index, index, f"toy-{toy.seed}-{index}", drawn.text, str(drawn.best), None, difficulty, "toy"))
+        rows.append(
+            Row(index, index, f"toy-{toy.seed}-{index}", drawn.text, str(drawn.answer), None, difficulty, "toy")
+        )
     drawn_count = len(rows) + taken + again
     tally.add("drawn", drawn_count, 0)
     tally.add("drawn before", drawn_count - again, again)

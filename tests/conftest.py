@@ -26,7 +26,7 @@ def toy_problems(tmp_path: Path) -> Path:
     rows = []
     for i in range(12):
         problem = draw_problem(rng, 3 + i % 3)
-        rows.append((f"t{i:02}", problem.text, str(problem.best), None, float(3 + i % 3), "toy", "test"))
+        rows.append((f"t{i:02}", problem.text, str(problem.answer), None, float(3 + i % 3), "toy", "test"))
     path = tmp_path / "problems.parquet"
     pl.DataFrame(rows, schema=SCHEMA, orient="row").write_parquet(path)
     return path

@@ -7,7 +7,7 @@ from conftest import TOY_BASE
 
 from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
 
-QUESTION = "What is the largest sum of some of the numbers 9, 17, 8, 2, 10 that does not exceed 24?"
+QUESTION = "Some of the numbers 9, 17, 8, 2, 10 add up to 29. What is the sum of the smallest and the largest of them?"
 PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"
 
 
@@ -17,7 +17,7 @@ def engine():
 
 
 def test_text_survives_the_engines_tokenizer(engine):
-    text = PROMPT + "Try 9 + 8 = 17.\n\n17 is at most 24.\n\nBest so far is 17.\n</think>\n\n**A:** \\boxed{17}"
+    text = PROMPT + "Try 9 + 8 = 17.\n\n17 is less than 29.\n\nNo answer so far.\n</think>\n\n**A:** \\boxed{17}"
     (ids,) = engine.encode([text])
     assert engine.tokenizer.decode(ids) == text
 

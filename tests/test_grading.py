@@ -9,13 +9,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from conftest import SHARED, needs_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrt import grading
 from mrt.grading import Grade, Grader, boxed, clusters, equal, exact, extract_answer, grade, is_correct, items
 
-GRADED = Path(__file__).parents[2] / "shared" / "data" / "graded"
+GRADED = SHARED / "graded"
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_stage_on_forced_answers_and_its_complaints(tmp_path: Path) -> None:
         Grade(problems=problems, answers=forced, out=out).cli_cmd()
 
 
-@pytest.mark.skipif(not GRADED.is_dir(), reason="the labelled pairs are not here")
+@needs_shared
 @pytest.mark.parametrize(
     ("name", "floor"),
     [("testsuite", 0.989), ("testsuite_responses", 0.98), ("hard_verify", 0.905), ("model_answers", 0.986)],

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from conftest import SHARED, needs_shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -33,8 +34,7 @@ from mrt.problems import (
     text,
 )
 
-SHARED = Path(__file__).parents[2] / "shared"
-BENCHMARKS = SHARED / "data" / "benchmarks"
+BENCHMARKS = SHARED / "benchmarks"
 REPOSITORY = Path(__file__).parents[1]
 
 
@@ -198,7 +198,7 @@ def test_jsonl_read_robustly(tmp_path: Path) -> None:
     assert made(path)["problem"].to_list() == ["a\u2028b", "c"]
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the shared benchmarks are not here")
+@needs_shared
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_shared_benchmarks(path: Path) -> None:
     table, tally = build(path.stem, ProblemSet(file=path, split="test"))
@@ -210,7 +210,7 @@ def test_shared_benchmarks(path: Path) -> None:
     assert table["id"].n_unique() == len(table)
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the shared benchmarks are not here")
+@needs_shared
 def test_shared_subsets() -> None:
     omni = made(BENCHMARKS / "omni_math.jsonl", difficulties=[4, 4.5, 5, 5.5], per_difficulty=10)
     assert omni["difficulty"].value_counts().sort("difficulty").rows() == [(4.0, 10), (4.5, 10), (5.0, 10), (5.5, 10)]
@@ -221,7 +221,7 @@ def test_shared_subsets() -> None:
     assert dropped(build("aime", both, math500)[1])["equal text in disjoint sets"] == 6
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the shared benchmarks are not here")
+@needs_shared
 def test_shared_numina() -> None:
     numina = ProblemSet(
         file=BENCHMARKS / "numina_math_cot.jsonl",
@@ -447,17 +447,17 @@ def toy(count: int, seed: int, others: Any = (), **options: Any) -> pl.DataFrame
 
 
 def toy_numbers(problem: str) -> tuple[list[int], int]:
-    numbers, limit = (
-        problem.removeprefix("What is the largest sum of some of the numbers ")
-        .rstrip("?")
-        .split(" that does not exceed ")
+    numbers, target = (
+        problem.removeprefix("Some of the numbers ")
+        .removesuffix(". What is the sum of the smallest and the largest of them?")
+        .split(" add up to ")
     )
-    return [int(x) for x in numbers.split(", ")], int(limit)
+    return [int(x) for x in numbers.split(", ")], int(target)
 
 
 def same(problem: str) -> tuple[tuple[int, ...], int]:
-    numbers, limit = toy_numbers(problem)
-    return tuple(sorted(numbers)), limit
+    numbers, target = toy_numbers(problem)
+    return tuple(sorted(numbers)), target
 
 
 def test_toy_gold_by_brute_force() -> None:
@@ -465,9 +465,10 @@ def test_toy_gold_by_brute_force() -> None:
     assert dict(table.schema) == SCHEMA
     assert table["id"].to_list() == [f"toy-1-{i}" for i in range(100)]
     for row in table.to_dicts():
-        numbers, limit = toy_numbers(row["problem"])
-        sums = [sum(c) for c in chain.from_iterable(combinations(numbers, n) for n in range(len(numbers) + 1))]
-        assert row["answer"] == str(max(s for s in sums if s <= limit))
+        numbers, target = toy_numbers(row["problem"])
+        choices = chain.from_iterable(combinations(numbers, n) for n in range(len(numbers) + 1))
+        (found,) = [choice for choice in choices if sum(choice) == target]
+        assert row["answer"] == str(min(found) + max(found))
         assert row["difficulty"] == len(numbers)
     assert table["difficulty"].value_counts().sort("difficulty")["count"].to_list() == [34, 33, 33]
 

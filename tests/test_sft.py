@@ -34,7 +34,8 @@ def tokenizer():
 
 
 def examples(n, weight=1.0):
-    prompt = "<|user|>What is the largest sum of some of the numbers 3, 4 that does not exceed 8?<|assistant|><think>\n"
+    question = "Some of the numbers 3, 4, 9 add up to 7. What is the sum of the smallest and the largest of them?"
+    prompt = f"<|user|>{question}<|assistant|><think>\n"
     return [
         {"prompt": prompt, "completion": f"Try {i % 9} + 4 = {i % 9 + 4}.\n</think>\n\n\\boxed{{7}}", "weight": weight}
         for i in range(n)

@@ -45,11 +45,16 @@ class Appearance:
     def colour(self, name: str) -> str:
         return self._spare.get(name, METHOD_COLOURS[self.models[name].method])
 
+    def outline(self, name: str) -> dict[str, Any]:
+        """Keyword arguments of a histogram's outline: a line without markers and label."""
+        step = max(self.models[name].iteration - 1, 0)
+        return {"color": self.colour(name), "linestyle": ITERATION_STYLES[step % 4], "linewidth": 1.3}
+
     def line(self, name: str) -> dict[str, Any]:
         """Keyword arguments of a line with markers."""
         step = max(self.models[name].iteration - 1, 0)
-        style = {"color": self.colour(name), "linestyle": ITERATION_STYLES[step % 4], "marker": MARKERS[step % 4]}
-        return {**style, "label": self.models[name].label, "markersize": 3.5, "linewidth": 1.3}
+        markers = {"marker": MARKERS[step % 4], "markersize": 3.5}
+        return {**self.outline(name), **markers, "label": self.models[name].label}
 
 
 def panels(count: int, height: float = 2.6, columns: int = 3) -> tuple[Any, list[Any]]:
@@ -111,6 +116,25 @@ def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -
     """A line with its interval as a band."""
     axis.plot(x, table[column], **line)
     axis.fill_between(x, table[f"{column}_low"], table[f"{column}_high"], color=line["color"], alpha=0.13, linewidth=0)
+
+
+def curves(
+    table: pl.DataFrame, models: dict[str, ModelStyle], x: str, y: str
+) -> tuple[Any, list[tuple[Any, pl.DataFrame]]]:
+    """A panel per problem set with each model's line of `y` over `x`; returns it, and each axis with its rows."""
+    look = Appearance(models)
+    sets = table["problem_set"].unique(maintain_order=True).to_list()
+    figure, axes = panels(len(sets))
+    drawn = []
+    for axis, name in zip(axes, sets, strict=True):
+        here = table.filter(pl.col("problem_set") == name)
+        for model in models:
+            rows = here.filter(pl.col("model") == model)
+            errorbar(axis, rows[x], rows, y, **look.line(model))
+        axis.set_title(f"{name} ({problems_in(here)})")
+        drawn.append((axis, here))
+    legend(figure, axes[0])
+    return figure, drawn
 
 
 def legend(figure: Any, axis: Any, columns: int = 2) -> None:

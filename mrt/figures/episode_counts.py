@@ -39,9 +39,8 @@ def histograms(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: 
     width = max(1, -(-most // BINS))
     edges = np.arange(0.5, most + width + 0.5, width)
     for model, values in counts.items():
-        line = {k: v for k, v in look.line(model).items() if k in ("color", "linestyle", "linewidth")}
         weights = np.full(values.size, 1 / values.size)
-        axis.hist(values, bins=edges, weights=weights, histtype="step", label=labels[model], **line)
+        axis.hist(values, bins=edges, weights=weights, histtype="step", label=labels[model], **look.outline(model))
     axis.set_ylabel("share of traces" if width == 1 else f"share of traces, {width} episodes a bin")
 
 

@@ -28,13 +28,11 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
     curve = with_intervals(pl.concat([grid, *held]).sort("model", "prefix"), ["model", "prefix"], ["J"])
     for model in models:
         values = data.filter(pl.col("model") == model)["progress"].drop_nulls().to_numpy()
-        line = look.line(model)
         label = f"{models[model].label} (mean {values.mean():+.3f}, n = {values.size})"
         shares = np.histogram(values, bins=EDGES)[0] / max(values.size, 1)
-        step = {k: v for k, v in line.items() if k in ("color", "linestyle", "linewidth")}
-        left.stairs(shares, EDGES, label=label, **step)
+        left.stairs(shares, EDGES, label=label, **look.outline(model))
         rows = curve.filter(pl.col("model") == model)
-        errorbar(right, rows["prefix"], rows, "J", **line)
+        errorbar(right, rows["prefix"], rows, "J", **look.line(model))
     left.set_yscale("log")
     left.set(xlabel="progress of an episode", ylabel="share of episodes")
     right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=problems_in(curve))

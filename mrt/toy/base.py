@@ -34,9 +34,7 @@ class Architecture(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    width: int = Field(
-        128, ge=32, multiple_of=32, description="Hidden size; heads are 32 wide."
-    )
+    width: int = Field(128, ge=32, multiple_of=32, description="Hidden size; heads are 32 wide.")
     layers: int = Field(4, ge=1, description="Transformer layers.")
     context: int = Field(1024, ge=64, description="Longest sequence in tokens.")
 
@@ -85,27 +83,14 @@ def make_tokenizer(texts: Iterable[str], context: int) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=1024,
         min_frequency=20,
-        special_tokens=[
-            AddedToken(token, special=True, normalized=False)
-            for token in SPECIAL_TOKENS[:4]
-        ],
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS[:4]],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    pieces = (
-        piece
-        for text in texts
-        for part in text.split("<think>")
-        for piece in part.split("</think>")
-    )
+    pieces = (piece for text in texts for part in text.split("<think>") for piece in part.split("</think>"))
     tokenizer.train_from_iterator(pieces, trainer)
     # Not special: a decoder that skips special tokens must keep the marks between thought and answer.
-    tokenizer.add_tokens(
-        [
-            AddedToken(token, special=False, normalized=False)
-            for token in SPECIAL_TOKENS[4:]
-        ]
-    )
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in SPECIAL_TOKENS[4:]])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<eos>",
@@ -144,21 +129,11 @@ class MakeBase(Stage):
 
     out: Path = Field(description="Folder of the checkpoint.")
     log: Path = Field(description="Training log (Parquet).")
-    state: Path = Field(
-        description="Folder of working files and the trainer's state; removed after success."
-    )
-    start: Path | None = Field(
-        None, description="Base to go on from, on other traces; else a random one."
-    )
-    traces: int = Field(
-        300_000, ge=100, description="Traces to learn from, each seen once."
-    )
-    seed: int = Field(
-        0, ge=0, description="Seed of the traces and of the initial weights."
-    )
-    architecture: Architecture = Field(
-        default_factory=Architecture, description="Size of the model."
-    )
+    state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
+    start: Path | None = Field(None, description="Base to go on from, on other traces; else a random one.")
+    traces: int = Field(300_000, ge=100, description="Traces to learn from, each seen once.")
+    seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
+    architecture: Architecture = Field(default_factory=Architecture, description="Size of the model.")
     recipe: SFT = Field(
         default_factory=lambda: SFT(
             learning_rate=3e-3,
@@ -179,16 +154,10 @@ class MakeBase(Stage):
     def cli_cmd(self) -> None:
         rng = random.Random(self.seed)
         template = Template()
-        examples = pl.DataFrame(
-            [draw_example(rng, template) for _ in range(self.traces)]
-        )
+        examples = pl.DataFrame([draw_example(rng, template) for _ in range(self.traces)])
         start, drawn = self.start or self.state / "init", self.state / "traces.parquet"
         if self.start is None:
-            texts = (
-                examples.head(8000)
-                .select(pl.concat_str("prompt", "completion"))
-                .to_series()
-            )
+            texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
             tokenizer = make_tokenizer(texts, self.architecture.context)
             model = make_model(tokenizer, self.architecture, self.seed)
             print(

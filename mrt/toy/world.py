@@ -54,9 +54,7 @@ def ends(picked: Sequence[int]) -> int:
 def draw_problem(rng: random.Random, difficulty: int) -> Problem:
     """Draw a problem with `difficulty` distinct numbers; raises ValueError outside 3 to 8."""
     if not 3 <= difficulty <= 8:
-        raise ValueError(
-            f"difficulty is how many numbers a problem has, 3 to 8; got {difficulty}"
-        )
+        raise ValueError(f"difficulty is how many numbers a problem has, 3 to 8; got {difficulty}")
     while True:
         numbers = tuple(rng.sample(range(1, LARGEST_NUMBER + 1), difficulty))
         choices: dict[int, list[tuple[int, ...]]] = {}
@@ -66,9 +64,7 @@ def draw_problem(rng: random.Random, difficulty: int) -> Problem:
         targets = [
             target
             for target, found in choices.items()
-            if target <= LARGEST_TARGET
-            and len(found) == 1
-            and 2 <= len(found[0]) < difficulty
+            if target <= LARGEST_TARGET and len(found) == 1 and 2 <= len(found[0]) < difficulty
         ]
         if targets:
             target = rng.choice(targets)
@@ -76,7 +72,7 @@ def draw_problem(rng: random.Random, difficulty: int) -> Problem:
 
 
 def attempt(rng: random.Random, problem: Problem, heed: bool) -> list[int]:
-    """Pick numbers one after the other until the target is reached or passed, nothing fits, or (not heeding) at random."""
+    """Pick numbers one by one until the target is reached or passed, nothing fits, or (not heeding) at random."""
     left = list(problem.numbers)
     rng.shuffle(left)
     size = len(left) if heed else rng.randint(2, len(left))
@@ -92,9 +88,7 @@ def attempt(rng: random.Random, problem: Problem, heed: bool) -> list[int]:
     return picked
 
 
-def episode_steps(
-    problem: Problem, opening: str, picked: list[int], found: int | None
-) -> list[str]:
+def episode_steps(problem: Problem, opening: str, picked: list[int], found: int | None) -> list[str]:
     """The three steps of one episode: the sum worked out, its comparison with the target, the answer so far."""
     total, sums = picked[0], str(picked[0])
     for number in picked[1:]:
@@ -120,9 +114,7 @@ def think(rng: random.Random, problem: Problem) -> tuple[list[str], list[int | N
     for index in range(length):
         picked = attempt(rng, problem, heed=rng.random() < heed)
         adds_up = sum(picked) == problem.target
-        slips = len(picked) > 1 and rng.random() < min(
-            LARGEST_SLIP, SLIP_PER_EPISODE * index
-        )
+        slips = len(picked) > 1 and rng.random() < min(LARGEST_SLIP, SLIP_PER_EPISODE * index)
         if adds_up or slips:
             found = ends(picked)
         opening = f"{rng.choice(MARKERS)}, try" if episodes else "Try"
