@@ -39,8 +39,8 @@ def test_an_attempt_adds_different_numbers_of_the_problem(seed, difficulty, heed
     picked = world.attempt(rng, problem, heed)
     assert len(set(picked)) == len(picked) and set(picked) <= set(problem.numbers)
     assert sum(picked[:-1]) < problem.target
-    if heed:
-        assert sum(picked) <= problem.target
+    if heed:  # but for a first number that is too large itself
+        assert sum(picked) <= problem.target or len(picked) == 1
 
 
 def test_the_reasoner_has_the_vices():

@@ -130,8 +130,7 @@ class MakeBase(Stage):
     out: Path = Field(description="Folder of the checkpoint.")
     log: Path = Field(description="Training log (Parquet).")
     state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
-    start: Path | None = Field(None, description="Base to go on from, on other traces; else a random one.")
-    traces: int = Field(300_000, ge=100, description="Traces to learn from, each seen once.")
+    traces: int = Field(220_000, ge=100, description="Traces to learn from, each seen once.")
     seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
     architecture: Architecture = Field(default_factory=Architecture, description="Size of the model.")
     recipe: SFT = Field(
@@ -155,17 +154,13 @@ class MakeBase(Stage):
         rng = random.Random(self.seed)
         template = Template()
         examples = pl.DataFrame([draw_example(rng, template) for _ in range(self.traces)])
-        start, drawn = self.start or self.state / "init", self.state / "traces.parquet"
-        if self.start is None:
-            texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
-            tokenizer = make_tokenizer(texts, self.architecture.context)
-            model = make_model(tokenizer, self.architecture, self.seed)
-            print(
-                f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens",
-                flush=True,
-            )
-            model.save_pretrained(start)
-            tokenizer.save_pretrained(start)
+        start, drawn = self.state / "init", self.state / "traces.parquet"
+        texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
+        tokenizer = make_tokenizer(texts, self.architecture.context)
+        model = make_model(tokenizer, self.architecture, self.seed)
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
+        model.save_pretrained(start)
+        tokenizer.save_pretrained(start)
         write_table(examples, drawn)
         Train(
             model=start,
