@@ -28,7 +28,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         else:
             histograms(axis, counts, labels, look)
             if len(axes) == 1:
-                legend(figure, axis)
+                legend(figure, axis, columns=1)
             else:
                 axis.legend()  # its numbers are the panel's own
     return figure, table.sort("problem_set", "model", "episodes")
@@ -41,7 +41,9 @@ def histograms(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: 
     for model, values in counts.items():
         weights = np.full(values.size, 1 / values.size)
         axis.hist(values, bins=edges, weights=weights, histtype="step", label=labels[model], **look.outline(model))
-    axis.set_ylabel("share of traces" if width == 1 else f"share of traces, {width} episodes a bin")
+    axis.set_ylabel("share of traces")
+    if width > 1:
+        axis.set_xlabel(f"episodes of a thought, {width} a bin")
 
 
 def rows(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appearance) -> None:

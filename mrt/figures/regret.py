@@ -12,7 +12,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
     figure, drawn = curves(table, models, "budget", "regret")
     for axis, rows in drawn:
         axis.set_xticks(rows["budget"].unique().sort())
-        axis.set(xlabel="token budget $C_0$", ylabel="normalized regret (lower is better)")
+        axis.set(xlabel="token budget $C_0$", ylabel="normalized regret")
     return figure, table
 
 

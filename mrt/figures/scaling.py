@@ -45,7 +45,8 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
                 branch["tokens"], branch["maj"], "--", color=VOTES_COLOUR, linewidth=0.8, marker=".", markersize=2.5
             )
         if one.height:
-            errorbar(axis, one["tokens"], one, "maj", **look.line(model) | {"linestyle": "-"})
+            line = look.line(model) | {"linestyle": "-", "label": "one vote, more episodes"}
+            errorbar(axis, one["tokens"], one, "maj", **line)
         axis.set(
             title=f"{models[model].label}\n{name} (n ≤ {largest} problems)",
             xlabel="tokens",
@@ -53,7 +54,7 @@ def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.Dat
         )
         axis.set_ylim(0, 1)
     axes[0].plot(
-        [], [], "--", color=VOTES_COLOUR, label="p = " + ", ".join(map(str, table["p"].unique().sort())) + " votes"
+        [], [], "--", color=VOTES_COLOUR, label="more votes: p = " + ", ".join(map(str, table["p"].unique().sort()))
     )
     legend(figure, axes[0])
     return figure, table
