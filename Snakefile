@@ -11,6 +11,12 @@ sys.path.insert(0, workflow.basedir)
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
 if "models" not in config:
+    from mrt.config import check_yaml
+
+    try:
+        check_yaml("config.yaml")
+    except ValueError as error:
+        raise WorkflowError(str(error))
 
     configfile: "config.yaml"
 
@@ -37,3 +43,4 @@ rule all:
         tables(),
         figures(),
         sets_rules(),
+        contamination_checks(),

@@ -8,14 +8,42 @@ A group of settings is given whole as JSON (`--recipe '{"epochs": 2}'`) or field
 import sys
 from typing import NoReturn
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, SettingsConfigDict
+
+from mrt import storage
+from mrt.fingerprint import fingerprint, versions
+
+PLACES = {"out", "out_rules", "log", "state", "keep"}  # options that say where things go, not what they are
 
 
 class Stage(BaseSettings):
     """Base of every stage: fields are options, `cli_cmd` does the work."""
 
     model_config = SettingsConfigDict(extra="forbid", cli_kebab_case=False, cli_avoid_json=True)
+
+    track_versions: bool = Field(True, description="Count the versions of decisive libraries into the fingerprint.")
+
+    @classmethod
+    def module(cls) -> str:
+        """The module that the stage is run as."""
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        return spec.name if spec and spec.name.startswith("mrt.") else cls.__module__
+
+    def cli_cmd(self) -> None:
+        """The work of the stage."""
+        raise NotImplementedError
+
+    def carry_out(self) -> None:
+        """Do the work; the tables that are written meanwhile say what made them."""
+        name = self.module()
+        storage.provenance = {
+            "stage": name,
+            "options": self.model_dump(mode="json", exclude_none=True, exclude=PLACES),
+            "code": fingerprint(name, with_versions=self.track_versions),
+            "versions": versions(name) if self.track_versions else {},
+        }
+        self.cli_cmd()
 
     @classmethod
     def settings_customise_sources(
@@ -32,14 +60,13 @@ class Stage(BaseSettings):
 
 def run(stage: type[Stage]) -> None:
     """Parse the command line and run the stage; what the user can mend ends as one line and exit code 1."""
-    spec = sys.modules["__main__"].__spec__
-    name = spec.name if spec else stage.__module__
+    name = stage.module()
     try:
-        CliApp.run(stage)
+        CliApp.run(stage, cli_cmd_method_name="carry_out")
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
         fail("\n".join([f"{name}: {len(lines)} option(s) are not right:", *lines]))
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         fail(f"{name}: {error}")
 
 

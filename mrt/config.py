@@ -1,24 +1,32 @@
 """`config.yaml` as a typed model. The rules read their slices from here; the stages never see a config file."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mrt.engine import Decoding, EngineSettings
 from mrt.episodes import Segmentation
-from mrt.problems import ProblemSet
+from mrt.imports import check_completions
+from mrt.problems import ProblemSet, build
 from mrt.prover import ProverSettings
 from mrt.sampling import Prompt
 from mrt.sets import Rules
 from mrt.train.sft import SFT
 
+READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Imported(Strict):
@@ -62,28 +70,31 @@ class Model(Strict):
 class Draws(Strict):
     """What is sampled from a model on a problem set."""
 
-    samples: int = Field(ge=1, description="Rollouts a problem.")
-    decoding: Decoding = Field(default_factory=Decoding, description="How rollouts are drawn.")
+    samples: int = Field(ge=1, le=10_000, description="Rollouts a problem.")
+    decoding: Decoding = Field(
+        default_factory=lambda: Decoding(max_tokens=16384),
+        description="How rollouts are drawn (Section 8.1: 16K tokens).",
+    )
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
 
 
 class Training(Draws):
     """Sampling for training sets, and the recipe that models share."""
 
-    samples: int = Field(1, ge=1, description="Rollouts a training problem (Algorithm 1, line 5: one).")
+    samples: int = Field(1, ge=1, le=10_000, description="Rollouts a training problem (Algorithm 1, line 5: one).")
     recipe: SFT = Field(default_factory=SFT, description="Training hyperparameters (Table 2).")
 
 
 class Evaluation(Draws):
     """What is measured, of which models, on which problem sets."""
 
-    samples: int = Field(20, ge=1, description="Rollouts a problem (Section 8.2: 20).")
+    samples: int = Field(20, ge=1, le=10_000, description="Rollouts a problem (Section 8.2: 20).")
     problems: list[str] = Field(min_length=1, description="Evaluation problem sets.")
     models: list[str] = Field(min_length=1, description="Models in the tables and figures, in this order.")
-    k: list[int] = Field([1, 2, 4, 8], description="Votes of maj@k and draws of pass@k.")
-    votes: list[int] = Field([1, 2, 4, 8], description="Votes p of [maj@p]_j at a prefix.")
-    budgets: list[int] = Field(
-        [4096, 8192, 12288, 16384], description="Token budgets C_0 of normalized regret (Figure 9)."
+    k: list[Count] = Field([1, 2, 4, 8], min_length=1, description="Votes of maj@k and draws of pass@k.")
+    votes: list[Count] = Field([1, 2, 4, 8], min_length=1, description="Votes p of [maj@p]_j at a prefix.")
+    budgets: list[Count] = Field(
+        [4096, 8192, 12288, 16384], min_length=1, description="Token budgets C_0 of normalized regret (Figure 9)."
     )
     measures: list[Literal["accuracy", "maj", "regret", "prefixes", "episodes", "progress"]] = Field(
         ["accuracy", "maj", "regret", "prefixes", "episodes", "progress"], description="What is measured."
@@ -94,53 +105,19 @@ class Config(Strict):
     """A whole experiment."""
 
     results: Path = Field(description="Folder of everything that the experiment makes.")
-    seed: int = Field(0, ge=0, description="Seed from which all sampling seeds derive.")
+    seed: int = Field(0, ge=0, lt=2**62, description="Seed from which all sampling seeds derive.")
     problems: dict[str, ProblemSet] = Field(description="Problem sets by name.")
     models: dict[str, Model] = Field(description="Models by name.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut into episodes.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the sampling engine is built.")
-    engine_threads: int = Field(1, ge=1, description="CPU cores of a sampling job.")
-    training_threads: int = Field(2, ge=1, description="CPU cores of a training job.")
+    engine_threads: int = Field(1, ge=1, le=1024, description="CPU cores of a sampling job.")
+    training_threads: int = Field(2, ge=1, le=1024, description="CPU cores of a training job.")
+    track_versions: bool = Field(
+        True, description="Whether a new version of vllm, torch, transformers, trl ... reruns the stages that use it."
+    )
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
-
-    @model_validator(mode="after")
-    def names_exist(self) -> Self:
-        problems: list[str] = []
-
-        def check(where: str, name: str | None, known: dict[str, Any]) -> None:
-            if name is not None and name not in known:
-                problems.append(f"{where}: there is no {name!r}; there are {', '.join(known)}")
-
-        for name, model in self.models.items():
-            check(f"models.{name}.parent", model.parent, self.models)
-            check(f"models.{name}.problems", model.problems, self.problems)
-            if model.problems in self.evaluation.problems:
-                problems.append(f"models.{name}.problems: {model.problems!r} is an evaluation set; train on another")
-            if len(list(self.lineage(name))) > len(self.models):
-                problems.append(f"models.{name}.parent: its ancestors go round in a circle")
-            for other in model.evaluate_on or []:
-                check(f"models.{name}.evaluate_on", other, dict.fromkeys(self.evaluation.problems))
-        for name in self.evaluation.models:
-            check("evaluation.models", name, self.models)
-        for name in self.evaluation.problems:
-            check("evaluation.problems", name, self.problems)
-        for name, problem_set in self.problems.items():
-            for other in problem_set.disjoint_from:
-                check(f"problems.{name}.disjoint_from", other, self.problems)
-        if max(self.evaluation.k) > self.evaluation.samples and not self.imported:
-            problems.append(
-                f"evaluation.k: {max(self.evaluation.k)} is more than the {self.evaluation.samples} samples"
-            )
-        if max(self.evaluation.votes) > self.evaluation.prover.answers:
-            problems.append(
-                f"evaluation.votes: {max(self.evaluation.votes)} is more than the"
-                f" {self.evaluation.prover.answers} answers"
-            )
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
 
     def lineage(self, name: str) -> Iterator[str]:
         """The model and its ancestors, nearest first; stops after one step too many if they go round in a circle."""
@@ -176,17 +153,229 @@ class Config(Strict):
         return {"label": self.models[name].label or name, "method": method, "iteration": iteration}
 
 
-def load(config: dict[str, Any]) -> Config:
-    """The typed config; raises ValueError that lists every mistake with its path and value."""
+def check_yaml(file: Path | str) -> None:
+    """Raise ValueError, with file and line, if a file is not YAML with names at its top level."""
     try:
-        return Config.model_validate(config)
+        found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{file}{line}: not YAML ({getattr(error, 'problem', None) or error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file}: the names of the sections (results, problems, models, ...) belong at its top level")
+
+
+def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
+    """The typed config; raises ValueError that lists every mistake at once, each with its path and value.
+
+    `files` are the YAML files that it was read from: a key that stands twice in one would silently count once.
+    """
+    mistakes = [
+        f"{path}: stands twice in {file}" for file in files for path in repeated(yaml.compose(Path(file).read_text()))
+    ]
+    loaded = None
+    try:
+        loaded = Config.model_validate(config)
     except ValidationError as error:
-        lines = []
-        for mistake in error.errors():
-            path = ".".join(map(str, mistake["loc"])) or "config"
-            value = "" if isinstance(mistake["input"], dict) else f" (got {mistake['input']!r})"
-            lines.append(f"  {path}: {mistake['msg'].removeprefix('Value error, ')}{value}")
-        raise ValueError("\n".join(["the configuration is not right:", *lines])) from error
+        mistakes += [explain(mistake) for mistake in error.errors()]
+    mistakes += [f"{path}: {what}" for path, what in (*switches_for_numbers(config), *contradictions(config))]
+    if mistakes or loaded is None:
+        lines = [f"  {mistake}" for mistake in dict.fromkeys(mistakes)]
+        raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))
+    return loaded
+
+
+def repeated(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Paths of the keys of a YAML document that stand twice in their group."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from repeated(item, path)
+    elif isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value]
+        for key, value in node.value:
+            if key.value != "<<":
+                if names.count(key.value) > 1:
+                    yield ".".join([*path, key.value])
+                yield from repeated(value, (*path, key.value))
+
+
+def explain(mistake: Any) -> str:
+    """One line for a mistake that pydantic found: its path, what is wrong, the value, and what would be right."""
+    path = ".".join(map(str, mistake["loc"]))
+    if mistake["type"] == "extra_forbidden":
+        known = list(settings_at(mistake["loc"][:-1]))
+        return f"{path}: there is no such setting{suggestion(str(mistake['loc'][-1]), known)}"
+    value = "" if isinstance(mistake["input"], dict) else f" (got {shortened(mistake['input'])})"
+    return f"{path}: {mistake['msg'].removeprefix('Value error, ')}{value}"
+
+
+def shortened(value: Any) -> str:
+    written = repr(value)
+    return written if len(written) <= 80 else f"{written[:77]}..."
+
+
+def suggestion(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or what there is."""
+    names = list(known)
+    near = get_close_matches(wrong, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names) or 'none'}"
+
+
+def settings_at(path: Sequence[str | int]) -> dict[str, Any]:
+    """The settings (name: type) of the group at a path of the config."""
+    group: Any = Config
+    for part in path:
+        kinds = [group] if not get_args(group) else list(get_args(group))
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if get_origin(group) is dict:
+            group = get_args(group)[1]
+        elif models and str(part) in models[0].model_fields:
+            group = models[0].model_fields[str(part)].annotation
+        else:
+            return {}
+    models = [g for g in (group, *get_args(group)) if isinstance(g, type) and issubclass(g, BaseModel)]
+    return {name: field.annotation for name, field in models[0].model_fields.items()} if models else {}
+
+
+def switches_for_numbers(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of each `true` or `yes` that stands for a number: YAML would let them pass as 1."""
+    for name, value in config.items() if isinstance(config, dict) else ():
+        here = (*path, str(name))
+        if isinstance(value, bool):
+            kind = settings_at(path).get(str(name))
+            if kind in (int, float) or {int, float} & set(get_args(kind)):
+                yield ".".join(here), f"a number is wanted (got {value}; YAML reads yes, no, on, off as true or false)"
+        else:
+            yield from switches_for_numbers(value, here)
+
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+def parsed(kind: type[Parsed], raw: Any) -> Parsed | None:
+    """The settings group, or None if it has mistakes of its own."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of settings that do not go together, as far as the groups that they stand in are right."""
+
+    def section(name: str) -> dict[str, Any]:
+        found = config.get(name)
+        return found if isinstance(found, dict) else {}
+
+    problems = {str(name): parsed(ProblemSet, raw) for name, raw in section("problems").items()}
+    models = {str(name): parsed(Model, raw) for name, raw in section("models").items()}
+    evaluation, training = parsed(Evaluation, section("evaluation")), parsed(Training, section("training"))
+    evaluated = evaluation.problems if evaluation else []
+
+    def unknown(path: str, name: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
+        if name not in known:
+            yield path, f"there is no {name!r}{suggestion(name, known)}"
+
+    for kind, names in (("problems", problems), ("models", models)):
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+                yield (
+                    f"{kind}.{name}",
+                    "a name is made of letters, digits, _, - and ., and begins with one of the first two",
+                )
+    for name, problem_set in problems.items():
+        for other in problem_set.disjoint_from if problem_set else []:
+            yield from unknown(f"problems.{name}.disjoint_from", other, problems)
+        if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
+            yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
+        if problem_set and problem_set.file:
+            yield from file_mistakes(f"problems.{name}", problem_set.file, partial(build, name, problem_set))
+    for name, model in models.items():
+        if model is None:
+            continue
+        path = f"models.{name}"
+        if model.parent is not None:
+            yield from unknown(f"{path}.parent", model.parent, models)
+            if around(name, lambda n: [p] if (m := models.get(n)) and (p := m.parent) else []):
+                yield f"{path}.parent", "its ancestors go round in a circle"
+            if (parent := models.get(model.parent)) and parent.rollouts:
+                yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
+        elif {"recipe", "rules"} & model.model_fields_set:
+            yield path, "recipe and rules are for models that are trained; this one has no parent"
+        if model.problems is not None:
+            yield from unknown(f"{path}.problems", model.problems, problems)
+            if model.problems in evaluated:
+                yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
+        if model.rollouts:
+            file = model.rollouts.file
+            yield from file_mistakes(f"{path}.rollouts", file, partial(check_completions, file))
+        if model.path and model.path.startswith((".", "/", "~")) and not Path(model.path).is_dir():
+            yield f"{path}.path", f"there is no folder {model.path}"
+        for other in model.evaluate_on or []:
+            yield from unknown(f"{path}.evaluate_on", other, evaluated)
+    labels = [model.label for model in models.values() if model and model.label]
+    for label in {label for label in labels if labels.count(label) > 1}:
+        yield "models", f"several have the label {label!r}; figures could not tell them apart"
+    if evaluation:
+        yield from evaluation_contradictions(evaluation, problems, models)
+    longest = section("engine").get("max_model_len")
+    for name, draws in (("training", training), ("evaluation", evaluation)):
+        if draws is None:
+            continue
+        if isinstance(longest, int):
+            for what, decoding in (("", draws.decoding), ("prover.", draws.prover.decoding)):
+                if decoding.max_tokens >= longest:
+                    wrong = f"{decoding.max_tokens} does not fit into engine.max_model_len, {longest}, with a prompt"
+                    yield f"{name}.{what}decoding.max_tokens", wrong
+        if draws.prover.traces and draws.prover.traces > draws.samples:
+            yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
+
+
+def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a given file, found by reading it unless it is too large for that."""
+    if not file.is_file():
+        yield f"{path}.file", f"there is no file {file}"
+    elif file.stat().st_size <= READ_AT_ONCE:
+        try:
+            check()
+        except (ValueError, OSError) as error:
+            yield path, str(error)
+
+
+def evaluation_contradictions(
+    evaluation: Evaluation, problems: Mapping[str, Any], models: Mapping[str, Model | None]
+) -> Iterator[tuple[str, str]]:
+    """Those of the section `evaluation`."""
+    for where, names, known in (
+        ("problems", evaluation.problems, set(problems)),
+        ("models", evaluation.models, set(models)),
+    ):
+        for name in names:
+            if name not in known:
+                yield f"evaluation.{where}", f"there is no {name!r}{suggestion(name, sorted(known))}"
+        if len(set(names)) < len(names):
+            yield f"evaluation.{where}", "a name occurs twice"
+    if not any(model.rollouts for model in models.values() if model):
+        if max(evaluation.k) > evaluation.samples:
+            yield "evaluation.k", f"{max(evaluation.k)} is more than the {evaluation.samples} samples"
+        if "regret" in evaluation.measures and max(evaluation.budgets) > evaluation.decoding.max_tokens:
+            longest = evaluation.decoding.max_tokens
+            yield "evaluation.budgets", f"{max(evaluation.budgets)} is beyond decoding.max_tokens, {longest}"
+    if max(evaluation.votes) > evaluation.prover.answers:
+        yield "evaluation.votes", f"{max(evaluation.votes)} is more than the {evaluation.prover.answers} answers"
+
+
+def around(start: str, following: Callable[[str], Sequence[str]]) -> bool:
+    """Whether one comes back to a name by following."""
+    seen, waiting = set[str](), list(following(start))
+    while waiting:
+        name = waiting.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            waiting += following(name)
+    return False
 
 
 def slice_of(settings: BaseModel) -> str:

@@ -7,8 +7,9 @@ prefills whole prompts, because a seeded request cannot be cut into chunks there
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +19,27 @@ from pydantic import BaseModel, ConfigDict, Field
 class EngineSettings(BaseModel):
     """How the sampling engine is built; nothing here changes what is sampled, except `max_model_len` and `dtype`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     max_model_len: int | None = Field(
-        None, ge=16, description="Longest prompt plus completion, in tokens; else the model's."
+        None, ge=16, le=10_000_000, description="Longest prompt plus completion, in tokens; else the model's."
     )
     dtype: str = Field("auto", description="Weights' type: auto (float32 on a CPU), bfloat16, float16, float32.")
-    max_num_seqs: int = Field(512, ge=1, description="Sequences decoded at once.")
+    max_num_seqs: int = Field(512, ge=1, le=1_000_000, description="Sequences decoded at once.")
     block_size: int | None = Field(None, description="Tokens a cache block; else 32 on a CPU, vLLM's choice on a GPU.")
-    cpu_cache_gib: float = Field(1.0, gt=0, description="Key-value cache on a CPU, in GiB.")
+    cpu_cache_gib: float = Field(1.0, gt=0, le=10_000, description="Key-value cache on a CPU, in GiB.")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of the GPU's memory that vLLM may take.")
-    tensor_parallel_size: int = Field(1, ge=1, description="GPUs a model is spread over.")
+    tensor_parallel_size: int = Field(1, ge=1, le=1024, description="GPUs a model is spread over.")
 
 
 class Decoding(BaseModel):
     """How completions are drawn."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    temperature: float = Field(0.7, ge=0, description="Sampling temperature (Appendix D).")
+    temperature: float = Field(0.7, ge=0, le=10, description="Sampling temperature (Appendix D).")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the distribution that is sampled from.")
-    max_tokens: int = Field(8192, ge=1, description="Longest completion, in tokens (Appendix D).")
+    max_tokens: int = Field(8192, ge=1, le=10_000_000, description="Longest completion, in tokens (Appendix D).")
     logprobs: bool = Field(False, description="Keep the mean token log-probability (costs about a quarter more time).")
 
 
@@ -68,11 +69,24 @@ def seed_of(*parts: object) -> int:
 
 
 class Engine:
-    """A model loaded for sampling. `tokenizer` is the model's; texts are encoded without adding special tokens."""
+    """A model for sampling; texts are encoded without adding special tokens. vLLM starts with the first request."""
 
     def __init__(self, model: Path | str, settings: EngineSettings, revision: str | None = None) -> None:
+        self.model, self.settings, self.revision = str(model), settings, revision
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer; reading it does not start vLLM."""
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.model, revision=self.revision)
+
+    @cached_property
+    def llm(self) -> Any:
+        """vLLM with the model loaded."""
         import torch
 
+        settings = self.settings
         cpu = not torch.cuda.is_available()
         if cpu:
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -89,9 +103,9 @@ class Engine:
                 "kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30),
                 "enable_chunked_prefill": False,
             }
-        self.llm = LLM(
-            str(model),
-            revision=revision,
+        return LLM(
+            self.model,
+            revision=self.revision,
             dtype="float32" if cpu and settings.dtype == "auto" else settings.dtype,
             max_model_len=settings.max_model_len,
             max_num_seqs=settings.max_num_seqs,
@@ -100,44 +114,58 @@ class Engine:
             enable_prefix_caching=True,
             **options,
         )
-        self.tokenizer = self.llm.get_tokenizer()
-        self.max_model_len: int = self.llm.model_config.max_model_len
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, no special tokens added."""
-        return self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+        """Token ids of texts, nothing added."""
+        if not texts:
+            return []
+        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return ids
+
+    def stream(self, requests: Sequence[Request], decoding: Decoding) -> Iterator[tuple[int, list[Completion]]]:
+        """(index of a request, its completions), as they get finished; all requests are submitted at once.
+
+        A prompt that fills the model's context gets empty completions with finish `length`: truncation is data, not an
+        error.
+        """
+        from tqdm import tqdm
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        if not requests:
+            return
+        engine, longest = self.llm.llm_engine, self.llm.model_config.max_model_len
+        for index, ids in enumerate(self.encode([r.prompt for r in requests])):
+            request = requests[index]
+            if len(ids) >= longest:
+                yield index, [Completion("", 0, "length", None)] * request.n
+                continue
+            parameters = SamplingParams(
+                n=request.n,
+                seed=request.seed,
+                temperature=decoding.temperature,
+                top_p=decoding.top_p,
+                max_tokens=decoding.max_tokens,
+                logprobs=0 if decoding.logprobs else None,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            engine.add_request(str(index), {"prompt_token_ids": ids}, parameters)
+        with tqdm(total=engine.get_num_unfinished_requests(), unit=" requests", mininterval=2) as bar:
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    if output.finished:
+                        bar.update()
+                        drawn = sorted(output.outputs, key=lambda o: o.index)
+                        yield int(output.request_id), [completion_of(o, decoding) for o in drawn]
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Completions of each request, in order. A prompt that fills the model's context gets empty completions with
-        finish `length`: truncation is data, not an error."""
-        from vllm import SamplingParams
+        """Completions of each request, in order."""
+        drawn = dict(self.stream(requests, decoding))
+        return [drawn[index] for index in range(len(requests))]
 
-        prompts = self.encode([r.prompt for r in requests])
-        fits = [i for i, ids in enumerate(prompts) if len(ids) < self.max_model_len]
-        outputs = self.llm.generate(
-            [{"prompt_token_ids": prompts[i]} for i in fits],
-            [
-                SamplingParams(
-                    n=requests[i].n,
-                    seed=requests[i].seed,
-                    temperature=decoding.temperature,
-                    top_p=decoding.top_p,
-                    max_tokens=decoding.max_tokens,
-                    logprobs=0 if decoding.logprobs else None,
-                )
-                for i in fits
-            ],
-            use_tqdm=True,
-        )
-        results = [[Completion("", 0, "length", None)] * r.n for r in requests]
-        for i, output in zip(fits, outputs, strict=True):
-            results[i] = [
-                Completion(
-                    text=o.text,
-                    tokens=len(o.token_ids),
-                    finish="stop" if o.finish_reason == "stop" else "length",
-                    mean_logprob=o.cumulative_logprob / len(o.token_ids) if decoding.logprobs and o.token_ids else None,
-                )
-                for o in sorted(output.outputs, key=lambda o: o.index)
-            ]
-        return results
+
+def completion_of(output: Any, decoding: Decoding) -> Completion:
+    """A completion from vLLM's."""
+    count = len(output.token_ids)
+    mean = output.cumulative_logprob / count if decoding.logprobs and count else None
+    return Completion(output.text, count, "stop" if output.finish_reason == "stop" else "length", mean)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt.artifacts import EPISODES, ROLLOUTS
 from mrt.cli import Stage, run
-from mrt.storage import read_table, write_table
 
 MARKERS = (
     "Wait",
@@ -69,7 +69,7 @@ def split_episodes(
 class Segmentation(BaseModel):
     """How thoughts are cut (Appendix D)."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     min_steps: int = Field(3, ge=1, description="Steps an episode has at least (Appendix D).")
     max_episodes: int | None = Field(None, ge=0, description="Cuts made at most; what follows the last is one episode.")
@@ -85,19 +85,12 @@ class Cut(Stage):
 
     def cli_cmd(self) -> None:
         rows = []
-        for problem_id, sample, text in read_table(self.rollouts, ["problem_id", "sample", "text"]).iter_rows():
+        for problem_id, sample, text in ROLLOUTS.read(self.rollouts, ["problem_id", "sample", "text"]).iter_rows():
             parts = take_apart(text)
             episodes = split_episodes(parts.thought, **self.segmentation.model_dump()) or [""]
             rows += [(problem_id, sample, index, episode, parts.closed) for index, episode in enumerate(episodes)]
-        schema = {
-            "problem_id": pl.String,
-            "sample": pl.Int64,
-            "episode": pl.Int64,
-            "text": pl.String,
-            "closed": pl.Boolean,
-        }
-        table = pl.DataFrame(rows, schema=schema, orient="row")
-        write_table(table, self.out)
+        table = pl.DataFrame(rows, schema=EPISODES.columns, orient="row")
+        EPISODES.write(table, self.out)
         traces = table.select("problem_id", "sample").n_unique()
         print(f"{table.height} episodes of {traces} thoughts, {table.height / max(traces, 1):.1f} a thought")
 

@@ -18,15 +18,23 @@ from typing import Literal
 import polars as pl
 from pydantic import Field
 
+from mrt import artifacts
+from mrt.artifacts import PREFIX, TRACE
 from mrt.cli import Stage, run
 from mrt.episodes import CLOSE
 from mrt.metrics import maj_at_k_table, pass_at_k
 from mrt.regret import normalized_regret_table
-from mrt.storage import read_table, write_table
+from mrt.storage import write_table
 
+KINDS = {
+    "problems": artifacts.PROBLEMS,
+    "rollouts": artifacts.ROLLOUTS,
+    "grades": artifacts.GRADES,
+    "episodes": artifacts.EPISODES,
+    "prover": artifacts.PROVER,
+    "progress": artifacts.PROGRESS,
+}
 Measure = Literal["accuracy", "maj", "regret", "prefixes", "episodes", "progress"]
-TRACE = ["problem_id", "sample"]
-PREFIX = [*TRACE, "prefix"]
 
 
 def accuracy(problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +120,8 @@ class Evaluate(Stage):
         path = getattr(self, name)
         if path is None:
             raise ValueError(f"--measure {self.measure} needs --{name}")
-        return read_table(path)
+        kind = artifacts.ANSWER_GRADES if (name, self.measure) == ("grades", "prefixes") else KINDS[name]
+        return kind.read(path)
 
     def cli_cmd(self) -> None:
         match self.measure:

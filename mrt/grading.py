@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -33,8 +33,9 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import Field
 
+from mrt.artifacts import ANSWER, ANSWER_GRADES, GRADES, PROBLEMS, PROVER, ROLLOUTS
 from mrt.cli import Stage, run
-from mrt.storage import read_table, write_table
+from mrt.storage import columns_of
 
 TIMEOUT = 5.0  # seconds a pair
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
@@ -732,8 +733,6 @@ def clusters(answers: Sequence[str | None], workers: int | None = None, timeout:
 
 # --- The stage --------------------------------------------------------------------------------------------------------
 
-KEYS = ("problem_id", "sample", "prefix", "answer_index")
-
 
 def starts_inside(prompt: str | None) -> bool:
     """Whether what follows a prompt stands inside a thought: its last `<think>` is not closed."""
@@ -767,7 +766,7 @@ def grade_table(
     ):
         for i, label in zip(own, labels, strict=True):
             cluster[i] = label
-    return answers.select(key for key in KEYS if key in answers.columns).with_columns(
+    return answers.select(key for key in ANSWER if key in answers.columns).with_columns(
         pl.Series("answer", extracted, pl.String),
         pl.Series("parsed", [answer is not None for answer in extracted], pl.Boolean),
         pl.Series("correct", correct, pl.Boolean),
@@ -786,34 +785,28 @@ class Grade(Stage):
     timeout: float = Field(TIMEOUT, gt=0, description="Seconds a pair may take; then it counts as unequal.")
 
     def cli_cmd(self) -> None:
-        problems = read_table(self.problems, ["id", "answer"])
+        problems = PROBLEMS.read(self.problems, ["id", "answer"])
         for wrong, fault in (
             (problems.filter(pl.col("id").is_duplicated()), "occurs twice"),
             (problems.filter(pl.col("answer").is_null()), "has no answer"),
         ):
             if len(wrong):
                 raise ValueError(f"{self.problems}: problem {wrong['id'][0]!r} {fault}")
-        table = read_table(self.answers, ["problem_id", "sample", "text"])
-        further = [name for name in ("prefix", "answer_index", "prompt") if name in read_schema(self.answers)]
-        if further:
-            table = table.hstack(read_table(self.answers, further))
+        forced = "prefix" in columns_of(self.answers)
+        kind = PROVER if forced else ROLLOUTS
+        table = kind.read(self.answers, [*kind.keys, "text", *([] if forced else ["prompt"])])
         strangers = table.join(problems, left_on="problem_id", right_on="id", how="anti", nulls_equal=False)
         if len(strangers):
             raise ValueError(f"{self.answers}: problem {strangers['problem_id'][0]!r} is not in {self.problems}")
         grader = Grader(self.workers, self.timeout)
         gold = dict(problems.iter_rows())
         grades = grade_table(table, gold, grader, self.thinking)
-        write_table(grades, self.out)
+        (ANSWER_GRADES if forced else GRADES).write(grades, self.out)
         print(
             f"{len(grades)} answers, {grades['correct'].sum()} correct, {(~grades['parsed']).sum()} unparseable;"
             f" {len(grader.verdicts)} distinct pairs judged, {grader.timed_out} timed out",
             flush=True,
         )
-
-
-def read_schema(path: Path) -> Iterable[str]:
-    """The names of the columns of a Parquet file that is known to be readable."""
-    return pl.read_parquet_schema(path)
 
 
 if __name__ == "__main__":

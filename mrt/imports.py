@@ -12,10 +12,18 @@ from pathlib import Path
 import polars as pl
 from pydantic import Field
 
+from mrt.artifacts import PROBLEMS, ROLLOUTS
 from mrt.cli import Stage, run
-from mrt.problems import read_file
-from mrt.sampling import SCHEMA
-from mrt.storage import read_table, write_table
+from mrt.problems import read_file, read_rows
+
+
+def check_completions(file: Path) -> None:
+    """Raise ValueError if the first row of a file of completions has not the columns that are needed."""
+    rows = read_rows(file)
+    _, first = next(iter(rows), (0, {}))
+    missing = [name for name in ("problem_id", "text") if name not in first]
+    if missing:
+        raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(first) or 'no rows'}")
 
 
 class Import(Stage):
@@ -38,15 +46,16 @@ class Import(Stage):
             table = table.filter(pl.col("model") == self.model)
             if table.is_empty():
                 raise ValueError(f"{self.file}: no row has model {self.model!r}; there are {', '.join(known)}")
-        absent = [pl.lit(None, SCHEMA[name]).alias(name) for name in SCHEMA if name not in table.columns]
+        types = ROLLOUTS.columns
+        absent = [pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in table.columns]
         table = table.with_columns(absent).with_columns(
             pl.col("prompt").fill_null(""),
             pl.col("finish").fill_null("unknown"),
             pl.int_range(pl.len()).over("problem_id").alias("sample"),
         )
-        known_ids = read_table(self.problems, ["id"])["id"].implode()
-        kept = table.filter(pl.col("problem_id").is_in(known_ids)).select(pl.col(n).cast(t) for n, t in SCHEMA.items())
-        write_table(kept.sort("problem_id", "sample"), self.out)
+        known_ids = PROBLEMS.read(self.problems, ["id"])["id"].implode()
+        kept = table.filter(pl.col("problem_id").is_in(known_ids)).select(pl.col(n).cast(t) for n, t in types.items())
+        ROLLOUTS.write(kept.sort(ROLLOUTS.keys), self.out)
         print(
             f"{kept.height} rollouts imported; {table.height - kept.height} of problems outside {self.problems.stem}"
             " left out"

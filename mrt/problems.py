@@ -27,19 +27,11 @@ from typing import Any, Literal, Self, TypeVar
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from mrt.artifacts import PROBLEMS
 from mrt.cli import Stage, run
-from mrt.storage import read_table, write_table
+from mrt.storage import read_table
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
-SCHEMA = {
-    "id": pl.String,
-    "problem": pl.String,
-    "answer": pl.String,
-    "solution": pl.String,
-    "difficulty": pl.Float64,
-    "source": pl.String,
-    "split": pl.String,
-}
 T = TypeVar("T")
 SHINGLE = 10  # tokens
 OVERLAP = 0.4  # share of the shorter problem's shingles
@@ -49,9 +41,9 @@ TOY_REDRAWS = 2000  # this many draws in a row that give nothing new mean that t
 class Toy(BaseModel):
     """Problems drawn from the toy world; a larger `count` only appends."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    count: int = Field(ge=1, description="How many problems, all different.")
+    count: int = Field(ge=1, le=1_000_000, description="How many problems, all different.")
     seed: int = Field(0, description="Seed of the drawing.")
     difficulties: list[int] = Field(
         list(DIFFICULTIES), min_length=1, description="Amounts of numbers a problem has (3 to 8), taken in turn."
@@ -69,7 +61,7 @@ class Toy(BaseModel):
 class Hub(BaseModel):
     """A dataset on the Hugging Face hub, at a pinned revision; its code is never run."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     path: str = Field(min_length=1, description="Dataset on the hub, owner/name (or a local dataset folder).")
     revision: str = Field(min_length=1, description="Commit hash or tag; a branch such as `main` may change under you.")
@@ -80,7 +72,7 @@ class Hub(BaseModel):
 class Columns(BaseModel):
     """Which column of the source holds what; null means the column of that very name, where there is one."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     problem: str | None = Field(None, description="Column of the problem's text (needed).")
     answer: str | None = Field(None, description="Column of the gold answer (needed unless `answer_from_solution`).")
@@ -93,7 +85,7 @@ class Columns(BaseModel):
 class ProblemSet(BaseModel):
     """A problem set: exactly one of `toy`, `hub` and `file`, and what to keep of it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     toy: Toy | None = Field(None, description="Draw the problems from the toy world.")
     hub: Hub | None = Field(None, description="Read a Hugging Face dataset.")
@@ -302,15 +294,20 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def read_file(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """Rows of a local file, each with its line (Parquet: row), from 1; the suffix says the format."""
+    return list(read_rows(path))
+
+
+def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
+    """The same, one after the other where the format allows it."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
-            return list(read_jsonl(path))
+            return read_jsonl(path)
         case ".csv":
-            return list(read_csv(path))
+            return read_csv(path)
         case ".parquet":
-            return list(enumerate(read_table(path).to_dicts(), start=1))
+            return enumerate(read_table(path).to_dicts(), start=1)
     raise ValueError(f"{path}: problems are read from .jsonl, .parquet or .csv, not {path.suffix or 'without suffix'}")
 
 
@@ -550,14 +547,15 @@ def distinct(rows: Sequence[Row], settings: ProblemSet, name: str, tally: Tally)
     return rows
 
 
+def toy_key(problem: str) -> tuple[int, ...]:
+    """Equal for toy problems that are the same: those with the same numbers, in whatever order, and target."""
+    *numbers, target = [int(x) for x in re.findall(r"\d+", problem)] or [0]
+    return (*sorted(numbers), target)
+
+
 def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
-    """Distinct toy problems; two with the same numbers in another order are the same."""
-
-    def key(problem: str) -> tuple[int, ...]:
-        *numbers, target = [int(x) for x in re.findall(r"\d+", problem)] or [0]
-        return (*sorted(numbers), target)
-
-    foreign, mine = {key(problem) for problem in others}, set[tuple[int, ...]]()
+    """Distinct toy problems."""
+    foreign, mine = {toy_key(problem) for problem in others}, set[tuple[int, ...]]()
     rng = random.Random(toy.seed)
     rows: list[Row] = []
     again = taken = 0
@@ -565,7 +563,7 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
         difficulty = toy.difficulties[index % len(toy.difficulties)]
         for _ in range(TOY_REDRAWS):
             drawn = draw_problem(rng, difficulty)
-            found = key(drawn.text)
+            found = toy_key(drawn.text)
             if found in foreign:
                 taken += 1
             elif found in mine:
@@ -623,7 +621,7 @@ def build(name: str, settings: ProblemSet, others: Iterable[str] = ()) -> tuple[
         "source": [row.source or settings.origin for row in rows],
         "split": [settings.split] * len(rows),
     }
-    return pl.DataFrame(table, schema=SCHEMA), tally
+    return pl.DataFrame(table, schema=PROBLEMS.columns), tally
 
 
 def take(rows: list[Row], settings: ProblemSet, tally: Tally) -> list[Row]:
@@ -663,9 +661,9 @@ class Problems(Stage):
                 f"set {self.name} is to be disjoint from {', '.join(self.set.disjoint_from) or 'nothing'}, "
                 f"but --disjoint gives {', '.join(given) or 'nothing'}"
             )
-        others = [text for path in given.values() for text in read_table(path, ["problem"])["problem"].to_list()]
+        others = [text for path in given.values() for text in PROBLEMS.read(path, ["problem"])["problem"].to_list()]
         table, tally = build(self.name, self.set, others)
-        write_table(table, self.out)
+        PROBLEMS.write(table, self.out)
         print(f"{tally}\n{self.name}: {len(table)} problems in {self.out}")
 
 

@@ -13,11 +13,8 @@ import numpy.typing as npt
 import polars as pl
 from pydantic import Field
 
+from mrt.artifacts import ANSWER, ANSWER_GRADES, PREFIX, PROGRESS, PROVER, TRACE
 from mrt.cli import Stage, run
-from mrt.storage import read_table, write_table
-
-TRACE = ["problem_id", "sample"]
-KEYS = [*TRACE, "prefix", "answer_index"]
 
 
 def progress(accuracy: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -59,20 +56,20 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     if answers.is_empty():
         raise ValueError("there are no forced answers")
     for name, table in (("forced answers", answers), ("grades", grades)):
-        _refuse(table.filter(table.select(KEYS).is_duplicated()), f"{name} with a key that repeats")
-    _refuse(answers.join(grades, on=KEYS, how="anti"), "forced answers without a grade")
-    _refuse(grades.join(answers, on=KEYS, how="anti"), "grades without a forced answer")
+        _refuse(table.filter(table.select(ANSWER).is_duplicated()), f"{name} with a key that repeats")
+    _refuse(answers.join(grades, on=ANSWER, how="anti"), "forced answers without a grade")
+    _refuse(grades.join(answers, on=ANSWER, how="anti"), "grades without a forced answer")
     _refuse(grades.filter(pl.col("correct").is_null()), "grades neither right nor wrong")
-    rows = answers.select(*KEYS, "prefix_tokens").join(grades.select(*KEYS, "correct"), on=KEYS, validate="1:1")
+    rows = answers.select(*ANSWER, "prefix_tokens").join(grades.select(*ANSWER, "correct"), on=ANSWER, validate="1:1")
     prefixes = (
-        rows.group_by(*TRACE, "prefix")
+        rows.group_by(*PREFIX)
         .agg(
             pl.col("prefix_tokens").min(),
             pl.col("prefix_tokens").n_unique().alias("_tokens"),
             pl.len().cast(pl.Int64).alias("answers"),
             pl.col("correct").cast(pl.Float64).mean().alias("J"),
         )
-        .sort(*TRACE, "prefix")
+        .sort(*PREFIX)
     )
     _refuse(prefixes.filter(pl.col("_tokens") > 1), "prefixes whose answers disagree on prefix_tokens")
     return prefixes.select(
@@ -89,7 +86,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
 def _refuse(rows: pl.DataFrame, what: str) -> None:
     """ValueError, naming the first by key, if there are any such rows."""
     if rows.height:
-        keys = [name for name in KEYS if name in rows.columns]
+        keys = [name for name in ANSWER if name in rows.columns]
         first = rows.select(keys).sort(keys).row(0, named=True)
         raise ValueError(f"{rows.height} {what} (first: {', '.join(f'{k} {v}' for k, v in first.items())})")
 
@@ -102,13 +99,13 @@ class Progress(Stage):
     out: Path = Field(description="Progress of every prefix (Parquet).")
 
     def cli_cmd(self) -> None:
-        answers = read_table(self.prover, [*KEYS, "prefix_tokens"])
-        grades = read_table(self.grades, [*KEYS, "correct"])
+        answers = PROVER.read(self.prover, [*ANSWER, "prefix_tokens"])
+        grades = ANSWER_GRADES.read(self.grades, [*ANSWER, "correct"])
         try:
             table = progress_table(answers, grades)
         except ValueError as error:
             raise ValueError(f"{self.prover}, graded in {self.grades}: {error}") from error
-        write_table(table, self.out)
+        PROGRESS.write(table, self.out)
         print(f"{table.select(TRACE).unique().height} traces, {table.height} prefixes", flush=True)
 
 

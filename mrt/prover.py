@@ -14,54 +14,21 @@ from pathlib import Path
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt.artifacts import EPISODES, PROVER, ROLLOUTS, TRACE
 from mrt.cli import Stage, run
 from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
-from mrt.storage import read_table, write_table
-
-SCHEMA = {
-    "problem_id": pl.String,
-    "sample": pl.Int64,
-    "prefix": pl.Int64,
-    "answer_index": pl.Int64,
-    "text": pl.String,
-    "tokens": pl.Int64,
-    "prefix_tokens": pl.Int64,
-    "prompt_tokens": pl.Int64,
-    "finish": pl.String,
-}
-
-
-class Template(BaseModel):
-    """What the meta-prover writes after a prefix; the default is Figure 22's."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    stop: str = Field(
-        "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking and formulate"
-        " a final answer based on what I already have.\n",
-        description="Stop phrase that ends an unfinished thought.",
-    )
-    close: str = Field("</think>\n\n", description="Closes the thought.")
-    header: str = Field("**Step-by-Step Explanation and Answer:**\n\n1. **", description="Opening of the answer.")
-
-    def force(self, prefix: str, *, stop: bool = True) -> str:
-        """A prefix of an unfinished thought, ended by the stop phrase (unless `stop` is off), and the answer begun."""
-        body = prefix.rstrip("\n")
-        phrase = self.stop if stop else ""
-        break_ = ("\n\n" if stop else "\n") if body else prefix
-        return body + break_ + phrase + self.close + self.header
-
-    def finish(self, thought: str) -> str:
-        """The whole of a thought that the model closed itself, closed."""
-        return thought + self.close
+from mrt.kept import Keep, draw
+from mrt.template import Template
 
 
 class ProverSettings(BaseModel):
     """How the meta-prover is run; `answers` defaults to Section 8.1's, the rest to Appendix D's."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    answers: int = Field(20, ge=1, description="Forced answers a prefix (20 for training sets, 8 in the case study).")
+    answers: int = Field(
+        20, ge=1, le=10_000, description="Forced answers a prefix (20 for training sets, 8 in the case study)."
+    )
     every: int = Field(
         1, ge=1, description="Score every such prefix (5 for Omni-MATH, 3 for AIME), and the first and last."
     )
@@ -91,17 +58,17 @@ class Prove(Stage):
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     settings: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    keep: Keep = Field(default_factory=Keep, description="Where answers are kept, and which part is drawn.")
 
     def cli_cmd(self) -> None:
-        keys = ["problem_id", "sample"]
-        prompts = read_table(self.rollouts, [*keys, "prompt"])
+        prompts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"])
         thoughts = (
-            read_table(self.episodes, [*keys, "episode", "text", "closed"])
+            EPISODES.read(self.episodes)
             .filter(pl.col("sample") < (self.settings.traces or 2**62))
-            .sort(*keys, "episode")
-            .group_by(keys, maintain_order=True)
+            .sort(EPISODES.keys)
+            .group_by(TRACE, maintain_order=True)
             .agg("text", pl.col("closed").first())
-            .join(prompts, on=keys, how="left", validate="1:1", maintain_order="left")
+            .join(prompts, on=TRACE, how="left", validate="1:1", maintain_order="left")
         )
         if thoughts["prompt"].null_count():
             raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
@@ -113,16 +80,18 @@ class Prove(Stage):
                 seed = seed_of(self.seed, *self.names, problem_id, sample, j, "prover")
                 forced.append(Request(prompt + continuation, self.settings.answers, seed))
                 spent.append(prefix)
+        answers = draw(engine, forced, self.settings.decoding, self.keep, track_versions=self.track_versions)
+        if answers is None:
+            return
         prefix_tokens = [len(ids) for ids in engine.encode(spent)]
         prompt_tokens = [len(ids) for ids in engine.encode([r.prompt for r in forced])]
-        answers = engine.generate(forced, self.settings.decoding)
         rows = [
             (*name, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
             for name, n_prefix, n_prompt, drawn in zip(named, prefix_tokens, prompt_tokens, answers, strict=True)
             for index, c in enumerate(drawn)
         ]
-        table = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("problem_id", "sample", "prefix", "answer_index")
-        write_table(table, self.out)
+        table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
+        PROVER.write(table, self.out)
         print(f"{table.height} forced answers at {len(named)} prefixes of {thoughts.height} thoughts")
 
 

@@ -13,25 +13,16 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt.artifacts import PROBLEMS, ROLLOUTS
 from mrt.cli import Stage, run
 from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
-from mrt.storage import read_table, write_table
-
-SCHEMA = {
-    "problem_id": pl.String,
-    "sample": pl.Int64,
-    "prompt": pl.String,
-    "text": pl.String,
-    "tokens": pl.Int64,
-    "finish": pl.String,
-    "mean_logprob": pl.Float64,
-}
+from mrt.kept import Keep, draw
 
 
 class Prompt(BaseModel):
     """How a problem becomes a prompt."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     instruction: str = Field(
         "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
@@ -63,23 +54,26 @@ class Sample(Stage):
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     decoding: Decoding = Field(default_factory=Decoding, description="How completions are drawn.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    keep: Keep = Field(default_factory=Keep, description="Where completions are kept, and which part is drawn.")
 
     def cli_cmd(self) -> None:
-        problems = read_table(self.problems, ["id", "problem"])
+        problems = PROBLEMS.read(self.problems, ["id", "problem"])
         engine = Engine(self.model, self.engine, self.revision)
         prompts = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
         requests = [
             Request(prompt, self.samples, seed_of(self.seed, *self.names, problem_id))
             for problem_id, prompt in zip(problems["id"], prompts, strict=True)
         ]
-        completions = engine.generate(requests, self.decoding)
+        completions = draw(engine, requests, self.decoding, self.keep, track_versions=self.track_versions)
+        if completions is None:
+            return
         rows = [
             (problem_id, index, request.prompt, c.text, c.tokens, c.finish, c.mean_logprob)
             for problem_id, request, drawn in zip(problems["id"], requests, completions, strict=True)
             for index, c in enumerate(drawn)
         ]
-        table = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("problem_id", "sample")
-        write_table(table, self.out)
+        table = pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row").sort(ROLLOUTS.keys)
+        ROLLOUTS.write(table, self.out)
         cut = table.filter(pl.col("finish") == "length").height
         print(f"{table.height} rollouts of {problems.height} problems, {table['tokens'].sum():,} tokens, {cut} cut off")
 

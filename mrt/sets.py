@@ -15,19 +15,16 @@ from typing import Literal
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, ROLLOUTS, RULES, SET, TRACE
 from mrt.cli import Stage, run
 from mrt.episodes import CLOSE
-from mrt.prover import Template
-from mrt.storage import read_table, write_table
-
-TRACE = ["problem_id", "sample"]
-EXAMPLE = [*TRACE, "prefix", "prompt", "completion", "weight"]
+from mrt.template import Template
 
 
 class Rules(BaseModel):
     """Which traces enter a training set."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that MRT keeps.")
     minimum_progress: float = Field(
@@ -53,9 +50,7 @@ class Filter:
         self.rows = kept
 
     def table(self) -> pl.DataFrame:
-        return pl.DataFrame(
-            self.counts, schema={"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64}, orient="row"
-        )
+        return pl.DataFrame(self.counts, schema=RULES.columns, orient="row")
 
 
 def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -69,7 +64,7 @@ def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame
     rows = filtered.rows.with_columns(
         pl.lit(None, pl.Int64).alias("prefix"), pl.col("text").alias("completion"), pl.lit(1.0).alias("weight")
     )
-    return rows.select(EXAMPLE).sort(TRACE), filtered.table()
+    return rows.select(list(SET.columns)).sort(TRACE), filtered.table()
 
 
 def best_prefixes(progress: pl.DataFrame) -> pl.DataFrame:
@@ -133,8 +128,7 @@ def mrt_set(
         opening = template.finish(prefix) if whole else template.force(prefix, stop=rules.keep_stop_phrase)
         weight = row["gain"] if rules.weight == "progress" else 1.0
         rows.append((row["problem_id"], row["sample"], row["prefix"], row["prompt"], opening + row["y"], weight))
-    schema = dict(zip(EXAMPLE, [pl.String, pl.Int64, pl.Int64, pl.String, pl.String, pl.Float64], strict=True))
-    return pl.DataFrame(rows, schema=schema, orient="row").sort(TRACE), filtered.table()
+    return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 
 
 class MakeSet(Stage):
@@ -153,7 +147,7 @@ class MakeSet(Stage):
     template: Template = Field(default_factory=Template, description="How the meta-prover closed the thought.")
 
     def cli_cmd(self) -> None:
-        rollouts, grades = read_table(self.rollouts), read_table(self.grades)
+        rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
         if self.method == "star":
             examples, counts = star_set(rollouts, grades)
         else:
@@ -162,15 +156,15 @@ class MakeSet(Stage):
             examples, counts = mrt_set(
                 rollouts,
                 grades,
-                episodes=read_table(self.episodes),
-                progress=read_table(self.progress),
-                prover=read_table(self.prover),
-                prover_grades=read_table(self.prover_grades),
+                episodes=EPISODES.read(self.episodes),
+                progress=PROGRESS.read(self.progress),
+                prover=PROVER.read(self.prover),
+                prover_grades=ANSWER_GRADES.read(self.prover_grades),
                 rules=self.rules,
                 template=self.template,
             )
-        write_table(counts, self.out_rules)
-        write_table(examples, self.out)
+        RULES.write(counts, self.out_rules)
+        SET.write(examples, self.out)
         for rule, kept, dropped in counts.iter_rows():
             print(f"{rule}: {kept} kept, {dropped} dropped")
 

@@ -1,6 +1,10 @@
 """What tests share: where the toy base is, where real data may be, and tables in the artifacts' columns."""
 
 import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +23,7 @@ def toy_problems(tmp_path: Path) -> Path:
     """A problem set of 12 toy problems on disk."""
     import random
 
-    from mrt.problems import SCHEMA
+    from mrt.artifacts import PROBLEMS
     from mrt.toy.world import draw_problem
 
     rng = random.Random(5)
@@ -28,5 +32,58 @@ def toy_problems(tmp_path: Path) -> Path:
         problem = draw_problem(rng, 3 + i % 3)
         rows.append((f"t{i:02}", problem.text, str(problem.answer), None, float(3 + i % 3), "toy", "test"))
     path = tmp_path / "problems.parquet"
-    pl.DataFrame(rows, schema=SCHEMA, orient="row").write_parquet(path)
+    pl.DataFrame(rows, schema=PROBLEMS.columns, orient="row").write_parquet(path)
     return path
+
+
+def checkout(folder):
+    """A copy of the project to run in, so that runs leave nothing behind."""
+    for name in ("Snakefile", "config.yaml"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in ("workflow", "mrt", "envs", "config"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def snakemake(folder, *arguments, check=True):
+    command = [str(Path(sys.executable).parent / "snakemake"), *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    logs = (
+        "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("logs/**/*.log"))
+        if done.returncode
+        else ""
+    )
+    assert not check or done.returncode == 0, done.stderr[-6000:] + logs[-20000:]
+    return done
+
+
+def planned(folder, *arguments):
+    """The rules that a dry run would run, with their counts."""
+    done = snakemake(folder, "-n", *arguments)
+    return dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
+
+
+def planned_jobs(folder, *arguments):
+    """The jobs that a dry run would run: {rule: {"model dataset", ...}}, without the target rule."""
+    done = snakemake(folder, "-n", *arguments)
+    jobs = {}
+    for rule, block in re.findall(r"^(?:local)?rule (\w+):\n((?: +.*\n)*)", done.stdout + done.stderr, re.MULTILINE):
+        wildcards = re.search(r"^ +wildcards: (.*)$", block, re.MULTILINE)
+        values = re.findall(r"=([^,]+)", wildcards[1]) if wildcards else []
+        jobs.setdefault(rule, set()).add(" ".join(sorted(values)))
+    jobs.pop("all", None)
+    return jobs
+
+
+def copy_of(finished, folder):
+    """A copy of a finished run elsewhere, dates kept, with its results and Snakemake's records."""
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("logs", "__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    folder = checkout(tmp_path_factory.mktemp("tiny"))
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    snakemake(folder, "--cores", "2")
+    return folder

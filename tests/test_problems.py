@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
+from mrt.artifacts import PROBLEMS
 from mrt.problems import (
-    SCHEMA,
     Columns,
     Hub,
     Problems,
@@ -177,7 +177,7 @@ def test_every_field_of_a_file(tmp_path: Path) -> None:
     columns = {"problem": "Q", "answer": "A", "id": "key", "difficulty": "level", "solution": "sol", "source": "from"}
     expected = [("5", "What?", "27", None, 3.0, "AoPS", "test")]
     table = made(write_jsonl(tmp_path / "a.jsonl", rows), columns=columns)
-    assert dict(table.schema) == SCHEMA
+    assert dict(table.schema) == PROBLEMS.columns
     assert table.rows() == expected
     pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
     assert made(tmp_path / "a.parquet", columns=columns).rows() == expected
@@ -462,7 +462,7 @@ def same(problem: str) -> tuple[tuple[int, ...], int]:
 
 def test_toy_gold_by_brute_force() -> None:
     table = toy(100, 1, difficulties=[3, 4, 5])
-    assert dict(table.schema) == SCHEMA
+    assert dict(table.schema) == PROBLEMS.columns
     assert table["id"].to_list() == [f"toy-1-{i}" for i in range(100)]
     for row in table.to_dicts():
         numbers, target = toy_numbers(row["problem"])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrt.progress import KEYS, Progress, progress, progress_table
+from mrt.artifacts import ANSWER
+from mrt.progress import Progress, progress, progress_table
 
 
 @settings(deadline=None)
@@ -36,7 +37,7 @@ def answers_and_grades(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
         for prefix in range(trace + 1)
         for i in range(4)
     ]
-    table = pl.DataFrame(rows, schema=[*KEYS, "prefix_tokens", "correct"], orient="row")
+    table = pl.DataFrame(rows, schema=[*ANSWER, "prefix_tokens", "correct"], orient="row")
     shuffled = table.sample(fraction=1.0, shuffle=True, seed=seed)
     return shuffled.drop("correct"), table.drop("prefix_tokens").with_columns(parsed=pl.lit(True))
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from mrt.engine import Decoding, EngineSettings
 from mrt.episodes import Cut, split_episodes
-from mrt.prover import Prove, ProverSettings, Template, prefixes
+from mrt.prover import Prove, ProverSettings, prefixes
 from mrt.sampling import Prompt, Sample
+from mrt.template import Template
 
 STOP = "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking"
 EPISODES = ["a\n\nb\n\nc\n\n", "Wait\n\nd\n\ne\n\n", "Wait\n\nf\n"]

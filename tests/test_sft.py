@@ -12,7 +12,16 @@ from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.train.sft import SFT, Train, bucketed_order, make_trainer, tokenize
+from mrt.fingerprint import digest_of_files
+from mrt.train.sft import (
+    SFT,
+    Train,
+    bucketed_order,
+    is_whole,
+    last_complete_checkpoint,
+    make_trainer,
+    tokenize,
+)
 
 RECIPE = SFT(
     learning_rate=1e-3,
@@ -61,7 +70,7 @@ def test_examples_that_are_too_long_are_dropped_and_counted(tokenizer):
 
 def run(tmp_path, name, rows, recipe=RECIPE):
     stage = Train(
-        model=TOY_BASE,
+        model=str(TOY_BASE),
         set=write_set(tmp_path / f"{name}.set.parquet", rows),
         out=tmp_path / name,
         log=tmp_path / f"{name}.log.parquet",
@@ -111,7 +120,11 @@ def test_an_empty_set_is_refused(tmp_path):
     empty.write_parquet(tmp_path / "empty.parquet")
     with pytest.raises(ValueError, match="empty"):
         Train(
-            model=TOY_BASE, set=tmp_path / "empty.parquet", out=tmp_path / "o", log=tmp_path / "l", state=tmp_path / "s"
+            model=str(TOY_BASE),
+            set=tmp_path / "empty.parquet",
+            out=tmp_path / "o",
+            log=tmp_path / "l",
+            state=tmp_path / "s",
         ).cli_cmd()
 
 
@@ -127,17 +140,57 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 120
-    while not list(state.glob("checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
+    while not list(state.glob("*/checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not out.exists()
-    kept = sorted(path.name for path in state.glob("checkpoint-*"))
+    kept = sorted(path.name for path in state.glob("*/checkpoint-*"))
     assert kept
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert pl.read_parquet(log)["step"].to_list() == list(range(1, 41))
     for name, tensor in weights(whole.out).items():
         assert (weights(out)[name] - tensor).abs().max() < 1e-5
+
+
+def test_an_unchanged_training_takes_the_kept_checkpoint(tmp_path, capsys):
+    """Also when only the dates of its inputs changed; with another recipe it trains afresh, whatever state is there."""
+    options = {"model": str(TOY_BASE), "state": tmp_path / "state", "keep": tmp_path / "kept", "log": tmp_path / "l"}
+    data = write_set(tmp_path / "set.parquet", examples(8))
+    Train(set=data, out=tmp_path / "a", recipe=RECIPE, **options).cli_cmd()
+    write_set(data, examples(8))
+    capsys.readouterr()
+    Train(set=data, out=tmp_path / "b", recipe=RECIPE, **options).cli_cmd()
+    assert "the kept checkpoint is taken" in capsys.readouterr().out
+    assert (tmp_path / "b" / "model.safetensors").samefile(tmp_path / "a" / "model.safetensors")
+    stale = tmp_path / "state" / "0123" / "checkpoint-2"
+    stale.mkdir(parents=True)
+    (stale / "trainer_state.json").write_text("{}")
+    recipe = RECIPE.model_copy(update={"learning_rate": RECIPE.learning_rate / 2})
+    Train(set=data, out=tmp_path / "c", recipe=recipe, **options).cli_cmd()
+    assert "kept checkpoint" not in capsys.readouterr().out
+    assert weights(tmp_path / "c")["lm_head.weight"].ne(weights(tmp_path / "a")["lm_head.weight"]).any()
+    assert len(list((tmp_path / "kept").iterdir())) == 1 and not (tmp_path / "state").exists()
+
+
+def test_a_damaged_kept_checkpoint_is_not_taken(tmp_path, capsys):
+    made = tmp_path / "made"
+    (made / "checkpoint").mkdir(parents=True)
+    (made / "checkpoint" / "model.safetensors").write_bytes(b"whole")
+    assert not is_whole(made)
+    (made / "digest").write_text(digest_of_files([made / "checkpoint"]))
+    assert is_whole(made)
+    (made / "checkpoint" / "model.safetensors").write_bytes(b"half")
+    assert not is_whole(made)
+
+
+def test_incomplete_checkpoints_are_not_resumed_from(tmp_path):
+    for step, state in ((2, "{}"), (4, '{"epo')):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-6").mkdir()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=700), st.integers(1, 40), st.integers(0, 5))

@@ -1,7 +1,10 @@
 import polars as pl
 import pytest
 
-from mrt.storage import atomic_folder, read_table, write_table
+from mrt import storage
+from mrt.artifacts import RULES
+from mrt.show import Show
+from mrt.storage import atomic_folder, link_folder, read_provenance, read_table, write_table
 
 
 def test_a_table_comes_back(tmp_path):
@@ -37,3 +40,37 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
             (folder / "x").write_text(content)
     assert (tmp_path / "f" / "x").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_keys_that_are_null_or_repeat_are_refused(tmp_path):
+    for values in ([1, 1], [1, None]):
+        with pytest.raises(ValueError, match="key that is null or repeats"):
+            write_table(pl.DataFrame({"a": values}), tmp_path / "t.parquet", ["a"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_of_another_type_is_named(tmp_path):
+    write_table(pl.DataFrame({"a": ["1"]}), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="column a is String, not Int64"):
+        read_table(tmp_path / "t.parquet", {"a": pl.Int64})
+
+
+def test_an_artifact_is_only_what_it_says(tmp_path):
+    with pytest.raises(ValueError, match=r"columns .* belong"):
+        RULES.write(pl.DataFrame({"rule": ["x"], "kept": [1]}), tmp_path / "r.parquet")
+
+
+def test_a_table_says_what_made_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(storage, "provenance", {"stage": "mrt.episodes", "code": "abc"})
+    write_table(pl.DataFrame({"a": [7]}), tmp_path / "t.parquet")
+    assert read_provenance(tmp_path / "t.parquet") == {"stage": "mrt.episodes", "code": "abc"}
+    Show(file=tmp_path / "t.parquet").cli_cmd()
+    shown = capsys.readouterr().out
+    assert '"stage": "mrt.episodes"' in shown and "1 rows" in shown and "7" in shown
+
+
+def test_linked_folders_take_no_space(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("1")
+    link_folder(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b" / "x").stat().st_ino == (tmp_path / "a" / "x").stat().st_ino

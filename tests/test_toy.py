@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.episodes import MARKERS, split_episodes, take_apart
-from mrt.prover import Template
+from mrt.template import Template
 from mrt.toy import world
 from mrt.toy.base import draw_example, make_tokenizer
 

@@ -1,50 +1,13 @@
 """The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are at hand."""
 
-import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
+import time
 
 import polars as pl
-import pytest
-from conftest import ROOT, needs_shared
+import yaml
+from conftest import ROOT, checkout, needs_shared, planned, snakemake
 
 FIGURES = ("maj_tokens", "regret", "scaling", "episode_counts", "progress")
-
-
-def checkout(folder):
-    """A copy of the project to run in, so that runs leave nothing behind."""
-    for name in ("Snakefile", "config.yaml"):
-        shutil.copy(ROOT / name, folder / name)
-    for name in ("workflow", "mrt", "envs", "config"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
-def snakemake(folder, *arguments, check=True):
-    command = [str(Path(sys.executable).parent / "snakemake"), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    logs = (
-        "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("logs/**/*.log"))
-        if done.returncode
-        else ""
-    )
-    assert not check or done.returncode == 0, done.stderr[-6000:] + logs[-20000:]
-    return done
-
-
-def planned(folder, *arguments):
-    """The rules that a dry run would run, with their counts."""
-    done = snakemake(folder, "-n", *arguments)
-    return dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = checkout(tmp_path_factory.mktemp("tiny"))
-    snakemake(folder, "--cores", "2", "--configfile", ROOT / "tests" / "tiny.yaml")
-    return folder
 
 
 def test_one_command_makes_tables_and_figures(finished):
@@ -88,19 +51,63 @@ def test_artifacts_agree_with_each_other(finished):
 
 
 def test_a_finished_run_has_nothing_to_do_and_a_lost_figure_comes_back_alone(finished):
-    arguments = ("--configfile", ROOT / "tests" / "tiny.yaml")
-    assert planned(finished, *arguments) == {}
+    assert planned(finished) == {}
     figure = finished / "results" / "tiny" / "figures" / "regret.png"
     before = figure.read_bytes()
     figure.unlink()
     target = figure.relative_to(finished)
-    assert planned(finished, target, *arguments) == {"regret": "1", "total": "1"}
-    snakemake(finished, target, "--cores", "1", *arguments)
+    assert planned(finished, target) == {"regret": "1", "total": "1"}
+    snakemake(finished, target, "--cores", "1")
     assert figure.read_bytes() == before
 
 
+def test_two_runs_are_equal_to_the_byte_up_to_training(finished, tmp_path):
+    """The second with one core instead of two, so in another order, and elsewhere."""
+    folder = checkout(tmp_path)
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    targets = [f"results/tiny/sets/{model}.parquet" for model in ("star_1", "mrt_1")]
+    snakemake(folder, *targets, "--cores", "1")
+    made = [p.relative_to(folder) for p in (folder / "results").rglob("*.parquet") if ".kept" not in p.parts]
+    assert len(made) >= 12
+    for path in made:
+        assert (folder / path).read_bytes() == (finished / path).read_bytes(), path
+
+
+def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SNAKEMAKE_OUTPUT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    target, logs = "results/tiny/rollouts/base/toy_test.parquet", []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        folder = checkout(tmp_path / name)
+        shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+        snakemake(folder, target, "--cores", "1", "--cache", "sample_rollouts")
+        logs.append((folder / "logs" / "tiny" / "sample_rollouts" / "base" / "toy_test.log").read_text())
+    assert "48 rollouts" in logs[0] and logs[1] == ""  # the second ran no command
+    assert (tmp_path / "one" / target).read_bytes() == (tmp_path / "two" / target).read_bytes()
+
+
+def test_plans_are_fast(finished, tmp_path):
+    """A finished run in under 5 s, 5,000 jobs in under 10 s; here with room for a busy machine."""
+    started = time.monotonic()
+    assert planned(finished) == {}
+    assert time.monotonic() - started < 10
+    folder = checkout(tmp_path)
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    sets = {f"test_{i}": {"toy": {"count": 10, "seed": i}, "split": "test"} for i in range(20)}
+    config["problems"] = {"toy_train": {**config["problems"]["toy_train"], "disjoint_from": []}, **sets}
+    star = config["models"]["star_1"]
+    chain = {f"star_{i}": {**star, "label": f"S{i}", "parent": f"star_{i - 1}"} for i in range(2, 23)}
+    config["models"] = {"base": config["models"]["base"], "star_1": star, **chain}
+    config["evaluation"] |= {"problems": list(sets), "models": list(config["models"])}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    started = time.monotonic()
+    assert int(planned(folder)["total"]) > 5000
+    assert time.monotonic() - started < 20
+
+
 def test_the_report_has_the_figures(finished):
-    snakemake(finished, "--configfile", ROOT / "tests" / "tiny.yaml", "--report", "report.html")
+    snakemake(finished, "--report", "report.html")
     text = (finished / "report.html").read_text(errors="replace")
     assert "Normalized regret" in text and "regret.png" in text
 

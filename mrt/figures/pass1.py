@@ -1,4 +1,4 @@
-"""pass@1 of every model on every problem set (Table 1): Markdown, LaTeX and Parquet.
+"""pass@1 of every model on every problem set (Table 1): Markdown, LaTeX, HTML and Parquet.
 
     python -m mrt.figures.pass1 --tables '{"base": {"toy_test": "accuracy.parquet"}}' \
         --models '{"base": {"label": "Base"}}' --out pass1
@@ -7,6 +7,7 @@ Rows are models, columns problem sets, by difficulty where a set has few, and th
 mean with its 95 % interval (bootstrap over problems), the best of a column in bold.
 """
 
+from html import escape
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ from mrt.figures.common import FigureStage, ModelStyle, gather, with_intervals
 from mrt.storage import write_table, write_text
 
 MOST_DIFFICULTIES = 10
+NOTE = "pass@1 in percent, 95 % interval over problems; the best of a column in bold."
 
 
 def summary(data: pl.DataFrame) -> pl.DataFrame:
@@ -68,25 +70,41 @@ def markdown(header: list[str], cells: list[list[str]], bold: set[tuple[int, int
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for i, row in enumerate(cells):
         lines.append("| " + " | ".join(f"**{c}**" if (i, j) in bold else c for j, c in enumerate(row)) + " |")
-    return (
-        "\n".join([*lines, "", "pass@1 in percent, 95 % interval over problems; the best of a column in bold."]) + "\n"
-    )
+    return "\n".join([*lines, "", NOTE]) + "\n"
 
 
 def latex(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
-    def escape(text: str) -> str:
+    def quoted(text: str) -> str:
         return text.replace("_", "\\_").replace("%", "\\%")
 
     lines = [
         "\\begin{tabular}{l" + "r" * (len(header) - 1) + "}",
         "\\toprule",
-        " & ".join(map(escape, header)) + " \\\\",
+        " & ".join(map(quoted, header)) + " \\\\",
         "\\midrule",
     ]
     for i, row in enumerate(cells):
-        shown = [f"\\textbf{{{escape(c)}}}" if (i, j) in bold else escape(c) for j, c in enumerate(row)]
+        shown = [f"\\textbf{{{quoted(c)}}}" if (i, j) in bold else quoted(c) for j, c in enumerate(row)]
         lines.append(" & ".join(shown) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def page(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
+    """The table as a web page of its own, for the report."""
+
+    def row(tag: str, values: list[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{value}</{tag}>" for value in values) + "</tr>"
+
+    rows = [
+        row("td", [f"<b>{escape(c)}</b>" if (i, j) in bold else escape(c) for j, c in enumerate(line)])
+        for i, line in enumerate(cells)
+    ]
+    style = "body {font: 14px sans-serif} td, th {padding: 4px 10px; text-align: right} th {border-bottom: 1px solid}"
+    return (
+        f'<!doctype html><meta charset="utf-8"><title>pass@1</title><style>{style}</style><table>'
+        + "\n".join([row("th", list(map(escape, header))), *rows])
+        + f"</table><p>{NOTE}</p>\n"
+    )
 
 
 class Pass1(FigureStage):
@@ -97,6 +115,7 @@ class Pass1(FigureStage):
         parts = layout(table, self.models)
         write_text(markdown(*parts), self.sibling("md"))
         write_text(latex(*parts), self.sibling("tex"))
+        write_text(page(*parts), self.sibling("html"))
         write_table(table, self.sibling("parquet"))
 
     def sibling(self, suffix: str) -> Path:

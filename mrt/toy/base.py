@@ -8,6 +8,7 @@ meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; th
 """
 
 import random
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.cli import Stage, run
-from mrt.prover import Template
 from mrt.storage import write_table
+from mrt.template import Template
 from mrt.toy.world import DIFFICULTIES, answer_text, draw_problem, guess, think
 from mrt.train.sft import SFT, Train
 
@@ -32,7 +33,7 @@ SPECIAL_TOKENS = ["<pad>", "<eos>", "<|user|>", "<|assistant|>", "<think>", "</t
 class Architecture(BaseModel):
     """Size of the base reasoner (Qwen3 architecture, untied embeddings)."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     width: int = Field(128, ge=32, multiple_of=32, description="Hidden size; heads are 32 wide.")
     layers: int = Field(4, ge=1, description="Transformer layers.")
@@ -163,13 +164,14 @@ class MakeBase(Stage):
         tokenizer.save_pretrained(start)
         write_table(examples, drawn)
         Train(
-            model=start,
+            model=str(start),
             set=drawn,
             out=self.out,
             log=self.log,
-            state=self.state,
+            state=self.state / "trainer",
             recipe=self.recipe,
         ).cli_cmd()
+        shutil.rmtree(self.state)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@ import json
 from pathlib import Path
 
 from mrt.config import load, slice_of
+from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model
 
 try:
-    experiment = load(config)
+    experiment = load(config, workflow.configfiles)
 except ValueError as error:
     raise WorkflowError(str(error))
 
@@ -34,27 +35,54 @@ def log_of(rule_name, *wildcards):
     return str(Path("logs", experiment.results.name, rule_name, *[f"{{{w}}}" for w in wildcards])) + ".log"
 
 
-def checkpoint_folder(name):
-    """Folder of a model's weights on this disk, or None for a hub model."""
+def code_of(stage):
+    """Fingerprint of the code that a stage runs: in params, where Snakemake sees it change."""
+    return fingerprint(f"mrt.{stage}", with_versions=experiment.track_versions)
+
+
+TRACK_VERSIONS = "" if experiment.track_versions else " --track_versions false"
+
+
+def made_checkpoint(name):
+    """Folder of the weights of a model that this workflow makes; of others None."""
     model = experiment.models[name]
     if model.parent:
         return f"{RESULTS}/models/{name}"
-    if model.toy:
-        return "mrt/toy/weights" if model.toy == "shipped" else f"{RESULTS}/models/toy_base"
-    return None
+    return f"{RESULTS}/models/toy_base" if model.toy == "remade" else None
 
 
-def checkpoint_input(wildcards):
-    """The weights as an input: nothing to wait for if they are on the hub."""
-    folder = checkpoint_folder(wildcards.model)
+def weights_input(name):
+    """The weights as an input. Given ones are none: their content stands in params, so that dates do not matter."""
+    folder = made_checkpoint(name)
     return [folder] if folder else []
 
 
-def model_options(wildcards):
+def given_path(name):
+    model = experiment.models[name]
+    return "mrt/toy/weights" if model.toy == "shipped" else model.path
+
+
+def model_options(name):
     """Command-line options that name a model's weights."""
-    model = experiment.models[wildcards.model]
+    model = experiment.models[name]
     revision = f" --revision {model.revision}" if model.revision else ""
-    return f"--model {checkpoint_folder(wildcards.model) or model.path}{revision}"
+    return f"--model {made_checkpoint(name) or given_path(name)}{revision}{TRACK_VERSIONS}"
+
+
+def identity_of(name):
+    """Content of given weights; of those that this workflow makes, nothing: they are an input."""
+    return None if made_checkpoint(name) else identity_of_model(given_path(name), experiment.models[name].revision)
+
+
+def engine_options(wildcards, threads):
+    """All engine settings. Snakemake does not compare params that are made from threads, and most of these settings
+    change nothing in what is sampled; `engine_decides` has the others.
+    """
+    return slice_of(experiment.engine)
+
+
+def engine_decides():
+    return [experiment.engine.max_model_len, experiment.engine.dtype]
 
 
 def draws(wildcards):
@@ -64,6 +92,11 @@ def draws(wildcards):
 def problem_file(wildcards):
     file = experiment.problems[wildcards.dataset].file
     return [str(file)] if file else []
+
+
+def content_of(file):
+    """Content of a given file, for params: there, unlike as an input, its date does not matter."""
+    return digest_of_files([Path(file)]) if file else None
 
 
 def of_parent(kind, suffix="parquet"):
@@ -84,20 +117,21 @@ def trained_with(method):
     return any_of([name for name in TRAINED if experiment.models[name].method == method])
 
 
+def contamination_checks():
+    """For each set that a measured model descends from."""
+    trained = {a for name in experiment.evaluation.models for a in experiment.lineage(name)} & set(TRAINED)
+    used = {experiment.models[name].problems for name in trained}
+    return [f"{RESULTS}/problems/{d}.contamination.parquet" for d in sorted(used)]
+
+
 def sets_rules():
     """Tables of what each training set kept and dropped."""
     wanted = {a for name in experiment.evaluation.models for a in experiment.lineage(name)} & set(TRAINED)
     return [f"{RESULTS}/sets/{name}.rules.parquet" for name in sorted(wanted)]
 
 
-def parent_checkpoint(wildcards):
-    folder = checkpoint_folder(experiment.models[wildcards.model].parent)
-    return [folder] if folder else []
-
-
-def parent_name(wildcards):
-    parent = experiment.models[wildcards.model].parent
-    return checkpoint_folder(parent) or experiment.models[parent].path
+def parent_of(wildcards):
+    return experiment.models[wildcards.model].parent
 
 
 FIGURES = {  # figure: the measure that it draws

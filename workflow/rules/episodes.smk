@@ -9,6 +9,7 @@ rule cut_episodes:
     conda:
         ANALYSIS
     params:
+        code=code_of("episodes"),
         segmentation=lambda w: slice_of(experiment.segmentation),
     shell:
         "python -m mrt.episodes --rollouts {input} --segmentation {params.segmentation:q} --out {output} > {log} 2>&1"

@@ -20,6 +20,7 @@ for figure, measure in FIGURES.items():
         conda:
             ANALYSIS
         params:
+            code=code_of(f"figures.{figure}"),
             figure=figure,
             tables=lambda w, measure=measure: json.dumps(measured(measure)),
             models=lambda w: model_styles(),
@@ -33,8 +34,9 @@ rule pass1:
     input:
         measured_files("accuracy"),
     output:
-        markdown=report(
-            f"{RESULTS}/tables/pass1.md",
+        markdown=f"{RESULTS}/tables/pass1.md",
+        page=report(
+            f"{RESULTS}/tables/pass1.html",
             caption="../report/pass1.rst",
             category="Tables",
             labels={"table": "pass@1"},
@@ -46,6 +48,7 @@ rule pass1:
     conda:
         ANALYSIS
     params:
+        code=code_of("figures.pass1"),
         tables=lambda w: json.dumps(measured("accuracy")),
         models=lambda w: model_styles(),
         out=subpath(output.markdown, strip_suffix=".md"),

@@ -9,6 +9,8 @@ rule grade_rollouts:
         log_of("grade_rollouts", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        code=code_of("grading"),
     shell:
         "python -m mrt.grading --problems {input.problems} --answers {input.answers} --out {output} > {log} 2>&1"
 

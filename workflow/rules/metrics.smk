@@ -10,6 +10,8 @@ rule measure_accuracy:
         log_of("measure_accuracy", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        code=code_of("evaluate"),
     shell:
         "python -m mrt.evaluate --measure accuracy --problems {input.problems} --rollouts {input.rollouts}"
         " --grades {input.grades} --out {output} > {log} 2>&1"
@@ -26,6 +28,7 @@ rule measure_maj:
     conda:
         ANALYSIS
     params:
+        code=code_of("evaluate"),
         ks=[f"--ks {k}" for k in experiment.evaluation.k],
     shell:
         "python -m mrt.evaluate --measure maj --rollouts {input.rollouts} --grades {input.grades} {params.ks}"
@@ -43,6 +46,7 @@ rule measure_prefixes:
     conda:
         ANALYSIS
     params:
+        code=code_of("evaluate"),
         votes=[f"--votes {p}" for p in experiment.evaluation.votes],
     shell:
         "python -m mrt.evaluate --measure prefixes --prover {input.prover} --grades {input.grades} {params.votes}"
@@ -59,6 +63,7 @@ rule measure_regret:
     conda:
         ANALYSIS
     params:
+        code=code_of("evaluate"),
         budgets=[f"--budgets {b}" for b in experiment.evaluation.budgets],
     shell:
         "python -m mrt.evaluate --measure regret --progress {input} {params.budgets} --out {output} > {log} 2>&1"
@@ -73,5 +78,7 @@ rule count_episodes:
         log_of("count_episodes", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        code=code_of("evaluate"),
     shell:
         "python -m mrt.evaluate --measure episodes --episodes {input} --out {output} > {log} 2>&1"

@@ -1,7 +1,7 @@
 # Problem sets: one schema, whatever they come from.
 rule problem_set:
     input:
-        file=problem_file,
+        file=ancient(problem_file),
         disjoint=lambda w: [f"{RESULTS}/problems/{d}.parquet" for d in experiment.problems[w.dataset].disjoint_from],
     output:
         f"{RESULTS}/problems/{{dataset}}.parquet",
@@ -11,8 +11,29 @@ rule problem_set:
     conda:
         ANALYSIS
     params:
+        code=code_of("problems"),
+        content=lambda w: content_of(experiment.problems[w.dataset].file),
         problem_set=lambda w: slice_of(experiment.problems[w.dataset]),
         disjoint=lambda w, input: [f"--disjoint {path}" for path in input.disjoint],
     shell:
         "python -m mrt.problems --name {wildcards.dataset} --set {params.problem_set:q} {params.disjoint}"
         " --out {output} > {log} 2>&1"
+
+
+# A training set that shares problems with an evaluation set is an error, found before anything is measured.
+rule check_contamination:
+    input:
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+        evaluation=expand(f"{RESULTS}/problems/{{d}}.parquet", d=experiment.evaluation.problems),
+    output:
+        f"{RESULTS}/problems/{{dataset}}.contamination.parquet",
+    log:
+        log_of("check_contamination", "dataset"),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("contamination"),
+        evaluation=json.dumps({d: f"{RESULTS}/problems/{d}.parquet" for d in experiment.evaluation.problems}),
+    shell:
+        "python -m mrt.contamination --problems {input.problems} --evaluation {params.evaluation:q} --out {output} > {log} 2>&1"

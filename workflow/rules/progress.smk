@@ -9,5 +9,7 @@ rule measure_progress:
         log_of("measure_progress", "model", "dataset"),
     conda:
         ANALYSIS
+    params:
+        code=code_of("progress"),
     shell:
         "python -m mrt.progress --prover {input.prover} --grades {input.grades} --out {output} > {log} 2>&1"

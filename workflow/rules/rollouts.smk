@@ -1,7 +1,7 @@
 # Rollouts: sampled with vLLM, or imported from a file of completions.
 rule sample_rollouts:
     input:
-        checkpoint=checkpoint_input,
+        checkpoint=lambda w: weights_input(w.model),
         problems=f"{RESULTS}/problems/{{dataset}}.parquet",
     output:
         artifact("rollouts"),
@@ -12,23 +12,29 @@ rule sample_rollouts:
     conda:
         INFERENCE
     threads: experiment.engine_threads
+    cache: True
     params:
-        model=model_options,
+        code=code_of("sampling"),
+        model=lambda w: model_options(w.model),
+        weights=lambda w: identity_of(w.model),
         samples=lambda w: draws(w).samples,
         decoding=lambda w: slice_of(draws(w).decoding),
         prompt=lambda w: slice_of(experiment.prompt),
-        engine=lambda w: slice_of(experiment.engine),
+        engine=engine_options,
+        engine_decides=engine_decides(),
         seed=experiment.seed,
+        keep=f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.sampling {params.model} --problems {input.problems}"
         " --names {wildcards.model} --names {wildcards.dataset} --samples {params.samples} --seed {params.seed}"
-        " --decoding {params.decoding:q} --prompt {params.prompt:q} --engine {params.engine:q} --out {output}"
+        " --decoding {params.decoding:q} --prompt {params.prompt:q} --engine {params.engine:q}"
+        " --keep.folder {params.keep} --out {output}"
         " > {log} 2>&1"
 
 
 rule import_rollouts:
     input:
-        file=lambda w: experiment.models[w.model].rollouts.file,
+        file=ancient(lambda w: experiment.models[w.model].rollouts.file),
         problems=f"{RESULTS}/problems/{{dataset}}.parquet",
     output:
         artifact("rollouts"),
@@ -39,6 +45,8 @@ rule import_rollouts:
     conda:
         ANALYSIS
     params:
+        code=code_of("imports"),
+        content=lambda w: content_of(experiment.models[w.model].rollouts.file),
         model=lambda w: experiment.models[w.model].rollouts.model or "",
     shell:
         "python -m mrt.imports --file {input.file} --model {params.model:q} --problems {input.problems}"

@@ -12,6 +12,8 @@ rule star_set:
         model=trained_with("star"),
     conda:
         ANALYSIS
+    params:
+        code=code_of("sets"),
     shell:
         "python -m mrt.sets --method star --rollouts {input.rollouts} --grades {input.grades}"
         " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
@@ -35,6 +37,7 @@ rule mrt_set:
     conda:
         ANALYSIS
     params:
+        code=code_of("sets"),
         rules=lambda w: slice_of(experiment.models[w.model].rules),
         template=template_of,
     shell:

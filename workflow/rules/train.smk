@@ -1,7 +1,7 @@
 # Training: a child model from its parent and its set; and the toy base from nothing.
 rule train:
     input:
-        checkpoint=parent_checkpoint,
+        checkpoint=lambda w: weights_input(parent_of(w)),
         examples=f"{RESULTS}/sets/{{model}}.parquet",
     output:
         checkpoint=directory(f"{RESULTS}/models/{{model}}"),
@@ -13,13 +13,18 @@ rule train:
     conda:
         TRAINING
     threads: experiment.training_threads
+    cache: True
     params:
-        parent=parent_name,
+        code=code_of("train.sft"),
+        parent=lambda w: model_options(parent_of(w)),
+        weights=lambda w: identity_of(parent_of(w)),
         recipe=lambda w: slice_of(experiment.models[w.model].recipe or experiment.training.recipe),
         state=f"{RESULTS}/.state/{{model}}",
+        keep=f"{RESULTS}/.kept/models/{{model}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.train.sft --model {params.parent} --set {input.examples}"
-        " --recipe {params.recipe:q} --state {params.state} --log {output.log} --out {output.checkpoint} > {log} 2>&1"
+        "OMP_NUM_THREADS={threads} python -m mrt.train.sft {params.parent} --set {input.examples}"
+        " --recipe {params.recipe:q} --state {params.state} --keep {params.keep} --log {output.log}"
+        " --out {output.checkpoint} > {log} 2>&1"
 
 
 rule toy_base:
@@ -32,6 +37,7 @@ rule toy_base:
         TRAINING
     threads: 2
     params:
+        code=code_of("toy.base"),
         state=f"{RESULTS}/.state/toy_base",
         seed=experiment.seed,
     shell:

@@ -1,0 +1,29 @@
+"""`python -m mrt STAGE ...` runs a stage, as `python -m mrt.STAGE ...` does; alone, it lists them."""
+
+import runpy
+import sys
+from importlib.util import find_spec
+
+STAGES = {
+    "problems": "problem sets from the hub, a file or the toy world",
+    "sampling": "rollouts, with vLLM",
+    "imports": "rollouts that somebody sampled elsewhere",
+    "episodes": "cut thoughts into episodes",
+    "prover": "forced answers at every prefix, with vLLM",
+    "grading": "right or wrong",
+    "progress": "J and progress of every prefix",
+    "sets": "STaR's and MRT's training sets",
+    "train.sft": "fine-tune, with TRL",
+    "evaluate": "measurements of one model on one problem set",
+    "figures.pass1": "the table of pass@1; further figures.*: maj_tokens, regret, scaling, episode_counts, progress",
+    "toy.base": "make the toy base reasoner",
+    "show": "what a table is and what made it",
+}
+
+if __name__ == "__main__":
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if not name or name.startswith("-") or find_spec(f"mrt.{name}") is None:
+        print("usage: python -m mrt STAGE [--help | options]\n", *(f"  {k:15}{v}" for k, v in STAGES.items()), sep="\n")
+        sys.exit(0 if name in ("", "-h", "--help") else f"\nthere is no stage {name!r}")
+    del sys.argv[1]
+    runpy.run_module(f"mrt.{name}", run_name="__main__", alter_sys=True)

@@ -1,0 +1,198 @@
+"""Malformed configs and problem files: one clear error, exit code 1, no traceback, no job, nothing changed on disk."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from conftest import ROOT, checkout, snakemake
+
+CONFIG = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+GOOD = '{"problem": "1 + 1?", "answer": "2"}\n'
+
+
+def setting(path, value):
+    def apply(folder):
+        config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+        at = config
+        *parents, last = path.split(".")
+        for part in parents:
+            at = at.setdefault(part, {})
+        at[last] = value
+        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+    return apply
+
+
+def text(content):
+    return lambda folder: (folder / "config.yaml").write_text(content)
+
+
+def problem_file(name, content, **options):
+    def apply(folder):
+        if isinstance(content, pl.DataFrame):
+            content.write_parquet(folder / name)
+        else:
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        setting("problems.toy_test", {"file": name, "split": "test", **options})(folder)
+
+    return apply
+
+
+def completions(content):
+    def apply(folder):
+        (folder / "traces.jsonl").write_text(content)
+        setting("models.theirs", {"rollouts": {"file": "traces.jsonl"}})(folder)
+
+    return apply
+
+
+CASES = {
+    # configs: structure and names
+    "not YAML": (text("models: [a\n"), r"config\.yaml, line 2: not YAML"),
+    "a list": (text("- a\n- b\n"), r"config\.yaml: .*belong at its top level"),
+    "a key that stands twice": (
+        text((ROOT / "tests" / "tiny.yaml").read_text() + "seed: 1\nseed: 2\n"),
+        r"seed: stands twice in .*config\.yaml",
+    ),
+    "empty": (text(""), r"config\.yaml: .*belong at its top level"),
+    "a missing section": (text("results: r\nmodels: {}\n"), r"problems: Field required"),
+    "unknown key at the top": (setting("modls", {}), r"modls: there is no such setting; did you mean 'models'\?"),
+    "unknown key deep down": (
+        setting("training.recipe.learning_rat", 1),
+        r"training\.recipe\.learning_rat: there is no such setting; did you mean 'learning_rate'\?",
+    ),
+    "unknown key of a model": (
+        setting("models.star_1.parnt", "base"),
+        r"models\.star_1\.parnt: there is no such setting; did you mean 'parent'\?",
+    ),
+    "a section that is text": (setting("evaluation", "all"), r"evaluation: Input should be .*got 'all'"),
+    "a name that is no file name": (setting("models.a/b", {"toy": "shipped"}), r"models\.a/b: a name is made of"),
+    # configs: values
+    "text for a number": (setting("evaluation.samples", "many"), r"evaluation\.samples: .*integer.*got 'many'"),
+    "a switch for a number": (setting("evaluation.samples", True), r"evaluation\.samples: a number is wanted"),
+    "a fraction of a sample": (setting("evaluation.samples", 2.5), r"evaluation\.samples: .*got 2\.5"),
+    "no samples": (setting("evaluation.samples", 0), r"evaluation\.samples: .*greater than or equal to 1 \(got 0\)"),
+    "a huge number": (setting("evaluation.samples", 10**30), r"evaluation\.samples: .*less than or equal to"),
+    "a negative learning rate": (setting("training.recipe.learning_rate", -1), r"learning_rate: .*greater than 0"),
+    "NaN": (setting("training.decoding.temperature", float("nan")), r"training\.decoding\.temperature: .*got nan"),
+    "infinity": (setting("training.recipe.weight_decay", float("inf")), r"training\.recipe\.weight_decay: .*got inf"),
+    "a top_p beyond 1": (setting("training.decoding.top_p", 1.5), r"training\.decoding\.top_p: .*got 1\.5"),
+    "an unknown method": (setting("models.star_1.method", "stars"), r"models\.star_1\.method: .*'star'.*got 'stars'"),
+    "an unknown measure": (setting("evaluation.measures", ["acuracy"]), r"evaluation\.measures\.0: .*'accuracy'"),
+    "an empty list of models": (setting("evaluation.models", []), r"evaluation\.models: .*at least 1"),
+    "a toy problem of two numbers": (setting("problems.toy_test.toy.difficulties", [2]), r"3 to 8 numbers"),
+    # configs: what does not go together
+    "a parent that is not there": (
+        setting("models.star_1.parent", "bsae"),
+        r"models\.star_1\.parent: there is no 'bsae'; did you mean 'base'\?",
+    ),
+    "a cycle of parents": (setting("models.star_1.parent", "star_1"), r"models\.star_1\.parent: .*circle"),
+    "two origins": (setting("models.base.path", "x"), r"models\.base: .*exactly one of path, toy, rollouts, parent"),
+    "a parent without a method": (setting("models.star_1.method", None), r"models\.star_1: .*all of parent, method"),
+    "training on an evaluation set": (
+        setting("models.star_1.problems", "toy_test"),
+        r"models\.star_1\.problems: 'toy_test' is an evaluation set",
+    ),
+    "a set disjoint from one that is not there": (
+        setting("problems.toy_train.disjoint_from", ["toy_tst"]),
+        r"problems\.toy_train\.disjoint_from: there is no 'toy_tst'; did you mean 'toy_test'\?",
+    ),
+    "sets that wait for each other": (
+        setting("problems.toy_test.disjoint_from", ["toy_train"]),
+        r"problems\.toy_t.*\.disjoint_from: .*wait",
+    ),
+    "an unknown evaluation set": (
+        setting("evaluation.problems", ["toy"]),
+        r"evaluation\.problems: there is no 'toy'; there are toy_test, toy_train",
+    ),
+    "a model evaluated twice": (setting("evaluation.models", ["base", "base"]), r"evaluation\.models: .*twice"),
+    "more votes than samples": (setting("evaluation.k", [64]), r"evaluation\.k: 64 is more than the 4 samples"),
+    "a budget beyond the longest completion": (
+        setting("evaluation.budgets", [4096]),
+        r"evaluation\.budgets: 4096 is beyond decoding\.max_tokens, 400",
+    ),
+    "completions longer than the model's context": (
+        setting("engine.max_model_len", 256),
+        r"evaluation\.decoding\.max_tokens: 400 does not fit into engine\.max_model_len, 256",
+    ),
+    "one label for two models": (setting("models.star_1.label", "Base"), r"models: several have the label 'Base'"),
+    "rules of a model that is not trained": (
+        setting("models.base.rules", {"minimum_J": 0.5}),
+        r"models\.base: .*trained",
+    ),
+    # problem files
+    "no such file": (
+        setting("problems.toy_test", {"file": "absent.jsonl", "split": "test"}),
+        r"problems\.toy_test\.file: there is no file absent\.jsonl",
+    ),
+    "0 problems": (problem_file("p.jsonl", ""), r"p\.jsonl: 0 problems"),
+    "an empty answer": (
+        problem_file("p.jsonl", GOOD + '{"problem": "x", "answer": " "}\n'),
+        r"p\.jsonl, line 2: answer",
+    ),
+    "no answers": (problem_file("p.jsonl", '{"problem": "x"}\n'), r"p\.jsonl.*answer"),
+    "duplicate ids": (
+        problem_file("p.jsonl", '{"id": 1, "problem": "x", "answer": 1}\n{"id": 1, "problem": "y", "answer": 2}\n'),
+        r"two different problems have the id '1'",
+    ),
+    "an answer that is NaN": (problem_file("p.jsonl", '{"problem": "x", "answer": NaN}\n'), r"line 1: answer .*NaN"),
+    "an answer that is an object": (problem_file("p.jsonl", '{"problem": "x", "answer": {}}\n'), r"line 1: answer"),
+    "bad UTF-8": (problem_file("p.jsonl", GOOD.encode() + b'{"problem": "\xff", "answer": 1}\n'), r"line 2: not UTF-8"),
+    "not JSON": (problem_file("p.jsonl", GOOD + "{problem: x}\n"), r"p\.jsonl, line 2: not JSON"),
+    "a CSV named .jsonl": (problem_file("p.jsonl", "problem,answer\n1+1,2\n"), r"p\.jsonl, line 1: not JSON.*"),
+    "a JSONL named .csv": (problem_file("p.csv", GOOD), r"p\.csv, line 1: .*name the file \.jsonl"),
+    "a CSV row too long": (problem_file("p.csv", "problem,answer\n1,2,3\n"), r"p\.csv, line 2: 3 values for 2 columns"),
+    "a Parquet file cut short": (
+        problem_file("p.parquet", b"PAR1\x00\x00"),
+        r"p\.parquet: not a readable Parquet file",
+    ),
+    "an unknown suffix": (problem_file("p.txt", GOOD), r"p\.txt: problems are read from \.jsonl, \.parquet or \.csv"),
+    "a column that is not there": (problem_file("p.jsonl", GOOD, columns={"id": "uid"}), r"p\.jsonl.*uid"),
+    "an infinite difficulty": (
+        problem_file("p.jsonl", '{"problem": "x", "answer": 1, "difficulty": Infinity}\n'),
+        r"p\.jsonl, line 1: difficulty",
+    ),
+    "completions without problem ids": (completions('{"text": "x"}\n'), r"traces\.jsonl.*problem_id"),
+}
+
+
+def state_of(folder: Path):
+    return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*") if ".snakemake" not in p.parts}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    def run(name):
+        folder = checkout(tmp_path_factory.mktemp("bad"))
+        CASES[name][0](folder)
+        before = state_of(folder)
+        return snakemake(folder, "--cores", "2", check=False), before == state_of(folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(CASES, pool.map(run, CASES), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_clear_error_before_any_job(outcomes, name):
+    done, unchanged = outcomes[name]
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert re.search(CASES[name][1], said), said[-3000:]
+    assert "Traceback" not in said and "rule " not in said.replace("rule definition", "") and "Job stats" not in said
+    assert unchanged
+
+
+def test_all_mistakes_are_shown_at_once(tmp_path):
+    folder = checkout(tmp_path)
+    setting("evaluation.samples", 0)(folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["models"]["mrt_1"]["parent"] = "bsae"
+    config["training"]["recipe"]["epoch"] = 3
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    said = snakemake(folder, "--cores", "1", check=False).stderr
+    assert "(3 mistakes)" in said
+    for path in ("evaluation.samples", "models.mrt_1.parent", "training.recipe.epoch"):
+        assert f"  {path}: " in said

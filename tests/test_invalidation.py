@@ -1,0 +1,235 @@
+"""What an edit makes run again: the table of docs/operations.md, line by line, on a finished run of the whole DAG."""
+
+import os
+
+import polars as pl
+import pytest
+import yaml
+from conftest import copy_of, planned_jobs, snakemake
+
+FIGURES = {"maj_tokens", "regret", "scaling", "episode_counts", "progress"}
+MODELS = ("base", "star_1", "mrt_1")
+
+
+def measured(*models):
+    """Jobs of the measurements of models on the evaluation set, and of everything that is drawn from them."""
+    jobs = {
+        rule: {f"{d} {m}" if d < m else f"{m} {d}" for m in models for d in ("toy_test",)}
+        for rule in (
+            *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "count_episodes"),
+            *("measure_progress", "grade_rollouts", "grade_answers", "cut_episodes", "force_answers"),
+            "sample_rollouts",
+        )
+    }
+    return jobs | {figure: {""} for figure in (*FIGURES, "pass1")}
+
+
+def pairs(model, *sets):
+    return {" ".join(sorted((model, name))) for name in sets}
+
+
+def merge(*plans):
+    return {rule: set().union(*(plan.get(rule, set()) for plan in plans)) for plan in plans for rule in plan}
+
+
+def without(plan, *rules):
+    return {rule: jobs for rule, jobs in plan.items() if rule not in rules}
+
+
+def trained(*models):
+    """Jobs of models that are trained again, and of all that descends from them."""
+    return merge(measured(*models), {"train": set(models)})
+
+
+ON_TRAINING = {
+    "grade_rollouts": pairs("base", "toy_train"),
+    "cut_episodes": pairs("base", "toy_train"),
+    "force_answers": pairs("base", "toy_train"),
+    "grade_answers": pairs("base", "toy_train"),
+    "measure_progress": pairs("base", "toy_train"),
+    "star_set": {"star_1"},
+    "mrt_set": {"mrt_1"},
+}
+FROM_GRADES = merge(without(ON_TRAINING, "cut_episodes", "force_answers"), trained("star_1", "mrt_1"), measured("base"))
+BASE_TEST_SAMPLING = ("sample_rollouts", "cut_episodes", "force_answers")
+
+
+def less_base(plan, *rules):
+    """The plan without the base's jobs of these rules."""
+    return {
+        rule: kept
+        for rule, jobs in plan.items()
+        if (kept := {j for j in jobs if not (rule in rules and "base" in j.split())})
+    }
+
+
+def edit(path, old, new):
+    def apply(folder):
+        file = folder / path
+        content = file.read_text()
+        assert content.count(old) >= 1, f"{path} has no {old!r}"
+        file.write_text(content.replace(old, new, 1))
+
+    return apply
+
+
+def append(path, text):
+    return lambda folder: (folder / path).write_text((folder / path).read_text() + text)
+
+
+def setting(path, value):
+    def apply(folder):
+        file = folder / "config.yaml"
+        config = yaml.safe_load(file.read_text())
+        at = config
+        *parents, last = path.split(".")
+        for part in parents:
+            at = at.setdefault(part, {})
+        at[last] = value
+        file.write_text(yaml.safe_dump(config, sort_keys=False))
+
+    return apply
+
+
+def touch_all(folder):
+    for path in [*(folder / "mrt").rglob("*"), *(folder / "workflow").rglob("*"), folder / "Snakefile"]:
+        os.utime(path)
+
+
+def new_helper(folder):
+    (folder / "mrt" / "helper.py").write_text("HALF = 0.5\n")
+    edit("mrt/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import HALF  # noqa\n")(
+        folder
+    )
+
+
+def several(*edits):
+    return lambda folder: [apply(folder) for apply in edits]
+
+
+def figures_only(*names):
+    return {name: {""} for name in names}
+
+
+MEASURES = ("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "count_episodes")
+EVALUATED = merge(
+    {rule: {" ".join(sorted((m, "toy_test"))) for m in MODELS} for rule in MEASURES},
+    figures_only("maj_tokens", "regret", "scaling", "episode_counts", "pass1"),
+)
+NOTHING: dict[str, set[str]] = {}
+
+EDITS = {
+    "a comment in a deep module": (append("mrt/storage.py", "\n# a remark\n"), NOTHING),
+    "a docstring": (edit("mrt/metrics.py", '"""', '"""Reworded. '), NOTHING),
+    "formatting": (
+        edit("mrt/episodes.py", "        return []\n", "        return (\n            []\n        )\n"),
+        NOTHING,
+    ),
+    "the description of an option": (edit("mrt/prover.py", "Rollouts (Parquet).", "The rollouts."), NOTHING),
+    "touch of every source": (touch_all, NOTHING),
+    "a module that nothing imports": (append("mrt/show.py", "\nSPARE = 1\n"), NOTHING),
+    "a figure's module": (
+        edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'),
+        figures_only("regret"),
+    ),
+    "the style of all figures": (
+        edit("mrt/figures/common.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
+        figures_only(*FIGURES, "pass1"),
+    ),
+    "a label": (setting("models.base.label", "The base"), figures_only(*FIGURES, "pass1")),
+    "a new helper that a measurement imports": (new_helper, EVALUATED),
+    "the budgets": (
+        setting("evaluation.budgets", [64, 96]),
+        {"measure_regret": {" ".join(sorted((m, "toy_test"))) for m in MODELS}, "regret": {""}},
+    ),
+    "the grader": (
+        append("mrt/grading.py", "\nSPARE = 1\n"),
+        less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "count_episodes"),
+    ),
+    "the markers": (  # STaR's set does not know of episodes
+        setting("segmentation.markers", ["Wait"]),
+        merge(
+            without(ON_TRAINING, "grade_rollouts", "star_set"),
+            trained("mrt_1"),
+            without(measured("base", "star_1"), "sample_rollouts", "grade_rollouts", "measure_accuracy", "measure_maj"),
+        ),
+    ),
+    "a filter rule": (
+        setting("models.mrt_1.rules.minimum_J", 0.25),
+        merge({"mrt_set": {"mrt_1"}}, trained("mrt_1")),
+    ),
+    "one model's learning rate": (
+        several(
+            setting(
+                "models.star_1.recipe",
+                {
+                    "learning_rate": 1.0e-4,
+                    "epochs": 1,
+                    "batch_size": 16,
+                    "micro_batch_size": 16,
+                    "max_length": 1024,
+                    "bf16": False,
+                    "gradient_checkpointing": False,
+                },
+            )
+        ),
+        trained("star_1"),
+    ),
+    "answers a prefix, in training": (
+        setting("training.prover.answers", 6),
+        merge(without(ON_TRAINING, "grade_rollouts", "cut_episodes", "star_set"), trained("mrt_1")),
+    ),
+    "samples, in evaluation": (setting("evaluation.samples", 6), measured(*MODELS)),
+    "engine memory, threads": (
+        several(setting("engine.max_num_seqs", 64), setting("engine_threads", 2), setting("training_threads", 2)),
+        NOTHING,
+    ),
+    "the number of jobs": (lambda folder: None, NOTHING),
+    "another benchmark": (
+        several(
+            setting("problems.harder", {"toy": {"count": 6, "seed": 9, "difficulties": [6]}, "split": "test"}),
+            setting("evaluation.problems", ["toy_test", "harder"]),
+        ),
+        {
+            **{rule: {" ".join(sorted((m, "harder"))) for m in MODELS} for rule in (*MEASURES, "measure_progress")},
+            **{rule: {" ".join(sorted((m, "harder"))) for m in MODELS} for rule in BASE_TEST_SAMPLING},
+            **{rule: {" ".join(sorted((m, "harder"))) for m in MODELS} for rule in ("grade_rollouts", "grade_answers")},
+            **figures_only(*FIGURES, "pass1"),
+            "problem_set": {"harder"},
+            "check_contamination": {"toy_train"},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_makes_run_again_what_it_invalidates(name, finished, tmp_path):
+    """The copy itself is one of the edits: a clone elsewhere with the results copied."""
+    apply, expected = EDITS[name]
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    apply(folder)
+    assert planned_jobs(folder, *(["--cores", "7"] if "jobs" in name else [])) == expected
+
+
+def log(folder, rule, *wildcards):
+    return (folder / "logs" / "tiny" / rule / "/".join(wildcards)).with_suffix(".log").read_text()
+
+
+def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(finished, tmp_path):
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    append("mrt/grading.py", "\nSPARE = 1\n")(folder)
+    snakemake(folder, "results/tiny/rollouts/star_1/toy_test.parquet", "--cores", "2")
+    assert "answers, " in log(folder, "grade_rollouts", "base", "toy_train")
+    assert "the kept checkpoint is taken" in log(folder, "train", "star_1")
+    assert "48 completions kept from before, 0 to draw" in log(folder, "sample_rollouts", "star_1", "toy_test")
+
+
+def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_path):
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    path = "results/tiny/rollouts/base/toy_test.parquet"
+    setting("evaluation.samples", 6)(folder)
+    setting("problems.toy_test.toy.count", 14)(folder)
+    snakemake(folder, path, "--cores", "1")
+    assert "48 completions kept from before, 36 to draw" in log(folder, "sample_rollouts", "base", "toy_test")
+    before, after = pl.read_parquet(finished / path), pl.read_parquet(folder / path)
+    assert after.height == 84 and after.join(before, on=before.columns, how="semi", nulls_equal=True).height == 48

@@ -1,0 +1,111 @@
+"""Completions kept by content: only what is new is drawn, whatever was killed, asked for in addition, or shared out."""
+
+import polars as pl
+import pytest
+from conftest import TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt.engine import Decoding, Engine, EngineSettings, Request
+from mrt.kept import Keep, Kept, draw, gaps
+
+DECODING = Decoding(temperature=1.0, max_tokens=12)
+QUESTION = "<|user|>Some of the numbers 3, {}, 9 add up to 12. What is the sum of the smallest and the largest of them?"
+REQUESTS = [Request(QUESTION.format(n) + "<|assistant|><think>\n", 3, 1000 * n) for n in (5, 6, 7, 8)]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
+
+
+@pytest.fixture(scope="module")
+def plain(engine):
+    return engine.generate(REQUESTS, DECODING)
+
+
+def said(capsys):
+    return [line for line in capsys.readouterr().out.splitlines() if "kept from before" in line]
+
+
+def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
+    keep = Keep(folder=tmp_path)
+    assert draw(engine, REQUESTS, DECODING, keep) == plain
+    asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
+    assert draw(asleep, REQUESTS, DECODING, keep) == plain
+    assert "llm" not in vars(asleep)  # vLLM did not start
+    assert said(capsys) == [
+        "0 completions kept from before, 12 to draw",
+        "12 completions kept from before, 0 to draw",
+    ]
+
+
+def test_more_samples_and_more_problems_are_additions(engine, plain, tmp_path, capsys):
+    keep = Keep(folder=tmp_path)
+    fewer = [Request(r.prompt, 2, r.seed) for r in REQUESTS[:3]]
+    assert draw(engine, fewer, DECODING, keep) == [drawn[:2] for drawn in plain[:3]]
+    assert draw(engine, REQUESTS, DECODING, keep) == plain
+    assert said(capsys)[1] == "6 completions kept from before, 6 to draw"
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_the_number_of_parts_changes_nothing(engine, plain, tmp_path, capsys, parts):
+    for part in range(parts):
+        assert draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path, part=f"{part}/{parts}")) is None
+    assert draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path)) == plain
+    assert said(capsys)[-1] == "12 completions kept from before, 0 to draw"
+
+
+def test_other_settings_or_another_piece_of_code_are_not_mistaken(engine, tmp_path, monkeypatch):
+    kept = Kept(tmp_path, engine, DECODING)
+    warmer = Kept(tmp_path, engine, Decoding(temperature=0.9, max_tokens=12))
+    assert not set(kept.keys(REQUESTS[0])) & set(warmer.keys(REQUESTS[0]))
+    monkeypatch.setattr("mrt.kept.fingerprint", lambda *_, **__: "another")
+    assert kept.keys(REQUESTS[0]) != Kept(tmp_path, engine, DECODING).keys(REQUESTS[0])
+
+
+def test_a_piece_that_cannot_be_read_is_drawn_again(engine, plain, tmp_path, capsys):
+    keep = Keep(folder=tmp_path)
+    draw(engine, REQUESTS, DECODING, keep)
+    (piece,) = tmp_path.glob("*.parquet")
+    piece.write_bytes(piece.read_bytes()[:200])
+    assert draw(engine, REQUESTS, DECODING, keep) == plain
+    assert "cannot be read; what it held is drawn again" in capsys.readouterr().out
+
+
+def test_what_was_finished_before_an_interruption_is_kept(engine, plain, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("mrt.kept.SECONDS_A_PIECE", 0.0)
+    real = engine.stream
+
+    def interrupted(requests, decoding):
+        for count, item in enumerate(real(requests, decoding)):
+            if count == 2:
+                raise KeyboardInterrupt
+            yield item
+
+    monkeypatch.setattr(engine, "stream", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path))
+    monkeypatch.undo()
+    for request in list(engine.llm.llm_engine.output_processor.request_states):
+        engine.llm.llm_engine.abort_request([request])
+    assert draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path)) == plain
+    assert said(capsys)[-1] == "6 completions kept from before, 6 to draw"
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_gaps_are_just_what_is_missing(present):
+    covered = [i for first, count in gaps(present) for i in range(first, first + count)]
+    assert covered == [i for i, here in enumerate(present) if not here]
+
+
+@pytest.mark.parametrize("part", ["1", "2/2", "a/b", "-1/2"])
+def test_a_part_that_is_none_is_refused(part):
+    with pytest.raises(ValueError, match="is not i/n"):
+        Keep(part=part)
+
+
+def test_kept_pieces_are_tables(engine, tmp_path):
+    draw(engine, REQUESTS[:1], DECODING, Keep(folder=tmp_path))
+    (piece,) = tmp_path.glob("*.parquet")
+    assert pl.read_parquet(piece).columns == ["key", "text", "tokens", "finish", "mean_logprob"]

@@ -1,0 +1,31 @@
+"""The generated configuration reference is up to date, complete, and part of a site that builds strictly."""
+
+import json
+import subprocess
+import sys
+
+from conftest import ROOT
+
+from mrt.config import Config
+from mrt.reference import meaning_of, page
+
+
+def test_the_schema_and_the_page_are_up_to_date():
+    hint = "run: python -m mrt.reference --out docs"
+    assert json.loads((ROOT / "docs" / "config.schema.json").read_text()) == Config.model_json_schema(), hint
+    assert (ROOT / "docs" / "configuration.md").read_text() == page(), hint
+
+
+def test_every_setting_is_described():
+    schema = Config.model_json_schema()
+    for name, group in [("Config", schema), *schema["$defs"].items()]:
+        assert group.get("description"), name
+        for field, what in group.get("properties", {}).items():
+            assert meaning_of(what, schema["$defs"]), f"{name}.{field}"
+
+
+def test_the_site_builds_strictly(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Configuration reference" in (tmp_path / "site" / "configuration" / "index.html").read_text()
