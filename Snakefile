@@ -1,11 +1,13 @@
 """Meta Reinforcement Fine-Tuning, from problems to regret plots: see README.md and docs/architecture.md."""
 
+import gc
 import os
 import sys
 
 from snakemake.utils import min_version
 
 min_version("9.0")
+gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))

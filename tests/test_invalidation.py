@@ -185,6 +185,19 @@ EDITS = {
         NOTHING,
     ),
     "the number of jobs": (lambda folder: None, NOTHING),
+    "another iteration": (
+        several(
+            setting(
+                "models.star_2", {"label": "STaR 2", "parent": "star_1", "method": "star", "problems": "toy_train"}
+            ),
+            setting("evaluation.models", [*MODELS, "star_2"]),
+        ),
+        merge(
+            {"sample_rollouts": pairs("star_1", "toy_train"), "grade_rollouts": pairs("star_1", "toy_train")},
+            {"star_set": {"star_2"}},
+            trained("star_2"),
+        ),
+    ),
     "another benchmark": (
         several(
             setting("problems.harder", {"toy": {"count": 6, "seed": 9, "difficulties": [6]}, "split": "test"}),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrt.artifacts import ANSWER
+from mrt.artifacts import ANSWER, PROGRESS
 from mrt.progress import Progress, progress, progress_table
 
 
@@ -45,16 +45,7 @@ def answers_and_grades(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
 def test_progress_table() -> None:
     answers, grades = answers_and_grades()
     found = progress_table(answers, grades)
-    assert found.schema == {
-        "problem_id": pl.String,
-        "sample": pl.Int64,
-        "prefix": pl.Int64,
-        "episodes": pl.Int64,
-        "prefix_tokens": pl.Int64,
-        "answers": pl.Int64,
-        "J": pl.Float64,
-        "progress": pl.Float64,
-    }
+    assert dict(found.schema) == PROGRESS.columns
     assert found.rows() == sorted(found.rows(), key=lambda row: row[:3])
     assert found["answers"].unique().to_list() == [4]
     for (problem, sample), trace in found.group_by("problem_id", "sample"):

@@ -1,5 +1,6 @@
 # What all rules share: the typed config, paths, and the slices of the config that rules carry.
 import json
+from functools import cache
 from pathlib import Path
 
 from mrt.config import load, slice_of
@@ -69,6 +70,7 @@ def model_options(name):
     return f"--model {made_checkpoint(name) or given_path(name)}{revision}{TRACK_VERSIONS}"
 
 
+@cache
 def identity_of(name):
     """Content of given weights; of those that this workflow makes, nothing: they are an input."""
     return None if made_checkpoint(name) else identity_of_model(given_path(name), experiment.models[name].revision)

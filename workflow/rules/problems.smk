@@ -20,7 +20,7 @@ rule problem_set:
         " --out {output} > {log} 2>&1"
 
 
-# A training set that shares problems with an evaluation set is an error, found before anything is measured.
+# A training set that shares problems with an evaluation set is an error.
 rule check_contamination:
     input:
         problems=f"{RESULTS}/problems/{{dataset}}.parquet",
@@ -30,6 +30,7 @@ rule check_contamination:
     log:
         log_of("check_contamination", "dataset"),
     localrule: True
+    priority: 10 # early: a run that ends so is for nothing
     conda:
         ANALYSIS
     params:
