@@ -29,8 +29,8 @@ rule check_contamination:
         f"{RESULTS}/problems/{{dataset}}.contamination.parquet",
     log:
         log_of("check_contamination", "dataset"),
+    priority: 10  # early: a run that ends so is for nothing
     localrule: True
-    priority: 10 # early: a run that ends so is for nothing
     conda:
         ANALYSIS
     params:

@@ -10,10 +10,10 @@ rule force_answers:
         log_of("force_answers", "model", "dataset"),
     wildcard_constraints:
         model=any_of(SAMPLED),
+    cache: True
     conda:
         INFERENCE
     threads: experiment.engine_threads
-    cache: True
     params:
         code=code_of("prover"),
         model=lambda w: model_options(w.model),

@@ -9,10 +9,10 @@ rule sample_rollouts:
         log_of("sample_rollouts", "model", "dataset"),
     wildcard_constraints:
         model=any_of(SAMPLED),
+    cache: True
     conda:
         INFERENCE
     threads: experiment.engine_threads
-    cache: True
     params:
         code=code_of("sampling"),
         model=lambda w: model_options(w.model),

@@ -10,10 +10,10 @@ rule train:
         log_of("train", "model"),
     wildcard_constraints:
         model=any_of(TRAINED),
+    cache: True
     conda:
         TRAINING
     threads: experiment.training_threads
-    cache: True
     params:
         code=code_of("train.sft"),
         parent=lambda w: model_options(parent_of(w)),
