@@ -165,8 +165,10 @@ def state_of(folder: Path):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
+    folders = {name: tmp_path_factory.mktemp("bad") for name in CASES}
+
     def run(name):
-        folder = checkout(tmp_path_factory.mktemp("bad"))
+        folder = checkout(folders[name])
         CASES[name][0](folder)
         before = state_of(folder)
         return snakemake(folder, "--cores", "2", check=False), before == state_of(folder)
