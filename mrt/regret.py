@@ -1,4 +1,6 @@
-"""Regret of a trace: by episodes (Definition 4.1), and normalized by a token budget (Section 8.5.1, Figures 9, 12)."""
+"""Regret of a trace: by episodes (Definition 4.1), normalized by a token budget (Section 8.5.1, Figures 9, 12), and
+against more votes after fewer episodes (Appendix E, Figure 26).
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +31,43 @@ def cumulative_regret(accuracy: npt.ArrayLike, comparator: npt.ArrayLike = 1.0) 
         raise ValueError(f"regret: {best.size} comparator values for {found.size} prefixes")
     _accuracies(np.atleast_1d(best))
     return float(np.sum(best - found))
+
+
+def episode_regret(maj: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Normalized regret of one trace by its episodes (Appendix E, Figure 26).
+
+    Between prefixes i and i + 1 a trace may think one episode more, along the line from maj@1 at i to maj@1 at i + 1,
+    or take more votes at i: maj@1, maj@2, maj@4 and the mean of maj@4 and maj@8 at compute 1, 2, 4, 6. The comparator
+    is the better of the two at every compute. The regret of the first b episodes is what the thought loses against it,
+    as a share of the comparator's area.
+
+    Args:
+        maj: maj@1, maj@2, maj@4, maj@8 at the prefixes 0 to k [k + 1, 4], each in [0, 1].
+
+    Returns:
+        The regret after b = 1 to k episodes [k], each in [0, 1]. Where the comparator's area is 0, a hopeless trace, it
+        is 1; the authors drop such traces, which flatters a model that has many.
+
+    Raises:
+        ValueError: if the shape is another or a value is outside [0, 1].
+    """
+    found = np.asarray(maj, dtype=np.float64)
+    if found.ndim != 2 or found.shape[1] != 4 or found.shape[0] < 2:
+        raise ValueError(f"regret: maj of shape {found.shape}; needs 4 columns and at least two prefixes")
+    if not np.all((found >= 0) & (found <= 1)):
+        raise ValueError("regret: a maj@p is outside [0, 1]")
+    at = np.array([1.0, 2.0, 4.0, 6.0])
+    here, after = found[:-1], found[1:]
+    votes = np.column_stack([here[:, :3], here[:, 2:].mean(axis=1)])
+    thought = here[:, :1] + (after[:, :1] - here[:, :1]) * (at - 1) / 5
+    gap = votes - thought
+    left, right, width = np.maximum(gap[:, :-1], 0), np.maximum(gap[:, 1:], 0), np.diff(at)
+    size = np.abs(gap[:, :-1]) + np.abs(gap[:, 1:])
+    crosses = gap[:, :-1] * gap[:, 1:] < 0  # then only a triangle of the piece lies above the line
+    share = np.where(crosses, np.divide(left + right, size, out=np.ones_like(size), where=size > 0), 1.0)
+    lost = ((left + right) / 2 * share * width).sum(axis=1).cumsum()
+    best = lost + (5 * (here[:, 0] + after[:, 0]) / 2).cumsum()
+    return np.divide(lost, best, out=np.ones_like(lost), where=best > 0)
 
 
 def normalized_regret(tokens: npt.ArrayLike, accuracy: npt.ArrayLike, budget: float) -> float:

@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT, checkout, copy_of, snakemake
 
 TIMES_KILLED = {"sample_rollouts": 2, "force_answers": 2, "train": 3}  # each at a random moment; the others once
-SECONDS = {**dict.fromkeys(TIMES_KILLED, 11.0), "grade_rollouts": 2.5, "grade_answers": 2.5}  # within so many
+SECONDS = {**dict.fromkeys(TIMES_KILLED, 9.0), "grade_rollouts": 2.5, "grade_answers": 2.5}  # within so many
 OTHERS_SECONDS = 0.7
 
 
@@ -57,10 +57,13 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
     shutil.rmtree(folder / "results" / "tiny" / ".kept")
     log = folder / re.search(r"> (\S+) 2>&1", command)[1]
     log.parent.mkdir(parents=True)
-    for _ in range(10 * wanted):
+    for _ in range(8 * wanted):
         job = start(command, folder)
         time.sleep(rng.uniform(0.05, SECONDS.get(rule, OTHERS_SECONDS)))
-        killed += job.poll() is None
+        if job.poll() is None:
+            killed += 1
+        else:  # it was sooner; what it kept would make the next attempt sooner still
+            shutil.rmtree(folder / "results" / "tiny" / ".kept", ignore_errors=True)
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
         job.wait()

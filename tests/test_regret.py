@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrt.metrics import bootstrap_table
-from mrt.regret import cumulative_regret, mean_regret, normalized_regret, normalized_regret_table
+from mrt.regret import cumulative_regret, episode_regret, mean_regret, normalized_regret, normalized_regret_table
 
 quick = settings(deadline=None, max_examples=200)
 
@@ -174,3 +174,38 @@ def test_cumulative_regret() -> None:
     for accuracy, comparator in (([], 1.0), ([1.5], 1.0), ([0.5], 2.0), ([0.5, 0.5], [1.0]), ([[0.5]], 1.0)):
         with pytest.raises(ValueError, match="regret"):
             cumulative_regret(accuracy, comparator)
+
+
+# ---- by episodes
+
+shares = st.floats(0, 1).map(lambda x: round(x, 3))
+majs = st.lists(st.tuples(shares, shares, shares, shares), min_size=2, max_size=8)
+
+
+@quick
+@given(majs)
+def test_episode_regret_is_what_integration_gives(maj: list[tuple[float, ...]]) -> None:
+    x = np.linspace(1, 6, 5001)
+    lost = best = 0.0
+    expected = []
+    for here, after in itertools.pairwise(maj):
+        votes = np.interp(x, [1, 2, 4, 6], [*here[:3], (here[2] + here[3]) / 2])
+        thought = np.interp(x, [1, 6], [here[0], after[0]])
+        optimal = np.maximum(votes, thought)
+        lost += np.trapezoid(optimal - thought, x)
+        best += np.trapezoid(optimal, x)
+        expected.append(lost / best if best else 1.0)
+    found = episode_regret(maj)
+    assert np.all((found >= 0) & (found <= 1))
+    assert found == pytest.approx(expected, abs=2e-3)
+
+
+def test_episode_regret_of_a_thought_that_gains_more_than_votes_and_of_a_hopeless_one() -> None:
+    assert episode_regret([[0.2] * 4, [0.6] * 4, [1.0] * 4]) == pytest.approx([0, 0])
+    assert episode_regret(np.zeros((3, 4))).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("maj", [[[0.5] * 4], [[0.5] * 3] * 2, [[0.5] * 3 + [1.5]] * 2])
+def test_episode_regret_refuses_other_shapes_and_values(maj: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="regret: "):
+        episode_regret(maj)
