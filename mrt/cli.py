@@ -6,6 +6,7 @@ A group of settings is given whole as JSON (`--recipe '{"epochs": 2}'`) or field
 """
 
 import sys
+from abc import abstractmethod
 from typing import NoReturn
 
 from pydantic import Field, ValidationError
@@ -30,9 +31,9 @@ class Stage(BaseSettings):
         spec = getattr(sys.modules["__main__"], "__spec__", None)
         return spec.name if spec and spec.name.startswith("mrt.") else cls.__module__
 
+    @abstractmethod
     def cli_cmd(self) -> None:
         """The work of the stage."""
-        raise NotImplementedError
 
     def carry_out(self) -> None:
         """Do the work; the tables that are written meanwhile say what made them."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import takewhile
@@ -272,10 +272,6 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     evaluation, training = parsed(Evaluation, section("evaluation")), parsed(Training, section("training"))
     evaluated = evaluation.problems if evaluation else []
 
-    def unknown(path: str, name: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
-        if name not in known:
-            yield path, f"there is no {name!r}{suggestion(name, known)}"
-
     for kind, names in (("problems", problems), ("models", models)):
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
@@ -331,6 +327,12 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
 
 
+def unknown(path: str, name: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The mistake of naming what is not there, with what may have been meant."""
+    if name not in known:
+        yield path, f"there is no {name!r}{suggestion(name, known)}"
+
+
 def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterator[tuple[str, str]]:
     """What is wrong with a given file, found by reading it unless it is too large for that."""
     if not file.is_file():
@@ -351,8 +353,7 @@ def evaluation_contradictions(
         ("models", evaluation.models, set(models)),
     ):
         for name in names:
-            if name not in known:
-                yield f"evaluation.{where}", f"there is no {name!r}{suggestion(name, sorted(known))}"
+            yield from unknown(f"evaluation.{where}", name, sorted(known))
         if len(set(names)) < len(names):
             yield f"evaluation.{where}", "a name occurs twice"
     if not any(model.rollouts for model in models.values() if model):

@@ -5,7 +5,7 @@ library versions that sample. `Kept` files each under a hash of all of these, in
 while the work goes on. So a job that was killed, that is asked for more samples or more problems, or that runs again
 because an input got a new date, draws what no piece holds; and if nothing is missing, vLLM does not even start.
 
-Several processes may fill one folder at once, each its own part of the requests (`--part 0/4`); how many there are
+Several processes may fill one folder at once, each its own part of the requests (`--keep.part 0/4`); how many there are
 changes nothing in what is drawn.
 """
 

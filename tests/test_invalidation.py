@@ -11,10 +11,15 @@ FIGURES = {"maj_tokens", "regret", "scaling", "episode_counts", "progress"}
 MODELS = ("base", "star_1", "mrt_1")
 
 
+def on(problem_set, models=MODELS):
+    """The jobs of models on a problem set."""
+    return set().union(*(pairs(model, problem_set) for model in models))
+
+
 def measured(*models):
     """Jobs of the measurements of models on the evaluation set, and of everything that is drawn from them."""
     jobs = {
-        rule: {f"{d} {m}" if d < m else f"{m} {d}" for m in models for d in ("toy_test",)}
+        rule: on("toy_test", models)
         for rule in (
             *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "count_episodes"),
             *("measure_progress", "grade_rollouts", "grade_answers", "cut_episodes", "force_answers"),
@@ -113,7 +118,7 @@ def figures_only(*names):
 
 MEASURES = ("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "count_episodes")
 EVALUATED = merge(
-    {rule: {" ".join(sorted((m, "toy_test"))) for m in MODELS} for rule in MEASURES},
+    {rule: on("toy_test") for rule in MEASURES},
     figures_only("maj_tokens", "regret", "scaling", "episode_counts", "pass1"),
 )
 NOTHING: dict[str, set[str]] = {}
@@ -140,7 +145,7 @@ EDITS = {
     "a new helper that a measurement imports": (new_helper, EVALUATED),
     "the budgets": (
         setting("evaluation.budgets", [64, 96]),
-        {"measure_regret": {" ".join(sorted((m, "toy_test"))) for m in MODELS}, "regret": {""}},
+        {"measure_regret": on("toy_test"), "regret": {""}},
     ),
     "the grader": (
         append("mrt/grading.py", "\nSPARE = 1\n"),
@@ -204,9 +209,9 @@ EDITS = {
             setting("evaluation.problems", ["toy_test", "harder"]),
         ),
         {
-            **{rule: {" ".join(sorted((m, "harder"))) for m in MODELS} for rule in (*MEASURES, "measure_progress")},
-            **{rule: {" ".join(sorted((m, "harder"))) for m in MODELS} for rule in BASE_TEST_SAMPLING},
-            **{rule: {" ".join(sorted((m, "harder"))) for m in MODELS} for rule in ("grade_rollouts", "grade_answers")},
+            **{rule: on("harder") for rule in (*MEASURES, "measure_progress")},
+            **{rule: on("harder") for rule in BASE_TEST_SAMPLING},
+            **{rule: on("harder") for rule in ("grade_rollouts", "grade_answers")},
             **figures_only(*FIGURES, "pass1"),
             "problem_set": {"harder"},
             "check_contamination": {"toy_train"},

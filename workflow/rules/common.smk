@@ -119,17 +119,20 @@ def trained_with(method):
     return any_of([name for name in TRAINED if experiment.models[name].method == method])
 
 
+def trained_ancestors():
+    """The trained models among those that are measured and all that these descend from."""
+    return {a for name in experiment.evaluation.models for a in experiment.lineage(name)} & set(TRAINED)
+
+
 def contamination_checks():
     """For each set that a measured model descends from."""
-    trained = {a for name in experiment.evaluation.models for a in experiment.lineage(name)} & set(TRAINED)
-    used = {experiment.models[name].problems for name in trained}
+    used = {experiment.models[name].problems for name in trained_ancestors()}
     return [f"{RESULTS}/problems/{d}.contamination.parquet" for d in sorted(used)]
 
 
 def sets_rules():
     """Tables of what each training set kept and dropped."""
-    wanted = {a for name in experiment.evaluation.models for a in experiment.lineage(name)} & set(TRAINED)
-    return [f"{RESULTS}/sets/{name}.rules.parquet" for name in sorted(wanted)]
+    return [f"{RESULTS}/sets/{name}.rules.parquet" for name in sorted(trained_ancestors())]
 
 
 def parent_of(wildcards):
