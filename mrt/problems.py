@@ -307,7 +307,7 @@ def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
         case ".csv":
             return read_csv(path)
         case ".parquet":
-            return enumerate(read_table(path).to_dicts(), start=1)
+            return enumerate(read_table(path, advice="Is it whole?").to_dicts(), start=1)
     raise ValueError(f"{path}: problems are read from .jsonl, .parquet or .csv, not {path.suffix or 'without suffix'}")
 
 

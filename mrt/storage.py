@@ -63,32 +63,35 @@ def write_text(text: str, path: Path) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def columns_of(path: Path) -> dict[str, Any]:
+def columns_of(path: Path, advice: str = REMAKE) -> dict[str, Any]:
     """Columns of a Parquet table with their types; raises ValueError, naming the file, if it is none."""
     try:
         return dict(pl.read_parquet_schema(path))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path}: no such file") from error
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path}: not a readable Parquet file ({error}). {REMAKE}") from error
+        raise ValueError(f"{path}: not a readable Parquet file ({error}). {advice}") from error
 
 
-def read_table(path: Path, columns: Iterable[str] | Mapping[str, Any] | None = None) -> pl.DataFrame:
+def read_table(
+    path: Path, columns: Iterable[str] | Mapping[str, Any] | None = None, advice: str = REMAKE
+) -> pl.DataFrame:
     """Read a Parquet table; of a mapping, the columns must have the types that it gives.
 
-    Raises ValueError, naming the file and how to remake it, if it is unreadable, lacks a column or has another type.
+    Raises ValueError, naming the file, if it is unreadable, lacks a column or has another type; its last sentence is
+    `advice`, by default how to remake the file.
     """
-    wanted, found = list(columns) if columns is not None else None, columns_of(path)
+    wanted, found = list(columns) if columns is not None else None, columns_of(path, advice)
     missing = [name for name in wanted or [] if name not in found]
     if missing:
-        raise ValueError(f"{path}: no column {', '.join(missing)}; found {', '.join(found)}. {REMAKE}")
+        raise ValueError(f"{path}: no column {', '.join(missing)}; found {', '.join(found)}. {advice}")
     for name, kind in columns.items() if isinstance(columns, Mapping) else ():
         if found[name] != kind:
-            raise ValueError(f"{path}: column {name} is {found[name]}, not {kind}. {REMAKE}")
+            raise ValueError(f"{path}: column {name} is {found[name]}, not {kind}. {advice}")
     try:
         return pl.read_parquet(path, columns=wanted)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(f"{path}: not a readable Parquet file ({error}). {REMAKE}") from error
+        raise ValueError(f"{path}: not a readable Parquet file ({error}). {advice}") from error
 
 
 def read_provenance(path: Path) -> dict[str, Any] | None:
