@@ -7,6 +7,7 @@ prefills whole prompts, because a seeded request cannot be cut into chunks there
 
 import hashlib
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,15 +42,21 @@ class Decoding(BaseModel):
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the distribution that is sampled from.")
     max_tokens: int = Field(8192, ge=1, le=10_000_000, description="Longest completion, in tokens (Appendix D).")
     logprobs: bool = Field(False, description="Keep the mean token log-probability (costs about a quarter more time).")
+    stop: tuple[str, ...] = Field((), description="Texts that end a completion, and are not part of it.")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, how many completions to draw for it, and the seed of the first; the i-th is drawn with seed + i."""
+    """A prompt, how many completions to draw for it and how, and the seed of the first; the i-th has seed + i.
+
+    Those of lower `priority` run first; one that goes on from another's completion then finds it in the prefix cache.
+    """
 
     prompt: str
     n: int
     seed: int
+    decoding: Decoding
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,7 @@ class Engine:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             tensor_parallel_size=settings.tensor_parallel_size,
             enable_prefix_caching=True,
+            scheduling_policy="priority",
             **options,
         )
 
@@ -122,45 +130,54 @@ class Engine:
         ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         return ids
 
-    def stream(self, requests: Sequence[Request], decoding: Decoding) -> Iterator[tuple[int, list[Completion]]]:
-        """(index of a request, its completions), as they get finished; all requests are submitted at once.
+    def stream(self, waiting: deque[Request]) -> Iterator[tuple[int, list[Completion]]]:
+        """(number of a request, its completions), as they get finished; all that waits is submitted at once.
 
+        Requests are numbered in the order of the queue. It is emptied; what is added to it meanwhile is submitted too.
         A prompt that fills the model's context gets empty completions with finish `length`: truncation is data, not an
         error.
         """
+        if not waiting:
+            return
         from tqdm import tqdm
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        if not requests:
-            return
         engine, longest = self.llm.llm_engine, self.llm.model_config.max_model_len
-        for index, ids in enumerate(self.encode([r.prompt for r in requests])):
-            request = requests[index]
-            if len(ids) >= longest:
-                yield index, [Completion("", 0, "length", None)] * request.n
-                continue
-            parameters = SamplingParams(
-                n=request.n,
-                seed=request.seed,
-                temperature=decoding.temperature,
-                top_p=decoding.top_p,
-                max_tokens=decoding.max_tokens,
-                logprobs=0 if decoding.logprobs else None,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-            )
-            engine.add_request(str(index), {"prompt_token_ids": ids}, parameters)
-        with tqdm(total=engine.get_num_unfinished_requests(), unit=" requests", mininterval=2) as bar:
-            while engine.has_unfinished_requests():
-                for output in engine.step():
+        running: dict[str, Request] = {}
+        number = 0
+        with tqdm(total=0, unit=" requests", mininterval=2) as bar:
+            while waiting or running:
+                batch = [waiting.popleft() for _ in range(len(waiting))]
+                bar.total += len(batch)
+                for request, ids in zip(batch, self.encode([r.prompt for r in batch]), strict=True):
+                    name, number = str(number), number + 1
+                    if len(ids) >= longest:
+                        bar.update()
+                        yield int(name), [Completion("", 0, "length", None)] * request.n
+                        continue
+                    parameters = SamplingParams(
+                        n=request.n,
+                        seed=request.seed,
+                        temperature=request.decoding.temperature,
+                        top_p=request.decoding.top_p,
+                        max_tokens=request.decoding.max_tokens,
+                        stop=list(request.decoding.stop) or None,
+                        logprobs=0 if request.decoding.logprobs else None,
+                        output_kind=RequestOutputKind.FINAL_ONLY,
+                    )
+                    engine.add_request(name, {"prompt_token_ids": ids}, parameters, priority=request.priority)
+                    running[name] = request
+                for output in engine.step() if running else []:
                     if output.finished:
                         bar.update()
+                        request = running.pop(output.request_id)
                         drawn = sorted(output.outputs, key=lambda o: o.index)
-                        yield int(output.request_id), [completion_of(o, decoding) for o in drawn]
+                        yield int(output.request_id), [completion_of(o, request.decoding) for o in drawn]
 
-    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of each request, in order."""
-        drawn = dict(self.stream(requests, decoding))
+        drawn = dict(self.stream(deque(requests)))
         return [drawn[index] for index in range(len(requests))]
 
 

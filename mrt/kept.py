@@ -10,14 +10,16 @@ changes nothing in what is drawn.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mrt import storage
-from mrt.engine import Completion, Decoding, Engine, Request
+from mrt.engine import Completion, Engine, Request
 from mrt.fingerprint import digest, fingerprint, identity_of_model
 from mrt.storage import write_table
 
@@ -60,26 +62,25 @@ class Keep(BaseModel):
 
 
 class Kept:
-    """Completions by key; `decided_by` hashes what all requests of a job share."""
+    """Completions by key; `decided_by` hashes what all requests of a job share, and begins each key."""
 
-    def __init__(self, folder: Path, engine: Engine, decoding: Decoding, *, track_versions: bool = True) -> None:
+    def __init__(self, folder: Path, engine: Engine, *, track_versions: bool = True) -> None:
         self.folder = folder
         weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
         self.decided_by = digest(
             weights,
-            decoding.model_dump_json(),
             f"{engine.settings.max_model_len} {engine.settings.dtype}",
             fingerprint("mrt.engine", with_versions=track_versions),
-        )
+        )[:16]
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions."""
-        return [digest(self.decided_by, request.prompt, str(request.seed + i)) for i in range(request.n)]
+        how = request.decoding.model_dump_json()
+        return [self.decided_by + digest(how, request.prompt, str(request.seed + i)) for i in range(request.n)]
 
-    def find(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """The kept ones of these; a piece that cannot be read is removed, and what it held is drawn again."""
+    def read(self) -> dict[str, Completion]:
+        """All that is kept by key; a piece that cannot be read is removed, and what it held is drawn again."""
         found: dict[str, Completion] = {}
-        wanted = pl.DataFrame({"key": keys}, schema={"key": pl.String}).unique()
         for piece in sorted(self.folder.glob("*.parquet")):
             try:
                 table = pl.read_parquet(piece).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
@@ -87,7 +88,7 @@ class Kept:
                 print(f"{piece}: cannot be read; what it held is drawn again", flush=True)
                 piece.unlink(missing_ok=True)
                 continue
-            for key, *rest in table.join(wanted, on="key", how="semi").iter_rows():
+            for key, *rest in table.filter(pl.col("key").str.starts_with(self.decided_by)).iter_rows():
                 found[key] = Completion(*rest)
         return found
 
@@ -98,38 +99,88 @@ class Kept:
         write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), self.folder / f"{name}.parquet")
 
 
+Then = Callable[[int, list[Completion]], Iterable[Request]]
+
+
+class Job:
+    """The requests of a job by number, and what is known of their completions."""
+
+    def __init__(self, kept: Kept | None, keep: Keep, then: Then | None) -> None:
+        self.kept, self.keep, self.then = kept, keep, then
+        self.known: dict[str, Completion] = kept.read() if kept else {}
+        self.keys: list[list[str]] = []  # of each request
+        self.roots: list[int] = []  # the number of the request that each one follows from; parts are made of these
+        self.waiting: deque[Request] = deque()  # for the engine
+        self.asked: list[tuple[int, int, int]] = []  # (request, first, count) of what went to the engine, by its number
+        self.lacking: dict[int, int] = {}  # request: how many of its completions are yet to come
+        self.found = self.missing = 0
+
+    def take(self, requests: Iterable[Request], root: int | None = None) -> None:
+        """Number requests on; have what is missing drawn, and take up what follows from those that are all there."""
+        ready = []
+        for request in requests:
+            number = len(self.keys)
+            keys = self.kept.keys(request) if self.kept else [f"{number} {i}" for i in range(request.n)]
+            self.keys.append(keys)
+            self.roots.append(number if root is None else root)
+            self.lacking[number] = sum(key not in self.known for key in keys)
+            self.missing += self.lacking[number]
+            self.found += len(keys) - self.lacking[number]
+            if self.keep.has(self.roots[number]):
+                for first, count in gaps([key in self.known for key in keys]):
+                    self.asked.append((number, first, count))
+                    self.waiting.append(replace(request, n=count, seed=request.seed + first))
+            if not self.lacking[number]:
+                ready.append(number)
+        for number in ready:
+            self.follow(number)
+
+    def receive(self, index: int, drawn: list[Completion]) -> list[tuple[str, Completion]]:
+        """Take the completions of what went to the engine as its `index`; gives them with their keys."""
+        number, first, count = self.asked[index]
+        named = list(zip(self.keys[number][first : first + count], drawn, strict=True))
+        self.known.update(named)
+        self.lacking[number] -= count
+        if not self.lacking[number]:
+            self.follow(number)
+        return named
+
+    def follow(self, number: int) -> None:
+        if self.then:
+            self.take(self.then(number, self.completions(number)), self.roots[number])
+
+    def completions(self, number: int) -> list[Completion]:
+        return [self.known[key] for key in self.keys[number]]
+
+
 def draw(
-    engine: Engine, requests: Sequence[Request], decoding: Decoding, keep: Keep, *, track_versions: bool = True
+    engine: Engine, requests: Sequence[Request], keep: Keep, then: Then | None = None, *, track_versions: bool = True
 ) -> list[list[Completion]] | None:
-    """Completions of each request in order, the kept ones found and the others drawn; None for a part of the work."""
-    if keep.folder is None:
-        if keep.part:
-            raise ValueError("--keep.part needs --keep.folder: a part is handed over in it")
-        return engine.generate(requests, decoding)
-    kept = Kept(keep.folder, engine, decoding, track_versions=track_versions)
-    keys = [kept.keys(request) for request in requests]
-    known = kept.find([key for of_request in keys for key in of_request])
-    pieces = [(i, first, count) for i, of in enumerate(keys) for first, count in gaps([key in known for key in of])]
-    total, missing = sum(r.n for r in requests), sum(count for _, _, count in pieces)
-    mine = [piece for piece in pieces if keep.has(piece[0])]
-    part = f", of which part {keep.part} draws {sum(count for _, _, count in mine)}" if keep.part else ""
-    print(f"{total - missing} completions kept from before, {missing} to draw{part}", flush=True)
-    waiting: list[tuple[str, Completion]] = []
+    """Completions of each request in order, the kept ones found and the others drawn; None for a part of the work.
+
+    `then(i, completions)` is called when request i has all of its completions, and gives the requests that follow from
+    them. These are numbered on, in the order in which they are given, and drawn along with the others.
+    """
+    if keep.folder is None and keep.part:
+        raise ValueError("--keep.part needs --keep.folder: a part is handed over in it")
+    kept = Kept(keep.folder, engine, track_versions=track_versions) if keep.folder else None
+    job = Job(kept, keep, then)
+    job.take(requests)
+    part = f", of which part {keep.part} draws {sum(count for _, _, count in job.asked)}" if keep.part else ""
+    if kept:
+        print(f"{job.found} completions kept from before, {job.missing} to draw{part}", flush=True)
+    unsaved: list[tuple[str, Completion]] = []
     since = time.monotonic()
-    asked = [Request(requests[i].prompt, count, requests[i].seed + first) for i, first, count in mine]
     try:
-        for index, drawn in engine.stream(asked, decoding):
-            i, first, count = mine[index]
-            waiting += zip(keys[i][first : first + count], drawn, strict=True)
-            if time.monotonic() - since > SECONDS_A_PIECE:
-                kept.add(waiting)
-                known.update(waiting)
-                waiting, since = [], time.monotonic()
+        for index, drawn in engine.stream(job.waiting):
+            unsaved += job.receive(index, drawn)
+            if kept and time.monotonic() - since > SECONDS_A_PIECE:
+                kept.add(unsaved)
+                unsaved, since = [], time.monotonic()
     finally:
-        if waiting:
-            kept.add(waiting)
-            known.update(waiting)
-    return None if keep.part else [[known[key] for key in of_request] for of_request in keys]
+        if kept and unsaved:
+            kept.add(unsaved)
+    return None if keep.part else [job.completions(number) for number in range(len(job.keys))]
 
 
 def gaps(present: Sequence[bool]) -> Iterator[tuple[int, int]]:

@@ -78,9 +78,9 @@ class Prove(Stage):
             for j, prefix, continuation in prefixes(episodes, closed, self.settings.template, self.settings.every):
                 named.append((problem_id, sample, j))
                 seed = seed_of(self.seed, *self.names, problem_id, sample, j, "prover")
-                forced.append(Request(prompt + continuation, self.settings.answers, seed))
+                forced.append(Request(prompt + continuation, self.settings.answers, seed, self.settings.decoding))
                 spent.append(prefix)
-        answers = draw(engine, forced, self.settings.decoding, self.keep, track_versions=self.track_versions)
+        answers = draw(engine, forced, self.keep, track_versions=self.track_versions)
         if answers is None:
             return
         prefix_tokens = [len(ids) for ids in engine.encode(spent)]

@@ -61,10 +61,10 @@ class Sample(Stage):
         engine = Engine(self.model, self.engine, self.revision)
         prompts = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
         requests = [
-            Request(prompt, self.samples, seed_of(self.seed, *self.names, problem_id))
+            Request(prompt, self.samples, seed_of(self.seed, *self.names, problem_id), self.decoding)
             for problem_id, prompt in zip(problems["id"], prompts, strict=True)
         ]
-        completions = draw(engine, requests, self.decoding, self.keep, track_versions=self.track_versions)
+        completions = draw(engine, requests, self.keep, track_versions=self.track_versions)
         if completions is None:
             return
         rows = [

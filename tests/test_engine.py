@@ -27,7 +27,7 @@ def test_vllm_and_transformers_agree_on_log_probabilities(engine):
     from transformers import AutoModelForCausalLM
 
     decoding = Decoding(temperature=1.0, max_tokens=120, logprobs=True)
-    completions = engine.generate([Request(PROMPT, 4, seed_of("agree"))], decoding)[0]
+    completions = engine.generate([Request(PROMPT, 4, seed_of("agree"), decoding)])[0]
     model = AutoModelForCausalLM.from_pretrained(TOY_BASE, dtype=torch.float32).eval()
     (prompt,) = engine.encode([PROMPT])
     for completion in completions:
@@ -42,16 +42,24 @@ def test_vllm_and_transformers_agree_on_log_probabilities(engine):
 
 def test_samples_do_not_depend_on_the_batch_and_more_are_additions(engine):
     decoding = Decoding(temperature=1.0, max_tokens=60)
-    few = engine.generate([Request(PROMPT, 2, 7)], decoding)[0]
-    many = engine.generate([Request(PROMPT + "Try", 5, 3), Request(PROMPT, 5, 7)], decoding)[1]
+    few = engine.generate([Request(PROMPT, 2, 7, decoding)])[0]
+    many = engine.generate([Request(PROMPT + "Try", 5, 3, decoding), Request(PROMPT, 5, 7, decoding)])[1]
     assert [c.text for c in few] == [c.text for c in many[:2]]
     assert len({c.text for c in many}) == 5
 
 
 def test_a_prompt_that_fills_the_context_is_data(engine):
-    long, short = engine.generate([Request(PROMPT * 30, 2, 1), Request(PROMPT, 1, 1)], Decoding(max_tokens=5))
+    five = Decoding(max_tokens=5)
+    long, short = engine.generate([Request(PROMPT * 30, 2, 1, five), Request(PROMPT, 1, 1, five)])
     assert [(c.text, c.finish) for c in long] == [("", "length")] * 2
     assert short[0].tokens == 5
+
+
+def test_a_stop_text_ends_a_completion_and_is_not_part_of_it(engine):
+    whole = engine.generate([Request(PROMPT, 3, 7, Decoding(temperature=1.0, max_tokens=300))])[0]
+    cut = engine.generate([Request(PROMPT, 3, 7, Decoding(temperature=1.0, max_tokens=300, stop=("</think>",)))])[0]
+    assert [c.text for c in cut] == [c.text.split("</think>")[0] for c in whole]
+    assert all(c.finish == "stop" for c in cut) and any("</think>" in c.text for c in whole)
 
 
 def test_seeds_are_spaced_and_named():

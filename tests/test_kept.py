@@ -1,17 +1,19 @@
 """Completions kept by content: only what is new is drawn, whatever was killed, asked for in addition, or shared out."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.engine import Decoding, Engine, EngineSettings, Request
+from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.kept import Keep, Kept, draw, gaps
 
 DECODING = Decoding(temperature=1.0, max_tokens=12)
 QUESTION = "<|user|>Some of the numbers 3, {}, 9 add up to 12. What is the sum of the smallest and the largest of them?"
-REQUESTS = [Request(QUESTION.format(n) + "<|assistant|><think>\n", 3, 1000 * n) for n in (5, 6, 7, 8)]
+REQUESTS = [Request(QUESTION.format(n) + "<|assistant|><think>\n", 3, 1000 * n, DECODING) for n in (5, 6, 7, 8)]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def engine():
 
 @pytest.fixture(scope="module")
 def plain(engine):
-    return engine.generate(REQUESTS, DECODING)
+    return engine.generate(REQUESTS)
 
 
 def said(capsys):
@@ -30,9 +32,9 @@ def said(capsys):
 
 def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
     keep = Keep(folder=tmp_path)
-    assert draw(engine, REQUESTS, DECODING, keep) == plain
+    assert draw(engine, REQUESTS, keep) == plain
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
-    assert draw(asleep, REQUESTS, DECODING, keep) == plain
+    assert draw(asleep, REQUESTS, keep) == plain
     assert "llm" not in vars(asleep)  # vLLM did not start
     assert said(capsys) == [
         "0 completions kept from before, 12 to draw",
@@ -42,34 +44,34 @@ def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
 
 def test_more_samples_and_more_problems_are_additions(engine, plain, tmp_path, capsys):
     keep = Keep(folder=tmp_path)
-    fewer = [Request(r.prompt, 2, r.seed) for r in REQUESTS[:3]]
-    assert draw(engine, fewer, DECODING, keep) == [drawn[:2] for drawn in plain[:3]]
-    assert draw(engine, REQUESTS, DECODING, keep) == plain
+    fewer = [replace(r, n=2) for r in REQUESTS[:3]]
+    assert draw(engine, fewer, keep) == [drawn[:2] for drawn in plain[:3]]
+    assert draw(engine, REQUESTS, keep) == plain
     assert said(capsys)[1] == "6 completions kept from before, 6 to draw"
 
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_the_number_of_parts_changes_nothing(engine, plain, tmp_path, capsys, parts):
     for part in range(parts):
-        assert draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path, part=f"{part}/{parts}")) is None
-    assert draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path)) == plain
+        assert draw(engine, REQUESTS, Keep(folder=tmp_path, part=f"{part}/{parts}")) is None
+    assert draw(engine, REQUESTS, Keep(folder=tmp_path)) == plain
     assert said(capsys)[-1] == "12 completions kept from before, 0 to draw"
 
 
 def test_other_settings_or_another_piece_of_code_are_not_mistaken(engine, tmp_path, monkeypatch):
-    kept = Kept(tmp_path, engine, DECODING)
-    warmer = Kept(tmp_path, engine, Decoding(temperature=0.9, max_tokens=12))
-    assert not set(kept.keys(REQUESTS[0])) & set(warmer.keys(REQUESTS[0]))
+    kept = Kept(tmp_path, engine)
+    warmer = replace(REQUESTS[0], decoding=Decoding(temperature=0.9, max_tokens=12))
+    assert not set(kept.keys(REQUESTS[0])) & set(kept.keys(warmer))
     monkeypatch.setattr("mrt.kept.fingerprint", lambda *_, **__: "another")
-    assert kept.keys(REQUESTS[0]) != Kept(tmp_path, engine, DECODING).keys(REQUESTS[0])
+    assert kept.keys(REQUESTS[0]) != Kept(tmp_path, engine).keys(REQUESTS[0])
 
 
 def test_a_piece_that_cannot_be_read_is_drawn_again(engine, plain, tmp_path, capsys):
     keep = Keep(folder=tmp_path)
-    draw(engine, REQUESTS, DECODING, keep)
+    draw(engine, REQUESTS, keep)
     (piece,) = tmp_path.glob("*.parquet")
     piece.write_bytes(piece.read_bytes()[:200])
-    assert draw(engine, REQUESTS, DECODING, keep) == plain
+    assert draw(engine, REQUESTS, keep) == plain
     assert "cannot be read; what it held is drawn again" in capsys.readouterr().out
 
 
@@ -77,20 +79,57 @@ def test_what_was_finished_before_an_interruption_is_kept(engine, plain, tmp_pat
     monkeypatch.setattr("mrt.kept.SECONDS_A_PIECE", 0.0)
     real = engine.stream
 
-    def interrupted(requests, decoding):
-        for count, item in enumerate(real(requests, decoding)):
+    def interrupted(waiting):
+        for count, item in enumerate(real(waiting)):
             if count == 2:
                 raise KeyboardInterrupt
             yield item
 
     monkeypatch.setattr(engine, "stream", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path))
+        draw(engine, REQUESTS, Keep(folder=tmp_path))
     monkeypatch.undo()
     for request in list(engine.llm.llm_engine.output_processor.request_states):
         engine.llm.llm_engine.abort_request([request])
-    assert draw(engine, REQUESTS, DECODING, Keep(folder=tmp_path)) == plain
+    assert draw(engine, REQUESTS, Keep(folder=tmp_path)) == plain
     assert said(capsys)[-1] == "6 completions kept from before, 6 to draw"
+
+
+def chain():
+    """Names of requests by number, and what `draw` may be given to go two steps on from each completion of them."""
+    names = [(i,) for i in range(len(REQUESTS))]
+
+    def then(number, completions):
+        name = names[number]
+        for i, completion in enumerate(completions if len(name) < 3 else []):
+            names.append((*name, i))
+            yield Request(QUESTION.format(name[0]) + completion.text, 2, seed_of(*name, i), DECODING, priority=-1)
+
+    return names, then
+
+
+def by_root(names, drawn):
+    return sorted((name, tuple(c.text for c in completions)) for name, completions in zip(names, drawn, strict=True))
+
+
+def test_what_follows_from_a_completion_is_drawn_in_the_same_go_and_kept(engine, plain, tmp_path, capsys):
+    names, then = chain()
+    drawn = draw(engine, REQUESTS, Keep(folder=tmp_path), then)
+    assert drawn[:4] == plain and len(drawn) == 4 + 12 + 24
+    asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
+    others, again = chain()
+    assert len(draw(asleep, REQUESTS, Keep(folder=tmp_path), again)) == 40
+    assert "llm" not in vars(asleep) and sorted(others) == sorted(names)
+    assert said(capsys)[-1] == "84 completions kept from before, 0 to draw"
+
+
+def test_without_a_folder_and_in_parts_what_follows_is_the_same(engine, tmp_path):
+    names, then = chain()
+    alone = by_root(names, draw(engine, REQUESTS, Keep(), then))
+    for part in range(2):
+        assert draw(engine, REQUESTS, Keep(folder=tmp_path, part=f"{part}/2"), chain()[1]) is None
+    names, then = chain()
+    assert by_root(names, draw(engine, REQUESTS, Keep(folder=tmp_path), then)) == alone
 
 
 @given(st.lists(st.booleans(), max_size=30))
@@ -106,6 +145,6 @@ def test_a_part_that_is_none_is_refused(part):
 
 
 def test_kept_pieces_are_tables(engine, tmp_path):
-    draw(engine, REQUESTS[:1], DECODING, Keep(folder=tmp_path))
+    draw(engine, REQUESTS[:1], Keep(folder=tmp_path))
     (piece,) = tmp_path.glob("*.parquet")
     assert pl.read_parquet(piece).columns == ["key", "text", "tokens", "finish", "mean_logprob"]
