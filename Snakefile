@@ -33,6 +33,7 @@ include: "workflow/rules/episodes.smk"
 include: "workflow/rules/prover.smk"
 include: "workflow/rules/grades.smk"
 include: "workflow/rules/progress.smk"
+include: "workflow/rules/budget_forcing.smk"
 include: "workflow/rules/sets.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/metrics.smk"
@@ -46,3 +47,4 @@ rule all:
         figures(),
         sets_rules(),
         contamination_checks(),
+        f"{RESULTS}/tables/provenance.md",

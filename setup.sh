@@ -27,9 +27,9 @@ echo "setup: making .venv with $("$python" --version) (about 3 GB, a few minutes
 rm -rf .venv
 "$python" -m venv .venv
 echo "setup: installing torch (its CPU build, if your package index has one)"
-.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements-torch.lock
+.venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps -r requirements-torch.lock
 echo "setup: installing $(grep -c '==' requirements.lock) locked packages"
-.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+.venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 .venv/bin/python -c 'import sys; print("setup: done, Python", sys.version.split()[0])'
 echo "$locks" >"$stamp"
 echo "setup: took $((SECONDS - started)) s"

@@ -79,6 +79,17 @@ PROVER = Artifact(
     },
     ANSWER,
 )
+EXTENSIONS = Artifact(
+    {
+        "problem_id": pl.String,
+        "sample": pl.Int64,
+        "extension": pl.Int64,
+        "text": pl.String,
+        "tokens": pl.Int64,
+        "finish": pl.String,
+    },
+    [*TRACE, "extension"],
+)
 VERDICT = {"answer": pl.String, "parsed": pl.Boolean, "correct": pl.Boolean, "cluster": pl.Int64}
 GRADES = Artifact({"problem_id": pl.String, "sample": pl.Int64, **VERDICT}, TRACE)
 ANSWER_GRADES = Artifact(

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mrt.budget_forcing import BudgetForcing
 from mrt.engine import Decoding, EngineSettings
 from mrt.episodes import Segmentation
 from mrt.imports import check_completions
@@ -19,6 +20,7 @@ from mrt.problems import ProblemSet, build
 from mrt.prover import ProverSettings
 from mrt.sampling import Prompt
 from mrt.sets import Rules
+from mrt.train.log import check_log
 from mrt.train.sft import SFT
 
 READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
@@ -48,6 +50,12 @@ class Model(Strict):
         None, description="The toy base: its shipped weights, or made anew."
     )
     rollouts: Imported | None = Field(None, description="A model that is a file of completions.")
+    prompt: Prompt | None = Field(None, description="How a problem becomes its prompt; else as for all, `prompt`.")
+    training_log: Path | None = Field(
+        None,
+        description="Log of the RL training that made it elsewhere, as CSV or Parquet with columns step, reward,"
+        " completion_tokens: for Figures 10 and 11.",
+    )
     evaluate_on: list[str] | None = Field(None, description="Evaluation sets that it is measured on; all if not given.")
     parent: str | None = Field(None, description="Model that this one is trained from.")
     method: Literal["star", "mrt"] | None = Field(
@@ -85,6 +93,37 @@ class Training(Draws):
     recipe: SFT = Field(default_factory=SFT, description="Training hyperparameters (Table 2).")
 
 
+class Direct(Strict):
+    """The baseline that does not think (Section 5): pass@k of one model's answers."""
+
+    model: str = Field(description="A model whose prompt leaves no room for a thought.")
+    samples: int = Field(32, ge=1, le=10_000, description="Answers a problem (Appendix D: 32).")
+    k: list[Count] = Field([1, 2, 4, 8, 16, 32], min_length=1, description="Draws of pass@k.")
+
+
+class Extrapolation(BudgetForcing):
+    """Budget forcing (Appendix F), and where normalized regret is extrapolated to (Figure 9)."""
+
+    models: list[str] | None = Field(None, description="Models whose thoughts are extended; all if not given.")
+    budgets: list[Count] = Field(
+        [20480, 24576, 28672, 32768], description="C_0 for each number of extensions that is answered, but 0."
+    )
+
+
+MEASURES = (
+    "accuracy",
+    "maj",
+    "regret",
+    "prefixes",
+    "episode_regret",
+    "budget_forcing",
+    "episodes",
+    "progress",
+    "sft_log",
+    "rl_log",
+)
+
+
 class Evaluation(Draws):
     """What is measured, of which models, on which problem sets."""
 
@@ -96,8 +135,10 @@ class Evaluation(Draws):
     budgets: list[Count] = Field(
         [4096, 8192, 12288, 16384], min_length=1, description="Token budgets C_0 of normalized regret (Figure 9)."
     )
-    measures: list[Literal["accuracy", "maj", "regret", "prefixes", "episodes", "progress"]] = Field(
-        ["accuracy", "maj", "regret", "prefixes", "episodes", "progress"], description="What is measured."
+    direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
+    budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="Thoughts made to go on.")
+    measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
+        list(MEASURES), description="What is measured."
     )
 
 
@@ -141,6 +182,35 @@ class Config(Strict):
         """What is sampled on a problem set: the evaluation's settings on its sets, else the training's."""
         return self.evaluation if problem_set in self.evaluation.problems else self.training
 
+    def samples(self, name: str, problem_set: str) -> int:
+        """Rollouts a problem that are sampled from a model on a problem set."""
+        draws, direct = self.draws(problem_set), self.evaluation.direct
+        asked = direct.samples if direct and direct.model == name and draws is self.evaluation else 0
+        return max(asked, draws.samples if name in self.evaluation.models or not asked else 0)
+
+    def ks(self, name: str) -> list[int]:
+        """The k at which maj@k and pass@k of a model are measured."""
+        direct = self.evaluation.direct
+        own = self.evaluation.k if name in self.evaluation.models else []
+        return sorted({*own, *(direct.k if direct and direct.model == name else [])})
+
+    @property
+    def forcing(self) -> BudgetForcing:
+        """How thoughts are extended; no more traces a problem than the meta-prover scores."""
+        settings = self.evaluation.budget_forcing.model_dump(exclude={"models", "budgets"})
+        return BudgetForcing.model_validate(settings | {"traces": settings["traces"] or self.evaluation.prover.traces})
+
+    @property
+    def extended(self) -> list[str]:
+        """Models whose thoughts are extended by force: those named, of the measured ones that are sampled here."""
+        named = self.evaluation.budget_forcing.models or self.evaluation.models
+        return [name for name in self.evaluation.models if name in named and not self.models[name].rollouts]
+
+    @property
+    def extrapolates(self) -> bool:
+        """Whether regret is extrapolated by budget forcing."""
+        return "budget_forcing" in self.evaluation.measures
+
     def method(self, name: str) -> str:
         """A model's method for colours and labels: `base`, `star` or `mrt`."""
         return self.models[name].method or "base"
@@ -150,7 +220,13 @@ class Config(Strict):
         method = self.method(name)
         chain = [self.method(ancestor) for ancestor in self.lineage(name)]
         iteration = 0 if method == "base" else len(list(takewhile(lambda m: m == method, chain)))
-        return {"label": self.models[name].label or name, "method": method, "iteration": iteration}
+        parent = self.models[name].parent
+        return {
+            "label": self.models[name].label or name,
+            "method": method,
+            "iteration": iteration,
+            "parent": parent if parent in self.evaluation.models else None,
+        }
 
 
 def check_yaml(file: Path | str) -> None:
@@ -305,6 +381,10 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if model.rollouts:
             file = model.rollouts.file
             yield from file_mistakes(f"{path}.rollouts", file, partial(check_completions, file))
+        if model.training_log:
+            yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
+            if model.parent:
+                yield f"{path}.training_log", "this model is trained here, and has a log of its own"
         if model.path and model.path.startswith((".", "/", "~")) and not Path(model.path).is_dir():
             yield f"{path}.path", f"there is no folder {model.path}"
         for other in model.evaluate_on or []:
@@ -319,10 +399,14 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if draws is None:
             continue
         if isinstance(longest, int):
-            for what, decoding in (("", draws.decoding), ("prover.", draws.prover.decoding)):
+            limits = {"decoding": draws.decoding, "prover.decoding": draws.prover.decoding}
+            if isinstance(draws, Evaluation) and "budget_forcing" in draws.measures:
+                limits["budget_forcing.decoding"] = draws.budget_forcing.decoding
+                limits["budget_forcing.extension"] = draws.budget_forcing.extension
+            for what, decoding in limits.items():
                 if decoding.max_tokens >= longest:
                     wrong = f"{decoding.max_tokens} does not fit into engine.max_model_len, {longest}, with a prompt"
-                    yield f"{name}.{what}decoding.max_tokens", wrong
+                    yield f"{name}.{what}.max_tokens", wrong
         if draws.prover.traces and draws.prover.traces > draws.samples:
             yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
 
@@ -362,8 +446,31 @@ def evaluation_contradictions(
         if "regret" in evaluation.measures and max(evaluation.budgets) > evaluation.decoding.max_tokens:
             longest = evaluation.decoding.max_tokens
             yield "evaluation.budgets", f"{max(evaluation.budgets)} is beyond decoding.max_tokens, {longest}"
+    if "episode_regret" in evaluation.measures and not {1, 2, 4, 8} <= set(evaluation.votes):
+        yield "evaluation.votes", "regret by episodes needs 1, 2, 4 and 8 among them; or leave out that measure"
+    if direct := evaluation.direct:
+        yield from unknown("evaluation.direct.model", direct.model, sorted(models))
+        if max(direct.k) > direct.samples:
+            yield "evaluation.direct.k", f"{max(direct.k)} is more than the {direct.samples} samples"
+    yield from forcing_contradictions(evaluation)
     if max(evaluation.votes) > evaluation.prover.answers:
         yield "evaluation.votes", f"{max(evaluation.votes)} is more than the {evaluation.prover.answers} answers"
+
+
+def forcing_contradictions(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
+    """Those of the section `evaluation.budget_forcing`."""
+    forcing, path = evaluation.budget_forcing, "evaluation.budget_forcing"
+    for name in forcing.models or []:
+        yield from unknown(f"{path}.models", name, evaluation.models)
+    if "budget_forcing" not in evaluation.measures:
+        return
+    counts = forcing.answered()[1:]
+    if len(forcing.budgets) != len(counts):
+        yield f"{path}.budgets", f"{len(forcing.budgets)} budgets for {len(counts)} numbers of extensions, {counts}"
+    if sorted(forcing.budgets) != forcing.budgets:
+        yield f"{path}.budgets", f"more extensions go with a larger budget (got {forcing.budgets})"
+    if forcing.traces and evaluation.prover.traces and forcing.traces > evaluation.prover.traces:
+        yield f"{path}.traces", f"{forcing.traces} is more than the {evaluation.prover.traces} of prover.traces"
 
 
 def around(start: str, following: Callable[[str], Sequence[str]]) -> bool:

@@ -6,7 +6,9 @@
 |---|---|
 | accuracy | problem_id, difficulty, samples, accuracy, tokens and characters (means), unfinished, unparsed (shares) |
 | maj | problem_id, k, maj, pass, tokens (k times the mean of the problem's completions) |
-| regret | problem_id, budget, regret (mean over the problem's traces) |
+| regret | problem_id, extensions (0 within the budget), budget, regret (mean over the problem's traces) |
+| episode_regret | problem_id, episodes, regret, hopeless, reached (means over the problem's traces) |
+| budget_forcing | problem_id, sample, extensions, accuracy, thought_tokens |
 | prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (prompt with prefix and stop phrase, and p answers) |
 | episodes | problem_id, sample, episodes, closed |
 | progress | problem_id, sample, prefix, episodes, J, progress |
@@ -23,8 +25,9 @@ from mrt.artifacts import PREFIX, TRACE
 from mrt.cli import Stage, run
 from mrt.episodes import CLOSE
 from mrt.metrics import maj_at_k_table, pass_at_k
-from mrt.regret import normalized_regret_table
-from mrt.storage import write_table
+from mrt.progress import progress_table
+from mrt.regret import episode_regret_table, normalized_regret_table
+from mrt.storage import read_table, write_table
 
 KINDS = {
     "problems": artifacts.PROBLEMS,
@@ -34,7 +37,11 @@ KINDS = {
     "prover": artifacts.PROVER,
     "progress": artifacts.PROGRESS,
 }
-Measure = Literal["accuracy", "maj", "regret", "prefixes", "episodes", "progress"]
+Measure = Literal["accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "progress"]
+PREFIXES = {"problem_id": pl.String, "sample": pl.Int64, "episodes": pl.Int64, "prefix": pl.Int64, "p": pl.Int64}
+PREFIXES |= {"maj": pl.Float64, "tokens": pl.Float64}
+FORCED = {"problem_id": pl.String, "sample": pl.Int64, "extensions": pl.Int64}
+FORCED |= {"accuracy": pl.Float64, "thought_tokens": pl.Int64}
 
 
 def accuracy(problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
@@ -86,13 +93,66 @@ def prefixes(prover: pl.DataFrame, grades: pl.DataFrame, votes: list[int]) -> pl
     )
 
 
-def regret(progress: pl.DataFrame, budgets: list[int]) -> pl.DataFrame:
-    """Normalized regret of each problem at each token budget, the mean over its traces (Section 8.5.1, Figure 9)."""
+def budget_forcing(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
+    """Accuracy of each trace after forced extensions, and the tokens of its thought by then (Figure 29)."""
+    names = {"prefix": "extensions", "J": "accuracy", "prefix_tokens": "thought_tokens"}
+    return progress_table(answers, grades).rename(names).select(list(FORCED))
+
+
+def regret(
+    progress: pl.DataFrame,
+    budgets: list[int],
+    forced: pl.DataFrame | None = None,
+    extrapolated: list[int] | None = None,
+) -> pl.DataFrame:
+    """Normalized regret of each problem at each token budget, the mean over its traces (Section 8.5.1, Figure 9).
+
+    With `forced` (the measure `budget_forcing`), also at the `extrapolated` budgets, one for each number of extensions:
+    the curve of an extended trace goes on through its points after so many extensions.
+    """
+    parts = [normalized_regret_table(progress, budgets).with_columns(pl.lit(0, pl.Int64).alias("extensions"))]
+    if forced is not None:
+        last = progress.group_by(TRACE).agg(pl.col("prefix").max().alias("last"))
+        points = forced.filter(pl.col("extensions") > 0).join(last, on=TRACE, validate="m:1")
+        points = points.with_columns(
+            (pl.col("last") + pl.col("extensions")).alias("prefix"),
+            pl.col("accuracy").alias("J"),
+            pl.col("thought_tokens").alias("prefix_tokens"),
+        )
+        curve = [*PREFIX, "prefix_tokens", "J"]
+        thought = progress.join(points.select(TRACE).unique(), on=TRACE, how="semi").select(curve)
+        counts = sorted(points["extensions"].unique())
+        if len(counts) != len(extrapolated or []):
+            raise ValueError(f"{len(extrapolated or [])} extrapolated budgets for extensions {counts}")
+        for count, budget in zip(counts, extrapolated or [], strict=True):
+            longer = pl.concat([thought, points.filter(pl.col("extensions") <= count).select(curve)])
+            regrets = normalized_regret_table(longer, [budget])
+            parts.append(regrets.with_columns(pl.lit(count, pl.Int64).alias("extensions")))
+    by = ["problem_id", "extensions", "budget"]
+    return pl.concat(parts).group_by(by).agg(pl.col("regret").mean()).sort(by)
+
+
+def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:
+    """Normalized regret of each problem by episodes (Appendix E, Figure 26), the means over its traces.
+
+    At b episodes, a multiple of `every`, a trace that has fewer counts with all that it has. `hopeless` is the share of
+    traces whose comparator never gets an answer right: these count with regret 1. `reached` is the share of traces with
+    at least b episodes.
+    """
+    traces = episode_regret_table(prefixes)
+    episodes = pl.DataFrame({"episodes": range(every, int(traces["prefix"].max() or 0) + 1, every)}).cast(pl.Int64)  # type: ignore[arg-type]
+    of_all = traces.select(TRACE).unique(maintain_order=True).join(episodes, how="cross").sort("episodes")
+    at = of_all.join_asof(
+        traces.sort("prefix"), left_on="episodes", right_on="prefix", by=TRACE, check_sortedness=False
+    )
     return (
-        normalized_regret_table(progress, budgets)
-        .group_by("problem_id", "budget")
-        .agg(pl.col("regret").mean())
-        .sort("problem_id", "budget")
+        at.group_by("problem_id", "episodes")
+        .agg(
+            pl.col("regret").mean(),
+            pl.col("hopeless").mean(),
+            (pl.col("total") >= pl.col("episodes")).mean().alias("reached"),
+        )
+        .sort("problem_id", "episodes")
     )
 
 
@@ -112,15 +172,20 @@ class Evaluate(Stage):
     episodes: Path | None = Field(None, description="Episodes (Parquet).")
     prover: Path | None = Field(None, description="Forced answers (Parquet).")
     progress: Path | None = Field(None, description="Progress (Parquet).")
+    prefixes: Path | None = Field(None, description="The measure `prefixes` (Parquet).")
+    forced: Path | None = Field(None, description="The measure `budget_forcing` (Parquet), for extrapolated regret.")
     ks: list[int] = Field([1, 2, 4, 8], description="Votes of maj@k and draws of pass@k.")
     votes: list[int] = Field([1, 2, 4, 8], description="Votes p of [maj@p]_j.")
     budgets: list[int] = Field([4096, 8192, 12288, 16384], description="Token budgets C_0.")
+    extrapolated: list[int] = Field([], description="Further C_0, for each number of extensions (with `forced`).")
+    every: int = Field(1, ge=1, description="Episodes from one point of `episode_regret` to the next.")
 
     def table(self, name: str) -> pl.DataFrame:
         path = getattr(self, name)
         if path is None:
             raise ValueError(f"--measure {self.measure} needs --{name}")
-        kind = artifacts.ANSWER_GRADES if (name, self.measure) == ("grades", "prefixes") else KINDS[name]
+        of_answers = name == "grades" and self.measure in ("prefixes", "budget_forcing")
+        kind = artifacts.ANSWER_GRADES if of_answers else KINDS[name]
         return kind.read(path)
 
     def cli_cmd(self) -> None:
@@ -132,7 +197,14 @@ class Evaluate(Stage):
             case "prefixes":
                 result = prefixes(self.table("prover"), self.table("grades"), self.votes)
             case "regret":
-                result = regret(self.table("progress"), self.budgets)
+                forced = read_table(self.forced, FORCED) if self.forced else None
+                result = regret(self.table("progress"), self.budgets, forced, self.extrapolated)
+            case "episode_regret":
+                if self.prefixes is None:
+                    raise ValueError("--measure episode_regret needs --prefixes")
+                result = episode_regret(read_table(self.prefixes, PREFIXES), self.every)
+            case "budget_forcing":
+                result = budget_forcing(self.table("prover"), self.table("grades"))
             case "episodes":
                 result = episode_counts(self.table("episodes"))
             case "progress":

@@ -70,6 +70,37 @@ def episode_regret(maj: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.divide(lost, best, out=np.ones_like(lost), where=best > 0)
 
 
+def episode_regret_table(prefixes: pl.DataFrame) -> pl.DataFrame:
+    """`episode_regret` of every trace of the measure `prefixes` of `mrt.evaluate`.
+
+    Args:
+        prefixes: columns problem_id, sample, prefix, p, maj, with p = 1, 2, 4, 8 at every prefix.
+
+    Returns:
+        Columns problem_id, sample, prefix (episodes so far: those scored but the first), regret (f64), hopeless (the
+        comparator's area up to there is 0), total (the trace's episodes), sorted by the first three.
+
+    Raises:
+        ValueError: if a prefix lacks one of the four p, or a trace has one prefix only.
+    """
+    wide = prefixes.filter(pl.col("p").is_in([1, 2, 4, 8])).sort([*TRACE, "prefix", "p"])
+    wide = wide.group_by([*TRACE, "prefix"], maintain_order=True).agg("maj", pl.len().alias("votes"))
+    if wide.filter(pl.col("votes") != 4).height:
+        raise ValueError("regret by episodes: needs maj@p for p = 1, 2, 4 and 8 at every prefix")
+    rows = []
+    for (problem_id, sample), trace in wide.group_by(TRACE, maintain_order=True):
+        maj, scored = np.array(trace["maj"].to_list()), trace["prefix"].to_list()
+        found = episode_regret(maj)
+        right = (maj.max(axis=1) > 0).cumsum() > 0
+        for index, (prefix, regret) in enumerate(zip(scored[1:], found, strict=True)):
+            hopeless = not right[index] and maj[index + 1, 0] == 0
+            rows.append((problem_id, sample, prefix, float(regret), hopeless, scored[-1]))
+    names = ["prefix", "regret", "hopeless", "total"]
+    kinds = [pl.Int64, pl.Float64, pl.Boolean, pl.Int64]
+    key = {"problem_id": prefixes.schema["problem_id"], "sample": prefixes.schema["sample"]}
+    return pl.DataFrame(rows, schema={**key, **dict(zip(names, kinds, strict=True))}, orient="row")
+
+
 def normalized_regret(tokens: npt.ArrayLike, accuracy: npt.ArrayLike, budget: float) -> float:
     """Normalized regret of one trace at a token budget C_0 (Section 8.5.1, Figures 9, 12): 1 - area / C_0.
 

@@ -37,6 +37,15 @@ def test_the_configs_are_valid():
         ("evaluation.models", ["base", "nobody"], "evaluation.models: there is no 'nobody'"),
         ("evaluation.k", [64], "evaluation.k: 64 is more than the 8 samples"),
         ("evaluation.votes", [64], "evaluation.votes: 64 is more than the 8 answers"),
+        ("evaluation.votes", [1, 2], "evaluation.votes: regret by episodes needs 1, 2, 4 and 8"),
+        ("evaluation.direct.model", "nobody", "evaluation.direct.model: there is no 'nobody'"),
+        ("evaluation.direct.samples", 8, "evaluation.direct.k: 32 is more than the 8 samples"),
+        ("evaluation.budget_forcing.budgets", [512], r"budget_forcing.budgets: 1 budgets for 4 numbers of extensions"),
+        ("evaluation.budget_forcing.budgets", [9, 8, 7, 6], "more extensions go with a larger budget"),
+        ("evaluation.budget_forcing.traces", 8, "8 is more than the 2 of prover.traces"),
+        ("evaluation.budget_forcing.models", ["direct"], "evaluation.budget_forcing.models: there is no 'direct'"),
+        ("evaluation.budget_forcing.extension", {"max_tokens": 5000}, "extension.max_tokens: 5000 does not fit"),
+        ("models.base.training_log", "nowhere.csv", "models.base.training_log.file: there is no file nowhere.csv"),
         ("training.recipe.learning_rate", -1, r"training.recipe.learning_rate: .*greater than 0 \(got -1\)"),
         ("training.recipe.learning_rat", 1, "did you mean 'learning_rate'"),
     ],
@@ -50,6 +59,22 @@ def test_iterations_are_counted_along_the_lineage():
     config = load(LAPTOP)
     assert [config.style(m)["iteration"] for m in ("base", "star_1", "mrt_2")] == [0, 1, 2]
     assert [config.style(m)["method"] for m in ("base", "star_1", "mrt_2")] == ["base", "star", "mrt"]
+
+
+def test_the_direct_baseline_has_its_own_samples_and_prompt():
+    config = load(LAPTOP)
+    assert config.samples("direct", "toy_test") == 32 and config.samples("base", "toy_test") == 8
+    assert config.samples("base", "toy_train") == 1
+    assert config.ks("direct") == [1, 2, 4, 8, 16, 32] and config.ks("base") == [1, 2, 4, 8]
+    from mrt.template import Template
+
+    assert config.models["direct"].prompt.open_thought == "<think>\n" + Template().force("")
+
+
+def test_thoughts_are_extended_no_more_than_the_meta_prover_scores():
+    assert load(LAPTOP).extended == ["base", "star_2", "mrt_2"]
+    assert load(change("evaluation.budget_forcing.traces", None)).forcing.traces == 2
+    assert load(change("evaluation.budget_forcing.models", None)).extended == LAPTOP["evaluation"]["models"]
 
 
 def test_evaluation_sets_have_their_own_settings():

@@ -1,7 +1,17 @@
 import polars as pl
 import pytest
 
-from mrt.evaluate import Evaluate, accuracy, episode_counts, maj, prefixes, regret
+from mrt.evaluate import (
+    Evaluate,
+    accuracy,
+    budget_forcing,
+    episode_counts,
+    episode_regret,
+    maj,
+    prefixes,
+    regret,
+)
+from mrt.regret import normalized_regret
 
 PROBLEMS = pl.DataFrame({"id": ["p", "q"], "difficulty": [3.0, None]})
 ROLLOUTS = pl.DataFrame(
@@ -64,6 +74,46 @@ def test_regret_averages_a_problems_traces():
         }
     )
     assert regret(progress, [10, 20])["regret"].to_list() == pytest.approx([0.25, 0.125])
+
+
+def test_regret_is_extrapolated_through_the_forced_extensions():
+    trace = {"problem_id": ["p"] * 3, "sample": [0] * 3}
+    progress = pl.DataFrame({**trace, "prefix": [0, 1, 2], "prefix_tokens": [0, 10, 20], "J": [0.0, 0.5, 0.5]})
+    other = progress.with_columns(sample=pl.lit(1, pl.Int64), J=pl.lit(0.0))  # scored, but not extended
+    forced = pl.DataFrame(
+        {**trace, "extensions": [0, 2, 4], "accuracy": [0.9, 1.0, 0.0], "thought_tokens": [20, 40, 60]}
+    )
+    table = regret(pl.concat([progress, other]), [20], forced, [40, 60])
+    assert table.select("extensions", "budget").rows() == [(0, 20), (2, 40), (4, 60)]
+    within, first, second = table["regret"]
+    assert within == pytest.approx((normalized_regret([0, 10, 20], [0, 0.5, 0.5], 20) + 1) / 2)
+    assert first == pytest.approx(normalized_regret([0, 10, 20, 40], [0, 0.5, 0.5, 1], 40))
+    assert second == pytest.approx(normalized_regret([0, 10, 20, 40, 60], [0, 0.5, 0.5, 1, 0], 60))
+    with pytest.raises(ValueError, match=r"1 extrapolated budgets for extensions \[2, 4\]"):
+        regret(progress, [20], forced, [40])
+
+
+def test_budget_forcing_is_a_row_a_number_of_extensions():
+    keys = {"problem_id": ["p"] * 4, "sample": [0] * 4, "prefix": [0, 0, 2, 2], "answer_index": [0, 1, 0, 1]}
+    answers = pl.DataFrame({**keys, "prefix_tokens": [30, 30, 50, 50]})
+    grades = pl.DataFrame({**keys, "correct": [True, False, True, True]})
+    assert budget_forcing(answers, grades).rows() == [("p", 0, 0, 0.5, 30), ("p", 0, 2, 1.0, 50)]
+
+
+def test_regret_by_episodes_keeps_what_a_short_trace_has():
+    rows = [
+        ("p", sample, j, votes, 0.0 if sample == 0 else 1.0 if j < 2 else 0.0)
+        for sample, k in ((0, 1), (1, 3))
+        for j in range(k + 1)
+        for votes in (1, 2, 4, 8)
+    ]
+    table = pl.DataFrame(rows, schema=["problem_id", "sample", "prefix", "p", "maj"], orient="row")
+    found = episode_regret(table)
+    assert found["episodes"].to_list() == [1, 2, 3]
+    assert found["hopeless"].to_list() == [0.5, 0.5, 0.5] and found["reached"].to_list() == [1.0, 0.5, 0.5]
+    assert found["regret"][0] == pytest.approx(0.5)  # one hopeless, the other loses nothing at first
+    assert found["regret"][1] > 0.5
+    assert episode_regret(table, every=2)["episodes"].to_list() == [2]
 
 
 def test_episode_counts_are_a_row_a_thought():

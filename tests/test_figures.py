@@ -19,6 +19,12 @@ PROBLEMS = [f"p{i}" for i in range(12)]
 
 
 def measure(name, model):
+    if name.endswith("_log"):
+        steps = np.arange(1, 61)
+        noise = np.random.default_rng(len(model)).random(60)
+        return pl.DataFrame(
+            {"step": steps, "loss": 1 / steps + noise, "reward": noise, "completion_tokens": 90.0 + steps}
+        )
     rng = np.random.default_rng([len(name), len(model)])
     rows = []
     for index, problem in enumerate(PROBLEMS):
@@ -37,8 +43,31 @@ def measure(name, model):
             rows += [
                 {"problem_id": problem, "k": k, "maj": right[0], "pass": 1.0, "tokens": 80.0 * k} for k in (1, 2, 4)
             ]
+        elif name == "direct":
+            rows += [
+                {"problem_id": problem, "k": k, "maj": right[0], "pass": right[1], "tokens": 9.0 * k} for k in (1, 2, 4)
+            ]
         elif name == "regret":
-            rows += [{"problem_id": problem, "budget": b, "regret": right[0]} for b in (64, 128, 256)]
+            rows += [
+                {"problem_id": problem, "extensions": max(0, b // 64 - 2), "budget": b, "regret": right[0]}
+                for b in (64, 128, 192, 256)
+            ]
+        elif name == "episode_regret":
+            rows += [
+                {"problem_id": problem, "episodes": b, "regret": right[b], "hopeless": 0.25, "reached": 1 - b / 8}
+                for b in range(1, 5)
+            ]
+        elif name == "budget_forcing":
+            rows += [
+                {
+                    "problem_id": problem,
+                    "sample": 0,
+                    "extensions": e,
+                    "accuracy": right[e // 2],
+                    "thought_tokens": 9 * e,
+                }
+                for e in (0, 2, 4, 6, 8)
+            ]
         else:
             k = 2 + index % 4
             trace = {"problem_id": problem, "sample": 0, "episodes": k}
@@ -56,33 +85,65 @@ def measure(name, model):
     return pl.DataFrame(rows)
 
 
-@pytest.mark.parametrize(
-    ("figure", "name"),
-    [
-        ("maj_tokens", "maj"),
-        ("regret", "regret"),
-        ("scaling", "prefixes"),
-        ("episode_counts", "episodes"),
-        ("progress", "progress"),
-    ],
-)
-def test_each_figure_is_drawn_and_equal_data_gives_equal_files(figure, name, tmp_path, monkeypatch):
+FIGURES = {
+    "maj_tokens": ["maj"],
+    "pass_tokens": ["maj"],
+    "regret": ["regret"],
+    "episode_regret": ["episode_regret"],
+    "budget_forcing": ["budget_forcing"],
+    "scaling": ["prefixes", "direct"],
+    "episode_counts": ["episodes"],
+    "progress": ["progress"],
+    "length": ["rl_log"],
+    "reward": ["rl_log"],
+    "loss": ["sft_log"],
+}
+
+
+def arguments(figure, folder, measures):
+    """Command line of a figure of all models' tables, which are written to a folder."""
     tables = {}
-    for model in MODELS:
-        path = tmp_path / f"{model}.parquet"
-        measure(name, model).write_parquet(path)
-        tables[model] = {"toy_test": str(path)}
+    for name in measures:
+        for model in ["direct"] if name == "direct" else MODELS:
+            path = folder / f"{name}.{model}.parquet"
+            measure(name.replace("linearized", "maj"), model).write_parquet(path)
+            tables.setdefault(name, {})[model] = {"toy_test": str(path)}
     styles = json.dumps({m: s.model_dump() for m, s in MODELS.items()})
+    return [figure, "--tables", json.dumps(tables), "--models", styles, "--out"]
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_each_figure_is_drawn_and_equal_data_gives_equal_files(figure, tmp_path, monkeypatch):
     module = import_module(f"mrt.figures.{figure}")
+    command = arguments(figure, tmp_path, FIGURES[figure])
     for out in ("one", "two"):
-        arguments = ["--tables", json.dumps(tables), "--models", styles, "--out", str(tmp_path / out)]
-        monkeypatch.setattr(sys, "argv", [figure, *arguments])
+        monkeypatch.setattr(sys, "argv", [*command, str(tmp_path / out)])
         module.main(module.draw, module.__doc__)
     assert (tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
     assert len((tmp_path / "one.png").read_bytes()) > 10_000
-    for suffix in ("png", "pdf", "parquet"):
+    for suffix in ("png", "pdf", "parquet", "csv"):
         assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
-    assert set(pl.read_parquet(tmp_path / "one.parquet")["model"]) == set(MODELS)
+    drawn = pl.read_parquet(tmp_path / "one.parquet")
+    assert set(drawn["model"]) == set(MODELS)
+    assert pl.read_csv(tmp_path / "one.csv").height == drawn.height
+
+
+def test_linearized_search_is_drawn_beside_parallel_sampling(tmp_path, monkeypatch):
+    from mrt.figures import maj_tokens
+
+    monkeypatch.setattr(sys, "argv", [*arguments("maj_tokens", tmp_path, ["maj", "linearized"]), str(tmp_path / "out")])
+    maj_tokens.main(maj_tokens.draw, maj_tokens.__doc__)
+    assert set(pl.read_parquet(tmp_path / "out.parquet")["mode"]) == {"parallel", "linearized"}
+
+
+def test_of_backtracking_models_the_histogram_has_the_backtracking_episode_alone():
+    from mrt.figures.progress import BACKTRACK, draw
+
+    data = measure("progress", "base").select(pl.lit("m").alias("model"), pl.lit("s").alias("problem_set"), pl.all())
+    data = data.with_columns(pl.when(pl.col("prefix") == BACKTRACK).then(0.9).otherwise(0.0).alias("progress"))
+    _, table = draw({"progress": data}, {"m": ModelStyle(label="M", parameterization="backtracking")})
+    (bar,) = table.filter(pl.col("share") > 0).iter_rows(named=True)
+    assert bar["share"] == 1 and bar["from"] < 0.9 < bar["to"]
 
 
 def test_intervals_are_over_problems_not_over_traces():
@@ -108,20 +169,59 @@ def test_a_method_has_one_colour_and_models_without_a_parent_differ():
     assert look.colour("base") != look.colour("other")
 
 
-def test_the_table_marks_the_best_and_gives_intervals():
-    from mrt.figures.pass1 import latex, layout, markdown, summary
-
-    data = pl.concat(
-        measure("accuracy", model).select(
-            pl.lit(model).alias("model"), pl.lit("toy_test").alias("problem_set"), pl.all()
-        )
-        for model in MODELS
+def of_models(name, *models):
+    return pl.concat(
+        measure(name, model).select(pl.lit(model).alias("model"), pl.lit("toy_test").alias("problem_set"), pl.all())
+        for model in models or MODELS
     )
-    table = summary(data)
+
+
+def test_the_table_marks_the_best_and_gives_intervals():
+    from mrt.figures.pass1 import layout, summary
+    from mrt.figures.tables import latex, markdown, page
+
+    table = summary(of_models("accuracy"), MODELS)
     assert set(table["difficulty"]) == {"all", "3", "4", "5"}
     parts = layout(table, MODELS)
-    text = markdown(*parts)
+    text = markdown(parts)
     best = table.filter(pl.col("difficulty") == "all").sort("accuracy")[-1]
     row = next(line for line in text.splitlines() if line.startswith(f"| {MODELS[best['model'][0]].label} "))
     assert f"**{100 * best['accuracy'][0]:.1f} [" in row
-    assert latex(*parts).count("\\\\") == 4 and "toy\\_test" in latex(*parts)
+    assert latex(parts).count("\\\\") == 4 and "toy\\_test" in latex(parts)
+    assert page(parts).count("<tr>") == 4
+
+
+def test_the_table_gives_the_difference_to_the_parent_and_the_average_over_sets():
+    from mrt.figures.pass1 import layout, summary
+
+    models = {"base": MODELS["base"], "star_1": MODELS["star_1"].model_copy(update={"parent": "base"})}
+    first = of_models("accuracy", *models)
+    better = pl.when(pl.col("model") == "star_1").then(pl.col("accuracy") * 0.5).otherwise(pl.col("accuracy"))
+    second = of_models("accuracy", "base").with_columns(problem_set=pl.lit("other"), difficulty=None)
+    second = pl.concat([second, second.with_columns(pl.lit("star_1").alias("model"))]).with_columns(accuracy=better)
+    table = summary(pl.concat([first, second], how="diagonal_relaxed"), models)
+    row = table.filter(problem_set="other", model="star_1", difficulty="all").row(0, named=True)
+    assert row["difference"] == pytest.approx(-row["accuracy"]) and row["difference_high"] < 0
+    means = table.filter(pl.col("difficulty") == "all", pl.col("problem_set") != "average")
+    average = table.filter(problem_set="average", model="star_1").row(0, named=True)
+    assert average["accuracy"] == pytest.approx(means.filter(model="star_1")["accuracy"].mean())
+    assert average["accuracy_low"] < average["accuracy"] < average["accuracy_high"]
+    parts = layout(table, models)
+    assert any(name.startswith("average") for name in parts.header)
+    assert (
+        f"({-100 * row['accuracy']:+.1f}*)" in parts.cells[1][[h.split(" (")[0] for h in parts.header].index("other")]
+    )
+
+
+def test_token_efficiency_compares_models_on_the_same_problems():
+    from mrt.figures.token_efficiency import layout, summary
+
+    data = of_models("maj", "base").with_columns(pl.col("maj") + 0.01 * pl.col("k"))
+    half = data.with_columns(pl.lit("star_1").alias("model"), pl.col("tokens") / 2)
+    fewer = data.filter(pl.col("problem_id") != "p0").with_columns(pl.lit("mrt_2").alias("model"))
+    table = summary(pl.concat([data, half, fewer]), MODELS)
+    assert set(table.select("model", "reference").rows()) == {("base", "star_1"), ("star_1", "base")}
+    row = table.filter(model="star_1").row(0, named=True)
+    assert [row["ratio"], row["ratio_low"], row["ratio_high"]] == pytest.approx([2, 2, 2])
+    parts = layout(table, MODELS)
+    assert parts.cells[1][1] == "2.00 [2.00, 2.00]" and (1, 1) in parts.bold

@@ -7,8 +7,11 @@ import pytest
 import yaml
 from conftest import copy_of, planned_jobs, snakemake
 
-FIGURES = {"maj_tokens", "regret", "scaling", "episode_counts", "progress"}
+RESULTS = ("pass1", "token_efficiency", "maj_tokens", "pass_tokens", "scaling", "episode_counts", "progress")
+REGRETS = ("regret", "episode_regret", "budget_forcing")
 MODELS = ("base", "star_1", "mrt_1")
+EXTENDED = ("base", "mrt_1")  # by budget forcing
+DIRECT = {rule: {"direct toy_test"} for rule in ("sample_rollouts", "grade_rollouts", "measure_maj")}
 
 
 def on(problem_set, models=MODELS):
@@ -23,10 +26,21 @@ def measured(*models):
         for rule in (
             *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "count_episodes"),
             *("measure_progress", "grade_rollouts", "grade_answers", "cut_episodes", "force_answers"),
-            "sample_rollouts",
+            *("sample_rollouts", "measure_episode_regret"),
         )
     }
-    return jobs | {figure: {""} for figure in (*FIGURES, "pass1")}
+    forced = [model for model in models if model in EXTENDED]
+    if forced:
+        jobs |= {rule: on("toy_test", forced) for rule in FORCING}
+    return jobs | drawn(*RESULTS, *(REGRETS if forced else REGRETS[:2]))
+
+
+FORCING = ("force_budget", "grade_forced", "measure_budget_forcing")
+
+
+def drawn(*names):
+    """Figures and tables, and the page of provenance, which tells of them all."""
+    return {name: {""} for name in (*names, "provenance")}
 
 
 def pairs(model, *sets):
@@ -43,7 +57,7 @@ def without(plan, *rules):
 
 def trained(*models):
     """Jobs of models that are trained again, and of all that descends from them."""
-    return merge(measured(*models), {"train": set(models)})
+    return merge(measured(*models), {"train": set(models)}, drawn("loss"))
 
 
 ON_TRAINING = {
@@ -55,8 +69,13 @@ ON_TRAINING = {
     "star_set": {"star_1"},
     "mrt_set": {"mrt_1"},
 }
-FROM_GRADES = merge(without(ON_TRAINING, "cut_episodes", "force_answers"), trained("star_1", "mrt_1"), measured("base"))
-BASE_TEST_SAMPLING = ("sample_rollouts", "cut_episodes", "force_answers")
+FROM_GRADES = merge(
+    without(ON_TRAINING, "cut_episodes", "force_answers"),
+    trained("star_1", "mrt_1"),
+    measured("base"),
+    without(DIRECT, "sample_rollouts"),
+)
+BASE_TEST_SAMPLING = ("sample_rollouts", "cut_episodes", "force_answers", "force_budget")
 
 
 def less_base(plan, *rules):
@@ -112,15 +131,16 @@ def several(*edits):
     return lambda folder: [apply(folder) for apply in edits]
 
 
-def figures_only(*names):
-    return {name: {""} for name in names}
-
-
-MEASURES = ("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "count_episodes")
+MEASURES = (
+    *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "measure_episode_regret"),
+    "count_episodes",
+)
 EVALUATED = merge(
     {rule: on("toy_test") for rule in MEASURES},
-    figures_only("maj_tokens", "regret", "scaling", "episode_counts", "pass1"),
+    {"measure_budget_forcing": on("toy_test", EXTENDED), "measure_maj": {"direct toy_test"}},
+    without(drawn(*RESULTS, *REGRETS), "progress"),
 )
+EVERYTHING = drawn(*RESULTS, *REGRETS, "loss")
 NOTHING: dict[str, set[str]] = {}
 
 EDITS = {
@@ -135,17 +155,17 @@ EDITS = {
     "a module that nothing imports": (append("mrt/show.py", "\nSPARE = 1\n"), NOTHING),
     "a figure's module": (
         edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'),
-        figures_only("regret"),
+        drawn("regret"),
     ),
     "the style of all figures": (
         edit("mrt/figures/common.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
-        figures_only(*FIGURES, "pass1"),
+        EVERYTHING,
     ),
-    "a label": (setting("models.base.label", "The base"), figures_only(*FIGURES, "pass1")),
+    "a label": (setting("models.base.label", "The base"), without(EVERYTHING, "loss")),
     "a new helper that a measurement imports": (new_helper, EVALUATED),
     "the budgets": (
         setting("evaluation.budgets", [64, 96]),
-        {"measure_regret": on("toy_test"), "regret": {""}},
+        {"measure_regret": on("toy_test"), **drawn("regret")},
     ),
     "the grader": (
         append("mrt/grading.py", "\nSPARE = 1\n"),
@@ -157,6 +177,7 @@ EDITS = {
             without(ON_TRAINING, "grade_rollouts", "star_set"),
             trained("mrt_1"),
             without(measured("base", "star_1"), "sample_rollouts", "grade_rollouts", "measure_accuracy", "measure_maj"),
+            {"provenance": {""}},
         ),
     ),
     "a filter rule": (
@@ -187,7 +208,7 @@ EDITS = {
     "samples, in evaluation": (setting("evaluation.samples", 6), measured(*MODELS)),
     "engine memory, threads": (
         several(setting("engine.max_num_seqs", 64), setting("engine_threads", 2), setting("training_threads", 2)),
-        NOTHING,
+        drawn(),
     ),
     "the number of jobs": (lambda folder: None, NOTHING),
     "another iteration": (
@@ -209,10 +230,11 @@ EDITS = {
             setting("evaluation.problems", ["toy_test", "harder"]),
         ),
         {
-            **{rule: on("harder") for rule in (*MEASURES, "measure_progress")},
-            **{rule: on("harder") for rule in BASE_TEST_SAMPLING},
-            **{rule: on("harder") for rule in ("grade_rollouts", "grade_answers")},
-            **figures_only(*FIGURES, "pass1"),
+            **{rule: on("harder") for rule in (*MEASURES, "measure_progress", "cut_episodes", "force_answers")},
+            **{rule: on("harder") | pairs("direct", "harder") for rule in DIRECT},
+            **{rule: on("harder", EXTENDED) for rule in FORCING},
+            "grade_answers": on("harder"),
+            **without(EVERYTHING, "loss"),
             "problem_set": {"harder"},
             "check_contamination": {"toy_train"},
         },

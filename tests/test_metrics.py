@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 
 from mrt.metrics import (
     bootstrap,
+    bootstrap_average,
     bootstrap_difference,
     bootstrap_table,
+    bootstrap_token_efficiency,
     maj_at_k,
     maj_at_k_table,
     pass_at_k,
+    token_efficiency,
 )
 
 quick = settings(deadline=None, max_examples=100)
@@ -299,3 +302,58 @@ def test_bootstrap_refuses_what_does_not_match() -> None:
     for bad in (table, table.drop("J"), table.drop_nulls().clear()):
         with pytest.raises(ValueError):
             bootstrap_table(bad, [], "J")
+
+
+def test_bootstrap_average_weighs_benchmarks_alike() -> None:
+    small, large = np.array([0.0, 1.0, 1.0, 1.0]), np.full(400, 0.25)
+    found = bootstrap_average([small, large])
+    assert found.estimate == pytest.approx(0.5)
+    alone = bootstrap(small)
+    assert found.high - found.low == pytest.approx((alone.high - alone.low) / 2, abs=1e-9)  # the large one is certain
+    with pytest.raises(ValueError, match="at least one group"):
+        bootstrap_average([small, np.array([])])
+
+
+curves = st.lists(st.tuples(st.floats(1, 1000), st.floats(0, 1)), min_size=1, max_size=6, unique_by=lambda p: p[0])
+
+
+@given(curves, curves, st.floats(0.1, 10))
+def test_token_efficiency_is_antisymmetric_and_scales(
+    one: list[tuple[float, float]], two: list[tuple[float, float]], factor: float
+) -> None:
+    x, y = np.array(sorted(one)).T
+    other_x, other_y = np.array(sorted(two)).T
+    ratio, kind = token_efficiency(x, y, other_x, other_y)
+    back, opposite = token_efficiency(other_x, other_y, x, y)
+    assert ratio * back == pytest.approx(1)
+    assert opposite == {"at least": "at most", "at most": "at least"}.get(kind, kind)
+    assert token_efficiency(x / factor, y, other_x, other_y)[0] == pytest.approx(ratio * factor)
+    assert token_efficiency(x, y, x, y)[0] == pytest.approx(1)
+
+
+def test_token_efficiency_by_hand() -> None:
+    tokens = np.array([100.0, 200.0, 400.0])
+    assert token_efficiency(tokens, [0.2, 0.4, 0.6], 4 * tokens, [0.2, 0.4, 0.6]) == (
+        pytest.approx(4),
+        "equal accuracy",
+    )
+    assert token_efficiency(tokens, [0.7, 0.8, 0.9], tokens, [0.2, 0.4, 0.6]) == (pytest.approx(4), "at least")
+    assert token_efficiency(tokens, [0.2, 0.4, 0.6], tokens, [0.7, 0.8, 0.9]) == (pytest.approx(1 / 4), "at most")
+    # At 0.4 and 0.5, all that both reach, one needs 100 and 200, the other 200 and sqrt(200 * 400).
+    ratio, _ = token_efficiency([100, 200], [0.4, 0.5], tokens, [0.2, 0.4, 0.6])
+    assert ratio == pytest.approx(np.exp((np.log(2) + np.log(np.sqrt(2))) / 2), rel=1e-9)
+    # A dip is no cheaper way to an accuracy that was reached before.
+    assert token_efficiency(tokens, [0.2, 0.1, 0.6], tokens, [0.2, 0.1, 0.6])[0] == pytest.approx(1)
+    with pytest.raises(ValueError, match="increase"):
+        token_efficiency([200, 100], [0.1, 0.2], tokens, [0.2, 0.4, 0.6])
+
+
+def test_the_interval_of_token_efficiency_is_paired() -> None:
+    rng = np.random.default_rng(0)
+    maj = np.sort(rng.random((50, 4)), axis=1)
+    tokens = np.array([1.0, 2, 4, 8]) * rng.uniform(50, 150, (50, 1))
+    interval, kind = bootstrap_token_efficiency(tokens / 3, maj, tokens, maj)
+    assert kind == "equal accuracy"
+    assert [interval.estimate, interval.low, interval.high] == pytest.approx([3, 3, 3])
+    unpaired, _ = bootstrap_token_efficiency(tokens / 3, maj, tokens, np.sort(rng.random((50, 4)), axis=1))
+    assert unpaired.high - unpaired.low > 0.1

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrt.metrics import bootstrap_table
-from mrt.regret import cumulative_regret, episode_regret, mean_regret, normalized_regret, normalized_regret_table
+from mrt.regret import (
+    cumulative_regret,
+    episode_regret,
+    episode_regret_table,
+    mean_regret,
+    normalized_regret,
+    normalized_regret_table,
+)
 
 quick = settings(deadline=None, max_examples=200)
 
@@ -209,3 +216,31 @@ def test_episode_regret_of_a_thought_that_gains_more_than_votes_and_of_a_hopeles
 def test_episode_regret_refuses_other_shapes_and_values(maj: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="regret: "):
         episode_regret(maj)
+
+
+def test_episode_regret_table_is_the_scalar_form_and_counts_the_hopeless() -> None:
+    rng = np.random.default_rng(1)
+    rows, expected = [], {}
+    for problem in ("p", "q", "r"):
+        maj = rng.random((4, 4)) if problem != "r" else np.zeros((4, 4))
+        rows += [
+            (problem, 0, 2 * j, 3, votes, float(maj[j, i])) for j in range(4) for i, votes in enumerate((1, 2, 4, 8))
+        ]
+        expected[problem] = episode_regret(maj)
+    names = ["problem_id", "sample", "prefix", "episodes", "p", "maj"]
+    table = pl.DataFrame(rows, schema=names, orient="row").sample(fraction=1, shuffle=True, seed=0)
+    found = episode_regret_table(table)
+    assert found["prefix"].unique().to_list() == [2, 4, 6]
+    for problem, regrets in expected.items():
+        here = found.filter(problem_id=problem)
+        assert here["regret"].to_list() == pytest.approx(regrets.tolist())
+        assert set(here["hopeless"]) == {problem == "r"}
+    with pytest.raises(ValueError, match="p = 1, 2, 4 and 8"):
+        episode_regret_table(table.filter(pl.col("p") < 8))
+
+
+def test_a_trace_is_hopeless_until_a_vote_or_its_own_answer_is_right() -> None:
+    maj = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0, 0]])
+    rows = [("p", 0, j, votes, float(maj[j, i])) for j in range(4) for i, votes in enumerate((1, 2, 4, 8))]
+    table = pl.DataFrame(rows, schema=["problem_id", "sample", "prefix", "p", "maj"], orient="row")
+    assert episode_regret_table(table)["hopeless"].to_list() == [True, True, False]

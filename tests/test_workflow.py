@@ -1,20 +1,38 @@
 """The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are at hand."""
 
+import re
 import shutil
 import time
+from pathlib import Path
 
 import polars as pl
+import pytest
 import yaml
-from conftest import ROOT, checkout, needs_shared, planned, snakemake
+from conftest import ROOT, checkout, copy_of, needs_shared, planned, planned_jobs, snakemake
 
-FIGURES = ("maj_tokens", "regret", "scaling", "episode_counts", "progress")
+FIGURES = {  # and the paper's numbers of those that the tiny experiment has
+    "maj_tokens": (7, 8, 19),
+    "pass_tokens": (17, 18, 20),
+    "regret": (9, 12),
+    "episode_regret": (26,),
+    "budget_forcing": (29,),
+    "scaling": (3, 24, 25, 27, 28),
+    "episode_counts": (23,),
+    "progress": (16,),
+    "loss": (15,),
+}
 
 
 def test_one_command_makes_tables_and_figures(finished):
     results = finished / "results" / "tiny"
     for figure in FIGURES:
-        for suffix in ("pdf", "png", "parquet"):
-            assert (results / "figures" / f"{figure}.{suffix}").stat().st_size > 500
+        for suffix in ("pdf", "png", "parquet", "csv"):
+            assert (results / "figures" / f"{figure}.{suffix}").stat().st_size > 100
+    for name in ("pass1", "token_efficiency"):
+        for suffix in ("md", "tex", "html", "parquet", "csv"):
+            assert (results / "tables" / f"{name}.{suffix}").stat().st_size > 100
+    page = (results / "tables" / "provenance.html").read_text()
+    assert "rollouts mrt_1/toy_test" in page and "mrt.sampling" in page and "vllm" in page and "minimum_J" in page
     table = (results / "tables" / "pass1.md").read_text()
     assert "| Base |" in table and "| MRT (STaR) |" in table.replace("**", "")
     for model in ("star_1", "mrt_1"):
@@ -56,9 +74,66 @@ def test_a_finished_run_has_nothing_to_do_and_a_lost_figure_comes_back_alone(fin
     before = figure.read_bytes()
     figure.unlink()
     target = figure.relative_to(finished)
-    assert planned(finished, target) == {"regret": "1", "total": "1"}
+    assert planned(finished, target) == {"regret": "1", "total": "1"}  # the page of provenance is not asked for
     snakemake(finished, target, "--cores", "1")
     assert figure.read_bytes() == before
+
+
+def test_every_figure_and_table_is_a_target_that_leaves_the_other_chains_alone(finished, tmp_path):
+    """By its name and by its numbers in the paper; made again, only it is."""
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    names = {**FIGURES, "pass1": (), "token_efficiency": ()}
+    for name in names:
+        (folder / "results" / "tiny" / ("figures" if name in FIGURES else "tables") / f"{name}.csv").unlink()
+    for name, numbers in names.items():
+        assert without_aliases(planned(folder, name)) == {name: 1}
+        if numbers:
+            assert without_aliases(planned(folder, f"fig{numbers[-1]}")) == {name: 1}
+    aliases = [f"fig{number}" for numbers in FIGURES.values() for number in numbers]
+    snakemake(folder, *aliases, "table1", "token_efficiency", "--cores", "2")
+    for name in names:
+        path = Path("results", "tiny", "figures" if name in FIGURES else "tables", f"{name}.csv")
+        assert (folder / path).read_bytes() == (finished / path).read_bytes()
+
+
+def without_aliases(plan):
+    return {rule: int(n) for rule, n in plan.items() if rule != "total" and not re.match(r"(fig|table)\d", rule)}
+
+
+@pytest.mark.parametrize(
+    ("target", "chain"),
+    {
+        "table1": {"sample_rollouts", "grade_rollouts", "measure_accuracy"},
+        "fig7": {"sample_rollouts", "grade_rollouts", "measure_maj"},
+        "fig23": {"sample_rollouts", "cut_episodes", "count_episodes"},
+        "fig29": {"sample_rollouts", "cut_episodes", "force_budget", "grade_forced", "measure_budget_forcing"},
+        "fig15": set(),
+    }.items(),
+)
+def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_path):
+    """Even of what the experiment does not measure as a whole; the jobs on the evaluation set tell."""
+    folder = checkout(tmp_path)
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    config["evaluation"]["measures"] = ["accuracy"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    plan = planned_jobs(folder, target)
+    assert {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)} == {"problem_set", *chain}
+    assert plan["train"] == ({"mrt_1"} if target == "fig29" else {"star_1", "mrt_1"})
+
+
+def test_figures_of_rl_come_with_a_log_and_say_so_without(finished, tmp_path):
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    done = snakemake(folder, "-n", "fig10", check=False)
+    assert done.returncode == 1 and "it takes a model that RL trained, or one with a training_log" in done.stderr
+    assert "Traceback" not in done.stderr
+    rows = "".join(f"{step},{0.3 + step / 1000},{900 - step}\n" for step in range(1, 101))
+    (folder / "log.csv").write_text("step,reward,completion_tokens\n" + rows)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["models"]["elsewhere"] = {"label": "Elsewhere", "toy": "shipped", "training_log": "log.csv"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    snakemake(folder, "fig10", "fig11", "--cores", "1")
+    for name in ("length", "reward"):
+        assert pl.read_parquet(folder / "results" / "tiny" / "figures" / f"{name}.parquet").height == 100
 
 
 def test_two_runs_are_equal_to_the_byte_up_to_training(finished, tmp_path):

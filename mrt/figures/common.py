@@ -1,12 +1,13 @@
 """What all figures share: the style, the command line, and intervals over problems.
 
-A figure module defines `draw(data, models)`: `data` is the measure's rows of all models and problem sets (columns
-`model` and `problem_set` in front), `models` the models in order. It returns a matplotlib figure and the table that it
-draws; `main` writes `<out>.pdf`, `<out>.png` and `<out>.parquet`. Changing the style redraws and recomputes nothing.
+A figure module defines `draw(tables, models)`: `tables` holds for each measure that it reads the rows of all models and
+problem sets (columns `model` and `problem_set` in front), `models` the models in order. It returns a matplotlib figure
+and the table that it draws; `main` writes `<out>.pdf` and `.png`, and the data as `.parquet` and `.csv`. Changing the
+style redraws and recomputes nothing.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from mrt.cli import Stage, run
 from mrt.metrics import bootstrap_table
-from mrt.storage import read_table, temporary_name, write_table
+from mrt.storage import read_table, temporary_name, write_table, write_text
 
 # Okabe and Ito's colours, told apart by colour-blind readers; a method has the same colour everywhere.
 METHOD_COLOURS = {"base": "#000000", "star": "#009E73", "mrt": "#D55E00", "grpo": "#0072B2", "length": "#CC79A7"}
@@ -23,20 +24,23 @@ SPARE_COLOURS = ("#56B4E9", "#E69F00", "#999999", "#0072B2", "#CC79A7", "#117733
 ITERATION_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D")
 COLUMN_WIDTH = 3.4  # inches; a figure's panel is readable at the width of a paper's column
+MOST_LABELS, LONGEST_LABEL = 4, 13  # labels at the ends of lines: no more, and no longer ones; else a legend
 
 
 class ModelStyle(BaseModel):
-    """How a model appears: its label, its method (colour) and its iteration (line and marker)."""
+    """How a model appears: its label, method (colour) and iteration (line and marker); its parent, if that is drawn."""
 
     label: str
     method: str = "base"
     iteration: int = 0
+    parent: str | None = None
+    parameterization: str = "open_ended"
 
 
 class Appearance:
     """Colour, line and marker of each model."""
 
-    def __init__(self, models: dict[str, ModelStyle]) -> None:
+    def __init__(self, models: Mapping[str, ModelStyle]) -> None:
         self.models = models
         others = [name for name, m in models.items() if m.method == "base"]
         # Several models without a parent (real models, say) cannot all be black.
@@ -119,7 +123,7 @@ def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -
 
 
 def curves(
-    table: pl.DataFrame, models: dict[str, ModelStyle], x: str, y: str
+    table: pl.DataFrame, models: Mapping[str, ModelStyle], x: str, y: str
 ) -> tuple[Any, list[tuple[Any, pl.DataFrame]]]:
     """A panel per problem set with each model's line of `y` over `x`; returns it, and each axis with its rows."""
     look = Appearance(models)
@@ -130,11 +134,43 @@ def curves(
         here = table.filter(pl.col("problem_set") == name)
         for model in models:
             rows = here.filter(pl.col("model") == model)
-            errorbar(axis, rows[x], rows, y, **look.line(model))
+            if rows.height:
+                errorbar(axis, rows[x], rows, y, **look.line(model))
         axis.set_title(f"{name} ({problems_in(here)})")
         drawn.append((axis, here))
-    legend(figure, axes[0])
     return figure, drawn
+
+
+def name_lines(figure: Any, axes: Sequence[Any], *, at_ends: bool = True) -> None:
+    """Name the lines: at their ends where that fits (few and short names), else in a legend below the panels."""
+    handles: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    fits = len(handles) <= MOST_LABELS and all(len(label) <= LONGEST_LABEL for label in handles)
+    if at_ends and fits and len(axes) == 1:
+        label_ends(axes[0])
+    else:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2)
+
+
+def label_ends(axis: Any) -> None:
+    """Write each line's name beside its right end, outside the panel and in its colour, apart from each other."""
+    lines = [line for line in axis.get_lines() if not str(line.get_label()).startswith("_") and len(line.get_xdata())]
+    lines.sort(key=lambda line: line.get_ydata()[-1])
+    bottom, top = axis.get_ylim()
+    apart, last = (top - bottom) * 0.07, float("-inf")
+    for line in lines:
+        last = max(line.get_ydata()[-1], last + apart)
+        axis.annotate(
+            line.get_label(),
+            (1.02, last),
+            xycoords=("axes fraction", "data"),
+            color=line.get_color(),
+            va="center",
+            fontsize=7,
+            annotation_clip=False,
+        )
 
 
 def legend(figure: Any, axis: Any, columns: int = 2) -> None:
@@ -142,14 +178,14 @@ def legend(figure: Any, axis: Any, columns: int = 2) -> None:
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
 
 
-def gather(tables: dict[str, dict[str, Path]]) -> pl.DataFrame:
-    """One table of a measure's tables, given as {model: {problem set: path}}."""
+def gather(tables: Mapping[str, Mapping[str, Path]]) -> pl.DataFrame:
+    """One table of a measure's tables, given as {model: {problem set: path}}; without any, one without columns."""
     parts = [
         read_table(path).select(pl.lit(model).alias("model"), pl.lit(name).alias("problem_set"), pl.all())
         for model, sets in tables.items()
         for name, path in sets.items()
     ]
-    return pl.concat(parts, how="vertical_relaxed")
+    return pl.concat(parts, how="diagonal_relaxed") if parts else pl.DataFrame()
 
 
 def save(figure: Any, out: Path) -> None:
@@ -165,19 +201,29 @@ def save(figure: Any, out: Path) -> None:
     plt.close(figure)
 
 
-Draw = Callable[[pl.DataFrame, dict[str, ModelStyle]], tuple[Any, pl.DataFrame]]
+Tables = Mapping[str, pl.DataFrame]
+Draw = Callable[[Tables, Mapping[str, ModelStyle]], tuple[Any, pl.DataFrame]]
 
 
 class FigureStage(Stage):
-    """Draw a figure from a measure's tables."""
+    """Draw a figure from the tables of its measures."""
 
-    tables: dict[str, dict[str, Path]] = Field(
-        description="The measure's tables: {model: {problem set: path}}, as JSON."
+    tables: dict[str, dict[str, dict[str, Path]]] = Field(
+        description="The measures' tables: {measure: {model: {problem set: path}}}, as JSON."
     )
     models: dict[str, ModelStyle] = Field(
         description="The models in order: {model: {label, method, iteration}}, as JSON."
     )
-    out: Path = Field(description="Where the figure goes, without a suffix: .pdf, .png and .parquet are made.")
+    out: Path = Field(description="Where the figure goes, without a suffix: .pdf, .png, .parquet and .csv are made.")
+
+    def gathered(self) -> Tables:
+        """The rows of each measure."""
+        return {measure: gather(tables) for measure, tables in self.tables.items()}
+
+    def save_data(self, table: pl.DataFrame) -> None:
+        """Write what is drawn, as Parquet and, for the report's readers, as CSV."""
+        write_table(table, self.out.with_name(f"{self.out.name}.parquet"))
+        write_text(table.write_csv(float_precision=6), self.out.with_name(f"{self.out.name}.csv"))
 
 
 def main(draw: Draw, doc: str | None) -> None:
@@ -187,8 +233,8 @@ def main(draw: Draw, doc: str | None) -> None:
         __doc__ = doc
 
         def cli_cmd(self) -> None:
-            figure, table = draw(gather(self.tables), self.models)
+            figure, table = draw(self.gathered(), self.models)
             save(figure, self.out)
-            write_table(table, self.out.with_name(f"{self.out.name}.parquet"))
+            self.save_data(table)
 
     run(Figure)

@@ -1,17 +1,19 @@
 """How many episodes thoughts have (Figure 23)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, legend, main, panels
+from mrt.figures.common import Appearance, ModelStyle, Tables, legend, main, panels
 
 BINS = 20
 MOST_HISTOGRAMS = 5  # more models than these overlap; then each is a row of points and a box
 
 
-def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    data = tables["episodes"]
     table = data.group_by("problem_set", "model", "episodes", maintain_order=True).agg(pl.len().alias("traces"))
     table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("problem_set", "model").alias("share"))
     look = Appearance(models)

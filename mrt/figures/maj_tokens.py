@@ -1,21 +1,40 @@
-"""maj@k against the tokens that the k completions cost (Figures 7 and 19)."""
+"""maj@k against the tokens that the k completions cost (Figures 7, 19); linearized search dashed (Figure 8)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import ModelStyle, curves, main, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, Tables, curves, errorbar, main, name_lines, with_intervals
 
 
-def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    table = with_intervals(data, ["problem_set", "model", "k"], ["maj", "tokens"])
-    figure, drawn = curves(table, models, "tokens", "maj")
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    return against_tokens(tables, models, "maj")
+
+
+def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str) -> tuple[Any, pl.DataFrame]:
+    """maj@k or pass@k (`column`) of k completions by their tokens; linearized, k counts the episodes in a row."""
+    parts = {mode: tables[mode] for mode in ("maj", "linearized") if mode in tables and tables[mode].height}
+    found = {
+        mode: with_intervals(part, ["problem_set", "model", "k"], [column, "tokens"]).with_columns(
+            pl.lit({"maj": "parallel"}.get(mode, mode)).alias("mode")
+        )
+        for mode, part in parts.items()
+    }
+    figure, drawn = curves(found["maj"], models, "tokens", column)
+    look = Appearance(models)
     for axis, rows in drawn:
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter("{x:.0f}")
         ks = ", ".join(map(str, rows["k"].unique().sort()))
-        axis.set(xlabel=f"tokens of k completions, k = {ks}", ylabel="maj@k")
-    return figure, table
+        axis.set(xlabel=f"tokens of k completions, k = {ks}", ylabel=f"{column}@k")
+        if "linearized" in found:
+            here = found["linearized"].filter(problem_set=rows["problem_set"][0])
+            for model in models:
+                line = here.filter(pl.col("model") == model)
+                errorbar(axis, line["tokens"], line, column, **look.line(model) | {"linestyle": "--", "label": None})
+    name_lines(figure, [axis for axis, _ in drawn])
+    return figure, pl.concat(found.values())
 
 
 if __name__ == "__main__":

@@ -1,47 +1,83 @@
 """pass@1 of every model on every problem set (Table 1): Markdown, LaTeX, HTML and Parquet.
 
-    python -m mrt.figures.pass1 --tables '{"base": {"toy_test": "accuracy.parquet"}}' \
+    python -m mrt.figures.pass1 --tables '{"accuracy": {"base": {"toy_test": "accuracy.parquet"}}}' \
         --models '{"base": {"label": "Base"}}' --out pass1
 
-Rows are models, columns problem sets, by difficulty where a set has few, and the mean length; each cell is a
-mean with its 95 % interval (bootstrap over problems), the best of a column in bold.
+Rows are models, columns problem sets, their average, each set by difficulty where it has few, and the mean length. A
+cell is a mean with its 95 % interval (bootstrap over problems), in parentheses the difference to the parent (paired;
+marked * where its interval excludes 0), the best of a column in bold.
 """
 
-from html import escape
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
 from mrt.cli import run
-from mrt.figures.common import FigureStage, ModelStyle, gather, with_intervals
-from mrt.storage import write_table, write_text
+from mrt.figures.common import FigureStage, ModelStyle, with_intervals
+from mrt.figures.tables import Layout, write_layout
+from mrt.metrics import bootstrap_average, bootstrap_difference
 
 MOST_DIFFICULTIES = 10
-NOTE = "pass@1 in percent, 95 % interval over problems; the best of a column in bold."
+AVERAGE = "average"
+NOTE = (
+    "pass@1 in percent, 95 % interval over problems; in parentheses the difference to the parent, with * where its"
+    " interval excludes 0; the best of a column in bold."
+)
+COLUMNS = ["accuracy", "tokens", "characters"]
 
 
-def summary(data: pl.DataFrame) -> pl.DataFrame:
-    """Accuracy and length with intervals by problem set and model, over all problems and by difficulty."""
-    columns = ["accuracy", "tokens", "characters"]
-    parts = [with_intervals(data, ["problem_set", "model"], columns).with_columns(pl.lit("all").alias("difficulty"))]
+def summary(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
+    """Accuracy and length with intervals by problem set and model, over all problems and by difficulty; differences."""
+    parts = [with_intervals(data, ["problem_set", "model"], COLUMNS).with_columns(pl.lit("all").alias("difficulty"))]
     graded = data.filter(pl.col("difficulty").is_not_null())
     if 1 < graded["difficulty"].n_unique() <= MOST_DIFFICULTIES:
-        levels = with_intervals(graded, ["problem_set", "model", "difficulty"], columns)
+        levels = with_intervals(graded, ["problem_set", "model", "difficulty"], COLUMNS)
         parts.append(levels.with_columns(pl.col("difficulty").map_elements(lambda d: f"{d:g}", pl.String)))
-    return pl.concat(parts, how="diagonal")
+    averages = list(over_sets(data, models))
+    if averages:
+        parts.append(pl.DataFrame(averages).with_columns(pl.lit("all").alias("difficulty")))
+    table = pl.concat(parts, how="diagonal_relaxed")
+    return table.join(differences(data, models), on=["problem_set", "model"], how="left", maintain_order="left")
 
 
-def layout(
-    table: pl.DataFrame, models: dict[str, ModelStyle]
-) -> tuple[list[str], list[list[str]], set[tuple[int, int]]]:
-    """Header, cells and the (row, column) of bold cells."""
-    groups = table.select("problem_set", "difficulty").unique(maintain_order=True).sort("problem_set", "difficulty")
+def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[dict[str, Any]]:
+    """The average over the problem sets, of models that all of them measured; nothing if there is one set."""
+    sets = data["problem_set"].unique(maintain_order=True)
+    for model in models:
+        here = data.filter(pl.col("model") == model)
+        if len(sets) > 1 and here["problem_set"].n_unique() == len(sets):
+            by_set = [here.filter(problem_set=s)["accuracy"].to_numpy() for s in sets]
+            estimate, low, high = bootstrap_average(by_set)
+            interval = {"accuracy": estimate, "accuracy_low": low, "accuracy_high": high, "n": here.height}
+            yield {"problem_set": AVERAGE, "model": model, **interval}
+
+
+def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
+    """Accuracy less the parent's on the same problems, with a paired interval, where both were measured."""
+    rows = []
+    for (problem_set,), here in data.group_by("problem_set", maintain_order=True):
+        for model, style in models.items():
+            own = here.filter(pl.col("model") == model).select("problem_id", "accuracy")
+            other = here.filter(pl.col("model") == (style.parent or "")).select("problem_id", "accuracy")
+            both = own.join(other, on="problem_id", validate="1:1").sort("problem_id")
+            if both.height:
+                rows.append((problem_set, model, *bootstrap_difference(both["accuracy"], both["accuracy_right"])))
+    names = {"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64}
+    schema = {"problem_set": pl.String, "model": pl.String, **names}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
+    """The table as text."""
     header, cells = ["model"], [[style.label] for style in models.values()]
     bold: set[tuple[int, int]] = set()
-    known = table.group_by("problem_set", maintain_order=True).agg(pl.col("tokens").count() > 0)
+    groups = table.select("problem_set", "difficulty").unique(maintain_order=True)
+    groups = groups.sort(pl.col("problem_set") == AVERAGE, "problem_set", "difficulty")
+    known = table.filter(pl.col("problem_set") != AVERAGE).group_by("problem_set", maintain_order=True)
     columns = [(s, d, "accuracy") for s, d in groups.iter_rows()] + [
         (s, "all", "tokens" if counted else "characters")  # imported completions come without token counts
-        for s, counted in known.iter_rows()
+        for s, counted in known.agg(pl.col("tokens").count() > 0).iter_rows()
     ]
     for problem_set, difficulty, column in columns:
         here = table.filter((pl.col("problem_set") == problem_set) & (pl.col("difficulty") == difficulty))
@@ -59,67 +95,28 @@ def layout(
             elif column != "accuracy":
                 cells[index].append(f"{row[column]:,.0f}")
             else:
-                low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
-                cells[index].append(f"{100 * row['accuracy']:.1f} [{low:.1f}, {high:.1f}]")
+                cells[index].append(cell(row))
                 if row[column] == best:
                     bold.add((index, len(header) - 1))
-    return header, cells, bold
+    return Layout("pass@1", header, cells, bold, NOTE)
 
 
-def markdown(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for i, row in enumerate(cells):
-        lines.append("| " + " | ".join(f"**{c}**" if (i, j) in bold else c for j, c in enumerate(row)) + " |")
-    return "\n".join([*lines, "", NOTE]) + "\n"
-
-
-def latex(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
-    def quoted(text: str) -> str:
-        return text.replace("_", "\\_").replace("%", "\\%")
-
-    lines = [
-        "\\begin{tabular}{l" + "r" * (len(header) - 1) + "}",
-        "\\toprule",
-        " & ".join(map(quoted, header)) + " \\\\",
-        "\\midrule",
-    ]
-    for i, row in enumerate(cells):
-        shown = [f"\\textbf{{{quoted(c)}}}" if (i, j) in bold else quoted(c) for j, c in enumerate(row)]
-        lines.append(" & ".join(shown) + " \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
-
-
-def page(header: list[str], cells: list[list[str]], bold: set[tuple[int, int]]) -> str:
-    """The table as a web page of its own, for the report."""
-
-    def row(tag: str, values: list[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{value}</{tag}>" for value in values) + "</tr>"
-
-    rows = [
-        row("td", [f"<b>{escape(c)}</b>" if (i, j) in bold else escape(c) for j, c in enumerate(line)])
-        for i, line in enumerate(cells)
-    ]
-    style = "body {font: 14px sans-serif} td, th {padding: 4px 10px; text-align: right} th {border-bottom: 1px solid}"
-    return (
-        f'<!doctype html><meta charset="utf-8"><title>pass@1</title><style>{style}</style><table>'
-        + "\n".join([row("th", list(map(escape, header))), *rows])
-        + f"</table><p>{NOTE}</p>\n"
-    )
+def cell(row: Mapping[str, Any]) -> str:
+    """An accuracy with its interval, and over all problems of a set the difference to the parent."""
+    text = f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]"
+    if row["difficulty"] != "all" or row["difference"] is None:
+        return text
+    clear = "*" if row["difference_low"] > 0 or row["difference_high"] < 0 else ""
+    return f"{text} ({100 * row['difference']:+.1f}{clear})"
 
 
 class Pass1(FigureStage):
     """Write the pass@1 table."""
 
     def cli_cmd(self) -> None:
-        table = summary(gather(self.tables))
-        parts = layout(table, self.models)
-        write_text(markdown(*parts), self.sibling("md"))
-        write_text(latex(*parts), self.sibling("tex"))
-        write_text(page(*parts), self.sibling("html"))
-        write_table(table, self.sibling("parquet"))
-
-    def sibling(self, suffix: str) -> Path:
-        return self.out.with_name(f"{self.out.name}.{suffix}")
+        table = summary(self.gathered()["accuracy"], self.models)
+        write_layout(layout(table, self.models), self.out)
+        self.save_data(table)
 
 
 if __name__ == "__main__":

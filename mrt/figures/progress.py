@@ -1,43 +1,85 @@
-"""Progress of the episodes (Definition 6.1): its histogram, and J by prefix (compare Figures 1 and 16)."""
+"""Progress of the episodes (Definition 6.1): its histogram, and J by prefix (Figure 16, and the curves of Figure 1).
 
+Of a model in the backtracking parameterization the histogram has the backtracking episodes alone, as Figure 16: those
+between a first attempt and its revision.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, legend, main, panels, problems_in, with_intervals
+from mrt.figures.common import (
+    Appearance,
+    ModelStyle,
+    Tables,
+    errorbar,
+    legend,
+    main,
+    panels,
+    problems_in,
+    with_intervals,
+)
 
 EDGES = np.linspace(-1.05, 1.05, 22)
+TRACE = ["problem_set", "model", "problem_id", "sample"]
+BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 
 
-def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     """Left: share of episodes by progress. Right: mean J after j episodes; a trace that has ended keeps its last J."""
+    data = tables["progress"]
     look = Appearance(models)
-    figure, (left, right) = panels(2, columns=2)
-    horizon = int(
-        np.quantile(data.group_by("model", "problem_id", "sample").agg(pl.col("prefix").max())["prefix"], 0.95)
-    )
-    last = pl.col("prefix").max().over("model", "problem_set", "problem_id", "sample")
-    grid = data.filter(pl.col("prefix") <= horizon)
-    held = [
+    sets = data["problem_set"].unique(maintain_order=True).to_list()
+    figure, axes = panels(2 * len(sets), columns=2)
+    curve = with_intervals(held(data), ["problem_set", "model", "prefix"], ["J"])
+    shares = []
+    for left, right, problem_set in zip(axes[::2], axes[1::2], sets, strict=True):
+        here, after = data.filter(problem_set=problem_set), curve.filter(problem_set=problem_set)
+        for model in models:
+            episodes = here.filter(pl.col("model") == model).drop_nulls("progress")
+            if models[model].parameterization == "backtracking":
+                episodes = episodes.filter(pl.col("prefix") == BACKTRACK)
+            if episodes.is_empty():
+                continue
+            values = episodes["progress"].to_numpy()
+            mean = with_intervals(episodes, ["model"], ["progress"]).row(0, named=True)
+            interval = f"[{mean['progress_low']:+.3f}, {mean['progress_high']:+.3f}]"
+            label = f"{models[model].label} (mean {mean['progress']:+.3f} {interval})"
+            share = np.histogram(values, bins=EDGES)[0] / values.size
+            left.stairs(share, EDGES, label=label, **look.outline(model))
+            names = {"problem_set": problem_set, "model": model}
+            shares.append(
+                pl.DataFrame({"from": EDGES[:-1], "to": EDGES[1:], "share": share}).with_columns(
+                    **{k: pl.lit(v) for k, v in names.items()}
+                )
+            )
+            rows = after.filter(pl.col("model") == model)
+            errorbar(right, rows["prefix"], rows, "J", **look.line(model))
+        left.set_yscale("log")
+        left.set(xlabel="progress of an episode", ylabel="share of episodes", title=problem_set)
+        right.set(
+            xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"{problem_set} ({problems_in(after)})"
+        )
+        if len(sets) == 1:
+            legend(figure, left)
+        else:
+            left.legend()
+    return figure, pl.concat([curve, *shares], how="diagonal")
+
+
+def held(data: pl.DataFrame) -> pl.DataFrame:
+    """Rows of every trace at each prefix up to the 95th percentile of lengths; past its end, the last one's."""
+    horizon = int(np.quantile(data.group_by(TRACE).agg(pl.col("prefix").max())["prefix"], 0.95))
+    last = pl.col("prefix").max().over(TRACE)
+    later = [
         data.filter((pl.col("prefix") == last) & (pl.col("prefix") < j)).with_columns(
             pl.lit(j).cast(pl.Int64).alias("prefix")
         )
         for j in range(1, horizon + 1)
     ]
-    curve = with_intervals(pl.concat([grid, *held]).sort("model", "prefix"), ["model", "prefix"], ["J"])
-    for model in models:
-        values = data.filter(pl.col("model") == model)["progress"].drop_nulls().to_numpy()
-        label = f"{models[model].label} (mean {values.mean():+.3f}, n = {values.size})"
-        shares = np.histogram(values, bins=EDGES)[0] / max(values.size, 1)
-        left.stairs(shares, EDGES, label=label, **look.outline(model))
-        rows = curve.filter(pl.col("model") == model)
-        errorbar(right, rows["prefix"], rows, "J", **look.line(model))
-    left.set_yscale("log")
-    left.set(xlabel="progress of an episode", ylabel="share of episodes")
-    right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=problems_in(curve))
-    legend(figure, left)
-    return figure, curve
+    return pl.concat([data.filter(pl.col("prefix") <= horizon), *later]).sort("problem_set", "model", "prefix")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,43 @@
-"""Normalized regret against the token budget C_0 (Figure 9)."""
+"""Normalized regret against the token budget C_0 (Figures 9 and 12): within the budget, and, dashed, extrapolated.
 
+An extrapolated point takes the trace and the answers after so many forced extensions (Section 8.5.1, Appendix F).
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import ModelStyle, curves, main, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, Tables, curves, errorbar, main, name_lines, with_intervals
 
 
-def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    table = with_intervals(data, ["problem_set", "model", "budget"], ["regret"])
-    figure, drawn = curves(table, models, "budget", "regret")
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    table = with_intervals(tables["regret"], ["problem_set", "model", "extensions", "budget"], ["regret"])
+    within, beyond = table.filter(pl.col("extensions") == 0), table.filter(pl.col("extensions") > 0)
+    figure, drawn = curves(within, models, "budget", "regret")
+    look = Appearance(models)
     for axis, rows in drawn:
-        axis.set_xticks(rows["budget"].unique().sort())
+        outside = beyond.filter(problem_set=rows["problem_set"][0])
+        for model in models:
+            line = outside.filter(pl.col("model") == model)
+            if line.height:
+                last = rows.filter(pl.col("model") == model)[-1:]
+                line = pl.concat([last, line])
+                style = look.line(model) | {"linestyle": (0, (2, 2)), "label": None, "fillstyle": "none"}
+                errorbar(axis, line["budget"], line, "regret", **style)
+        inner, outer = rows["budget"].to_numpy(), outside["budget"].to_numpy()
+        ticks = sorted({*inner, *outer})
+        axis.set_xticks([ticks[0], *(b for a, b in pairwise(ticks) if b - a > 0.08 * ticks[-1])])
+        if outside.height:
+            edge = (inner.max() + outer.min()) / 2
+            axis.axvline(edge, color="0.7", linewidth=0.6)
+            counts = ", ".join(map(str, outside["extensions"].unique().sort()))
+            axis.text(
+                edge, axis.get_ylim()[1], f" extrapolated: {counts} extensions", fontsize=6, va="top", color="0.4"
+            )
         axis.set(xlabel="token budget $C_0$", ylabel="normalized regret")
+    name_lines(figure, [axis for axis, _ in drawn], at_ends=beyond.is_empty())
     return figure, table
 
 

@@ -1,61 +1,99 @@
 """[maj@p]_j scaling curves: one more episode, or more votes after fewer episodes? (Figures 3, 24, 25, 27, 28)
 
 The solid line is maj@1 after each prefix, from left to right with more episodes; the dashed lines that branch from it
-take p = 2, 4, 8 votes after the same prefix. Traces are grouped by how many episodes they have in all: curves of short
-and long thoughts differ (Section 5). A panel is a model and a group.
+take p = 2, 4, 8 votes after the same prefix; the dotted one is pass@k of a model that does not think ("direct"), if the
+experiment has one, on the same problems. Traces are grouped by how many episodes they have in all: curves of short and
+long thoughts differ (Section 5). A panel is a problem set, a model and a group.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, errorbar, legend, main, panels, with_intervals
+from mrt.figures.common import (
+    SPARE_COLOURS,
+    Appearance,
+    ModelStyle,
+    Tables,
+    errorbar,
+    legend,
+    main,
+    panels,
+    with_intervals,
+)
 
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"
+DIRECT_COLOUR = SPARE_COLOURS[1]
+TRACE = ["model", "problem_set", "problem_id", "sample"]
 
 
-def draw(data: pl.DataFrame, models: dict[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    """Groups are terciles of the total number of episodes over all models, so that panels of one column compare."""
-    traces = data.unique(["model", "problem_set", "problem_id", "sample"])
-    edges = np.unique(
-        np.quantile(traces["episodes"].to_numpy(), [i / GROUPS for i in range(GROUPS + 1)], method="nearest")
-    )
-    lows = [int(e) + (1 if i else 0) for i, e in enumerate(edges[:-1])] or [int(edges[0])]
-    highs = [int(e) for e in edges[1:]] or [int(edges[0])]
-    names = [f"{low} to {high} episodes" for low, high in zip(lows, highs, strict=True)]
-    grouped = pl.concat(
-        data.filter(pl.col("episodes").is_between(low, high)).with_columns(pl.lit(name).alias("group"))
-        for name, low, high in zip(names, lows, highs, strict=True)
-    )
-    table = with_intervals(grouped, ["group", "model", "prefix", "p"], ["maj", "tokens"]).sort(
-        "group", "model", "p", "prefix"
+def groups(data: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Name and rows of the terciles of the total number of episodes, over all models, so that columns compare."""
+    episodes = data.unique(TRACE)["episodes"].to_numpy()
+    edges = np.unique(np.quantile(episodes, [i / GROUPS for i in range(GROUPS + 1)], method="nearest"))
+    lows = [int(edge) + (1 if i else 0) for i, edge in enumerate(edges[:-1])] or [int(edges[0])]
+    highs = [int(edge) for edge in edges[1:]] or [int(edges[0])]
+    for low, high in zip(lows, highs, strict=True):
+        yield f"{low} to {high} episodes", data.filter(pl.col("episodes").is_between(low, high))
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    data, direct = tables["prefixes"], tables.get("direct", pl.DataFrame())
+    thinking = [model for model in models if model in data["model"]]
+    by = ["problem_set", "model", "group"]
+    rows, baselines = [], []
+    for _, here in data.group_by("problem_set", maintain_order=True):
+        for group, of_group in groups(here):
+            rows.append(of_group.with_columns(pl.lit(group).alias("group")))
+            for model in thinking if direct.height else []:
+                problems = of_group.filter(pl.col("model") == model).select("problem_set", "problem_id").unique()
+                same = direct.join(problems, on=["problem_set", "problem_id"], how="semi")
+                baselines.append(same.with_columns(pl.lit(model).alias("model"), pl.lit(group).alias("group")))
+    grouped = pl.concat(rows)
+    table = with_intervals(grouped, [*by, "prefix", "p"], ["maj", "tokens"]).with_columns(pl.lit("maj").alias("curve"))
+    if direct.height:
+        curve = with_intervals(pl.concat(baselines), [*by, "k"], ["pass", "tokens"])
+        names = {name: name.replace("pass", "maj") for name in curve.columns if name.startswith("pass")}
+        curve = curve.rename({**names, "k": "p"}).with_columns(pl.lit("direct").alias("curve"))
+        table = pl.concat([table, curve], how="diagonal_relaxed")
+    panes = grouped.select(by).unique(maintain_order=True).sort("problem_set", "group").rows()
+    panes.sort(key=lambda pane: (pane[0], thinking.index(pane[1])))
+    figure, axes = panels(
+        len(panes), height=2.3, columns=max(len({p[2] for p in panes if p[0] == s}) for s, *_ in panes)
     )
     look = Appearance(models)
-    figure, axes = panels(len(models) * len(names), height=2.3, columns=len(names))
-    for index, axis in enumerate(axes):
-        model, name = list(models)[index // len(names)], names[index % len(names)]
-        here = table.filter((pl.col("model") == model) & (pl.col("group") == name))
-        largest = here["n"].to_numpy().max(initial=0)
-        here = here.filter(pl.col("n") >= max(5, 0.2 * largest))  # the last prefixes of a group have few traces
-        one = here.filter(pl.col("p") == 1)
-        for (_,), branch in here.group_by(["prefix"], maintain_order=True):
+    for axis, (problem_set, model, group) in zip(axes, panes, strict=True):
+        here = table.filter(problem_set=problem_set, model=model, group=group).sort("p", "prefix")
+        votes, baseline = here.filter(curve="maj"), here.filter(curve="direct")
+        largest = votes["n"].to_numpy().max(initial=0)
+        votes = votes.filter(
+            pl.col("n") >= max(min(5, largest), 0.2 * largest)
+        )  # the last prefixes of a group have few traces
+        for _, branch in votes.group_by("prefix", maintain_order=True):
             axis.plot(
                 branch["tokens"], branch["maj"], "--", color=VOTES_COLOUR, linewidth=0.8, marker=".", markersize=2.5
             )
-        if one.height:
-            line = look.line(model) | {"linestyle": "-", "label": "one vote, more episodes"}
-            errorbar(axis, one["tokens"], one, "maj", **line)
+        one = votes.filter(pl.col("p") == 1)
+        errorbar(axis, one["tokens"], one, "maj", **look.line(model) | {"linestyle": "-", "label": None})
+        if baseline.height:
+            axis.plot(
+                baseline["tokens"], baseline["maj"], ":", color=DIRECT_COLOUR, linewidth=1.3, marker="s", markersize=2
+            )
         axis.set(
-            title=f"{models[model].label}\n{name} (n ≤ {largest} problems)",
+            title=f"{models[model].label} on {problem_set}\n{group} (n ≤ {largest} problems)",
             xlabel="tokens",
             ylabel="$[\\mathrm{maj@}p]_j$",
+            ylim=(0, 1),
         )
-        axis.set_ylim(0, 1)
-    axes[0].plot(
-        [], [], "--", color=VOTES_COLOUR, label="more votes: p = " + ", ".join(map(str, table["p"].unique().sort()))
-    )
+    axes[0].plot([], [], "-", color="0.3", marker="o", markersize=3.5, label="one vote, more episodes")
+    counts = ", ".join(map(str, table.filter(curve="maj")["p"].unique().sort()))
+    axes[0].plot([], [], "--", color=VOTES_COLOUR, label=f"more votes: p = {counts}")
+    if direct.height:
+        counts = ", ".join(map(str, table.filter(curve="direct")["p"].unique().sort()))
+        axes[0].plot([], [], ":", color=DIRECT_COLOUR, marker="s", markersize=2, label=f"direct: pass@k, k = {counts}")
     legend(figure, axes[0])
     return figure, table
 

@@ -2,6 +2,7 @@
 import json
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from mrt.config import load, slice_of
 from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model
@@ -13,6 +14,7 @@ except ValueError as error:
 
 RESULTS = str(experiment.results)
 TRAINED = [name for name, model in experiment.models.items() if model.parent]
+LOGGED = [name for name, model in experiment.models.items() if model.training_log]
 SAMPLED = [name for name, model in experiment.models.items() if not model.rollouts]
 ANALYSIS, INFERENCE, TRAINING = (f"../../envs/{kind}.yaml" for kind in ("analysis", "inference", "training"))
 
@@ -87,6 +89,19 @@ def engine_decides():
     return [experiment.engine.max_model_len, experiment.engine.dtype]
 
 
+def extrapolates(name):
+    """Whether a model's regret goes on through its forced extensions."""
+    return experiment.extrapolates and name in experiment.extended
+
+
+def extrapolated_budgets(name):
+    return experiment.evaluation.budget_forcing.budgets if extrapolates(name) else []
+
+
+def prompt_of(wildcards):
+    return slice_of(experiment.models[wildcards.model].prompt or experiment.prompt)
+
+
 def draws(wildcards):
     return experiment.draws(wildcards.dataset)
 
@@ -139,39 +154,112 @@ def parent_of(wildcards):
     return experiment.models[wildcards.model].parent
 
 
-FIGURES = {  # figure: the measure that it draws
-    "maj_tokens": "maj",
-    "regret": "regret",
-    "scaling": "prefixes",
-    "episode_counts": "episodes",
-    "progress": "progress",
+class Drawn(NamedTuple):
+    """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper."""
+
+    section: str
+    measures: list[str]
+    numbers: list[str]
+    table: bool = False
+
+
+RESULT, REGRET, CASE, TRAINED_HOW = (
+    "1 Accuracy and token efficiency (Section 8.2, 8.3)",
+    "2 Regret (Section 8.5.1, Appendices E, F)",
+    "3 Episodes and progress (Sections 5, 6)",
+    "4 Training (Section 8.5.2, Appendix A)",
+)
+DRAWN = {
+    "pass1": Drawn(RESULT, ["accuracy"], ["table1"], table=True),
+    "token_efficiency": Drawn(RESULT, ["maj"], [], table=True),
+    "maj_tokens": Drawn(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
+    "pass_tokens": Drawn(RESULT, ["maj"], ["fig17", "fig18", "fig20"]),
+    "regret": Drawn(REGRET, ["regret"], ["fig9", "fig12"]),
+    "episode_regret": Drawn(REGRET, ["episode_regret"], ["fig26"]),
+    "budget_forcing": Drawn(REGRET, ["budget_forcing"], ["fig29"]),
+    "scaling": Drawn(CASE, ["prefixes", "direct"], ["fig3", "fig24", "fig25", "fig27", "fig28"]),
+    "episode_counts": Drawn(CASE, ["episodes"], ["fig23"]),
+    "progress": Drawn(CASE, ["progress"], ["fig16"]),
+    "length": Drawn(TRAINED_HOW, ["rl_log"], ["fig10"]),
+    "reward": Drawn(TRAINED_HOW, ["rl_log"], ["fig11"]),
+    "loss": Drawn(TRAINED_HOW, ["sft_log"], ["fig15"]),
+}
+LACKING = {  # measures that not every experiment has, and what it takes
+    "sft_log": "a model with a parent",
+    "rl_log": "a model that RL trained, or one with a training_log",
 }
 
 
 def measure_path(measure):
-    return artifact("progress") if measure == "progress" else artifact("metrics", f"{measure}.parquet")
+    of_others = {"progress": artifact("progress"), "direct": artifact("metrics", "maj.parquet")}
+    return of_others.get(measure, artifact("metrics", f"{measure}.parquet"))
 
 
 def measured(measure):
     """The measure's tables: {model: {problem set: path}}."""
+    if measure == "sft_log":
+        names = [name for name in experiment.models if name in trained_ancestors()]
+        return {m: {experiment.models[m].problems: f"{RESULTS}/models/{m}.log.parquet"} for m in names}
+    if measure == "rl_log":
+        return {m: {"training": f"{RESULTS}/models/{m}.log.parquet"} for m in LOGGED}
+    direct = [experiment.evaluation.direct.model] if experiment.evaluation.direct else []
+    models = {"direct": direct, "linearized": [], "budget_forcing": experiment.extended}
     path = measure_path(measure)
     return {
-        m: {d: path.format(model=m, dataset=d) for d in experiment.measured_on(m)} for m in experiment.evaluation.models
+        m: {d: path.format(model=m, dataset=d) for d in experiment.measured_on(m)}
+        for m in models.get(measure, experiment.evaluation.models)
     }
 
 
-def measured_files(measure):
-    return [path for sets in measured(measure).values() for path in sets.values()]
+def drawn_tables(name):
+    """All tables that a figure or table is drawn from: {measure: {model: {problem set: path}}}."""
+    found = {measure: measured(measure) for measure in DRAWN[name].measures}
+    lacking = [measure for measure in found if measure in LACKING and not found[measure]]
+    if lacking:
+        raise WorkflowError(f"{name}: this experiment has none; it takes {LACKING[lacking[0]]}")
+    return found
+
+
+def drawn_files(name):
+    return [path for of in drawn_tables(name).values() for sets in of.values() for path in sets.values()]
+
+
+def drawn_models(name):
+    """How the models appear that a figure draws, the measured ones first."""
+    there = {m for of in drawn_tables(name).values() for m in of}
+    order = [*experiment.evaluation.models, *(m for m in experiment.models if m not in experiment.evaluation.models)]
+    return json.dumps({m: experiment.style(m) for m in order if m in there})
+
+
+def wanted(name):
+    """Whether a figure or table is of what the experiment measures, and has something to draw."""
+    first = DRAWN[name].measures[0]
+    return first in experiment.evaluation.measures and bool(measured(first))
+
+
+def labels(name, form):
+    """How the report lists a figure, a table, or the data behind it."""
+    number = ", ".join(n.replace("fig", "Figure ").replace("table", "Table ") for n in DRAWN[name].numbers)
+    return {"what": name.replace("_", " "), "paper": number or "Section 8.3", "form": form}
 
 
 def tables():
-    return f"{RESULTS}/tables/pass1.md" if "accuracy" in experiment.evaluation.measures else []
+    return [f"{RESULTS}/tables/{name}.md" for name, drawn in DRAWN.items() if drawn.table and wanted(name)]
 
 
 def figures():
-    wanted = [f for f, measure in FIGURES.items() if measure in experiment.evaluation.measures]
-    return expand(f"{RESULTS}/figures/{{figure}}.png", figure=wanted)
+    return [f"{RESULTS}/figures/{name}.png" for name, drawn in DRAWN.items() if not drawn.table and wanted(name)]
 
 
-def model_styles():
-    return json.dumps({m: experiment.style(m) for m in experiment.evaluation.models})
+def provenance_files():
+    """What the page of provenance tells of: {name: path}."""
+    sets = [(m, d) for m in experiment.evaluation.models for d in experiment.measured_on(m)]
+    trained = [m for m in experiment.models if m in trained_ancestors()]
+    drawn = [Path(path).with_suffix(".parquet") for path in (*tables(), *figures())]
+    return {
+        **{f"problems {d}": f"{RESULTS}/problems/{d}.parquet" for d in experiment.problems},
+        **{f"rollouts {m}/{d}": artifact("rollouts").format(model=m, dataset=d) for m, d in sets},
+        **{f"set {m}": f"{RESULTS}/sets/{m}.parquet" for m in trained},
+        **{f"model {m}": f"{RESULTS}/models/{m}.log.parquet" for m in trained},
+        **{f"{path.parent.name} {path.stem}": str(path) for path in drawn},
+    }

@@ -1,56 +1,109 @@
-# Tables and figures, each a target of its own name: drawn from one measure of all evaluated models.
-for figure, measure in FIGURES.items():
+# Tables and figures, each a target of its own name and of its numbers in the paper (`snakemake fig9`).
+for name, drawn in DRAWN.items():
+    if drawn.table:
 
-    rule:
-        name:
-            figure
-        input:
-            measured_files(measure),
-        output:
-            pdf=f"{RESULTS}/figures/{figure}.pdf",
-            png=report(
-                f"{RESULTS}/figures/{figure}.png",
-                caption=f"../report/{figure}.rst",
-                category="Figures",
-                labels={"figure": figure.replace("_", " ")},
-            ),
-            data=f"{RESULTS}/figures/{figure}.parquet",
-        log:
-            log_of(figure),
-        conda:
-            ANALYSIS
-        params:
-            code=code_of(f"figures.{figure}"),
-            figure=figure,
-            tables=lambda w, measure=measure: json.dumps(measured(measure)),
-            models=lambda w: model_styles(),
-            out=subpath(output.png, strip_suffix=".png"),
-        shell:
-            "python -m mrt.figures.{params.figure} --tables {params.tables:q} --models {params.models:q}"
-            " --out {params.out} > {log} 2>&1"
+        rule:
+            name:
+                name
+            input:
+                lambda w, name=name: drawn_files(name),
+            output:
+                markdown=f"{RESULTS}/tables/{name}.md",
+                page=report(
+                    f"{RESULTS}/tables/{name}.html",
+                    caption=f"../report/{name}.rst",
+                    category=drawn.section,
+                    labels=labels(name, "table"),
+                ),
+                latex=f"{RESULTS}/tables/{name}.tex",
+                data=f"{RESULTS}/tables/{name}.parquet",
+                csv=report(
+                    f"{RESULTS}/tables/{name}.csv",
+                    caption=f"../report/{name}.rst",
+                    category=drawn.section,
+                    labels=labels(name, "data"),
+                ),
+            log:
+                log_of(name),
+            conda:
+                ANALYSIS
+            params:
+                code=code_of(f"figures.{name}"),
+                name=name,
+                tables=lambda w, name=name: json.dumps(drawn_tables(name)),
+                models=lambda w, name=name: drawn_models(name),
+                out=subpath(output.markdown, strip_suffix=".md"),
+            shell:
+                "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
+                " --out {params.out} > {log} 2>&1"
+
+    else:
+
+        rule:
+            name:
+                name
+            input:
+                lambda w, name=name: drawn_files(name),
+            output:
+                pdf=f"{RESULTS}/figures/{name}.pdf",
+                png=report(
+                    f"{RESULTS}/figures/{name}.png",
+                    caption=f"../report/{name}.rst",
+                    category=drawn.section,
+                    labels=labels(name, "figure"),
+                ),
+                data=f"{RESULTS}/figures/{name}.parquet",
+                csv=report(
+                    f"{RESULTS}/figures/{name}.csv",
+                    caption=f"../report/{name}.rst",
+                    category=drawn.section,
+                    labels=labels(name, "data"),
+                ),
+            log:
+                log_of(name),
+            conda:
+                ANALYSIS
+            params:
+                code=code_of(f"figures.{name}"),
+                name=name,
+                tables=lambda w, name=name: json.dumps(drawn_tables(name)),
+                models=lambda w, name=name: drawn_models(name),
+                out=subpath(output.png, strip_suffix=".png"),
+            shell:
+                "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
+                " --out {params.out} > {log} 2>&1"
+
+    for number in drawn.numbers:
+
+        rule:
+            name:
+                number
+            input:
+                f"{RESULTS}/tables/{name}.md" if drawn.table else f"{RESULTS}/figures/{name}.png",
 
 
-rule pass1:
+# What made the results, and the configuration.
+rule provenance:
     input:
-        measured_files("accuracy"),
+        provenance_files().values(),
     output:
-        markdown=f"{RESULTS}/tables/pass1.md",
+        markdown=f"{RESULTS}/tables/provenance.md",
         page=report(
-            f"{RESULTS}/tables/pass1.html",
-            caption="../report/pass1.rst",
-            category="Tables",
-            labels={"table": "pass@1"},
+            f"{RESULTS}/tables/provenance.html",
+            caption="../report/provenance.rst",
+            category="5 Provenance",
+            labels={"what": "provenance", "paper": "", "form": "table"},
         ),
-        latex=f"{RESULTS}/tables/pass1.tex",
-        data=f"{RESULTS}/tables/pass1.parquet",
+        data=f"{RESULTS}/tables/provenance.parquet",
     log:
-        log_of("pass1"),
+        log_of("provenance"),
+    localrule: True
     conda:
         ANALYSIS
     params:
-        code=code_of("figures.pass1"),
-        tables=lambda w: json.dumps(measured("accuracy")),
-        models=lambda w: model_styles(),
+        code=code_of("provenance"),
+        files=json.dumps(provenance_files()),
+        config=slice_of(experiment),
         out=subpath(output.markdown, strip_suffix=".md"),
     shell:
-        "python -m mrt.figures.pass1 --tables {params.tables:q} --models {params.models:q} --out {params.out} > {log} 2>&1"
+        "python -m mrt.provenance --files {params.files:q} --config {params.config:q} --out {params.out} > {log} 2>&1"

@@ -23,3 +23,13 @@ use rule grade_rollouts as grade_answers with:
         artifact("grades", "prover.parquet"),
     log:
         log_of("grade_answers", "model", "dataset"),
+
+
+use rule grade_rollouts as grade_forced with:
+    input:
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+        answers=artifact("budget_forcing"),
+    output:
+        artifact("grades", "budget_forcing.parquet"),
+    log:
+        log_of("grade_forced", "model", "dataset"),

@@ -29,7 +29,7 @@ rule measure_maj:
         ANALYSIS
     params:
         code=code_of("evaluate"),
-        ks=[f"--ks {k}" for k in experiment.evaluation.k],
+        ks=lambda w: [f"--ks {k}" for k in experiment.ks(w.model)],
     shell:
         "python -m mrt.evaluate --measure maj --rollouts {input.rollouts} --grades {input.grades} {params.ks}"
         " --out {output} > {log} 2>&1"
@@ -55,7 +55,8 @@ rule measure_prefixes:
 
 rule measure_regret:
     input:
-        artifact("progress"),
+        progress=artifact("progress"),
+        forced=lambda w: artifact("metrics", "budget_forcing.parquet") if extrapolates(w.model) else [],
     output:
         artifact("metrics", "regret.parquet"),
     log:
@@ -65,8 +66,45 @@ rule measure_regret:
     params:
         code=code_of("evaluate"),
         budgets=[f"--budgets {b}" for b in experiment.evaluation.budgets],
+        forced=lambda w, input: f"--forced {input.forced}" if input.forced else "",
+        extrapolated=lambda w: [f"--extrapolated {b}" for b in extrapolated_budgets(w.model)],
     shell:
-        "python -m mrt.evaluate --measure regret --progress {input} {params.budgets} --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure regret --progress {input.progress} {params.budgets} {params.forced}"
+        " {params.extrapolated} --out {output} > {log} 2>&1"
+
+
+rule measure_episode_regret:
+    input:
+        artifact("metrics", "prefixes.parquet"),
+    output:
+        artifact("metrics", "episode_regret.parquet"),
+    log:
+        log_of("measure_episode_regret", "model", "dataset"),
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("evaluate"),
+        every=experiment.evaluation.prover.every,
+    shell:
+        "python -m mrt.evaluate --measure episode_regret --prefixes {input} --every {params.every}"
+        " --out {output} > {log} 2>&1"
+
+
+rule measure_budget_forcing:
+    input:
+        prover=artifact("budget_forcing"),
+        grades=artifact("grades", "budget_forcing.parquet"),
+    output:
+        artifact("metrics", "budget_forcing.parquet"),
+    log:
+        log_of("measure_budget_forcing", "model", "dataset"),
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("evaluate"),
+    shell:
+        "python -m mrt.evaluate --measure budget_forcing --prover {input.prover} --grades {input.grades}"
+        " --out {output} > {log} 2>&1"
 
 
 rule count_episodes:

@@ -27,6 +27,26 @@ rule train:
         " --out {output.checkpoint} > {log} 2>&1"
 
 
+# The RL log of a model that was trained elsewhere.
+rule import_log:
+    input:
+        lambda w: ancient(experiment.models[w.model].training_log),
+    output:
+        f"{RESULTS}/models/{{model}}.log.parquet",
+    log:
+        log_of("import_log", "model"),
+    wildcard_constraints:
+        model=any_of(LOGGED),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("train.log"),
+        content=lambda w: content_of(experiment.models[w.model].training_log),
+    shell:
+        "python -m mrt.train.log --file {input} --out {output} > {log} 2>&1"
+
+
 rule toy_base:
     output:
         checkpoint=directory(f"{RESULTS}/models/toy_base"),

@@ -1,0 +1,31 @@
+"""Normalized regret of the first b episodes, against more votes after fewer (Appendix E, Figure 26)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mrt.figures.common import ModelStyle, Tables, curves, main, name_lines, with_intervals
+
+MOST_TICKS = 10
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    """Episodes that fewer than a twentieth of the traces reach are not drawn; hopeless traces count as regret 1."""
+    data = tables["episode_regret"]
+    table = with_intervals(data, ["problem_set", "model", "episodes"], ["regret", "hopeless", "reached"])
+    table = table.filter(pl.col("reached") >= 0.05)
+    hopeless = {m: float(data.filter(model=m, episodes=data["episodes"].max())["hopeless"].mean()) for m in models}  # type: ignore[arg-type]
+    named = {m: s.model_copy(update={"label": f"{s.label} ({hopeless[m]:.0%} hopeless)"}) for m, s in models.items()}
+    figure, drawn = curves(table, named, "episodes", "regret")
+    for axis, rows in drawn:
+        ticks = rows["episodes"].unique().sort().to_numpy()
+        axis.set_xticks(ticks[:: int(np.ceil(ticks.size / MOST_TICKS))])
+        axis.set(xlabel="episodes b", ylabel="normalized regret of the first b episodes")
+    name_lines(figure, [axis for axis, _ in drawn])
+    return figure, table
+
+
+if __name__ == "__main__":
+    main(draw, __doc__)

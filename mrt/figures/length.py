@@ -1,0 +1,17 @@
+"""Mean length of completions over RL training (Figure 10)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.common import ModelStyle, Tables, main
+from mrt.figures.training import by_step
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    return by_step(tables["rl_log"], models, {"completion_tokens": "tokens of a completion"})
+
+
+if __name__ == "__main__":
+    main(draw, __doc__)

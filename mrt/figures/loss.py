@@ -1,0 +1,17 @@
+"""Training loss of supervised fine-tuning by step, a line a model (Figure 15): a lower one is easier to fit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.common import ModelStyle, Tables, main
+from mrt.figures.training import by_step
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    return by_step(tables["sft_log"], models, {"loss": "training loss (nats a token)"})
+
+
+if __name__ == "__main__":
+    main(draw, __doc__)

@@ -1,0 +1,17 @@
+"""pass@k against the tokens that the k completions cost (Figures 17, 18 and 20)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.common import ModelStyle, Tables, main
+from mrt.figures.maj_tokens import against_tokens
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    return against_tokens(tables, models, "pass")
+
+
+if __name__ == "__main__":
+    main(draw, __doc__)

@@ -1,0 +1,18 @@
+"""Reward and mean length of completions over RL training (Figure 11)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.common import ModelStyle, Tables, main
+from mrt.figures.training import by_step
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    columns = {"reward": "mean reward", "completion_tokens": "tokens of a completion"}
+    return by_step(tables["rl_log"], models, columns)
+
+
+if __name__ == "__main__":
+    main(draw, __doc__)

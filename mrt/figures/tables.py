@@ -1,0 +1,70 @@
+"""Tables as people read them: Markdown, LaTeX, and a page of HTML for the report."""
+
+from collections.abc import Collection, Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from mrt.storage import write_text
+
+
+class Layout(NamedTuple):
+    """A table as text: header, rows of cells, the (row, column) of bold cells, and the note below it."""
+
+    title: str
+    header: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    bold: Collection[tuple[int, int]]
+    note: str
+
+
+def markdown(table: Layout) -> str:
+    lines = ["| " + " | ".join(table.header) + " |", "|" + "---|" * len(table.header)]
+    for i, row in enumerate(table.cells):
+        lines.append("| " + " | ".join(f"**{c}**" if (i, j) in table.bold else c for j, c in enumerate(row)) + " |")
+    return "\n".join([*lines, "", table.note]) + "\n"
+
+
+def latex(table: Layout) -> str:
+    def quoted(text: str) -> str:
+        for plain, command in (("_", "\\_"), ("%", "\\%"), ("&", "\\&"), ("≥", "$\\geq$"), ("≤", "$\\leq$")):
+            text = text.replace(plain, command)
+        return text
+
+    lines = [
+        "\\begin{tabular}{l" + "r" * (len(table.header) - 1) + "}",
+        "\\toprule",
+        " & ".join(map(quoted, table.header)) + " \\\\",
+        "\\midrule",
+    ]
+    for i, row in enumerate(table.cells):
+        shown = [f"\\textbf{{{quoted(c)}}}" if (i, j) in table.bold else quoted(c) for j, c in enumerate(row)]
+        lines.append(" & ".join(shown) + " \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def page(table: Layout) -> str:
+    """The table as a web page of its own: the report shows it in a frame."""
+
+    def row(tag: str, values: Sequence[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{value}</{tag}>" for value in values) + "</tr>"
+
+    rows = [
+        row("td", [f"<b>{escape(c)}</b>" if (i, j) in table.bold else escape(c) for j, c in enumerate(line)])
+        for i, line in enumerate(table.cells)
+    ]
+    style = (
+        "body {font: 13px sans-serif} td, th {padding: 4px 8px; text-align: right; vertical-align: top}"
+        " th {border-bottom: 1px solid} td:first-child, th:first-child {text-align: left}"
+    )
+    return (
+        f'<!doctype html><meta charset="utf-8"><title>{escape(table.title)}</title><style>{style}</style><table>'
+        + "\n".join([row("th", list(map(escape, table.header))), *rows])
+        + f"</table><p>{escape(table.note)}</p>\n"
+    )
+
+
+def write_layout(table: Layout, out: Path) -> None:
+    """Write `<out>.md`, `<out>.tex` and `<out>.html`."""
+    for suffix, write in (("md", markdown), ("tex", latex), ("html", page)):
+        write_text(write(table), out.with_name(f"{out.name}.{suffix}"))

@@ -1,0 +1,37 @@
+"""What the figures of training logs share: a quantity by step, a line a model, smoothed over neighbouring steps."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.common import Appearance, ModelStyle, name_lines, panels
+
+SMOOTHED_OVER = 20  # a line is a running mean over this share (1/20) of the steps; the faint one is every step
+
+
+def by_step(
+    logs: pl.DataFrame, models: Mapping[str, ModelStyle], columns: Mapping[str, str]
+) -> tuple[Any, pl.DataFrame]:
+    """A panel for each of the `columns` (name: label) of training logs; returns the figure and what it draws.
+
+    A training run is one run: there are no problems to draw an interval over. The faint line is every step.
+    """
+    lines = []
+    for _, log in logs.sort("step").group_by("model", maintain_order=True):
+        window = max(1, log.height // SMOOTHED_OVER)
+        means = [pl.col(c).rolling_mean(window, min_samples=1, center=True).alias(f"{c}_smoothed") for c in columns]
+        lines.append(log.select("model", "step", *columns).with_columns(*means))
+    table = pl.concat(lines)
+    look = Appearance(models)
+    figure, axes = panels(len(columns))
+    for axis, (column, label) in zip(axes, columns.items(), strict=True):
+        for model in models:
+            rows = table.filter(pl.col("model") == model)
+            if rows.height:
+                style = look.outline(model)
+                axis.plot(rows["step"], rows[column], **style | {"linestyle": "-", "linewidth": 0.5, "alpha": 0.3})
+                axis.plot(rows["step"], rows[f"{column}_smoothed"], label=models[model].label, **style)
+        axis.set(xlabel="training step", ylabel=label)
+    name_lines(figure, axes)
+    return figure, table

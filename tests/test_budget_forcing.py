@@ -1,0 +1,103 @@
+"""Thoughts made to go on: what an extension is, and the whole stage with the real engine."""
+
+import polars as pl
+import pytest
+from conftest import TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
+from mrt.engine import Decoding, EngineSettings
+from mrt.episodes import Cut, split_episodes
+from mrt.progress import progress_table
+from mrt.sampling import Prompt, Sample
+from mrt.template import Template
+
+texts = st.text(alphabet="ab.\n", max_size=30)
+
+
+@given(texts, texts, st.booleans())
+def test_an_extension_keeps_the_thought_and_adds_whole_steps(thought, continuation, cut):
+    longer = extended(thought, "Wait", continuation, cut=cut)
+    body = thought.rstrip("\n")
+    assert longer.startswith(body)
+    if cut:
+        assert longer == body or longer.endswith("\n\n")
+        assert extended(thought, "Wait", continuation, cut=False).startswith(longer)
+    else:
+        assert longer == reopened(thought, "Wait") + continuation
+
+
+def test_the_marker_opens_a_new_step_and_may_open_an_episode():
+    thought = "one\n\ntwo\n\nthree\n"
+    assert reopened(thought, "Wait") == "one\n\ntwo\n\nthree\n\nWait"
+    assert len(split_episodes(extended(thought, "Wait", ", no.\n", cut=False))) == 2
+    assert reopened("", "Wait") == "Wait"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"), [("a\n\nb", "a\n\n"), ("a\n\nb\n\n", "a\n\nb\n\n"), ("a", ""), ("", ""), ("a\nb", "")]
+)
+def test_a_cut_text_loses_its_unfinished_step(text, left):
+    assert without_unfinished_step(text) == left
+
+
+def test_a_thought_is_closed_as_the_model_closes_it():
+    assert closed("a\n\nb\n\n", Template()) == closed("a\n\nb\n", Template()) == "a\n\nb\n</think>\n\n"
+
+
+def test_the_paper_s_numbers_of_extensions():
+    assert BudgetForcing().answered() == [0, 2, 4, 6, 8]
+    assert BudgetForcing(most=3, every=2).answered() == [0, 2]
+
+
+def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_path, capsys):
+    engine = EngineSettings(max_model_len=512, cpu_cache_gib=0.25)
+    rollouts, episodes = tmp_path / "rollouts.parquet", tmp_path / "episodes.parquet"
+    names = ("base", "toy")
+    sampling = {"problems": toy_problems, "samples": 2, "decoding": Decoding(temperature=1.0, max_tokens=60)}
+    prompt = Prompt(instruction="{problem}")
+    Sample(model=str(TOY_BASE), out=rollouts, names=names, prompt=prompt, engine=engine, **sampling).cli_cmd()
+    Cut(rollouts=rollouts, out=episodes).cli_cmd()
+    settings = BudgetForcing(
+        most=3,
+        markers=("Wait, try ", "Alternatively, try "),
+        traces=1,
+        extension=Decoding(temperature=1.0, max_tokens=40),
+        answers=2,
+        decoding=Decoding(temperature=1.0, max_tokens=24),
+    )
+
+    def force(name, **keep):
+        out, thoughts = tmp_path / f"{name}.parquet", tmp_path / f"{name}.thoughts.parquet"
+        stage = Force(
+            model=str(TOY_BASE), rollouts=rollouts, episodes=episodes, out=out, out_thoughts=thoughts, names=names,
+            settings=settings, engine=engine, keep=keep,
+        )  # fmt: skip
+        stage.cli_cmd()
+        return out, thoughts
+
+    out, thoughts = force("whole", folder=tmp_path / "kept")
+    answers, added = pl.read_parquet(out), pl.read_parquet(thoughts)
+    assert answers.height == 12 * 2 * 2 and set(answers["prefix"]) == {0, 2}
+    assert added.height == 12 * 3 and set(added["extension"]) == {1, 2, 3}
+    assert {"stop", "length"} == set(added["finish"])  # some close their thought, some are cut
+    assert not added["text"].str.contains("</think>", literal=True).any()
+    whole = added.filter(pl.col("finish") == "stop")
+    for number, text in whole.select("extension", "text").iter_rows():
+        assert text.startswith(f"\n\n{settings.markers[(number - 1) % 2]}")
+    grades = answers.select("problem_id", "sample", "prefix", "answer_index").with_columns(
+        pl.lit(True).alias("correct")
+    )
+    tokens = progress_table(answers, grades).sort("prefix").group_by("problem_id").agg(pl.col("prefix_tokens"))
+    assert all(before <= after for before, after in tokens["prefix_tokens"])
+
+    again = force("again", folder=tmp_path / "kept")
+    said = [line for line in capsys.readouterr().out.splitlines() if "kept from before" in line]
+    assert said[-1].endswith(", 0 to draw")
+    for part in range(2):
+        force("none", folder=tmp_path / "parts", part=f"{part}/2")
+    assert not (tmp_path / "none.parquet").exists()
+    parts = force("parts", folder=tmp_path / "parts")
+    for one, two, three in zip((out, thoughts), again, parts, strict=True):
+        assert pl.read_parquet(one).equals(pl.read_parquet(two)) and pl.read_parquet(one).equals(pl.read_parquet(three))

@@ -1,0 +1,31 @@
+# Budget forcing: thoughts made to go on, and their answers after 0, 2, 4, 6, 8 extensions (Appendix F).
+rule force_budget:
+    input:
+        checkpoint=lambda w: weights_input(w.model),
+        rollouts=artifact("rollouts"),
+        episodes=artifact("episodes"),
+    output:
+        answers=artifact("budget_forcing"),
+        thoughts=artifact("budget_forcing", "thoughts.parquet"),
+    log:
+        log_of("force_budget", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(SAMPLED),
+    cache: True
+    conda:
+        INFERENCE
+    threads: experiment.engine_threads
+    params:
+        code=code_of("budget_forcing"),
+        model=lambda w: model_options(w.model),
+        weights=lambda w: identity_of(w.model),
+        settings=slice_of(experiment.forcing),
+        engine=engine_options,
+        engine_decides=engine_decides(),
+        seed=experiment.seed,
+        keep=f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}",
+    shell:
+        "OMP_NUM_THREADS={threads} python -m mrt.budget_forcing {params.model} --rollouts {input.rollouts}"
+        " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
+        " --settings {params.settings:q} --engine {params.engine:q} --keep.folder {params.keep}"
+        " --out {output.answers} --out_thoughts {output.thoughts} > {log} 2>&1"
