@@ -43,8 +43,7 @@ include: "workflow/rules/figures.smk"
 rule all:
     default_target: True
     input:
-        tables(),
-        figures(),
+        tables_and_figures(),
         sets_rules(),
         contamination_checks(),
         f"{RESULTS}/tables/provenance.md",

@@ -37,7 +37,7 @@ def describe(files: dict[str, Path]) -> pl.DataFrame:
     rows = []
     for name, path in files.items():
         made = read_provenance(path) or {}
-        versions = ", ".join(f"{package} {version}" for package, version in made.get("versions", {}).items())
+        versions = ", ".join(made.get("versions", {}).values())
         count = pl.scan_parquet(path).select(pl.len()).collect().item()
         rows.append((name, count, made.get("stage"), made.get("code"), made.get("weights"), versions or None))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")

@@ -55,7 +55,7 @@ def measure(name, model):
         elif name == "episode_regret":
             rows += [
                 {"problem_id": problem, "episodes": b, "regret": right[b], "hopeless": 0.25, "reached": 1 - b / 8}
-                for b in range(1, 5)
+                for b in range(1, 3 + len(model) % 3)
             ]
         elif name == "budget_forcing":
             rows += [

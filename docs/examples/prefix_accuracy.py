@@ -157,7 +157,7 @@ def draw(curves: list[Curve], regret: pl.DataFrame) -> Any:
     axes[2].set(ylabel="normalized regret", ylim=(0, 1), xscale="log")
     axes[2].set_xticks(BUDGETS, BUDGETS)
     axes[2].minorticks_off()
-    legend(figure, axes[2], columns=4)
+    legend(figure, axes[2])
     return figure
 
 

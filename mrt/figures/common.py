@@ -151,7 +151,7 @@ def name_lines(figure: Any, axes: Sequence[Any], *, at_ends: bool = True) -> Non
     if at_ends and fits and len(axes) == 1:
         label_ends(axes[0])
     else:
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2)
+        below(figure, list(handles.values()), list(handles))
 
 
 def label_ends(axis: Any) -> None:
@@ -173,9 +173,16 @@ def label_ends(axis: Any) -> None:
         )
 
 
-def legend(figure: Any, axis: Any, columns: int = 2) -> None:
-    """One legend for the figure, below its panels, so that it covers no data."""
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+def legend(figure: Any, axis: Any) -> None:
+    """One legend for the figure, of one panel's lines, below its panels, so that it covers no data."""
+    below(figure, *axis.get_legend_handles_labels())
+
+
+def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """A legend below the panels, in as many columns as fit the figure's width."""
+    inches = 0.5 + 0.055 * max(map(len, labels), default=1)  # of a column, at the legend's font size
+    columns = max(1, min(3, int(figure.get_figwidth() / inches), len(labels)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def gather(tables: Mapping[str, Mapping[str, Path]]) -> pl.DataFrame:

@@ -30,7 +30,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         else:
             histograms(axis, counts, labels, look)
             if len(axes) == 1:
-                legend(figure, axis, columns=1)
+                legend(figure, axis)
             else:
                 axis.legend()  # its numbers are the panel's own
     return figure, table.sort("problem_set", "model", "episodes")

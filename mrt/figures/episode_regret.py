@@ -16,13 +16,14 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     data = tables["episode_regret"]
     table = with_intervals(data, ["problem_set", "model", "episodes"], ["regret", "hopeless", "reached"])
     table = table.filter(pl.col("reached") >= 0.05)
-    hopeless = {m: float(data.filter(model=m, episodes=data["episodes"].max())["hopeless"].mean()) for m in models}  # type: ignore[arg-type]
+    whole = data.sort("episodes").group_by("problem_set", "model", "problem_id").agg(pl.col("hopeless").last())
+    hopeless = dict(whole.group_by("model").agg(pl.col("hopeless").mean()).rows())
     named = {m: s.model_copy(update={"label": f"{s.label} ({hopeless[m]:.0%} hopeless)"}) for m, s in models.items()}
     figure, drawn = curves(table, named, "episodes", "regret")
     for axis, rows in drawn:
         ticks = rows["episodes"].unique().sort().to_numpy()
         axis.set_xticks(ticks[:: int(np.ceil(ticks.size / MOST_TICKS))])
-        axis.set(xlabel="episodes b", ylabel="normalized regret of the first b episodes")
+        axis.set(xlabel="first b episodes", ylabel="normalized regret")
     name_lines(figure, [axis for axis, _ in drawn])
     return figure, table
 

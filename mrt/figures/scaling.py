@@ -37,7 +37,8 @@ def groups(data: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     lows = [int(edge) + (1 if i else 0) for i, edge in enumerate(edges[:-1])] or [int(edges[0])]
     highs = [int(edge) for edge in edges[1:]] or [int(edges[0])]
     for low, high in zip(lows, highs, strict=True):
-        yield f"{low} to {high} episodes", data.filter(pl.col("episodes").is_between(low, high))
+        name = f"{low} to {high} episodes" if high > low else f"{low} episode{'s' * (low > 1)}"
+        yield name, data.filter(pl.col("episodes").is_between(low, high))
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

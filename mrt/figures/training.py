@@ -7,7 +7,7 @@ import polars as pl
 
 from mrt.figures.common import Appearance, ModelStyle, name_lines, panels
 
-SMOOTHED_OVER = 20  # a line is a running mean over this share (1/20) of the steps; the faint one is every step
+SMOOTHED_OVER = 8  # a line is a running mean over an eighth of the steps; the faint one is every step
 
 
 def by_step(

@@ -243,19 +243,22 @@ def labels(name, form):
     return {"what": name.replace("_", " "), "paper": number or "Section 8.3", "form": form}
 
 
-def tables():
-    return [f"{RESULTS}/tables/{name}.md" for name, drawn in DRAWN.items() if drawn.table and wanted(name)]
+def drawn_as(name):
+    """What a figure or table is to be looked at, and the data behind it."""
+    if DRAWN[name].table:
+        return multiext(f"{RESULTS}/tables/{name}", ".md", ".csv")
+    return multiext(f"{RESULTS}/figures/{name}", ".png", ".csv")
 
 
-def figures():
-    return [f"{RESULTS}/figures/{name}.png" for name, drawn in DRAWN.items() if not drawn.table and wanted(name)]
+def tables_and_figures():
+    return [path for name in DRAWN if wanted(name) for path in drawn_as(name)]
 
 
 def provenance_files():
     """What the page of provenance tells of: {name: path}."""
     sets = [(m, d) for m in experiment.evaluation.models for d in experiment.measured_on(m)]
     trained = [m for m in experiment.models if m in trained_ancestors()]
-    drawn = [Path(path).with_suffix(".parquet") for path in (*tables(), *figures())]
+    drawn = dict.fromkeys(Path(path).with_suffix(".parquet") for path in tables_and_figures())
     return {
         **{f"problems {d}": f"{RESULTS}/problems/{d}.parquet" for d in experiment.problems},
         **{f"rollouts {m}/{d}": artifact("rollouts").format(model=m, dataset=d) for m, d in sets},

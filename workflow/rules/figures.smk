@@ -21,7 +21,7 @@ for name, drawn in DRAWN.items():
                     f"{RESULTS}/tables/{name}.csv",
                     caption=f"../report/{name}.rst",
                     category=drawn.section,
-                    labels=labels(name, "data"),
+                    labels=labels(name, "values (CSV)"),
                 ),
             log:
                 log_of(name),
@@ -57,7 +57,7 @@ for name, drawn in DRAWN.items():
                     f"{RESULTS}/figures/{name}.csv",
                     caption=f"../report/{name}.rst",
                     category=drawn.section,
-                    labels=labels(name, "data"),
+                    labels=labels(name, "values (CSV)"),
                 ),
             log:
                 log_of(name),
@@ -79,7 +79,7 @@ for name, drawn in DRAWN.items():
             name:
                 number
             input:
-                f"{RESULTS}/tables/{name}.md" if drawn.table else f"{RESULTS}/figures/{name}.png",
+                drawn_as(name),
 
 
 # What made the results, and the configuration.
@@ -102,8 +102,8 @@ rule provenance:
         ANALYSIS
     params:
         code=code_of("provenance"),
-        files=json.dumps(provenance_files()),
-        config=slice_of(experiment),
+        files=lambda w: json.dumps(provenance_files()),
+        config=lambda w: slice_of(experiment),
         out=subpath(output.markdown, strip_suffix=".md"),
     shell:
         "python -m mrt.provenance --files {params.files:q} --config {params.config:q} --out {params.out} > {log} 2>&1"

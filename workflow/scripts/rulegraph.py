@@ -1,4 +1,4 @@
-"""Draw the rule graph: snakemake --rulegraph dot | python workflow/scripts/rulegraph.py docs/rulegraph.png
+"""Draw a rule graph: snakemake pass1 regret --rulegraph dot | python workflow/scripts/rulegraph.py docs/rulegraph.png
 
 A trained model is a model: from `train` the graph goes round to the sampling rules again (the curved red arrows).
 """
