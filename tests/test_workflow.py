@@ -125,7 +125,7 @@ def test_figures_of_rl_come_with_a_log_and_say_so_without(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
     done = snakemake(folder, "-n", "fig10", check=False)
     said = done.stdout + done.stderr
-    assert done.returncode == 1 and "it takes a model that RL trained, or one with a training_log" in said
+    assert done.returncode == 1 and "a model that RL trained, or one with a training_log" in said
     assert "Traceback" not in said
     rows = "".join(f"{step},{0.3 + step / 1000},{900 - step}\n" for step in range(1, 101))
     (folder / "log.csv").write_text("step,reward,completion_tokens\n" + rows)
