@@ -119,4 +119,17 @@ SET = Artifact(
     },
     TRACE,
 )
+RL_PROMPTS = Artifact(
+    {
+        "problem_id": pl.String,
+        "sample": pl.Int64,
+        "prefix": pl.Int64,
+        "prefix_text": pl.String,
+        "prompt": pl.String,
+        "forced": pl.String,
+        "answer": pl.String,
+        "inside": pl.Boolean,
+    },
+    TRACE,
+)
 RULES = Artifact({"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64}, [])

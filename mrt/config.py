@@ -21,8 +21,10 @@ from mrt.prover import ProverSettings
 from mrt.sampling import Prompt
 from mrt.sets import Rules
 from mrt.train.log import check_log
+from mrt.train.rl import RL
 from mrt.train.sft import SFT
 
+RL_METHODS = ("grpo", "length_penalty", "mrt_rl")
 READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -58,12 +60,13 @@ class Model(Strict):
     )
     evaluate_on: list[str] | None = Field(None, description="Evaluation sets that it is measured on; all if not given.")
     parent: str | None = Field(None, description="Model that this one is trained from.")
-    method: Literal["star", "mrt"] | None = Field(
-        None, description="How its training set is made from its parent's traces."
+    method: Literal["star", "mrt", "grpo", "length_penalty", "mrt_rl"] | None = Field(
+        None, description="How it is trained: by SFT on a set (star, mrt), or by RL (grpo, length_penalty, mrt_rl)."
     )
     problems: str | None = Field(None, description="Problem set that its parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
-    recipe: SFT | None = Field(None, description="Training hyperparameters; else `training.recipe`.")
+    recipe: SFT | None = Field(None, description="Hyperparameters of SFT; else `training.recipe`.")
+    rl: RL | None = Field(None, description="Hyperparameters of RL; else `training.rl`.")
 
     @model_validator(mode="after")
     def one_origin(self) -> Self:
@@ -90,7 +93,8 @@ class Training(Draws):
     """Sampling for training sets, and the recipe that models share."""
 
     samples: int = Field(1, ge=1, le=10_000, description="Rollouts a training problem (Algorithm 1, line 5: one).")
-    recipe: SFT = Field(default_factory=SFT, description="Training hyperparameters (Table 2).")
+    recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
+    rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
 
 
 class Direct(Strict):
@@ -372,8 +376,14 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"{path}.parent", "its ancestors go round in a circle"
             if (parent := models.get(model.parent)) and parent.rollouts:
                 yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
-        elif {"recipe", "rules"} & model.model_fields_set:
-            yield path, "recipe and rules are for models that are trained; this one has no parent"
+        elif {"recipe", "rules", "rl"} & model.model_fields_set:
+            yield path, "recipe, rl and rules are for models that are trained; this one has no parent"
+        if model.method and "recipe" in model.model_fields_set and model.method in RL_METHODS:
+            yield f"{path}.recipe", f"{model.method} is trained by RL; its hyperparameters stand under rl"
+        if model.method and {"rl"} & model.model_fields_set and model.method not in RL_METHODS:
+            yield f"{path}.rl", f"{model.method} is trained by SFT; its hyperparameters stand under recipe"
+        if model.rl:
+            yield from group_mistakes(f"{path}.rl", model.rl)
         if model.problems is not None:
             yield from unknown(f"{path}.problems", model.problems, problems)
             if model.problems in evaluated:
@@ -398,6 +408,8 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, draws in (("training", training), ("evaluation", evaluation)):
         if draws is None:
             continue
+        if isinstance(draws, Training):
+            yield from group_mistakes("training.rl", draws.rl)
         if isinstance(longest, int):
             limits = {"decoding": draws.decoding, "prover.decoding": draws.prover.decoding}
             if isinstance(draws, Evaluation) and "budget_forcing" in draws.measures:
@@ -409,6 +421,14 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     yield f"{name}.{what}.max_tokens", wrong
         if draws.prover.traces and draws.prover.traces > draws.samples:
             yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
+
+
+def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:
+    """Sizes of RL batches that do not divide each other."""
+    if recipe.batch_size % recipe.group:
+        yield f"{path}.batch_size", f"{recipe.batch_size} completions are not whole groups of {recipe.group}"
+    if recipe.batch_size % min(recipe.micro_batch_size, recipe.batch_size):
+        yield f"{path}.micro_batch_size", f"{recipe.micro_batch_size} does not divide {recipe.batch_size}"
 
 
 def unknown(path: str, name: str, known: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -17,11 +17,10 @@ from mrt.train.sft import (
     SFT,
     Train,
     bucketed_order,
-    is_whole,
-    last_complete_checkpoint,
     make_trainer,
     tokenize,
 )
+from mrt.train.stage import is_whole, last_complete_checkpoint
 
 RECIPE = SFT(
     learning_rate=1e-3,

@@ -19,8 +19,15 @@ from mrt.metrics import bootstrap_table
 from mrt.storage import read_table, temporary_name, write_table, write_text
 
 # Okabe and Ito's colours, told apart by colour-blind readers; a method has the same colour everywhere.
-METHOD_COLOURS = {"base": "#000000", "star": "#009E73", "mrt": "#D55E00", "grpo": "#0072B2", "length": "#CC79A7"}
-SPARE_COLOURS = ("#56B4E9", "#E69F00", "#999999", "#0072B2", "#CC79A7", "#117733", "#882255", "#DDCC77")
+METHOD_COLOURS = {
+    "base": "#000000",
+    "star": "#009E73",
+    "mrt": "#D55E00",
+    "grpo": "#0072B2",
+    "mrt_rl": "#E69F00",
+    "length_penalty": "#CC79A7",
+}
+SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733", "#882255", "#DDCC77")
 ITERATION_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D")
 COLUMN_WIDTH = 3.4  # inches; a figure's panel is readable at the width of a paper's column

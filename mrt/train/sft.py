@@ -8,10 +8,7 @@ closing end-of-sequence token, never of the prompt's. With `weighted`, each exam
 last complete checkpoint; the output folder appears whole, or not at all.
 """
 
-import json
-import os
 import random
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,9 +16,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.artifacts import SET
-from mrt.cli import Stage, run
-from mrt.fingerprint import digest, digest_of_files, fingerprint, identity_of_model
-from mrt.storage import atomic_file, atomic_folder, link_folder, read_table, write_table, write_text
+from mrt.cli import run
+from mrt.storage import read_table
+from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -178,49 +175,17 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     return trainer
 
 
-class Train(Stage):
-    """Fine-tune a model on a training set with TRL's SFTTrainer.
+class Train(TrainingStage):
+    """Fine-tune a model on a training set with TRL's SFTTrainer."""
 
-    What decides the weights (parent, set, recipe, code) gives a key. The trainer's state is kept under it, so that a
-    killed job goes on from its last complete checkpoint and an edited recipe starts afresh; so is, if `keep` is given,
-    the last checkpoint made, so that a job that runs again although nothing decisive changed just takes it.
-    """
-
-    model: str = Field(description="Parent model: a Hugging Face checkpoint folder or hub id.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
     set: Path = Field(description="Training set (Parquet): prompt, completion, weight.")
-    out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
-    log: Path = Field(description="Training log (Parquet): one row a step.")
-    state: Path = Field(description="Folder of the trainer's state; removed after success.")
-    keep: Path | None = Field(None, description="Folder in which the checkpoint is kept for jobs that run again.")
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters.")
 
     def cli_cmd(self) -> None:
         examples = read_table(self.set, {name: SET.columns[name] for name in TRAINED_ON}).to_dicts()
         if not examples:
             raise ValueError(f"{self.set}: the training set is empty; loosen its filter rules or sample more problems")
-        key = digest(
-            identity_of_model(self.model, self.revision),
-            json.dumps(examples),
-            self.recipe.model_dump_json(),
-            fingerprint("mrt.train.sft", with_versions=self.track_versions),
-        )
-        kept = self.keep / key if self.keep else None
-        if kept and is_whole(kept):
-            print("nothing that decides the weights has changed: the kept checkpoint is taken", flush=True)
-        else:
-            made = kept or self.state / "made"
-            self.train(examples, self.state / key, made)
-            kept = made
-        if os.environ.get("RANK", "0") != "0":  # one process of a distributed run hands over
-            return
-        link_folder(kept / "checkpoint", self.out)
-        with atomic_file(self.log) as part:
-            shutil.copyfile(kept / "log.parquet", part)
-        for other in self.keep.iterdir() if self.keep else []:
-            if other != kept:
-                shutil.rmtree(other)
-        shutil.rmtree(self.state, ignore_errors=True)
+        self.make(examples, self.recipe.model_dump_json())
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
@@ -232,40 +197,9 @@ class Train(Stage):
         model = AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32)
         rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
-        for other in self.state.iterdir() if self.state.exists() else []:
-            if other != state:  # of another recipe, set or parent
-                shutil.rmtree(other)
-        state.mkdir(parents=True, exist_ok=True)
         trainer = make_trainer(model, tokenizer, rows, self.recipe, state)
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
-        if trainer.accelerator.is_main_process:
-            with atomic_folder(made) as folder:
-                model.to(dtype=torch.float32)
-                trainer.save_model(str(folder / "checkpoint"))
-                tokenizer.save_pretrained(folder / "checkpoint")
-                for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's card of a hub upload
-                    (folder / "checkpoint" / leftover).unlink(missing_ok=True)
-                write_table(training_log(trainer.state.log_history), folder / "log.parquet")
-                write_text(digest_of_files([folder / "checkpoint"]), folder / "digest")
-        trainer.accelerator.wait_for_everyone()
-
-
-def is_whole(made: Path) -> bool:
-    """Whether a folder that `Train.train` left is still what it was."""
-    digest_file = made / "digest"
-    return digest_file.is_file() and digest_file.read_text() == digest_of_files([made / "checkpoint"])
-
-
-def last_complete_checkpoint(state: Path) -> str | None:
-    """The trainer's last checkpoint that it wrote to its end; incomplete ones, of a killed job, are removed."""
-    complete = []
-    for folder in sorted(state.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])):
-        try:
-            json.loads((folder / "trainer_state.json").read_text())  # written last
-            complete.append(str(folder))
-        except (OSError, ValueError):
-            shutil.rmtree(folder)
-    return complete[-1] if complete else None
+        leave(trainer, tokenizer, training_log(trainer.state.log_history), state, made)
 
 
 def training_log(history: list[dict[str, Any]]) -> Any:

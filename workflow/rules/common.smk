@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from mrt.config import load, slice_of
+from mrt.config import RL_METHODS, load, slice_of
 from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model
 
 try:
@@ -130,13 +130,18 @@ def template_of(wildcards):
     return slice_of(experiment.draws(experiment.models[wildcards.model].problems).prover.template)
 
 
-def trained_with(method):
-    return any_of([name for name in TRAINED if experiment.models[name].method == method])
+def trained_with(*methods):
+    return any_of([name for name in TRAINED if experiment.models[name].method in methods])
 
 
 def trained_ancestors():
     """The trained models among those that are measured and all that these descend from."""
     return {a for name in experiment.evaluation.models for a in experiment.lineage(name)} & set(TRAINED)
+
+
+def by_rl():
+    """Models that RL trains."""
+    return {name for name in TRAINED if experiment.models[name].method in RL_METHODS}
 
 
 def contamination_checks():
@@ -147,7 +152,7 @@ def contamination_checks():
 
 def sets_rules():
     """Tables of what each training set kept and dropped."""
-    return [f"{RESULTS}/sets/{name}.rules.parquet" for name in sorted(trained_ancestors())]
+    return [f"{RESULTS}/sets/{name}.rules.parquet" for name in sorted(trained_ancestors() - by_rl())]
 
 
 def parent_of(wildcards):
@@ -198,10 +203,11 @@ def measure_path(measure):
 def measured(measure):
     """The measure's tables: {model: {problem set: path}}."""
     if measure == "sft_log":
-        names = [name for name in experiment.models if name in trained_ancestors()]
+        names = [name for name in experiment.models if name in trained_ancestors() - by_rl()]
         return {m: {experiment.models[m].problems: f"{RESULTS}/models/{m}.log.parquet"} for m in names}
     if measure == "rl_log":
-        return {m: {"training": f"{RESULTS}/models/{m}.log.parquet"} for m in LOGGED}
+        names = [name for name in experiment.models if name in LOGGED or name in trained_ancestors() & by_rl()]
+        return {m: {"training": f"{RESULTS}/models/{m}.log.parquet"} for m in names}
     direct = [experiment.evaluation.direct.model] if experiment.evaluation.direct else []
     models = {"direct": direct, "linearized": [], "budget_forcing": experiment.extended}
     path = measure_path(measure)
@@ -260,7 +266,7 @@ def provenance_files():
     return {
         **{f"problems {d}": f"{RESULTS}/problems/{d}.parquet" for d in experiment.problems},
         **{f"rollouts {m}/{d}": artifact("rollouts").format(model=m, dataset=d) for m, d in sets},
-        **{f"set {m}": f"{RESULTS}/sets/{m}.parquet" for m in trained},
+        **{f"set {m}": f"{RESULTS}/sets/{m}.parquet" for m in trained if m not in by_rl()},
         **{f"model {m}": f"{RESULTS}/models/{m}.log.parquet" for m in trained},
         **{f"{path.parent.name} {path.stem}": str(path) for path in drawn},
     }

@@ -9,7 +9,7 @@ rule train:
     log:
         log_of("train", "model"),
     wildcard_constraints:
-        model=any_of(TRAINED),
+        model=trained_with("star", "mrt"),
     cache: True
     conda:
         TRAINING
@@ -24,6 +24,63 @@ rule train:
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.sft {params.parent} --set {input.examples}"
         " --recipe {params.recipe:q} --state {params.state} --keep {params.keep} --log {output.log}"
+        " --out {output.checkpoint} > {log} 2>&1"
+
+
+# RL: prompts that end inside a thought, and a child model by GRPO with a reward and an advantage of its method.
+rule rl_prompts:
+    input:
+        problems=lambda w: f"{RESULTS}/problems/{experiment.models[w.model].problems}.parquet",
+        rollouts=of_parent("rollouts"),
+        episodes=of_parent("episodes"),
+    output:
+        f"{RESULTS}/prompts/{{model}}.parquet",
+    log:
+        log_of("rl_prompts", "model"),
+    wildcard_constraints:
+        model=trained_with(*RL_METHODS),
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("prompts"),
+        method=lambda w: experiment.models[w.model].method,
+        template=template_of,
+        seed=experiment.seed,
+    shell:
+        "python -m mrt.prompts --method {params.method} --problems {input.problems} --rollouts {input.rollouts}"
+        " --episodes {input.episodes} --seed {params.seed} --template {params.template:q} --out {output} > {log} 2>&1"
+
+
+rule train_rl:
+    input:
+        checkpoint=lambda w: weights_input(parent_of(w)),
+        prompts=f"{RESULTS}/prompts/{{model}}.parquet",
+    output:
+        checkpoint=directory(f"{RESULTS}/models/{{model}}"),
+        log=f"{RESULTS}/models/{{model}}.log.parquet",
+    log:
+        log_of("train_rl", "model"),
+    wildcard_constraints:
+        model=trained_with(*RL_METHODS),
+    cache: True
+    conda:
+        TRAINING
+    threads: experiment.training_threads
+    params:
+        code=code_of("train.rl"),
+        parent=lambda w: model_options(parent_of(w)),
+        weights=lambda w: identity_of(parent_of(w)),
+        method=lambda w: experiment.models[w.model].method,
+        recipe=lambda w: slice_of(experiment.models[w.model].rl or experiment.training.rl),
+        template=template_of,
+        engine=engine_options,
+        engine_decides=engine_decides(),
+        state=f"{RESULTS}/.state/{{model}}",
+        keep=f"{RESULTS}/.kept/models/{{model}}",
+    shell:
+        "OMP_NUM_THREADS={threads} python -m mrt.train.rl {params.parent} --prompts {input.prompts}"
+        " --method {params.method} --recipe {params.recipe:q} --template {params.template:q}"
+        " --engine {params.engine:q} --state {params.state} --keep {params.keep} --log {output.log}"
         " --out {output.checkpoint} > {log} 2>&1"
 
 

@@ -1,0 +1,58 @@
+"""Prompts of RL: problems, or partial rollouts of them (Algorithm 2, line 7).
+
+    python -m mrt.prompts --method mrt_rl --problems problems.parquet --rollouts rollouts.parquet \\
+        --episodes episodes.parquet --out prompts.parquet
+
+For MRT (RL) a prompt is a problem with z_0:j, the first j episodes of the parent's first thought about it, j being
+uniform from 0 to k - 1, seeded by the problem; it ends inside the thought. For its rivals j is 0. Both kinds of prompt
+are of the same problems in the same order.
+"""
+
+import random
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+from pydantic import Field
+
+from mrt.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS, TRACE
+from mrt.cli import Stage, run
+from mrt.engine import seed_of
+from mrt.template import Template
+
+
+class MakePrompts(Stage):
+    """Make a prompt of every problem, with a prefix of a thought for MRT (RL)."""
+
+    method: Literal["grpo", "length_penalty", "mrt_rl"] = Field(description="mrt_rl: prompts with a prefix.")
+    problems: Path = Field(description="Problem set (Parquet).")
+    rollouts: Path = Field(description="The parent's rollouts (Parquet).")
+    episodes: Path | None = Field(None, description="Their episodes (Parquet); mrt_rl only.")
+    out: Path = Field(description="Prompts (Parquet).")
+    seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    template: Template = Field(default_factory=Template, description="What forces an answer at the prefix.")
+
+    def cli_cmd(self) -> None:
+        gold = PROBLEMS.read(self.problems, ["id", "answer"]).rename({"id": "problem_id"})
+        rollouts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"]).filter(pl.col("sample") == 0)
+        traces = rollouts.join(gold, on="problem_id", validate="1:1")
+        if self.method == "mrt_rl":
+            if self.episodes is None:
+                raise ValueError("--method mrt_rl needs --episodes")
+            episodes = EPISODES.read(self.episodes).sort(EPISODES.keys).group_by(TRACE, maintain_order=True).agg("text")
+            traces = traces.join(episodes, on=TRACE, validate="1:1")
+        rows = []
+        for row in traces.sort(TRACE).iter_rows(named=True):
+            episodes_of = row.get("text") or []
+            choose = random.Random(seed_of(self.seed, row["problem_id"], "prefix"))
+            j = choose.randrange(max(len(episodes_of), 1))
+            prefix = "".join(episodes_of[:j])
+            forced = row["prompt"] + self.template.force(prefix)
+            rows.append((row["problem_id"], 0, j, prefix, row["prompt"] + prefix, forced, row["answer"], True))
+        table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
+        RL_PROMPTS.write(table, self.out)
+        print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")
+
+
+if __name__ == "__main__":
+    run(MakePrompts)

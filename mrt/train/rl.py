@@ -1,0 +1,445 @@
+"""Reinforcement learning: GRPO, MRT (RL), a length penalty (Sections 6.2, 7.1, 8.2; Algorithm 2; Table 3).
+
+    python -m mrt.train.rl --model results/base --prompts results/prompts/mrt_rl_1.parquet --method mrt_rl \
+        --log log.parquet --state state --out results/models/mrt_rl_1
+
+The trainer is TRL's GRPOTrainer with vLLM in the same process. What is ours is the reward and the advantage of each
+completion i of a group of G; r_i is its 0/1 outcome.
+
+| method | prompt | advantage A_i |
+|---|---|---|
+| grpo | x | (r_i - mean r) / std r |
+| length_penalty | x | the same, of r_i (1 - alpha sigmoid(z_i)); z_i: length standardised by the group's right ones |
+| mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), as it is |
+| mrt_rl, implicit | x, z_0:j | as grpo, over a group of which half is told that time is up |
+| mrt_rl, per_episode | x, z_0:j | of a token in episode t: r_i + alpha (J_t - J_t-1) |
+
+J(mu; z_0:j) comes from G more answers that the current policy is forced to give at the prefix. It is equal for a group,
+so that subtracting the group's mean would cancel it: hence "as it is" (Algorithm 2, line 11, "in place of"). As J does
+not depend on what follows, it is a baseline: the expected gradient is 1 + alpha times the outcome's, from the prefixes'
+distribution. The implicit variant has J in the group's mean: half of its members are answers of mu, so that going on
+is reinforced where it does better than stopping.
+"""
+
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.artifacts import RL_PROMPTS
+from mrt.cli import run
+from mrt.engine import Decoding, EngineSettings
+from mrt.episodes import Segmentation, split_episodes, take_apart
+from mrt.grading import Grader
+from mrt.template import Template
+from mrt.train.log import RL_LOG
+from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave
+
+Method = Literal["grpo", "length_penalty", "mrt_rl"]
+STALE = 0.05  # nats a token: beyond this a mean difference of log-probabilities is no rounding (1e-2 in bfloat16)
+
+
+class RL(BaseModel):
+    """Hyperparameters of RL; the defaults are Table 3's, and where it is silent TRL's."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    variant: Literal["explicit", "implicit", "per_episode"] = Field(
+        "explicit", description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one)."
+    )
+    alpha: float = Field(1.0, ge=0, le=100, description="Weight of progress (Equation 3), or of the length penalty.")
+    learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 3).")
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field("cosine", description="Its decay (Table 3).")
+    warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 3).")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay (Table 3).")
+    epochs: float = Field(1, gt=0, le=1000, description="Passes over the problems (Table 3).")
+    batch_size: int = Field(256, ge=2, description="Completions a step, over all devices (Table 3).")
+    micro_batch_size: int = Field(4, ge=1, description="Completions a device trains on at once; the rest accumulates.")
+    group: int = Field(4, ge=2, description="Completions a prompt, G (Table 3, num_generations).")
+    decoding: Decoding = Field(
+        default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576), description="How they are drawn (Table 3)."
+    )
+    segmentation: Segmentation = Field(default_factory=Segmentation, description="Episodes, for `per_episode`.")
+    answer_tokens: int = Field(4096, ge=1, description="Longest answer that mu is forced to give (Appendix D).")
+    beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
+    loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
+    bf16: bool = Field(True, description="Autocast to bfloat16 (Table 3).")
+    gradient_checkpointing: bool = Field(True, description="Trade compute for memory.")
+    save_steps: int = Field(50, ge=1, description="Steps between checkpoints to resume from.")
+    seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
+
+
+def length_penalized(
+    outcomes: npt.ArrayLike, lengths: npt.ArrayLike, group: int, alpha: float
+) -> npt.NDArray[np.float64]:
+    """Rewards with a length penalty, relative to the right completions of the same group (Arora and Zanette, 2025).
+
+    Args:
+        outcomes, lengths: 0/1 and tokens of each completion [groups * group], groups in a row.
+        alpha: share of the reward that length may cost.
+
+    Returns:
+        0 for a wrong completion; for a right one 1 - alpha sigmoid(z), z its length in standard deviations from the
+        mean of its group's right ones; so lengths never matter across groups.
+    """
+    right = np.asarray(outcomes, dtype=np.float64).reshape(-1, group) > 0
+    tokens = np.asarray(lengths, dtype=np.float64).reshape(-1, group)
+    count = np.maximum(right.sum(axis=1, keepdims=True), 1)
+    mean = np.where(right, tokens, 0).sum(axis=1, keepdims=True) / count
+    spread = np.sqrt((np.where(right, tokens - mean, 0) ** 2).sum(axis=1, keepdims=True) / count)
+    z = np.clip((tokens - mean) / (spread + 1e-4), -50, 50)
+    return np.where(right, 1 - alpha / (1 + np.exp(-z)), 0.0).ravel()
+
+
+def episode_advantages(
+    outcome: float, J: Sequence[float], ends: Sequence[int], tokens: int, alpha: float
+) -> npt.NDArray[np.float64]:
+    """Advantage of each token of a completion by its episode: r + alpha (J_t - J_t-1) (Section 6.2, "per-episode").
+
+    Args:
+        outcome: r, 0 or 1.
+        J: J before the completion and after each of its episodes [episodes + 1].
+        ends: token at which each episode ends, increasing [episodes]; the tokens after the last, the answer, get
+            r + alpha (r - J_last).
+        tokens: of the completion.
+    """
+    found = np.full(tokens, outcome + alpha * (outcome - J[-1]))
+    start = 0
+    for end, before, after in zip(ends, J, J[1:], strict=False):
+        found[start:end] = outcome + alpha * (after - before)
+        start = end
+    return found
+
+
+class StaleEngine(ValueError):
+    """The engine does not sample from the trainer's weights."""
+
+
+@contextmanager
+def cpu_vllm(settings: EngineSettings, seed: int) -> Iterator[None]:
+    """Have TRL build its engine as `mrt.engine` does, seeded, and hand over weights in the way that works on a CPU.
+
+    TRL's own hand-over does not know the packed weights of vLLM's CPU backend; that of a tied head is packed again.
+    """
+    import torch
+    from trl.generation import vllm_generation
+
+    generation = vllm_generation.VLLMGeneration
+    build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not torch.cuda.is_available()
+
+    def built(**options: Any) -> Any:
+        options |= {"seed": seed + options["seed"], "max_num_seqs": settings.max_num_seqs}
+        if cpu:
+            cache = int(settings.cpu_cache_gib * 2**30)
+            options |= {"enforce_eager": True, "dtype": "float32", "kv_cache_memory_bytes": cache}
+            options |= {"block_size": settings.block_size or 32, "disable_log_stats": True}
+        return build(**options)
+
+    def synced(self: Any) -> None:
+        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+        weights = [(name, weight.detach().clone()) for name, weight in self._iter_named_params()]
+        runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
+        runner.reload_weights(weights_iterator=iter(weights))
+        if runner.model.config.tie_word_embeddings:
+            dispatch_cpu_unquantized_gemm(runner.model.lm_head, remove_weight=False)
+        self.llm.reset_prefix_cache()
+
+    if cpu:
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    vllm_generation.LLM = built
+    if cpu:
+        generation.sync_weights = synced
+    try:
+        yield
+    finally:
+        vllm_generation.LLM, generation.sync_weights = build, sync
+
+
+def outcome_reward(grader: Grader) -> Any:
+    """A reward function for TRL: 1 for a completion whose answer is right, else 0."""
+
+    def outcome(completions: list[str], answer: list[str], inside: list[bool], **_: Any) -> list[float]:
+        return grades(grader, completions, answer, inside)
+
+    return outcome
+
+
+def grades(grader: Grader, texts: Sequence[str], gold: Sequence[str], inside: Sequence[bool] | bool) -> list[float]:
+    """1 or 0 for each text; `inside`: it begins in a thought, and without `</think>` has no answer."""
+    found = grader.extract(texts, inside)
+    pairs = [(answer, right) for answer, right in zip(found, gold, strict=True) if answer is not None]
+    equal = iter(grader.equal(pairs))
+    return [0.0 if answer is None else float(next(equal)) for answer in found]
+
+
+def make_trainer_class() -> type:
+    """GRPOTrainer with the advantages of the module's table; made here because importing TRL takes seconds."""
+    import torch
+    from transformers import ProgressCallback
+    from trl import GRPOTrainer
+
+    class MRTTrainer(GRPOTrainer):
+        """What differs from GRPOTrainer stands in the two overrides below; the rest counts and checks."""
+
+        def __init__(self, method: Method, recipe: RL, template: Template, grader: Grader, **options: Any) -> None:
+            super().__init__(reward_funcs=outcome_reward(grader), **options)
+            self.method, self.recipe, self.template, self.grader = method, recipe, template, grader
+            self.outcomes: Any = None  # of all processes' completions, before any shaping
+            self.spent = {"tokens_sampled": 0, "tokens_forced": 0}
+            self.parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters())
+            self.remove_callback(ProgressCallback)
+            self.add_callback(Bar)
+
+        def note(self, name: str, value: float) -> None:
+            self._metrics["train" if self.model.training else "eval"][name].append(float(value))
+
+        def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            self.outcomes = rewards[:, 0].clone()
+            if self.method == "length_penalty":
+                own = torch.tensor([len(ids) for ids in completion_ids_list], device=rewards.device)
+                lengths = self.accelerator.gather(own).tolist()
+                shaped = length_penalized(self.outcomes.tolist(), lengths, self.num_generations, self.recipe.alpha)
+                rewards[:, 0] = torch.tensor(shaped, dtype=rewards.dtype, device=rewards.device)
+            return rewards
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            first, variant = self.accelerator.process_index * len(inputs), self.recipe.variant
+            progress = self.method == "mrt_rl" and self.model.training
+            stops = [False] * len(inputs)
+            if progress and variant == "implicit":
+                stops = [(first + i) % self.num_generations >= self.num_generations // 2 for i in range(len(inputs))]
+                inputs = [
+                    {**x, "prompt": x["forced"] if stop else x["prompt"], "inside": not stop}
+                    for x, stop in zip(inputs, stops, strict=True)
+                ]
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            check_fresh(output)
+            self.count("tokens_sampled", int(output["completion_mask"].sum()))
+            outcomes = self.outcomes[first : first + len(inputs)]
+            self.note("outcome", self.outcomes.mean())
+            if progress and variant == "implicit":
+                stopped = torch.tensor(stops, device=outcomes.device)
+                self.note("J_prefix", self.mean_of(outcomes[stopped]))
+                self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
+            elif progress:
+                began = time.monotonic()
+                J = self.accuracy_at([x["forced"] for x in inputs], [x["answer"] for x in inputs])
+                before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
+                if variant == "explicit":
+                    output["advantages"] = outcomes + self.recipe.alpha * (outcomes - before)
+                else:
+                    output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J)
+                self.note("J_prefix", self.mean_of(before))
+                self.note("progress", self.mean_of(outcomes - before))
+                self.note("seconds_forced", time.monotonic() - began)
+            return output
+
+        def mean_of(self, own: Any) -> float:
+            """Mean over all processes of their values."""
+            totals = torch.stack([own.sum(), torch.tensor(float(own.numel()), device=own.device)])
+            total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
+            return total / max(count, 1.0)
+
+        def count(self, name: str, own: int) -> None:
+            """Add what all processes drew; a resumed run goes on from what its log says."""
+            if self.state.log_history and not self.spent["tokens_sampled"]:
+                for entry in self.state.log_history:
+                    self.spent |= {k: int(entry[k]) for k in self.spent if k in entry}
+            total = self.accelerator.reduce(torch.tensor(float(own), device=self.accelerator.device), reduction="sum")
+            self.spent[name] += int(total.item())
+
+        def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
+            """J of the current policy at each prefix: the share of G forced answers that are right, once a prefix."""
+            from vllm import SamplingParams
+
+            gold_of = dict(zip(forced, gold, strict=True))
+            prompts = list(gold_of)
+            parameters = SamplingParams(
+                n=self.num_generations,
+                temperature=self.temperature,
+                top_p=self.top_p,
+                max_tokens=self.recipe.answer_tokens,
+            )
+            ids = self.processing_class(prompts, add_special_tokens=False)["input_ids"]
+            outputs = self.vllm_generation.llm.generate(
+                [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
+            )
+            texts = [o.text for output in outputs for o in output.outputs]
+            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs))
+            answers = [gold_of[prompt] for prompt in prompts for _ in range(self.num_generations)]
+            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), self.num_generations))
+            J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
+            return [J[prompt] for prompt in forced]
+
+        def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
+            """Advantages of tokens [completions, tokens] by the progress of their episode."""
+            ids, mask = output["completion_ids"], output["completion_mask"].bool()
+            boundaries: list[list[int]] = []  # of each completion: tokens after which an episode ends
+            asked: list[tuple[str, str]] = []
+            for x, own, kept in zip(inputs, ids, mask, strict=True):
+                pieces = [self.processing_class.decode([token]) for token in own[kept].tolist()]
+                ends = np.cumsum([len(piece) for piece in pieces])
+                thought = take_apart("".join(pieces)).thought
+                before = x["prefix_text"]
+                episodes = split_episodes(before + thought, **self.recipe.segmentation.model_dump())
+                cuts = [c for c in np.cumsum([len(e) for e in episodes]) - len(before) if 0 < c < len(thought)]
+                boundaries.append([int(np.searchsorted(ends, cut)) + 1 for cut in cuts])
+                chat = x["prompt"].removesuffix(before)
+                asked += [(chat + self.template.force(before + thought[:cut]), x["answer"]) for cut in cuts]
+            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]) if asked else [])
+            advantages = torch.zeros(ids.shape, dtype=torch.float32)
+            for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
+                along = [start, *(next(found) for _ in ends_at)]
+                tokens = int(mask[i].sum())
+                advantages[i, :tokens] = torch.tensor(
+                    episode_advantages(outcome, along, ends_at, tokens, self.recipe.alpha), dtype=torch.float32
+                )
+            return advantages.to(ids.device)
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            generated = self.spent["tokens_sampled"] + self.spent["tokens_forced"]
+            flops = self.parameters * (2.0 * generated + 6.0 * self.spent["tokens_sampled"])
+            super().log({**logs, **self.spent, "flops": flops}, start_time)
+
+    class Bar(ProgressCallback):
+        """The progress bar alone: the log goes to Parquet."""
+
+        def on_log(self, *_: Any, **__: Any) -> None:
+            pass
+
+    return MRTTrainer
+
+
+def check_fresh(output: dict[str, Any]) -> None:
+    """Raise StaleEngine if the engine's log-probabilities of what it sampled are not the trainer's."""
+    if "old_per_token_logps" not in output or "sampling_per_token_logps" not in output:
+        raise StaleEngine("TRL no longer gives both log-probabilities; whether the engine is fresh cannot be checked")
+    mask = output["completion_mask"].bool()
+    difference = (output["old_per_token_logps"] - output["sampling_per_token_logps"])[mask].abs()
+    mean = difference[~difference.isnan()].mean().item()
+    if not mean <= STALE:
+        raise StaleEngine(
+            f"the engine samples from other weights than the trainer has: log-probabilities differ by {mean:.3f} nats a"
+            f" token in the mean, where {STALE} is allowed. Were weights handed over? (mrt.train.rl.cpu_vllm)"
+        )
+
+
+LOGGED = {  # name in the log: TRL's
+    "step": "step",
+    "reward": "reward",
+    "outcome": "outcome",
+    "progress": "progress",
+    "J_prefix": "J_prefix",
+    "completion_tokens": "completions/mean_length",
+    "cut_off": "completions/clipped_ratio",
+    "loss": "loss",
+    "learning_rate": "learning_rate",
+    "grad_norm": "grad_norm",
+    "clip_ratio": "clip_ratio/region_mean",
+    "kl": "kl",
+    "entropy": "entropy",
+    "logp_difference": "sampling/sampling_logp_difference/mean",
+    "tokens_sampled": "tokens_sampled",
+    "tokens_forced": "tokens_forced",
+    "flops": "flops",
+    "seconds": "step_time",
+    "seconds_forced": "seconds_forced",
+}
+
+
+def rl_log(history: list[dict[str, Any]]) -> Any:
+    """The trainer's log as a table, a row a step; null what a method has not."""
+    import polars as pl
+
+    rows = [{name: entry.get(theirs) for name, theirs in LOGGED.items()} for entry in history if "reward" in entry]
+    schema = {name: RL_LOG.get(name, pl.Float64) for name in LOGGED}
+    return pl.DataFrame(rows, schema=schema)
+
+
+class Train(TrainingStage):
+    """Train a model by RL with TRL's GRPOTrainer; under `torchrun`, on several processes."""
+
+    prompts: Path = Field(description="Prompts (Parquet), see mrt.prompts.")
+    method: Method = Field(description="Which reward and advantage.")
+    recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
+    template: Template = Field(default_factory=Template, description="What forces an answer.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    deepspeed: Path | None = Field(None, description="DeepSpeed's configuration, such as that of ZeRO-3 (Table 3).")
+
+    def cli_cmd(self) -> None:
+        examples = RL_PROMPTS.read(self.prompts).to_dicts()
+        if not examples:
+            raise ValueError(f"{self.prompts}: there are no prompts")
+        self.make(examples, self.method, self.recipe.model_dump_json(), self.template.model_dump_json())
+
+    def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
+        import torch
+        from datasets import Dataset
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from trl import GRPOConfig
+
+        recipe, cpu = self.recipe, not torch.cuda.is_available()
+        devices = int(os.environ.get("WORLD_SIZE", "1"))
+        micro = min(recipe.micro_batch_size, recipe.batch_size)
+        random.Random(recipe.seed).shuffle(examples)
+        args = GRPOConfig(
+            output_dir=str(state),
+            learning_rate=recipe.learning_rate,
+            lr_scheduler_type=recipe.schedule,
+            warmup_steps=recipe.warmup_ratio,
+            weight_decay=recipe.weight_decay,
+            num_train_epochs=recipe.epochs,
+            per_device_train_batch_size=micro,
+            gradient_accumulation_steps=max(1, recipe.batch_size // (micro * devices)),
+            num_generations=recipe.group,
+            temperature=recipe.decoding.temperature,
+            top_p=recipe.decoding.top_p,
+            max_completion_length=recipe.decoding.max_tokens,
+            beta=recipe.beta,
+            loss_type=recipe.loss,
+            bf16=recipe.bf16,
+            gradient_checkpointing=recipe.gradient_checkpointing,
+            use_cpu=cpu,
+            use_vllm=True,
+            vllm_mode="colocate",
+            vllm_max_model_length=self.engine.max_model_len,
+            vllm_gpu_memory_utilization=self.engine.gpu_memory_utilization,
+            save_strategy="steps",
+            save_steps=recipe.save_steps,
+            save_total_limit=1,
+            logging_steps=1,
+            report_to="none",
+            seed=recipe.seed,
+            deepspeed=str(self.deepspeed) if self.deepspeed else None,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision, padding_side="left")
+        model = AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32)
+        with cpu_vllm(self.engine, recipe.seed):
+            trainer = make_trainer_class()(
+                method=self.method,
+                recipe=recipe,
+                template=self.template,
+                grader=Grader(1),
+                model=model,
+                args=args,
+                train_dataset=Dataset.from_list(examples),
+                processing_class=tokenizer,
+            )
+            trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        leave(trainer, tokenizer, rl_log(trainer.state.log_history), state, made)
+
+
+if __name__ == "__main__":
+    run(Train)

@@ -1,0 +1,101 @@
+"""What all training stages share: resuming, and keeping a checkpoint by what decides it.
+
+What decides the weights (parent, data, recipe, code) gives a key. The trainer's state is kept under it, so that a
+killed job goes on from its last complete checkpoint and an edited recipe starts afresh; so is, if `--keep` is given,
+the last checkpoint made, so that a job that runs again although nothing decisive changed just takes it.
+"""
+
+import json
+import os
+import shutil
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mrt.cli import Stage
+from mrt.fingerprint import digest, digest_of_files, fingerprint, identity_of_model
+from mrt.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
+
+
+class TrainingStage(Stage):
+    """A stage that trains a model from its parent."""
+
+    model: str = Field(description="Parent model: a Hugging Face checkpoint folder or hub id.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
+    log: Path = Field(description="Training log (Parquet): one row a step.")
+    state: Path = Field(description="Folder of the trainer's state; removed after success.")
+    keep: Path | None = Field(None, description="Folder in which the checkpoint is kept for jobs that run again.")
+
+    @abstractmethod
+    def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
+        """Train on the examples, or go on, and `leave` the model in the folder `made`."""
+
+    def key(self, *decisive: str) -> str:
+        """What decides the weights, as a hash: the parent, the stage's code, and what the stage adds."""
+        return digest(
+            identity_of_model(self.model, self.revision),
+            *decisive,
+            fingerprint(self.module(), with_versions=self.track_versions),
+        )
+
+    def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
+        """Take the kept checkpoint, or train; then hand over checkpoint and log."""
+        key = self.key(json.dumps(examples), *decisive)
+        kept = self.keep / key if self.keep else None
+        if kept and is_whole(kept):
+            print("nothing that decides the weights has changed: the kept checkpoint is taken", flush=True)
+        else:
+            made = kept or self.state / "made"
+            for other in self.state.iterdir() if self.state.exists() else []:
+                if other.name != key:  # of another recipe, set or parent
+                    shutil.rmtree(other)
+            (self.state / key).mkdir(parents=True, exist_ok=True)
+            self.train(examples, self.state / key, made)
+            kept = made
+        if os.environ.get("RANK", "0") != "0":  # one process of a distributed run hands over
+            return
+        link_folder(kept / "checkpoint", self.out)
+        with atomic_file(self.log) as part:
+            shutil.copyfile(kept / "log.parquet", part)
+        for other in self.keep.iterdir() if self.keep else []:
+            if other != kept:
+                shutil.rmtree(other)
+        shutil.rmtree(self.state, ignore_errors=True)
+
+
+def leave(trainer: Any, tokenizer: Any, log: Any, state: Path, made: Path) -> None:
+    """Put a trained model, its tokenizer, its log and their digest into the folder `made`, as a whole or not at all.
+
+    All processes of a distributed run call it: saving a model that is spread over them takes them all.
+    """
+    trainer.save_model(str(state / "final"))
+    if trainer.accelerator.is_main_process:
+        with atomic_folder(made) as folder:
+            shutil.move(state / "final", folder / "checkpoint")
+            tokenizer.save_pretrained(folder / "checkpoint")
+            for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's card of a hub upload
+                (folder / "checkpoint" / leftover).unlink(missing_ok=True)
+            write_table(log, folder / "log.parquet")
+            write_text(digest_of_files([folder / "checkpoint"]), folder / "digest")
+    trainer.accelerator.wait_for_everyone()
+
+
+def is_whole(made: Path) -> bool:
+    """Whether a folder that `leave` left is still what it was."""
+    digest_file = made / "digest"
+    return digest_file.is_file() and digest_file.read_text() == digest_of_files([made / "checkpoint"])
+
+
+def last_complete_checkpoint(state: Path) -> str | None:
+    """The trainer's last checkpoint that it wrote to its end; incomplete ones, of a killed job, are removed."""
+    complete = []
+    for folder in sorted(state.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])):
+        try:
+            json.loads((folder / "trainer_state.json").read_text())  # written last
+            complete.append(str(folder))
+        except (OSError, ValueError):
+            shutil.rmtree(folder)
+    return complete[-1] if complete else None

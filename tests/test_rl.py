@@ -1,0 +1,288 @@
+"""RL: rewards, advantages, the gradient in closed form, and the real trainer with the real engine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import ROOT, TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt.engine import Decoding, EngineSettings
+from mrt.template import Template
+from mrt.train import rl
+from mrt.train.rl import LOGGED, RL, StaleEngine, check_fresh, episode_advantages, length_penalized
+
+groups = st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=4, max_size=4)
+
+
+@given(st.lists(groups, min_size=1, max_size=3), st.floats(0, 1))
+def test_a_length_penalty_looks_at_its_own_group_and_at_right_answers_only(found, alpha):
+    outcomes, lengths = zip(*[pair for group in found for pair in group], strict=True)
+    rewards = length_penalized(outcomes, lengths, 4, alpha)
+    assert np.all(rewards[~np.array(outcomes)] == 0) and np.all((rewards >= 0) & (rewards <= 1))
+    first = length_penalized(outcomes[:4], lengths[:4], 4, alpha)
+    assert rewards[:4] == pytest.approx(first)
+    for i in range(4):
+        for j in range(4):
+            if outcomes[i] and outcomes[j] and lengths[i] < lengths[j]:
+                assert rewards[i] >= rewards[j]
+
+
+def test_a_length_penalty_by_hand():
+    rewards = length_penalized([1, 1, 0, 0], [10, 30, 5, 900], 4, 0.4)  # mean 20, standard deviation 10
+    assert rewards == pytest.approx([1 - 0.4 / (1 + np.e), 1 - 0.4 / (1 + 1 / np.e), 0, 0], abs=1e-4)
+
+
+@given(st.floats(0, 1), st.lists(st.tuples(st.floats(0, 1), st.integers(1, 9)), max_size=5), st.integers(1, 9))
+def test_the_progress_of_the_episodes_adds_up_to_that_of_the_whole(alpha, episodes, answer):
+    J = [0.25, *(j for j, _ in episodes)]
+    ends = np.cumsum([n for _, n in episodes]).tolist()
+    tokens = (ends[-1] if ends else 0) + answer
+    found = episode_advantages(1.0, J, ends, tokens, alpha)
+    one_each = [found[end - 1] - 1.0 for end in ends] + [found[-1] - 1.0]
+    assert sum(one_each) == pytest.approx(alpha * (1.0 - 0.25))
+    assert len(found) == tokens
+
+
+def test_an_engine_with_other_weights_is_noticed():
+    import torch
+
+    own = torch.zeros(2, 3)
+    output = {"old_per_token_logps": own, "completion_mask": torch.tensor([[1, 1, 0], [1, 0, 0]])}
+    check_fresh(output | {"sampling_per_token_logps": own + 1e-3})
+    check_fresh(output | {"sampling_per_token_logps": torch.tensor([[0, 0, 9.0], [0, 9.0, 9.0]])})  # masked
+    with pytest.raises(StaleEngine, match=r"differ by 0\.500 nats a token"):
+        check_fresh(output | {"sampling_per_token_logps": own + 0.5})
+    with pytest.raises(StaleEngine):
+        check_fresh(output)
+
+
+class ByText:
+    """A grader of texts that are answers."""
+
+    def extract(self, texts, inside):
+        return list(texts)
+
+    def equal(self, pairs):
+        return [answer == gold for answer, gold in pairs]
+
+
+GROUP, PROMPTS = 8, 4
+
+
+def two_token_trainer(tmp_path, alpha, theta, J, monkeypatch):
+    """MRTTrainer on a policy that says "1" with probability sigmoid(theta), else "2", whatever came before."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from trl import GRPOConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(TOY_BASE, padding_side="left")
+    one, two = (tokenizer(text, add_special_tokens=False)["input_ids"][0] for text in ("1", "2"))
+
+    size = {"hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=False, **size))
+    layer = model.model.layers[0]
+    with torch.no_grad():  # the hidden state is 1 everywhere, so that the head's rows are the logits
+        model.model.embed_tokens.weight.fill_(1.0)
+        for weight in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
+            weight.zero_()
+        model.lm_head.weight.fill_(-1e4)
+        model.lm_head.weight[[one, two]] = 0.0
+        model.lm_head.weight[one, 0] = theta
+    head = model.lm_head.weight
+
+    rng = np.random.default_rng(0)
+
+    def rollout(prompts, trainer):
+        p = 1 / (1 + np.exp(-theta))
+        ids = [[one if rng.random() < p else two] for _ in prompts]
+        return {"prompt_ids": [[two]] * len(prompts), "completion_ids": ids, "logprobs": None}
+
+    monkeypatch.setattr(rl, "check_fresh", lambda output: None)  # nothing is sampled by an engine here
+    kind = rl.make_trainer_class()
+
+    class Known(kind):
+        def accuracy_at(self, forced, gold):
+            of = {prompt: rng.binomial(GROUP, J) / GROUP for prompt in dict.fromkeys(forced)}
+            return [of[prompt] for prompt in forced]
+
+    args = GRPOConfig(
+        output_dir=str(tmp_path), per_device_train_batch_size=GROUP * PROMPTS, num_generations=GROUP,
+        max_completion_length=1, use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False,
+        loss_type="dapo", save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    rows = [{"prompt": f"{i}", "forced": f"f{i}", "answer": "1", "inside": False} for i in range(PROMPTS)]
+    return Known(
+        method="mrt_rl", recipe=RL(alpha=alpha), template=Template(), grader=ByText(), model=model,
+        args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, rollout_func=rollout,
+    ), rows, lambda: -head.grad[one, 0].item()  # fmt: skip
+
+
+def gradients(trainer, rows, ascent, repeats):
+    """The trainer's gradient of theta, of many generation batches; and their advantages."""
+    found, advantages = [], []
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1  # set by the training loop, which is left out here
+    for _ in range(repeats):
+        batch = [dict(row) for row in rows for _ in range(GROUP)]
+        output = trainer._generate_and_score_completions(batch)
+        advantages.append(output["advantages"].numpy())
+        trainer.model.zero_grad()
+        trainer._compute_loss(trainer.model, output).backward()
+        found.append(ascent())
+    return np.array(found), np.array(advantages)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
+def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, tmp_path, monkeypatch):
+    """E[r] + alpha E[r - J(prefix)] has the derivative (1 + alpha) p (1 - p) by theta, with p = sigmoid(theta).
+
+    So does the mean of the trainer's own gradient, within its standard error; without progress it is p (1 - p). And J
+    of the prefix reaches every single gradient: advantages are r + alpha (r - J), not their distance from the mean.
+    """
+    theta, J = 0.4, 0.5
+    trainer, rows, ascent = two_token_trainer(tmp_path, alpha, theta, J, monkeypatch)
+    p = 1 / (1 + np.exp(-theta))
+    found, advantages = gradients(trainer, rows, ascent, 400)
+    error = found.std(ddof=1) / np.sqrt(found.size)
+    assert error < 0.03 * (1 + alpha)
+    assert abs(found.mean() - (1 + alpha) * p * (1 - p)) < 3.5 * error
+    if alpha:
+        assert abs(found.mean() - p * (1 - p)) > 10 * error  # removing the progress term would be seen
+        assert len(np.unique(advantages.round(6))) > 6  # two outcomes and many values of J
+        means = advantages.reshape(-1, PROMPTS, GROUP).mean(axis=2)
+        assert np.abs(means).min() < 1 and means.std() > 0.05  # not centred in the group
+
+
+ENGINE = EngineSettings(max_model_len=512, cpu_cache_gib=0.1)
+QUICK = {
+    "learning_rate": 1e-4, "batch_size": 16, "micro_batch_size": 16, "group": 4, "answer_tokens": 24, "bf16": False,
+    "gradient_checkpointing": False, "save_steps": 1, "decoding": Decoding(temperature=1.0, max_tokens=100),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory):
+    """Twelve prompts of RL, a third of them with a prefix of two episodes."""
+    import random
+
+    from transformers import AutoTokenizer
+
+    from mrt.artifacts import RL_PROMPTS
+    from mrt.sampling import Prompt
+    from mrt.toy.world import draw_problem
+
+    tokenizer, rng, rows = AutoTokenizer.from_pretrained(TOY_BASE), random.Random(1), []
+    for i in range(12):
+        problem = draw_problem(rng, 3)
+        chat = Prompt(instruction="{problem}").render(tokenizer, problem.text)
+        step = "Try 3 + 4 = 7.\n\n7 is less than 9.\n\nNo answer so far.\n\n"
+        prefix = step + "Wait, t" + step[1:] if i % 3 == 0 else ""
+        forced = chat + Template().force(prefix)
+        rows.append((f"p{i:02}", 0, 2 * (i % 3 == 0), prefix, chat + prefix, forced, str(problem.answer), True))
+    path = tmp_path_factory.mktemp("prompts") / "prompts.parquet"
+    pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row").write_parquet(path)
+    return path
+
+
+def command(prompts, folder, method, **recipe):
+    """A training run in a process of its own: an engine takes its process over."""
+    settings = RL(**QUICK | recipe)
+    return [
+        *(sys.executable, "-m", "mrt.train.rl", "--model", str(TOY_BASE), "--prompts", str(prompts)),
+        *("--method", method, "--recipe", settings.model_dump_json(), "--engine", ENGINE.model_dump_json()),
+        *("--state", str(folder / "state"), "--log", str(folder / "log.parquet"), "--out", str(folder / "model")),
+    ]
+
+
+def trained(prompts, folder, method, **recipe):
+    done = subprocess.run(command(prompts, folder, method, **recipe), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return pl.read_parquet(folder / "log.parquet")
+
+
+@pytest.mark.parametrize(
+    ("method", "variant"),
+    [
+        ("grpo", "explicit"),
+        ("length_penalty", "explicit"),
+        *(("mrt_rl", v) for v in ("explicit", "implicit", "per_episode")),
+    ],
+)
+def test_each_method_trains_with_the_real_engine(method, variant, prompts, tmp_path):
+    log = trained(prompts, tmp_path, method, variant=variant)
+    assert log.columns == list(LOGGED) and log["step"].to_list() == [1, 2, 3]
+    assert log["logp_difference"].max() < 1e-3  # float32: the engine samples from the trainer's weights
+    assert log["tokens_sampled"].is_sorted() and log["tokens_sampled"][-1] > 16 * 3 * 10
+    assert (log["tokens_forced"][-1] > 0) == (method == "mrt_rl" and variant != "implicit")
+    assert log["J_prefix"].null_count() == (0 if method == "mrt_rl" else 3)
+    assert (tmp_path / "model" / "model.safetensors").exists() and not (tmp_path / "state").exists()
+    assert not list(tmp_path.rglob("*.bin")) and not list(tmp_path.rglob("*.pt"))
+
+
+SABOTAGE = """
+import sys
+from contextlib import contextmanager
+from mrt.cli import run
+from mrt.train import rl
+
+real = rl.cpu_vllm
+
+@contextmanager
+def without_hand_over(*settings):
+    from trl.generation.vllm_generation import VLLMGeneration
+    with real(*settings):
+        VLLMGeneration.sync_weights = lambda self: None
+        yield
+
+rl.cpu_vllm = without_hand_over
+run(rl.Train)
+"""
+
+
+def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_path):
+    python, _, _, *options = command(prompts, tmp_path, "grpo", learning_rate=0.02)
+    done = subprocess.run([python, "-c", SABOTAGE, *options], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr[-4000:]
+    assert "the engine samples from other weights than the trainer has" in done.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(prompts, tmp_path):
+    process = subprocess.Popen(command(prompts, tmp_path, "mrt_rl"), cwd=ROOT, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while not list(tmp_path.glob("state/*/checkpoint-*/trainer_state.json")):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    reached = max(
+        json.loads(path.read_text())["global_step"] for path in tmp_path.glob("state/*/checkpoint-*/trainer_state.json")
+    )
+    log = trained(prompts, tmp_path, "mrt_rl")
+    assert 1 <= reached <= 3 and log["step"].to_list() == [1, 2, 3]
+    assert log["tokens_sampled"].is_sorted()
+
+
+def test_two_processes_under_zero_3_train_one_model(prompts, tmp_path):
+    _, _, module, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)
+    launch = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node", "2", "-m", module, *options]
+    launch += ["--deepspeed", str(ROOT / "config" / "zero3.json")]
+    done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-6000:]
+    from safetensors.torch import load_file
+
+    log = pl.read_parquet(tmp_path / "log.parquet")
+    assert log["step"].to_list() == [1, 2, 3] and log["logp_difference"].max() < 1e-3
+    before, after = load_file(TOY_BASE / "model.safetensors"), load_file(tmp_path / "model" / "model.safetensors")
+    assert {k: v.shape for k, v in before.items()} == {k: v.shape for k, v in after.items()}
+    assert any(not before[name].float().equal(after[name].float()) for name in before)
