@@ -39,9 +39,9 @@ def test_the_configs_are_valid():
         ("evaluation.votes", [64], "evaluation.votes: 64 is more than the 8 answers"),
         ("evaluation.votes", [1, 2], "evaluation.votes: regret by episodes needs 1, 2, 4 and 8"),
         ("evaluation.direct.model", "nobody", "evaluation.direct.model: there is no 'nobody'"),
-        ("evaluation.direct.samples", 8, "evaluation.direct.k: 32 is more than the 8 samples"),
-        ("evaluation.budget_forcing.budgets", [512], r"budget_forcing.budgets: 1 budgets for 4 numbers of extensions"),
-        ("evaluation.budget_forcing.budgets", [9, 8, 7, 6], "more extensions go with a larger budget"),
+        ("evaluation.direct.samples", 8, "evaluation.direct.k: 16 is more than the 8 samples"),
+        ("evaluation.budget_forcing.budgets", [512], r"budget_forcing.budgets: 1 budgets for 2 numbers of extensions"),
+        ("evaluation.budget_forcing.budgets", [9, 8], "more extensions go with a larger budget"),
         ("evaluation.budget_forcing.traces", 8, "8 is more than the 2 of prover.traces"),
         ("evaluation.budget_forcing.models", ["direct"], "evaluation.budget_forcing.models: there is no 'direct'"),
         ("evaluation.budget_forcing.extension", {"max_tokens": 5000}, "extension.max_tokens: 5000 does not fit"),
@@ -63,9 +63,9 @@ def test_iterations_are_counted_along_the_lineage():
 
 def test_the_direct_baseline_has_its_own_samples_and_prompt():
     config = load(LAPTOP)
-    assert config.samples("direct", "toy_test") == 32 and config.samples("base", "toy_test") == 8
+    assert config.samples("direct", "toy_test") == 16 and config.samples("base", "toy_test") == 8
     assert config.samples("base", "toy_train") == 1
-    assert config.ks("direct") == [1, 2, 4, 8, 16, 32] and config.ks("base") == [1, 2, 4, 8]
+    assert config.ks("direct") == [1, 2, 4, 8, 16] and config.ks("base") == [1, 2, 4, 8]
     from mrt.template import Template
 
     assert config.models["direct"].prompt.open_thought == "<think>\n" + Template().force("")

@@ -85,11 +85,10 @@ def test_every_figure_and_table_is_a_target_that_leaves_the_other_chains_alone(f
     names = {**FIGURES, "pass1": (), "token_efficiency": ()}
     for name in names:
         (folder / "results" / "tiny" / ("figures" if name in FIGURES else "tables") / f"{name}.csv").unlink()
-    for name, numbers in names.items():
-        assert without_aliases(planned(folder, name)) == {name: 1}
-        if numbers:
-            assert without_aliases(planned(folder, f"fig{numbers[-1]}")) == {name: 1}
+    assert without_aliases(planned(folder, "regret")) == without_aliases(planned(folder, "fig9")) == {"regret": 1}
+    assert without_aliases(planned(folder, "fig28")) == {"scaling": 1}
     aliases = [f"fig{number}" for numbers in FIGURES.values() for number in numbers]
+    assert without_aliases(planned(folder, *aliases, "table1", "token_efficiency")) == dict.fromkeys(names, 1)
     snakemake(folder, *aliases, "table1", "token_efficiency", "--cores", "2")
     for name in names:
         path = Path("results", "tiny", "figures" if name in FIGURES else "tables", f"{name}.csv")
@@ -173,9 +172,10 @@ def test_plans_are_fast(finished, tmp_path):
     sets = {f"test_{i}": {"toy": {"count": 10, "seed": i}, "split": "test"} for i in range(20)}
     config["problems"] = {"toy_train": {**config["problems"]["toy_train"], "disjoint_from": []}, **sets}
     star = config["models"]["star_1"]
-    chain = {f"star_{i}": {**star, "label": f"S{i}", "parent": f"star_{i - 1}"} for i in range(2, 23)}
+    chain = {f"star_{i}": {**star, "label": f"S{i}", "parent": f"star_{i - 1}"} for i in range(2, 18)}
     config["models"] = {"base": config["models"]["base"], "star_1": star, **chain}
-    config["evaluation"] |= {"problems": list(sets), "models": list(config["models"])}
+    config["evaluation"] |= {"problems": list(sets), "models": list(config["models"]), "direct": None}
+    config["evaluation"]["budget_forcing"] |= {"models": None}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     started = time.monotonic()
     assert int(planned(folder)["total"]) > 5000
