@@ -132,4 +132,15 @@ RL_PROMPTS = Artifact(
     },
     TRACE,
 )
+COST = Artifact(
+    {
+        "model": pl.String,
+        "phase": pl.String,
+        "drawn": pl.Int64,
+        "read": pl.Int64,
+        "trained": pl.Int64,
+        "flops": pl.Float64,
+    },
+    ["model", "phase"],
+)
 RULES = Artifact({"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64}, [])

@@ -67,6 +67,10 @@ class Model(Strict):
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
     recipe: SFT | None = Field(None, description="Hyperparameters of SFT; else `training.recipe`.")
     rl: RL | None = Field(None, description="Hyperparameters of RL; else `training.rl`.")
+    replicate_of: str | None = Field(
+        None, description="Trained again as that model was, with another `seed`: for intervals over training runs."
+    )
+    seed: int | None = Field(None, ge=0, description="Seed of the training; else that of its hyperparameters.")
 
     @model_validator(mode="after")
     def one_origin(self) -> Self:
@@ -95,6 +99,9 @@ class Training(Draws):
     samples: int = Field(1, ge=1, le=10_000, description="Rollouts a training problem (Algorithm 1, line 5: one).")
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
     rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
+    report_to: list[Literal["tensorboard", "wandb"]] = Field(
+        [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
+    )
 
 
 class Direct(Strict):
@@ -125,6 +132,7 @@ MEASURES = (
     "progress",
     "sft_log",
     "rl_log",
+    "cost",
 )
 
 
@@ -219,6 +227,22 @@ class Config(Strict):
         """A model's method for colours and labels: `base`, `star` or `mrt`."""
         return self.models[name].method or "base"
 
+    def recipe(self, name: str) -> SFT | RL:
+        """The hyperparameters that a model is trained with."""
+        model = self.models[name]
+        shared = self.training.rl if model.method in RL_METHODS else self.training.recipe
+        recipe = (model.rl if model.method in RL_METHODS else model.recipe) or shared
+        return recipe if model.seed is None else recipe.model_copy(update={"seed": model.seed})
+
+    def runs(self, name: str) -> list[str]:
+        """A model and its replicates."""
+        return [name, *(other for other, model in self.models.items() if model.replicate_of == name)]
+
+    @property
+    def measured(self) -> list[str]:
+        """The models of the evaluation and their replicates."""
+        return [run for name in self.evaluation.models for run in self.runs(name)]
+
     def style(self, name: str) -> dict[str, Any]:
         """How a model appears in figures: label, method (colour) and iteration (how often that method ran in a row)."""
         method = self.method(name)
@@ -230,6 +254,7 @@ class Config(Strict):
             "method": method,
             "iteration": iteration,
             "parent": parent if parent in self.evaluation.models else None,
+            "replicate_of": self.models[name].replicate_of,
         }
 
 
@@ -245,6 +270,20 @@ def check_yaml(file: Path | str) -> None:
         raise ValueError(f"{file}: the names of the sections (results, problems, models, ...) belong at its top level")
 
 
+def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
+    """The config with what each replicate takes from the model that it repeats written out."""
+    models = config.get("models")
+    if not isinstance(models, dict):
+        return config
+    full = dict(models)
+    for name, own in models.items():
+        original = models.get(own.get("replicate_of")) if isinstance(own, dict) else None
+        if isinstance(original, dict):
+            label = f"{original.get('label') or own['replicate_of']}, seed {own.get('seed')}"
+            full[name] = {**original, "label": label, **own}
+    return {**config, "models": full}
+
+
 def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     """The typed config; raises ValueError that lists every mistake at once, each with its path and value.
 
@@ -253,7 +292,7 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     mistakes = [
         f"{path}: stands twice in {file}" for file in files for path in repeated(yaml.compose(Path(file).read_text()))
     ]
-    loaded = None
+    loaded, config = None, with_replicates(config)
     try:
         loaded = Config.model_validate(config)
     except ValidationError as error:
@@ -376,8 +415,9 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"{path}.parent", "its ancestors go round in a circle"
             if (parent := models.get(model.parent)) and parent.rollouts:
                 yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
-        elif {"recipe", "rules", "rl"} & model.model_fields_set:
-            yield path, "recipe, rl and rules are for models that are trained; this one has no parent"
+        elif {"recipe", "rules", "rl", "replicate_of", "seed"} & model.model_fields_set:
+            yield path, "recipe, rl, rules, seed and replicate_of are for models with a parent; this one has none"
+        yield from replicate_mistakes(name, model, models)
         if model.method and "recipe" in model.model_fields_set and model.method in RL_METHODS:
             yield f"{path}.recipe", f"{model.method} is trained by RL; its hyperparameters stand under rl"
         if model.method and {"rl"} & model.model_fields_set and model.method not in RL_METHODS:
@@ -421,6 +461,18 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     yield f"{name}.{what}.max_tokens", wrong
         if draws.prover.traces and draws.prover.traces > draws.samples:
             yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
+
+
+def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | None]) -> Iterator[tuple[str, str]]:
+    """Those of a replicate."""
+    if model.replicate_of is None:
+        return
+    path = f"models.{name}.replicate_of"
+    yield from unknown(path, model.replicate_of, models)
+    if (original := models.get(model.replicate_of)) and original.replicate_of:
+        yield path, f"{model.replicate_of!r} is a replicate itself; name the model that it repeats"
+    if model.seed is None:
+        yield f"models.{name}.seed", "a replicate needs a seed, other than that of the model that it repeats"
 
 
 def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:

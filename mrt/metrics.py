@@ -310,6 +310,41 @@ def bootstrap_average(
     return Interval(float(np.mean([values.mean() for values in data])), float(low), float(high))
 
 
+def bootstrap_runs(
+    values: npt.ArrayLike,
+    other: npt.ArrayLike | None = None,
+    repeats: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """Interval of a mean over training runs and problems, or of the difference of two methods' means.
+
+    Both are samples: a resample draws runs and problems, each run being measured on the same drawn problems. Two
+    methods share the problems drawn, not the runs. Of one run, the interval is for that run.
+
+    Args:
+        values, other: one value a run and problem [runs, problems]; of the same problems in the same order.
+
+    The other arguments, the result and the errors are those of `bootstrap`; also ValueError if the problems differ.
+    """
+    grids = [np.asarray(grid, dtype=np.float64) for grid in (values, other) if grid is not None]
+    if any(grid.ndim != 2 or not grid.size for grid in grids) or len({grid.shape[-1] for grid in grids}) > 1:
+        raise ValueError("bootstrap: needs values [runs, problems] of the same problems")
+    rng = np.random.default_rng(seed)
+    problems = _counts(rng, repeats, grids[0].shape[1])
+    drawn = [np.einsum("br,rp,bp->b", _counts(rng, repeats, g.shape[0]), g, problems, optimize=True) for g in grids]
+    signs = (1.0, -1.0)
+    estimate = sum(sign * grid.mean() for sign, grid in zip(signs, grids, strict=False))
+    found = np.sum([sign * draws for sign, draws in zip(signs, drawn, strict=False)], axis=0)
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(estimate), float(low), float(high))
+
+
+def _counts(rng: np.random.Generator, repeats: int, n: int) -> npt.NDArray[np.float64]:
+    """How often each of n was drawn in a resample, as shares [repeats, n]."""
+    return np.stack([np.bincount(pick, minlength=n) for pick in rng.integers(0, n, (repeats, n))]) / n
+
+
 def token_efficiency(
     tokens: npt.ArrayLike, accuracy: npt.ArrayLike, other_tokens: npt.ArrayLike, other_accuracy: npt.ArrayLike
 ) -> tuple[float, str]:
@@ -370,8 +405,7 @@ def bootstrap_token_efficiency(
     if any(values.ndim != 2 or values.shape[0] != problems for values in data) or not problems:
         raise ValueError("token efficiency: needs curves [problems, points] of the same problems")
     ratio, kind = token_efficiency(*(values.mean(axis=0) for values in data))
-    picks = np.random.default_rng(seed).integers(0, problems, (repeats, problems))
-    counts = np.stack([np.bincount(pick, minlength=problems) for pick in picks]) / problems
+    counts = _counts(np.random.default_rng(seed), repeats, problems)
     means = [counts @ values for values in data]
     found = [token_efficiency(*curves)[0] for curves in zip(*means, strict=True)]
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])

@@ -42,6 +42,7 @@ class ModelStyle(BaseModel):
     iteration: int = 0
     parent: str | None = None
     parameterization: str = "open_ended"
+    replicate_of: str | None = None
 
 
 class Appearance:

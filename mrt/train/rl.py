@@ -35,12 +35,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
+from mrt.cost import flops
 from mrt.engine import Decoding, EngineSettings
 from mrt.episodes import Segmentation, split_episodes, take_apart
 from mrt.grading import Grader
 from mrt.template import Template
 from mrt.train.log import RL_LOG
-from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave
+from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave, parameters
 
 Method = Literal["grpo", "length_penalty", "mrt_rl"]
 STALE = 0.05  # nats a token: beyond this a mean difference of log-probabilities is no rounding (1e-2 in bfloat16)
@@ -196,8 +197,8 @@ def make_trainer_class() -> type:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
             self.method, self.recipe, self.template, self.grader = method, recipe, template, grader
             self.outcomes: Any = None  # of all processes' completions, before any shaping
-            self.spent = {"tokens_sampled": 0, "tokens_forced": 0}
-            self.parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters())
+            self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
+            self.size = parameters(self.model)
             self.remove_callback(ProgressCallback)
             self.add_callback(Bar)
 
@@ -227,6 +228,7 @@ def make_trainer_class() -> type:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             check_fresh(output)
             self.count("tokens_sampled", int(output["completion_mask"].sum()))
+            self.count("tokens_read", int(output["prompt_mask"].sum()) // self.num_generations)
             outcomes = self.outcomes[first : first + len(inputs)]
             self.note("outcome", self.outcomes.mean())
             if progress and variant == "implicit":
@@ -278,6 +280,7 @@ def make_trainer_class() -> type:
             )
             texts = [o.text for output in outputs for o in output.outputs]
             self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs))
+            self.count("tokens_read", sum(map(len, ids)))
             answers = [gold_of[prompt] for prompt in prompts for _ in range(self.num_generations)]
             right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), self.num_generations))
             J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
@@ -309,9 +312,9 @@ def make_trainer_class() -> type:
             return advantages.to(ids.device)
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-            generated = self.spent["tokens_sampled"] + self.spent["tokens_forced"]
-            flops = self.parameters * (2.0 * generated + 6.0 * self.spent["tokens_sampled"])
-            super().log({**logs, **self.spent, "flops": flops}, start_time)
+            trained = self.state.num_input_tokens_seen  # each also read once more, for its log-probability
+            spent = flops(self.size, sum(self.spent.values()) + trained, trained)
+            super().log({**logs, **self.spent, "parameters": self.size, "flops": spent}, start_time)
 
     class Bar(ProgressCallback):
         """The progress bar alone: the log goes to Parquet."""
@@ -353,6 +356,9 @@ LOGGED = {  # name in the log: TRL's
     "logp_difference": "sampling/sampling_logp_difference/mean",
     "tokens_sampled": "tokens_sampled",
     "tokens_forced": "tokens_forced",
+    "tokens_read": "tokens_read",
+    "num_tokens": "num_tokens",
+    "parameters": "parameters",
     "flops": "flops",
     "seconds": "step_time",
     "seconds_forced": "seconds_forced",
@@ -364,8 +370,9 @@ def rl_log(history: list[dict[str, Any]]) -> Any:
     import polars as pl
 
     rows = [{name: entry.get(theirs) for name, theirs in LOGGED.items()} for entry in history if "reward" in entry]
-    schema = {name: RL_LOG.get(name, pl.Float64) for name in LOGGED}
-    return pl.DataFrame(rows, schema=schema)
+    whole = {"tokens_sampled", "tokens_forced", "tokens_read", "num_tokens", "parameters"}
+    schema = {name: RL_LOG.get(name, pl.Int64 if name in whole else pl.Float64) for name in LOGGED}
+    return pl.DataFrame(rows, schema=schema, strict=False)
 
 
 class Train(TrainingStage):
@@ -420,7 +427,7 @@ class Train(TrainingStage):
             save_steps=recipe.save_steps,
             save_total_limit=1,
             logging_steps=1,
-            report_to="none",
+            report_to=self.reporters(),
             seed=recipe.seed,
             deepspeed=str(self.deepspeed) if self.deepspeed else None,
         )

@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.artifacts import SET
 from mrt.cli import run
+from mrt.cost import flops
 from mrt.storage import read_table
-from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave
+from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave, parameters
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -81,7 +82,14 @@ def bucketed_order(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
     return [j for b in batches for j in b]
 
 
-def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, state: Path) -> Any:
+def make_trainer(
+    model: Any,
+    tokenizer: Any,
+    rows: list[dict[str, Any]],
+    recipe: SFT,
+    state: Path,
+    report_to: Sequence[str] = (),
+) -> Any:
     """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
     import torch
     from datasets import Dataset
@@ -158,7 +166,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         save_steps=recipe.save_steps,
         save_total_limit=1,
         logging_steps=1,
-        report_to="none",
+        report_to=list(report_to),
         use_cpu=cpu,
         seed=recipe.seed,
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -197,18 +205,23 @@ class Train(TrainingStage):
         model = AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32)
         rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
-        trainer = make_trainer(model, tokenizer, rows, self.recipe, state)
+        trainer = make_trainer(model, tokenizer, rows, self.recipe, state, self.reporters())
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
-        leave(trainer, tokenizer, training_log(trainer.state.log_history), state, made)
+        leave(trainer, tokenizer, training_log(trainer.state.log_history, parameters(model)), state, made)
 
 
-def training_log(history: list[dict[str, Any]]) -> Any:
-    """The trainer's log as a table, a row a step."""
+def training_log(history: list[dict[str, Any]], size: int) -> Any:
+    """The trainer's log as a table, a row a step; of `size` parameters; `flops` is of all steps so far."""
     import polars as pl
 
     names = ["step", "epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens"]
     rows = [{name: float(entry[name]) for name in names} for entry in history if "loss" in entry]
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Float64)).with_columns(pl.col("step").cast(pl.Int64))
+    table = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Float64)).with_columns(pl.col("step").cast(pl.Int64))
+    step = pl.col("num_tokens").diff()  # a resumed trainer counts from 0 again
+    step = pl.when(step > 0).then(step).otherwise("num_tokens")
+    return table.with_columns(step.cum_sum().alias("num_tokens")).with_columns(
+        pl.lit(size).alias("parameters"), flops(size, trained=pl.col("num_tokens")).alias("flops")
+    )
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import json
 import os
 import shutil
 from abc import abstractmethod
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -28,6 +29,9 @@ class TrainingStage(Stage):
     log: Path = Field(description="Training log (Parquet): one row a step.")
     state: Path = Field(description="Folder of the trainer's state; removed after success.")
     keep: Path | None = Field(None, description="Folder in which the checkpoint is kept for jobs that run again.")
+    report_to: list[Literal["tensorboard", "wandb"]] = Field(
+        [], description="Where the trainer logs too: TensorBoard (a folder beside `log`), Weights & Biases."
+    )
 
     @abstractmethod
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
@@ -40,6 +44,14 @@ class TrainingStage(Stage):
             *decisive,
             fingerprint(self.module(), with_versions=self.track_versions),
         )
+
+    def reporters(self) -> list[str]:
+        """`report_to` for the trainer; ValueError if one is not installed."""
+        for name in self.report_to:
+            if not any(find_spec(module) for module in (name, f"{name}X")):
+                raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.log.with_suffix(".tensorboard")))
+        return list(self.report_to)
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
         """Take the kept checkpoint, or train; then hand over checkpoint and log."""
@@ -64,6 +76,11 @@ class TrainingStage(Stage):
             if other != kept:
                 shutil.rmtree(other)
         shutil.rmtree(self.state, ignore_errors=True)
+
+
+def parameters(model: Any) -> int:
+    """How many parameters a model has, spread over processes or not."""
+    return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
 
 
 def leave(trainer: Any, tokenizer: Any, log: Any, state: Path, made: Path) -> None:

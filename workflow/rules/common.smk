@@ -89,6 +89,11 @@ def engine_decides():
     return [experiment.engine.max_model_len, experiment.engine.dtype]
 
 
+def reported_to(wildcards, threads):
+    """Options that say where trainers log; made from threads, as they change no result."""
+    return " ".join(f"--report_to {name}" for name in experiment.training.report_to)
+
+
 def extrapolates(name):
     """Whether a model's regret goes on through its forced extensions."""
     return experiment.extrapolates and name in experiment.extended
@@ -155,17 +160,26 @@ def sets_rules():
     return [f"{RESULTS}/sets/{name}.rules.parquet" for name in sorted(trained_ancestors() - by_rl())]
 
 
+def parents_cost(wildcards):
+    """What the parent's training took, if it was trained here."""
+    parent = parent_of(wildcards)
+    return f"{RESULTS}/costs/{parent}.parquet" if parent in TRAINED else []
+
+
 def parent_of(wildcards):
     return experiment.models[wildcards.model].parent
 
 
 class Drawn(NamedTuple):
-    """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper."""
+    """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper; whether it
+    is a table, and whether it is of all training runs, replicates too.
+    """
 
     section: str
     measures: list[str]
     numbers: list[str]
     table: bool = False
+    runs: bool = False
 
 
 RESULT, REGRET, CASE, TRAINED_HOW = (
@@ -188,10 +202,13 @@ DRAWN = {
     "length": Drawn(TRAINED_HOW, ["rl_log"], ["fig10"]),
     "reward": Drawn(TRAINED_HOW, ["rl_log"], ["fig11"]),
     "loss": Drawn(TRAINED_HOW, ["sft_log"], ["fig15"]),
+    "cost": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], runs=True),
+    "runs": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], table=True, runs=True),
 }
 LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
     "rl_log": "a model that RL trained, or one with a training_log",
+    "cost": "a model with a parent",
 }
 
 
@@ -200,26 +217,28 @@ def measure_path(measure):
     return of_others.get(measure, artifact("metrics", f"{measure}.parquet"))
 
 
-def measured(measure):
-    """The measure's tables: {model: {problem set: path}}."""
+def measured(measure, models=experiment.evaluation.models):
+    """The measure's tables of the models: {model: {problem set: path}}."""
     if measure == "sft_log":
         names = [name for name in experiment.models if name in trained_ancestors() - by_rl()]
         return {m: {experiment.models[m].problems: f"{RESULTS}/models/{m}.log.parquet"} for m in names}
     if measure == "rl_log":
         names = [name for name in experiment.models if name in LOGGED or name in trained_ancestors() & by_rl()]
         return {m: {"training": f"{RESULTS}/models/{m}.log.parquet"} for m in names}
+    if measure == "cost":
+        return {m: {"training": f"{RESULTS}/costs/{m}.parquet"} for m in models if m in TRAINED}
     direct = [experiment.evaluation.direct.model] if experiment.evaluation.direct else []
-    models = {"direct": direct, "linearized": [], "budget_forcing": experiment.extended}
+    fewer = {"direct": direct, "linearized": [], "budget_forcing": experiment.extended}
     path = measure_path(measure)
     return {
-        m: {d: path.format(model=m, dataset=d) for d in experiment.measured_on(m)}
-        for m in models.get(measure, experiment.evaluation.models)
+        m: {d: path.format(model=m, dataset=d) for d in experiment.measured_on(m)} for m in fewer.get(measure, models)
     }
 
 
 def drawn_tables(name):
     """All tables that a figure or table is drawn from: {measure: {model: {problem set: path}}}."""
-    return {measure: measured(measure) for measure in DRAWN[name].measures}
+    models = experiment.measured if DRAWN[name].runs else experiment.evaluation.models
+    return {measure: measured(measure, models) for measure in DRAWN[name].measures}
 
 
 def drawn_files(name):
@@ -231,14 +250,14 @@ def drawn_files(name):
 def drawn_models(name):
     """How the models appear that a figure draws, the measured ones first."""
     there = {m for of in drawn_tables(name).values() for m in of}
-    order = [*experiment.evaluation.models, *(m for m in experiment.models if m not in experiment.evaluation.models)]
+    order = [*experiment.measured, *(m for m in experiment.models if m not in experiment.measured)]
     return json.dumps({m: experiment.style(m) for m in order if m in there})
 
 
 def wanted(name):
     """Whether a figure or table is of what the experiment measures, and has something to draw."""
-    first = DRAWN[name].measures[0]
-    return first in experiment.evaluation.measures and bool(measured(first))
+    measures = DRAWN[name].measures
+    return measures[0] in experiment.evaluation.measures and bool(measured(measures[0]))
 
 
 def labels(name, form):

@@ -18,12 +18,13 @@ rule train:
         code=code_of("train.sft"),
         parent=lambda w: model_options(parent_of(w)),
         weights=lambda w: identity_of(parent_of(w)),
-        recipe=lambda w: slice_of(experiment.models[w.model].recipe or experiment.training.recipe),
+        recipe=lambda w: slice_of(experiment.recipe(w.model)),
         state=f"{RESULTS}/.state/{{model}}",
         keep=f"{RESULTS}/.kept/models/{{model}}",
+        report_to=reported_to,
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.sft {params.parent} --set {input.examples}"
-        " --recipe {params.recipe:q} --state {params.state} --keep {params.keep} --log {output.log}"
+        " --recipe {params.recipe:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
         " --out {output.checkpoint} > {log} 2>&1"
 
 
@@ -45,7 +46,7 @@ rule rl_prompts:
         code=code_of("prompts"),
         method=lambda w: experiment.models[w.model].method,
         template=template_of,
-        seed=experiment.seed,
+        seed=lambda w: experiment.seed + experiment.recipe(w.model).seed,
     shell:
         "python -m mrt.prompts --method {params.method} --problems {input.problems} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --seed {params.seed} --template {params.template:q} --out {output} > {log} 2>&1"
@@ -71,17 +72,43 @@ rule train_rl:
         parent=lambda w: model_options(parent_of(w)),
         weights=lambda w: identity_of(parent_of(w)),
         method=lambda w: experiment.models[w.model].method,
-        recipe=lambda w: slice_of(experiment.models[w.model].rl or experiment.training.rl),
+        recipe=lambda w: slice_of(experiment.recipe(w.model)),
         template=template_of,
         engine=engine_options,
         engine_decides=engine_decides(),
         state=f"{RESULTS}/.state/{{model}}",
         keep=f"{RESULTS}/.kept/models/{{model}}",
+        report_to=reported_to,
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.rl {params.parent} --prompts {input.prompts}"
         " --method {params.method} --recipe {params.recipe:q} --template {params.template:q}"
-        " --engine {params.engine:q} --state {params.state} --keep {params.keep} --log {output.log}"
+        " --engine {params.engine:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
         " --out {output.checkpoint} > {log} 2>&1"
+
+
+# What the training of a model and of its ancestors took.
+rule add_up_cost:
+    input:
+        log=f"{RESULTS}/models/{{model}}.log.parquet",
+        rollouts=of_parent("rollouts"),
+        prover=lambda w: of_parent("prover")(w) if experiment.models[w.model].method == "mrt" else [],
+        parent=parents_cost,
+    output:
+        f"{RESULTS}/costs/{{model}}.parquet",
+    log:
+        log_of("add_up_cost", "model"),
+    wildcard_constraints:
+        model=any_of(TRAINED),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("cost"),
+        prover=lambda w, input: f"--prover {input.prover}" if input.prover else "",
+        parent=lambda w, input: f"--parent {input.parent}" if input.parent else "",
+    shell:
+        "python -m mrt.cost --model {wildcards.model} --log {input.log} --rollouts {input.rollouts} {params.prover}"
+        " {params.parent} --out {output} > {log} 2>&1"
 
 
 # The RL log of a model that was trained elsewhere.

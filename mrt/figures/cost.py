@@ -1,0 +1,52 @@
+"""Accuracy and regret against what training took, in tokens drawn and in FLOPs (Section 9's open comparison).
+
+Points are means over a model's training runs, bars 95 % intervals over runs and problems; a dotted line is a model that
+was not trained here. Tokens and FLOPs are of the whole lineage.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.common import Appearance, ModelStyle, Tables, below, main, panels, problems_in
+from mrt.figures.runs import summary
+
+AXES = {"tokens_drawn": "tokens drawn to train", "flops": "FLOPs to train"}
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    table = summary(tables, models)
+    budgets = [value for value in table["value"].unique(maintain_order=True) if value.startswith("regret")]
+    shown = ["accuracy", *budgets[-1:]]
+    table = table.filter(pl.col("value").is_in(shown))
+    sets = table["problem_set"].unique(maintain_order=True).to_list()
+    look = Appearance(models)
+    figure, axes = panels(len(sets) * len(shown) * len(AXES), columns=2)
+    handles: dict[str, Any] = {}
+    places = ((s, value, x) for s in sets for value in shown for x in AXES)
+    for axis, (problem_set, value, x) in zip(axes, places, strict=True):
+        here = table.filter(problem_set=problem_set, value=value)
+        for row in here.iter_rows(named=True):
+            style = look.line(row["model"]) | {"linestyle": "none"}
+            if not row[x]:  # not trained here: a level to compare with
+                line = axis.axhline(row["estimate"], color=style["color"], linewidth=0.8, linestyle=":")
+                axis.axhspan(row["low"], row["high"], color=style["color"], alpha=0.08, linewidth=0)
+                handles[style["label"]] = line
+                continue
+            ends = [[row["estimate"] - row["low"]], [row["high"] - row["estimate"]]]
+            handles[style["label"]] = axis.errorbar(row[x], row["estimate"], yerr=ends, **style | {"linewidth": 1})
+        axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="), xscale="log")
+        axis.set_title(f"{problem_set} ({problems_in(here)}, {runs_in(here)})")
+    below(figure, list(handles.values()), list(handles))
+    return figure, table
+
+
+def runs_in(here: pl.DataFrame) -> str:
+    """How many runs a point is of, for a title."""
+    counts = sorted(set(here["runs"].to_list()))
+    return " to ".join(str(count) for count in {counts[0]: 0, counts[-1]: 0}) + " run(s) each"
+
+
+if __name__ == "__main__":
+    main(draw, __doc__)

@@ -1,0 +1,136 @@
+"""What training costs and brings, over training runs: a model and its replicates, which differ by their seed.
+
+    python -m mrt.figures.runs --out runs --models '{"grpo": {"label": "GRPO"}, "again": {"replicate_of": "grpo"}}' \
+        --tables '{"cost": {...}, "accuracy": {...}, "regret": {...}}'
+
+Rows are methods. A cell is a mean over runs and problems with its 95 % interval (both are resampled); in parentheses
+the difference to outcome-reward RL (GRPO) on the same problems, where there is one, marked * if its interval excludes
+0. Cost is the mean over runs, of the whole lineage.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from mrt.cli import run
+from mrt.figures.common import FigureStage, ModelStyle, Tables
+from mrt.figures.tables import Layout, write_layout
+from mrt.metrics import bootstrap_runs
+
+REFERENCE = "grpo"
+NOTE = (
+    "Mean over training runs and problems, with a 95 % interval (bootstrap over both); in parentheses the difference to"
+    " GRPO, with * where its interval excludes 0. Tokens are those drawn to train the model and its ancestors, FLOPs"
+    " those of drawing, reading and training; the mean over runs."
+)
+SCHEMA = {
+    "problem_set": pl.String,
+    "model": pl.String,
+    "value": pl.String,
+    "runs": pl.Int64,
+    "n": pl.Int64,
+    **dict.fromkeys(["estimate", "low", "high", "difference", "difference_low", "difference_high"], pl.Float64),
+    "tokens_drawn": pl.Float64,
+    "flops": pl.Float64,
+}
+
+
+class Runs(NamedTuple):
+    """Values of the runs of a model."""
+
+    problems: list[str]
+    values: npt.NDArray[np.float64]  # [runs, problems]
+
+
+def measured_values(tables: Tables) -> pl.DataFrame:
+    """Columns value (`accuracy`, `tokens`, `regret at C_0`), model, problem_set, problem_id, x."""
+    key = ["model", "problem_set", "problem_id"]
+    parts = [
+        tables["accuracy"].select(pl.lit(name).alias("value"), *key, pl.col(name).cast(pl.Float64).alias("x"))
+        for name in ("accuracy", "tokens")
+    ]
+    regret = tables["regret"]
+    if regret.height:
+        name = pl.format("regret at {}", "budget").alias("value")
+        within = regret.filter(pl.col("extensions") == 0)
+        parts.append(within.group_by(name, *key, maintain_order=True).agg(pl.col("regret").mean().alias("x")))
+    return pl.concat(parts).drop_nulls("x")
+
+
+def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
+    """A row for each problem set, measured value and method."""
+    values = measured_values(tables)
+    cost = tables["cost"]
+    totals = dict.fromkeys(models, (0.0, 0.0))  # a model that was not trained here took nothing
+    if cost.height:
+        for name, drawn, flops in cost.group_by("model").agg(pl.col("drawn", "flops").sum()).iter_rows():
+            totals[name] = (float(drawn), float(flops))
+    names = [name for name, style in models.items() if style.replicate_of is None]
+    rows: list[tuple[Any, ...]] = []
+    for (problem_set, value), here in values.group_by("problem_set", "value", maintain_order=True):
+        grids = {name: grid for name in names if (grid := runs_of(here, name, models))}
+        reference = next((grids[name] for name in grids if models[name].method == REFERENCE), None)
+        for name, grid in grids.items():
+            members = [m for m in models if m == name or models[m].replicate_of == name]
+            interval = bootstrap_runs(grid.values)
+            difference: tuple[Any, ...] = (None, None, None)
+            if reference and reference is not grid and reference.problems == grid.problems:
+                difference = bootstrap_runs(grid.values, reference.values)
+            took = np.mean([totals[m] for m in members if m in totals], axis=0)
+            sizes = (len(grid.values), len(grid.problems))
+            rows.append((problem_set, name, value, *sizes, *interval, *difference, *map(float, took)))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def runs_of(here: pl.DataFrame, name: str, models: Mapping[str, ModelStyle]) -> Runs | None:
+    """The runs of a model that are measured on the same problems as its first."""
+    members = [m for m in models if m == name or models[m].replicate_of == name]
+    found = [here.filter(pl.col("model") == m).sort("problem_id") for m in members]
+    found = [run for run in found if run.height]
+    if not found:
+        return None
+    problems = found[0]["problem_id"].to_list()
+    return Runs(problems, np.stack([r["x"].to_numpy() for r in found if r["problem_id"].to_list() == problems]))
+
+
+def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
+    """The table as text."""
+    names = table["model"].unique(maintain_order=True).to_list()
+    first = {row["model"]: row for row in table.unique("model", keep="first").iter_rows(named=True)}
+    header = ["model", "runs", "tokens drawn to train", "FLOPs"]
+    cells = [
+        [models[n].label, str(first[n]["runs"]), f"{first[n]['tokens_drawn']:,.0f}", f"{first[n]['flops']:.2e}"]
+        for n in names
+    ]
+    for (problem_set, value), here in table.group_by("problem_set", "value", maintain_order=True):
+        header.append(f"{problem_set}: {value}")
+        rows = {row["model"]: row for row in here.iter_rows(named=True)}
+        for index, name in enumerate(names):
+            cells[index].append(cell(rows[name]) if name in rows else "")
+    return Layout("training runs", header, cells, set(), NOTE)
+
+
+def cell(row: Mapping[str, Any]) -> str:
+    scale, digits = {"accuracy": (100, 1), "tokens": (1, 1)}.get(row["value"], (1, 3))
+    low, middle, high = (f"{scale * row[name]:.{digits}f}" for name in ("low", "estimate", "high"))
+    text = f"{middle} [{low}, {high}]"
+    if row["difference"] is None:
+        return text
+    clear = "*" if row["difference_low"] > 0 or row["difference_high"] < 0 else ""
+    return f"{text} ({scale * row['difference']:+.{digits}f}{clear})"
+
+
+class RunsTable(FigureStage):
+    """Write the table of training runs."""
+
+    def cli_cmd(self) -> None:
+        table = summary(self.gathered(), self.models)
+        write_layout(layout(table, self.models), self.out)
+        self.save_data(table)
+
+
+if __name__ == "__main__":
+    run(RunsTable)
