@@ -134,13 +134,13 @@ RL_PROMPTS = Artifact(
 )
 COST = Artifact(
     {
-        "model": pl.String,
+        "trained_model": pl.String,
         "phase": pl.String,
         "drawn": pl.Int64,
         "read": pl.Int64,
         "trained": pl.Int64,
         "flops": pl.Float64,
     },
-    ["model", "phase"],
+    ["trained_model", "phase"],
 )
 RULES = Artifact({"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64}, [])

@@ -75,7 +75,7 @@ class Model(Strict):
     @model_validator(mode="after")
     def one_origin(self) -> Self:
         origins = [name for name in ("path", "toy", "rollouts", "parent") if getattr(self, name) is not None]
-        if len(origins) != 1:
+        if len(origins) != 1 and not (self.replicate_of and not origins):  # one of nothing is told of in its own words
             raise ValueError(f"a model has exactly one of path, toy, rollouts, parent; got {origins or 'none'}")
         if (self.parent is None) != (self.method is None) or (self.parent is None) != (self.problems is None):
             raise ValueError("a trained model has all of parent, method and problems; any other model has none")

@@ -19,11 +19,53 @@ def change(path, value):
     return config
 
 
+def laid_over(below, above):
+    """What Snakemake makes of two files of configuration."""
+    both = isinstance(below, dict) and isinstance(above, dict)
+    return {**below, **{k: laid_over(below.get(k), v) for k, v in above.items()}} if both else above
+
+
+RL = laid_over(LAPTOP, yaml.safe_load((ROOT / "config" / "rl.yaml").read_text()))
+
+
 def test_the_configs_are_valid():
     for path in [ROOT / "config.yaml", *(ROOT / "config").glob("*.yaml")]:
         content = yaml.safe_load(path.read_text())
-        if "results" in content and (SHARED.is_dir() or "../shared" not in path.read_text()):
+        if {"problems", "evaluation"} <= set(content) and (SHARED.is_dir() or "../shared" not in path.read_text()):
             load(content)
+    load(laid_over(RL, yaml.safe_load((ROOT / "config" / "rl_seeds.yaml").read_text())))
+
+
+def test_a_replicate_is_its_original_with_another_seed():
+    again = {"again": {"replicate_of": "mrt_rl", "seed": 7}}
+    config = load(laid_over(RL, {"models": again}))
+    assert config.models["again"].method == "mrt_rl" and config.style("again")["label"] == "MRT (RL), seed 7"
+    assert config.recipe("again") == config.recipe("mrt_rl").model_copy(update={"seed": 7})
+    assert "again" in config.measured and "again" not in config.evaluation.models
+    for wrong, message in (
+        ({"replicate_of": "mrt_rl"}, "models.again.seed: a replicate needs a seed"),
+        ({"replicate_of": "mrtrl", "seed": 1}, "models.again.replicate_of: there is no 'mrtrl'; did you mean 'mrt_rl'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(laid_over(RL, {"models": {"again": wrong}}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("training.rl.batch_size", 100, "training.rl.batch_size: 100 completions are not whole groups of 8"),
+        ("training.rl.micro_batch_size", 48, "training.rl.micro_batch_size: 48 does not divide 128"),
+        ("models.grpo.recipe", {"epochs": 1}, "models.grpo.recipe: grpo is trained by RL"),
+        ("models.star_1.rl", {"epochs": 1}, "models.star_1.rl: star is trained by SFT"),
+        ("models.base.seed", 1, "models.base: .* are for models with a parent"),
+    ],
+)
+def test_mistakes_of_rl_are_named(path, value, message):
+    nested = value
+    for part in reversed(path.split(".")):
+        nested = {part: nested}
+    with pytest.raises(ValueError, match=message):
+        load(laid_over(RL, nested))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ def measure(name, model):
         return pl.DataFrame(
             {"step": steps, "loss": 1 / steps + noise, "reward": noise, "completion_tokens": 90.0 + steps}
         )
+    if name == "cost":
+        row = {"trained_model": model, "phase": "training", "drawn": 1000 * len(model), "read": 5, "trained": 7}
+        return pl.DataFrame([row | {"flops": 1e12}])
     rng = np.random.default_rng([len(name), len(model)])
     rows = []
     for index, problem in enumerate(PROBLEMS):
@@ -97,6 +100,7 @@ FIGURES = {
     "length": ["rl_log"],
     "reward": ["rl_log"],
     "loss": ["sft_log"],
+    "cost": ["cost", "accuracy", "regret"],
 }
 
 
@@ -225,3 +229,30 @@ def test_token_efficiency_compares_models_on_the_same_problems():
     assert [row["ratio"], row["ratio_low"], row["ratio_high"]] == pytest.approx([2, 2, 2])
     parts = layout(table, MODELS)
     assert parts.cells[1][1] == "2.00 [2.00, 2.00]" and (1, 1) in parts.bold
+
+
+def test_runs_are_compared_over_seeds_and_problems():
+    from mrt.figures.runs import layout, summary
+
+    def values(model, right, tokens):
+        accuracy = of_models("accuracy", "base").drop("model")
+        return accuracy.select(pl.lit(model).alias("model"), pl.all().exclude("accuracy", "tokens")).with_columns(
+            pl.lit(right).alias("accuracy"), pl.lit(tokens).alias("tokens")
+        )
+
+    models = {
+        "base": ModelStyle(label="Base"),
+        "grpo": ModelStyle(label="GRPO", method="grpo"),
+        "mrt_rl": ModelStyle(label="MRT (RL)", method="mrt_rl"),
+        "again": ModelStyle(label="MRT (RL), seed 1", method="mrt_rl", replicate_of="mrt_rl"),
+    }
+    found = {"base": (0.25, 90.0), "grpo": (0.5, 80.0), "mrt_rl": (0.5, 60.0), "again": (0.75, 40.0)}
+    cost = pl.DataFrame({"model": ["grpo", "mrt_rl", "again"], "drawn": [10, 20, 40], "flops": [1.0, 2.0, 4.0]})
+    tables = {"accuracy": pl.concat(values(m, *x) for m, x in found.items()), "regret": pl.DataFrame(), "cost": cost}
+    table = summary(tables, models)
+    row = table.filter(model="mrt_rl", value="accuracy").row(0, named=True)
+    assert [row[c] for c in ("runs", "estimate", "low", "high")] == pytest.approx([2, 0.625, 0.5, 0.75])
+    assert [row[c] for c in ("difference", "tokens_drawn", "flops")] == pytest.approx([0.125, 30, 3])
+    assert table.filter(model="again").is_empty() and table.filter(model="base")["flops"].to_list() == [0, 0]
+    parts = layout(table, models)
+    assert parts.cells[2][-1] == "50.0 [40.0, 60.0] (-30.0*)" and parts.cells[1][-1] == "80.0 [80.0, 80.0]"

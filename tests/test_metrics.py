@@ -17,6 +17,7 @@ from mrt.metrics import (
     bootstrap,
     bootstrap_average,
     bootstrap_difference,
+    bootstrap_runs,
     bootstrap_table,
     bootstrap_token_efficiency,
     maj_at_k,
@@ -302,6 +303,22 @@ def test_bootstrap_refuses_what_does_not_match() -> None:
     for bad in (table, table.drop("J"), table.drop_nulls().clear()):
         with pytest.raises(ValueError):
             bootstrap_table(bad, [], "J")
+
+
+def test_bootstrap_of_runs_draws_runs_and_problems() -> None:
+    rng = np.random.default_rng(0)
+    problems, runs = rng.normal(0, 1, 200), rng.normal(0, 2, 6)
+    grid = problems + runs[:, None]
+    found = bootstrap_runs(grid)
+    assert found.estimate == pytest.approx(grid.mean())
+    spread = np.sqrt(problems.var() / 200 + runs.var() / 6)  # of a mean over both, as the bootstrap sees it
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * spread, rel=0.15)
+    one = bootstrap_runs(grid[:1])
+    assert one == pytest.approx(bootstrap(grid[0]), abs=0.03)
+    difference = bootstrap_runs(grid[:1] + 0.5, grid[:1])  # of the same run: the problems are drawn together
+    assert difference == pytest.approx((0.5, 0.5, 0.5))
+    with pytest.raises(ValueError, match="same problems"):
+        bootstrap_runs(grid, grid[:, :-1])
 
 
 def test_bootstrap_average_weighs_benchmarks_alike() -> None:

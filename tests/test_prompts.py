@@ -1,0 +1,58 @@
+"""Prompts of RL: problems, and partial rollouts of them."""
+
+import polars as pl
+import pytest
+
+from mrt.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS
+from mrt.prompts import MakePrompts
+from mrt.template import Template
+
+PIECES = ["One. ", "Wait, two. ", "Wait, three. "]
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A function that makes the prompts of twenty problems, each with three episodes."""
+    ids = [f"p{i:02}" for i in range(20)]
+    problems = [(i, f"question {i}", f"answer {i}", None, 3.0, "test", "train") for i in ids]
+    rollouts = [(i, s, f"<{i}>", "".join(PIECES) + "</think>", 9, "stop", -1.0) for i in ids for s in range(2)]
+    episodes = [(i, s, t, piece, True) for i in ids for s in range(2) for t, piece in enumerate(PIECES)]
+    for name, kind, rows in (
+        ("problems", PROBLEMS, problems),
+        ("rollouts", ROLLOUTS, rollouts),
+        ("episodes", EPISODES, episodes),
+    ):
+        pl.DataFrame(rows, schema=kind.columns, orient="row").write_parquet(tmp_path / f"{name}.parquet")
+
+    def make(method, seed=0, episodes=True):
+        files = {name: tmp_path / f"{name}.parquet" for name in ("problems", "rollouts", "episodes")}
+        if not episodes:
+            del files["episodes"]
+        MakePrompts(method=method, seed=seed, out=tmp_path / "out.parquet", **files).cli_cmd()
+        return RL_PROMPTS.read(tmp_path / "out.parquet")
+
+    return make
+
+
+def test_a_prompt_of_mrt_ends_inside_the_thought_of_one_partial_rollout(made):
+    prompts = made("mrt_rl")
+    assert prompts["problem_id"].n_unique() == prompts.height == 20
+    assert set(prompts["prefix"]) == {0, 1, 2}  # never the whole thought
+    for row in prompts.iter_rows(named=True):
+        assert row["prefix_text"] == "".join(PIECES[: row["prefix"]])
+        assert row["prompt"] == f"<{row['problem_id']}>" + row["prefix_text"]
+        assert row["forced"] == f"<{row['problem_id']}>" + Template().force(row["prefix_text"])
+        assert row["answer"] == f"answer {row['problem_id']}" and row["inside"]
+
+
+def test_the_prefix_depends_on_the_seed_and_the_problem_alone(made):
+    once, again, other = made("mrt_rl"), made("mrt_rl"), made("mrt_rl", seed=1)
+    assert once.equals(again) and once["prefix"].to_list() != other["prefix"].to_list()
+
+
+def test_rivals_have_the_same_problems_in_the_same_order_without_a_prefix(made):
+    plain, mrt = made("grpo", episodes=False), made("mrt_rl")
+    assert plain["problem_id"].to_list() == mrt["problem_id"].to_list()
+    assert set(plain["prefix"]) == {0} and set(plain["prefix_text"]) == {""}
+    with pytest.raises(ValueError, match="needs --episodes"):
+        made("mrt_rl", episodes=False)
