@@ -30,6 +30,7 @@ class MakePrompts(Stage):
     episodes: Path | None = Field(None, description="Their episodes (Parquet); mrt_rl only.")
     out: Path = Field(description="Prompts (Parquet).")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    prefixes: float = Field(1.0, ge=0, le=1, description="Share of the problems that get a prefix, of mrt_rl.")
     template: Template = Field(default_factory=Template, description="What forces an answer at the prefix.")
 
     def cli_cmd(self) -> None:
@@ -45,7 +46,7 @@ class MakePrompts(Stage):
         for row in traces.sort(TRACE).iter_rows(named=True):
             episodes_of = row.get("text") or []
             choose = random.Random(seed_of(self.seed, row["problem_id"], "prefix"))
-            j = choose.randrange(max(len(episodes_of), 1))
+            j = choose.randrange(max(len(episodes_of), 1)) if choose.random() < self.prefixes else 0
             prefix = "".join(episodes_of[:j])
             forced = row["prompt"] + self.template.force(prefix)
             rows.append((row["problem_id"], 0, j, prefix, row["prompt"] + prefix, forced, row["answer"], True))

@@ -24,11 +24,11 @@ def made(tmp_path):
     ):
         pl.DataFrame(rows, schema=kind.columns, orient="row").write_parquet(tmp_path / f"{name}.parquet")
 
-    def make(method, seed=0, episodes=True):
+    def make(method, seed=0, episodes=True, **options):
         files = {name: tmp_path / f"{name}.parquet" for name in ("problems", "rollouts", "episodes")}
         if not episodes:
             del files["episodes"]
-        MakePrompts(method=method, seed=seed, out=tmp_path / "out.parquet", **files).cli_cmd()
+        MakePrompts(method=method, seed=seed, out=tmp_path / "out.parquet", **files, **options).cli_cmd()
         return RL_PROMPTS.read(tmp_path / "out.parquet")
 
     return make
@@ -56,3 +56,8 @@ def test_rivals_have_the_same_problems_in_the_same_order_without_a_prefix(made):
     assert set(plain["prefix"]) == {0} and set(plain["prefix_text"]) == {""}
     with pytest.raises(ValueError, match="needs --episodes"):
         made("mrt_rl", episodes=False)
+
+
+def test_only_a_share_of_the_problems_may_get_a_prefix(made):
+    prefixes = [made("mrt_rl", prefixes=share)["prefix"].to_list() for share in (1.0, 0.5, 0.0)]
+    assert sum(map(bool, prefixes[0])) > sum(map(bool, prefixes[1])) > 0 and not any(prefixes[2])

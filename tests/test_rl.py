@@ -78,7 +78,7 @@ class ByText:
 GROUP, PROMPTS = 8, 4
 
 
-def two_token_trainer(tmp_path, alpha, theta, J, monkeypatch):
+def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
     """MRTTrainer on a policy that says "1" with probability sigmoid(theta), else "2", whatever came before."""
     import torch
     from datasets import Dataset
@@ -122,7 +122,7 @@ def two_token_trainer(tmp_path, alpha, theta, J, monkeypatch):
     )  # fmt: skip
     rows = [{"prompt": f"{i}", "forced": f"f{i}", "answer": "1", "inside": False} for i in range(PROMPTS)]
     return Known(
-        method="mrt_rl", recipe=RL(alpha=alpha), template=Template(), grader=ByText(), model=model,
+        method="mrt_rl", recipe=recipe, template=Template(), grader=ByText(), model=model,
         args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, rollout_func=rollout,
     ), rows, lambda: -head.grad[one, 0].item()  # fmt: skip
 
@@ -142,22 +142,24 @@ def gradients(trainer, rows, ascent, repeats):
     return np.array(found), np.array(advantages)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
-def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("alpha", "centred"), [(0.0, False), (1.0, False), (2.5, False), (1.0, True)])
+def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, centred, tmp_path, monkeypatch):
     """E[r] + alpha E[r - J(prefix)] has the derivative (1 + alpha) p (1 - p) by theta, with p = sigmoid(theta).
 
     So does the mean of the trainer's own gradient, within its standard error; without progress it is p (1 - p). And J
     of the prefix reaches every single gradient: advantages are r + alpha (r - J), not their distance from the mean.
+    With a centred outcome its part is (1 - 1/G) as large, as the group's mean has the completion's own outcome in it.
     """
     theta, J = 0.4, 0.5
-    trainer, rows, ascent = two_token_trainer(tmp_path, alpha, theta, J, monkeypatch)
+    trainer, rows, ascent = two_token_trainer(tmp_path, RL(alpha=alpha, centred=centred), theta, J, monkeypatch)
     p = 1 / (1 + np.exp(-theta))
     found, advantages = gradients(trainer, rows, ascent, 400)
     error = found.std(ddof=1) / np.sqrt(found.size)
     assert error < 0.03 * (1 + alpha)
-    assert abs(found.mean() - (1 + alpha) * p * (1 - p)) < 3.5 * error
+    outcome = 1 - centred / GROUP
+    assert abs(found.mean() - (outcome + alpha) * p * (1 - p)) < 3.5 * error
     if alpha:
-        assert abs(found.mean() - p * (1 - p)) > 10 * error  # removing the progress term would be seen
+        assert abs(found.mean() - outcome * p * (1 - p)) > 10 * error  # removing the progress term would be seen
         assert len(np.unique(advantages.round(6))) > 6  # two outcomes and many values of J
         means = advantages.reshape(-1, PROMPTS, GROUP).mean(axis=2)
         assert np.abs(means).min() < 1 and means.std() > 0.05  # not centred in the group

@@ -18,7 +18,9 @@ J(mu; z_0:j) comes from G more answers that the current policy is forced to give
 so that subtracting the group's mean would cancel it: hence "as it is" (Algorithm 2, line 11, "in place of"). As J does
 not depend on what follows, it is a baseline: the expected gradient is 1 + alpha times the outcome's, from the prefixes'
 distribution. The implicit variant has J in the group's mean: half of its members are answers of mu, so that going on
-is reinforced where it does better than stopping.
+is reinforced where it does better than stopping. Equation 3 itself holds the contexts c_j-1 fixed and differentiates
+each episode's own progress alone: that is the gradient of `per_episode`, in which nothing cancels by telescoping.
+With `centred`, the mean outcome of the group is subtracted from the outcome part (docs/rl.md).
 """
 
 import os
@@ -44,6 +46,7 @@ from mrt.train.log import RL_LOG
 from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave, parameters
 
 Method = Literal["grpo", "length_penalty", "mrt_rl"]
+LENGTHS = 4  # parts, by length, of a micro-batch
 STALE = 0.05  # nats a token: beyond this a mean difference of log-probabilities is no rounding (1e-2 in bfloat16)
 
 
@@ -56,6 +59,10 @@ class RL(BaseModel):
         "explicit", description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one)."
     )
     alpha: float = Field(1.0, ge=0, le=100, description="Weight of progress (Equation 3), or of the length penalty.")
+    centred: bool = Field(
+        False, description="MRT (RL): the outcome, not progress, less its group's mean. Algorithm 2 has it as it is."
+    )
+    prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems that begin at a prefix.")
     learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 3).")
     schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field("cosine", description="Its decay (Table 3).")
     warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 3).")
@@ -191,7 +198,7 @@ def make_trainer_class() -> type:
     from trl import GRPOTrainer
 
     class MRTTrainer(GRPOTrainer):
-        """What differs from GRPOTrainer stands in the two overrides below; the rest counts and checks."""
+        """What differs from GRPOTrainer: rewards, advantages, batches without padding; the rest counts and checks."""
 
         def __init__(self, method: Method, recipe: RL, template: Template, grader: Grader, **options: Any) -> None:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
@@ -239,14 +246,42 @@ def make_trainer_class() -> type:
                 began = time.monotonic()
                 J = self.accuracy_at([x["forced"] for x in inputs], [x["answer"] for x in inputs])
                 before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
+                mean = self.outcomes.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
+                base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
                 if variant == "explicit":
-                    output["advantages"] = outcomes + self.recipe.alpha * (outcomes - before)
+                    output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
                 else:
-                    output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J)
+                    output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J) - base[:, None]
                 self.note("J_prefix", self.mean_of(before))
                 self.note("progress", self.mean_of(outcomes - before))
                 self.note("seconds_forced", time.monotonic() - began)
             return output
+
+        def _get_per_token_logps_and_entropies(
+            self,
+            model: Any,
+            input_ids: Any,
+            attention_mask: Any,
+            logits_to_keep: int,
+            batch_size: Any = None,
+            **options: Any,
+        ) -> Any:
+            """TRL's, of rows of similar length at a time and without their padding, which is most of a CPU's time."""
+            prompt = input_ids.size(1) - logits_to_keep
+            order = attention_mask.sum(dim=1).argsort()
+            parts: list[tuple[Any, Any, Any]] = []
+            for rows in order.chunk(LENGTHS * -(-len(order) // (batch_size or len(order)))):
+                used = attention_mask[rows].any(dim=0).nonzero()
+                first, last = min(int(used[0]), prompt - 1), max(int(used[-1]), prompt) + 1
+                *found, aux = super()._get_per_token_logps_and_entropies(
+                    model, input_ids[rows, first:last], attention_mask[rows, first:last], last - prompt, **options
+                )
+                padding = (0, input_ids.size(1) - last)
+                parts.append((*(x if x is None else torch.nn.functional.pad(x, padding) for x in found), aux))
+            back = order.argsort()
+            logps, entropies, aux = zip(*parts, strict=True)
+            joined = (None if x[0] is None else torch.cat(x)[back] for x in (logps, entropies))
+            return (*joined, None if aux[0] is None else torch.stack(aux).mean())
 
         def mean_of(self, own: Any) -> float:
             """Mean over all processes of their values."""
@@ -392,15 +427,24 @@ class Train(TrainingStage):
         self.make(examples, self.method, self.recipe.model_dump_json(), self.template.model_dump_json())
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
+        """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
+        random.Random(self.recipe.seed).shuffle(examples)
+        ours = {"method": self.method, "recipe": self.recipe, "template": self.template, "grader": Grader(1)}
+        with cpu_vllm(self.engine, self.recipe.seed):
+            trainer = make_trainer_class()(**ours, **self.usual(examples, state))
+            trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        leave(trainer, trainer.processing_class, rl_log(trainer.state.log_history), state, made)
+
+    def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
+        """What any GRPOTrainer is given: model, tokenizer, data and TRL's configuration."""
         import torch
         from datasets import Dataset
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from trl import GRPOConfig
 
-        recipe, cpu = self.recipe, not torch.cuda.is_available()
+        recipe = self.recipe
         devices = int(os.environ.get("WORLD_SIZE", "1"))
         micro = min(recipe.micro_batch_size, recipe.batch_size)
-        random.Random(recipe.seed).shuffle(examples)
         args = GRPOConfig(
             output_dir=str(state),
             learning_rate=recipe.learning_rate,
@@ -418,7 +462,7 @@ class Train(TrainingStage):
             loss_type=recipe.loss,
             bf16=recipe.bf16,
             gradient_checkpointing=recipe.gradient_checkpointing,
-            use_cpu=cpu,
+            use_cpu=not torch.cuda.is_available(),
             use_vllm=True,
             vllm_mode="colocate",
             vllm_max_model_length=self.engine.max_model_len,
@@ -431,21 +475,12 @@ class Train(TrainingStage):
             seed=recipe.seed,
             deepspeed=str(self.deepspeed) if self.deepspeed else None,
         )
-        tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision, padding_side="left")
-        model = AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32)
-        with cpu_vllm(self.engine, recipe.seed):
-            trainer = make_trainer_class()(
-                method=self.method,
-                recipe=recipe,
-                template=self.template,
-                grader=Grader(1),
-                model=model,
-                args=args,
-                train_dataset=Dataset.from_list(examples),
-                processing_class=tokenizer,
-            )
-            trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
-        leave(trainer, tokenizer, rl_log(trainer.state.log_history), state, made)
+        return {
+            "model": AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32),
+            "args": args,
+            "train_dataset": Dataset.from_list(examples),
+            "processing_class": AutoTokenizer.from_pretrained(self.model, revision=self.revision, padding_side="left"),
+        }
 
 
 if __name__ == "__main__":

@@ -47,9 +47,11 @@ rule rl_prompts:
         method=lambda w: experiment.models[w.model].method,
         template=template_of,
         seed=lambda w: experiment.seed + experiment.recipe(w.model).seed,
+        prefixes=lambda w: experiment.recipe(w.model).prefixes,
     shell:
         "python -m mrt.prompts --method {params.method} --problems {input.problems} --rollouts {input.rollouts}"
-        " --episodes {input.episodes} --seed {params.seed} --template {params.template:q} --out {output} > {log} 2>&1"
+        " --episodes {input.episodes} --seed {params.seed} --prefixes {params.prefixes} --template {params.template:q}"
+        " --out {output} > {log} 2>&1"
 
 
 rule train_rl:
