@@ -57,13 +57,14 @@ def train(kind, prompts, folder):
         engine=EngineSettings(max_model_len=512), out=folder / "out", log=folder / "log", state=folder / "state",
     )  # fmt: skip
     examples = pl.read_parquet(prompts).to_dicts()
-    with rl.cpu_vllm(stage.engine, 0):
+    with rl.cpu_vllm(stage.engine):
         if variant == "GRPOTrainer":
             from trl import GRPOTrainer
 
             trainer = GRPOTrainer(reward_funcs=rl.outcome_reward(Grader(1)), **stage.usual(examples, folder / "state"))
         else:
             ours = {"method": stage.method, "recipe": recipe, "template": stage.template, "grader": Grader(1)}
+            ours["segmentation"] = stage.segmentation
             trainer = rl.make_trainer_class()(**ours, **stage.usual(examples, folder / "state"))
         trainer.train()
     steps = [entry for entry in trainer.state.log_history if "step_time" in entry]

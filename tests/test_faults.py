@@ -17,8 +17,18 @@ import polars as pl
 import pytest
 from conftest import ROOT, checkout, copy_of, snakemake
 
-TIMES_KILLED = {"sample_rollouts": 2, "force_answers": 2, "train": 3}  # each at a random moment; the others once
-SECONDS = {**dict.fromkeys(TIMES_KILLED, 9.0), "grade_rollouts": 2.5, "grade_answers": 2.5}  # within so many
+TIMES_KILLED = {
+    "sample_rollouts": 2,
+    "force_answers": 2,
+    "train": 3,
+    "train_rl": 2,
+}  # each at a random moment; the others once
+SECONDS = {
+    **dict.fromkeys(TIMES_KILLED, 9.0),
+    "train_rl": 25.0,
+    "grade_rollouts": 2.5,
+    "grade_answers": 2.5,
+}  # within so many
 OTHERS_SECONDS = 0.7
 
 
@@ -68,13 +78,13 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
             os.killpg(job.pid, signal.SIGKILL)
         job.wait()
         for name in outputs:  # whole or not there
-            if (folder / name).is_file() and rule != "train":
+            if (folder / name).is_file() and not rule.startswith("train"):
                 assert content(folder / name) == before[name], (rule, name)
         if killed == wanted:
             break
     assert start(command, folder).wait() == 0, (rule, log.read_text()[-3000:])
     for name in outputs:
-        if rule == "train" and name.endswith(".log.parquet"):
+        if rule.startswith("train") and name.endswith(".log.parquet"):
             same_losses(finished / name, folder / name)
         else:
             assert content(folder / name) == before[name], (rule, name)
@@ -91,7 +101,7 @@ def test_killed_jobs_end_like_undisturbed_ones(finished, commands, tmp_path):
         }
         killed = {rule: job.result() for rule, job in jobs.items()}
     print(killed)
-    assert len(killed) >= 19 and all(killed.values()) and sum(killed.values()) >= 20
+    assert len(killed) >= 22 and all(killed.values()) and sum(killed.values()) >= 20
 
 
 def same_losses(one, other):

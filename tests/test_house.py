@@ -10,7 +10,17 @@ from conftest import ROOT
 BIN = Path(sys.executable).parent
 STAGES = [
     *("problems", "sampling", "imports", "episodes", "prover", "grading", "progress", "sets", "train.sft", "evaluate"),
-    *("toy.base", "figures.pass1", "figures.regret", "budget_forcing", "provenance", "train.log"),
+    *(
+        "toy.base",
+        "figures.pass1",
+        "figures.regret",
+        "budget_forcing",
+        "provenance",
+        "train.log",
+        "train.rl",
+        "prompts",
+    ),
+    *("cost", "figures.runs"),
 ]
 
 

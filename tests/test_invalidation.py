@@ -9,7 +9,8 @@ from conftest import copy_of, planned_jobs, snakemake
 
 RESULTS = ("pass1", "token_efficiency", "maj_tokens", "pass_tokens", "scaling", "episode_counts", "progress")
 REGRETS = ("regret", "episode_regret", "budget_forcing")
-MODELS = ("base", "star_1", "mrt_1")
+RUNS = ("cost", "runs")  # what training took and brought
+MODELS = ("base", "star_1", "mrt_1", "mrt_rl")
 EXTENDED = ("base", "mrt_1")  # by budget forcing
 DIRECT = {rule: {"direct toy_test"} for rule in ("sample_rollouts", "grade_rollouts", "measure_maj")}
 
@@ -32,7 +33,7 @@ def measured(*models):
     forced = [model for model in models if model in EXTENDED]
     if forced:
         jobs |= {rule: on("toy_test", forced) for rule in FORCING}
-    return jobs | drawn(*RESULTS, *(REGRETS if forced else REGRETS[:2]))
+    return jobs | drawn(*RESULTS, *RUNS, *(REGRETS if forced else REGRETS[:2]))
 
 
 FORCING = ("force_budget", "grade_forced", "measure_budget_forcing")
@@ -57,7 +58,12 @@ def without(plan, *rules):
 
 def trained(*models):
     """Jobs of models that are trained again, and of all that descends from them."""
-    return merge(measured(*models), {"train": set(models)}, drawn("loss"))
+    by_rl = {model for model in models if model == "mrt_rl"}
+    by_sft = set(models) - by_rl
+    jobs = merge(measured(*models), {"add_up_cost": set(models)})
+    if by_sft:
+        jobs |= {"train": by_sft} | drawn("loss")
+    return jobs | ({"train_rl": by_rl} | drawn("length", "reward") if by_rl else {})
 
 
 ON_TRAINING = {
@@ -71,7 +77,7 @@ ON_TRAINING = {
 }
 FROM_GRADES = merge(
     without(ON_TRAINING, "cut_episodes", "force_answers"),
-    trained("star_1", "mrt_1"),
+    trained("star_1", "mrt_1", "mrt_rl"),
     measured("base"),
     without(DIRECT, "sample_rollouts"),
 )
@@ -138,9 +144,10 @@ MEASURES = (
 EVALUATED = merge(
     {rule: on("toy_test") for rule in MEASURES},
     {"measure_budget_forcing": on("toy_test", EXTENDED), "measure_maj": {"direct toy_test"}},
-    without(drawn(*RESULTS, *REGRETS), "progress"),
+    without(drawn(*RESULTS, *RUNS, *REGRETS), "progress"),
 )
-EVERYTHING = drawn(*RESULTS, *REGRETS, "loss")
+OF_LOGS = ("loss", "length", "reward")
+EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS)
 NOTHING: dict[str, set[str]] = {}
 
 EDITS = {
@@ -161,11 +168,11 @@ EDITS = {
         edit("mrt/figures/common.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
         EVERYTHING,
     ),
-    "a label": (setting("models.base.label", "The base"), without(EVERYTHING, "loss")),
+    "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
     "a new helper that a measurement imports": (new_helper, EVALUATED),
     "the budgets": (
         setting("evaluation.budgets", [64, 96]),
-        {"measure_regret": on("toy_test"), **drawn("regret")},
+        {"measure_regret": on("toy_test"), **drawn("regret", *RUNS)},
     ),
     "the grader": (
         append("mrt/grading.py", "\nSPARE = 1\n"),
@@ -175,7 +182,8 @@ EDITS = {
         setting("segmentation.markers", ["Wait"]),
         merge(
             without(ON_TRAINING, "grade_rollouts", "star_set"),
-            trained("mrt_1"),
+            trained("mrt_1", "mrt_rl"),
+            {"rl_prompts": {"mrt_rl"}},
             without(measured("base", "star_1"), "sample_rollouts", "grade_rollouts", "measure_accuracy", "measure_maj"),
             {"provenance": {""}},
         ),
@@ -234,7 +242,7 @@ EDITS = {
             **{rule: on("harder") | pairs("direct", "harder") for rule in DIRECT},
             **{rule: on("harder", EXTENDED) for rule in FORCING},
             "grade_answers": on("harder"),
-            **without(EVERYTHING, "loss"),
+            **without(EVERYTHING, *OF_LOGS),
             "problem_set": {"harder"},
             "check_contamination": {"toy_train"},
         },

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.engine import Decoding, EngineSettings
+from mrt.episodes import Segmentation
 from mrt.template import Template
 from mrt.train import rl
 from mrt.train.rl import LOGGED, RL, StaleEngine, check_fresh, episode_advantages, length_penalized
@@ -123,7 +124,8 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
     rows = [{"prompt": f"{i}", "forced": f"f{i}", "answer": "1", "inside": False} for i in range(PROMPTS)]
     return Known(
         method="mrt_rl", recipe=recipe, template=Template(), grader=ByText(), model=model,
-        args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, rollout_func=rollout,
+        segmentation=Segmentation(), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+        rollout_func=rollout,
     ), rows, lambda: -head.grad[one, 0].item()  # fmt: skip
 
 
@@ -212,23 +214,52 @@ def trained(prompts, folder, method, **recipe):
     return pl.read_parquet(folder / "log.parquet")
 
 
-@pytest.mark.parametrize(
-    ("method", "variant"),
-    [
-        ("grpo", "explicit"),
-        ("length_penalty", "explicit"),
-        *(("mrt_rl", v) for v in ("explicit", "implicit", "per_episode")),
-    ],
-)
-def test_each_method_trains_with_the_real_engine(method, variant, prompts, tmp_path):
-    log = trained(prompts, tmp_path, method, variant=variant)
+EACH = """
+import json, sys
+from mrt.train import rl
+for options in json.loads(sys.argv[1]):
+    rl.Train(**options).carry_out()
+"""
+RIVALS = [("grpo", "explicit"), ("length_penalty", "explicit"), ("mrt_rl", "implicit"), ("mrt_rl", "per_episode")]
+
+
+@pytest.fixture(scope="module")
+def explicit(prompts, tmp_path_factory):
+    """Folder of an undisturbed training of MRT (RL), explicit."""
+    folder = tmp_path_factory.mktemp("explicit")
+    trained(prompts, folder, "mrt_rl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rivals(prompts, tmp_path_factory):
+    """Folders of trainings by the other methods, one after another in one process."""
+    folders = {way: tmp_path_factory.mktemp("-".join(way)) for way in RIVALS}
+    options = [
+        {
+            "model": str(TOY_BASE), "prompts": str(prompts), "method": method, "engine": ENGINE.model_dump(),
+            "recipe": RL(**QUICK, variant=variant).model_dump(), "state": str(folder / "state"),
+            "log": str(folder / "log.parquet"), "out": str(folder / "model"),
+        }
+        for (method, variant), folder in folders.items()
+    ]  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", EACH, json.dumps(options)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folders
+
+
+@pytest.mark.parametrize(("method", "variant"), [("mrt_rl", "explicit"), *RIVALS])
+def test_each_method_trains_with_the_real_engine(method, variant, explicit, rivals):
+    folder = {("mrt_rl", "explicit"): explicit, **rivals}[method, variant]
+    log = pl.read_parquet(folder / "log.parquet")
     assert log.columns == list(LOGGED) and log["step"].to_list() == [1, 2, 3]
     assert log["logp_difference"].max() < 1e-3  # float32: the engine samples from the trainer's weights
     assert log["tokens_sampled"].is_sorted() and log["tokens_sampled"][-1] > 16 * 3 * 10
     assert (log["tokens_forced"][-1] > 0) == (method == "mrt_rl" and variant != "implicit")
     assert log["J_prefix"].null_count() == (0 if method == "mrt_rl" else 3)
-    assert (tmp_path / "model" / "model.safetensors").exists() and not (tmp_path / "state").exists()
-    assert not list(tmp_path.rglob("*.bin")) and not list(tmp_path.rglob("*.pt"))
+    assert (log["flops"] > 0).all() and (log["num_tokens"] > log["tokens_sampled"]).all()
+    assert (folder / "model" / "model.safetensors").exists() and not (folder / "state").exists()
+    assert not list(folder.rglob("*.bin")) and not list(folder.rglob("*.pt"))
 
 
 SABOTAGE = """
@@ -251,6 +282,18 @@ run(rl.Train)
 """
 
 
+def test_table_3_is_the_default_recipe():
+    recipe = RL()
+    table = {
+        "learning_rate": 1.0e-6, "schedule": "cosine", "warmup_ratio": 0.1, "weight_decay": 0.01, "epochs": 1,
+        "batch_size": 256, "group": 4, "bf16": True, "variant": "explicit", "centred": False, "prefixes": 1.0,
+    }  # fmt: skip
+    assert {name: getattr(recipe, name) for name in table} == table
+    assert recipe.decoding.temperature == 0.9 and recipe.decoding.max_tokens == 24576
+    stage = json.loads((ROOT / "config" / "zero3.json").read_text())["zero_optimization"]["stage"]
+    assert stage == 3
+
+
 def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_path):
     python, _, _, *options = command(prompts, tmp_path, "grpo", learning_rate=0.02)
     done = subprocess.run([python, "-c", SABOTAGE, *options], cwd=ROOT, capture_output=True, text=True)
@@ -259,7 +302,7 @@ def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_pat
     assert not (tmp_path / "model").exists()
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(prompts, tmp_path):
+def test_a_killed_run_goes_on_from_its_last_checkpoint_and_ends_the_same(prompts, explicit, tmp_path):
     process = subprocess.Popen(command(prompts, tmp_path, "mrt_rl"), cwd=ROOT, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 300
     while not list(tmp_path.glob("state/*/checkpoint-*/trainer_state.json")):
@@ -272,7 +315,10 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(prompts, tmp_path):
     )
     log = trained(prompts, tmp_path, "mrt_rl")
     assert 1 <= reached <= 3 and log["step"].to_list() == [1, 2, 3]
-    assert log["tokens_sampled"].is_sorted()
+    undisturbed = pl.read_parquet(explicit / "log.parquet").drop("seconds", "seconds_forced")
+    assert log.drop("seconds", "seconds_forced").equals(undisturbed)
+    weights = [folder / "model" / "model.safetensors" for folder in (tmp_path, explicit)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 def test_two_processes_under_zero_3_train_one_model(prompts, tmp_path):

@@ -20,7 +20,11 @@ FIGURES = {  # and the paper's numbers of those that the tiny experiment has
     "episode_counts": (23,),
     "progress": (16,),
     "loss": (15,),
+    "length": (10,),
+    "reward": (11,),
+    "cost": (),
 }
+TABLES = ("pass1", "token_efficiency", "runs")
 
 
 def test_one_command_makes_tables_and_figures(finished):
@@ -28,14 +32,14 @@ def test_one_command_makes_tables_and_figures(finished):
     for figure in FIGURES:
         for suffix in ("pdf", "png", "parquet", "csv"):
             assert (results / "figures" / f"{figure}.{suffix}").stat().st_size > 100
-    for name in ("pass1", "token_efficiency"):
+    for name in TABLES:
         for suffix in ("md", "tex", "html", "parquet", "csv"):
             assert (results / "tables" / f"{name}.{suffix}").stat().st_size > 100
     page = (results / "tables" / "provenance.html").read_text()
     assert "rollouts mrt_1/toy_test" in page and "mrt.sampling" in page and "vllm" in page and "minimum_J" in page
     table = (results / "tables" / "pass1.md").read_text()
     assert "| Base |" in table and "| MRT (STaR) |" in table.replace("**", "")
-    for model in ("star_1", "mrt_1"):
+    for model in ("star_1", "mrt_1", "mrt_rl"):
         assert (results / "models" / model / "model.safetensors").exists()
         log = pl.read_parquet(results / "models" / f"{model}.log.parquet")
         assert log.height > 0 and log["loss"].is_finite().all()
@@ -82,14 +86,14 @@ def test_a_finished_run_has_nothing_to_do_and_a_lost_figure_comes_back_alone(fin
 def test_every_figure_and_table_is_a_target_that_leaves_the_other_chains_alone(finished, tmp_path):
     """By its name and by its numbers in the paper; made again, only it is."""
     folder = copy_of(finished, tmp_path / "elsewhere")
-    names = {**FIGURES, "pass1": (), "token_efficiency": ()}
+    names = (*FIGURES, *TABLES)
     for name in names:
         (folder / "results" / "tiny" / ("figures" if name in FIGURES else "tables") / f"{name}.csv").unlink()
     assert without_aliases(planned(folder, "regret")) == without_aliases(planned(folder, "fig9")) == {"regret": 1}
     assert without_aliases(planned(folder, "fig28")) == {"scaling": 1}
     aliases = [f"fig{number}" for numbers in FIGURES.values() for number in numbers]
-    assert without_aliases(planned(folder, *aliases, "table1", "token_efficiency")) == dict.fromkeys(names, 1)
-    snakemake(folder, *aliases, "table1", "token_efficiency", "--cores", "2")
+    assert without_aliases(planned(folder, *aliases, "table1", *TABLES[1:], "cost")) == dict.fromkeys(names, 1)
+    snakemake(folder, *aliases, "table1", *TABLES[1:], "cost", "--cores", "2")
     for name in names:
         path = Path("results", "tiny", "figures" if name in FIGURES else "tables", f"{name}.csv")
         assert (folder / path).read_bytes() == (finished / path).read_bytes()
@@ -118,17 +122,21 @@ def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_pa
     plan = planned_jobs(folder, target)
     assert {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)} == {"problem_set", *chain}
     assert plan["train"] == ({"mrt_1"} if target == "fig29" else {"star_1", "mrt_1"})
+    assert plan.get("train_rl") == (None if target in ("fig29", "fig15") else {"mrt_rl"})
 
 
 def test_figures_of_rl_come_with_a_log_and_say_so_without(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    del config["models"]["mrt_rl"]
+    config["evaluation"]["models"].remove("mrt_rl")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
     done = snakemake(folder, "-n", "fig10", check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 1 and "a model that RL trained, or one with a training_log" in said
     assert "Traceback" not in said
     rows = "".join(f"{step},{0.3 + step / 1000},{900 - step}\n" for step in range(1, 101))
     (folder / "log.csv").write_text("step,reward,completion_tokens\n" + rows)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
     config["models"]["elsewhere"] = {"label": "Elsewhere", "toy": "shipped", "training_log": "log.csv"}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     snakemake(folder, "fig10", "fig11", "--cores", "1")
@@ -160,6 +168,16 @@ def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeyp
         logs.append((folder / "logs" / "tiny" / "sample_rollouts" / "base" / "toy_test.log").read_text())
     assert "48 rollouts" in logs[0] and logs[1] == ""  # the second ran no command
     assert (tmp_path / "one" / target).read_bytes() == (tmp_path / "two" / target).read_bytes()
+
+
+def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(tmp_path):
+    folder = checkout(tmp_path)
+    configs = [f"config/{name}.yaml" for name in ("rl", "rl_seeds")]
+    plan = planned_jobs(folder, "--configfile", "config.yaml", *configs)
+    models = {"grpo", "length_penalty", "mrt_rl"}
+    again = {f"{model}_seed{seed}" for model in models for seed in range(1, 5)}
+    assert plan["train_rl"] == plan["rl_prompts"] == models | again
+    assert plan["measure_accuracy"] >= {f"{model} toy_test" for model in again} and len(plan["measure_maj"]) == 7
 
 
 def test_plans_are_fast(finished, tmp_path):

@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
 from mrt.cost import flops
-from mrt.engine import Decoding, EngineSettings
+from mrt.engine import Decoding, EngineSettings, seed_of
 from mrt.episodes import Segmentation, split_episodes, take_apart
 from mrt.grading import Grader
 from mrt.template import Template
@@ -74,7 +74,6 @@ class RL(BaseModel):
     decoding: Decoding = Field(
         default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576), description="How they are drawn (Table 3)."
     )
-    segmentation: Segmentation = Field(default_factory=Segmentation, description="Episodes, for `per_episode`.")
     answer_tokens: int = Field(4096, ge=1, description="Longest answer that mu is forced to give (Appendix D).")
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
@@ -131,8 +130,8 @@ class StaleEngine(ValueError):
 
 
 @contextmanager
-def cpu_vllm(settings: EngineSettings, seed: int) -> Iterator[None]:
-    """Have TRL build its engine as `mrt.engine` does, seeded, and hand over weights in the way that works on a CPU.
+def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
+    """Have TRL build its engine as `mrt.engine` does, and hand over weights in the way that works on a CPU.
 
     TRL's own hand-over does not know the packed weights of vLLM's CPU backend; that of a tied head is packed again.
     """
@@ -143,11 +142,14 @@ def cpu_vllm(settings: EngineSettings, seed: int) -> Iterator[None]:
     build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not torch.cuda.is_available()
 
     def built(**options: Any) -> Any:
-        options |= {"seed": seed + options["seed"], "max_num_seqs": settings.max_num_seqs}
+        options["max_num_seqs"] = settings.max_num_seqs
         if cpu:
             cache = int(settings.cpu_cache_gib * 2**30)
             options |= {"enforce_eager": True, "dtype": "float32", "kv_cache_memory_bytes": cache}
             options |= {"block_size": settings.block_size or 32, "disable_log_stats": True}
+            # seeds and a prompt read in pieces do not go together on a CPU
+            longest = max(options["max_model_len"] or 0, options["max_num_batched_tokens"] or 0)
+            options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": longest}
         return build(**options)
 
     def synced(self: Any) -> None:
@@ -200,14 +202,39 @@ def make_trainer_class() -> type:
     class MRTTrainer(GRPOTrainer):
         """What differs from GRPOTrainer: rewards, advantages, batches without padding; the rest counts and checks."""
 
-        def __init__(self, method: Method, recipe: RL, template: Template, grader: Grader, **options: Any) -> None:
+        def __init__(
+            self,
+            method: Method,
+            recipe: RL,
+            template: Template,
+            grader: Grader,
+            segmentation: Segmentation,
+            **options: Any,
+        ) -> None:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
             self.method, self.recipe, self.template, self.grader = method, recipe, template, grader
+            self.segmentation = segmentation
             self.outcomes: Any = None  # of all processes' completions, before any shaping
             self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
             self.size = parameters(self.model)
+            self.draws = 0  # of the engine, in this step
+            if self.use_vllm:
+                self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
             self.remove_callback(ProgressCallback)
             self.add_callback(Bar)
+
+        def seeded(self, generate: Any) -> Any:
+            """The engine's `generate` with a seed for each request, by step and place: a resumed run draws the same."""
+            rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
+
+            def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
+                self.draws += 1
+                each = [sampling_params.clone() for _ in prompts]
+                for place, own in enumerate(each):
+                    own.seed = seed_of(self.recipe.seed, self.state.global_step, self.draws, rank, place)
+                return generate(prompts, sampling_params=each, **options)
+
+            return drawn
 
         def note(self, name: str, value: float) -> None:
             self._metrics["train" if self.model.training else "eval"][name].append(float(value))
@@ -223,6 +250,7 @@ def make_trainer_class() -> type:
             return rewards
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            self.draws = 0
             first, variant = self.accelerator.process_index * len(inputs), self.recipe.variant
             progress = self.method == "mrt_rl" and self.model.training
             stops = [False] * len(inputs)
@@ -331,7 +359,7 @@ def make_trainer_class() -> type:
                 ends = np.cumsum([len(piece) for piece in pieces])
                 thought = take_apart("".join(pieces)).thought
                 before = x["prefix_text"]
-                episodes = split_episodes(before + thought, **self.recipe.segmentation.model_dump())
+                episodes = split_episodes(before + thought, **self.segmentation.model_dump())
                 cuts = [c for c in np.cumsum([len(e) for e in episodes]) - len(before) if 0 < c < len(thought)]
                 boundaries.append([int(np.searchsorted(ends, cut)) + 1 for cut in cuts])
                 chat = x["prompt"].removesuffix(before)
@@ -417,6 +445,7 @@ class Train(TrainingStage):
     method: Method = Field(description="Which reward and advantage.")
     recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
     template: Template = Field(default_factory=Template, description="What forces an answer.")
+    segmentation: Segmentation = Field(default_factory=Segmentation, description="Episodes, for `per_episode`.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     deepspeed: Path | None = Field(None, description="DeepSpeed's configuration, such as that of ZeRO-3 (Table 3).")
 
@@ -424,14 +453,22 @@ class Train(TrainingStage):
         examples = RL_PROMPTS.read(self.prompts).to_dicts()
         if not examples:
             raise ValueError(f"{self.prompts}: there are no prompts")
-        self.make(examples, self.method, self.recipe.model_dump_json(), self.template.model_dump_json())
+        self.make(
+            examples, self.method, *(part.model_dump_json() for part in (self.recipe, self.template, self.segmentation))
+        )
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
         random.Random(self.recipe.seed).shuffle(examples)
-        ours = {"method": self.method, "recipe": self.recipe, "template": self.template, "grader": Grader(1)}
-        with cpu_vllm(self.engine, self.recipe.seed):
-            trainer = make_trainer_class()(**ours, **self.usual(examples, state))
+        with cpu_vllm(self.engine):
+            trainer = make_trainer_class()(
+                method=self.method,
+                recipe=self.recipe,
+                template=self.template,
+                grader=Grader(1),
+                segmentation=self.segmentation,
+                **self.usual(examples, state),
+            )
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
         leave(trainer, trainer.processing_class, rl_log(trainer.state.log_history), state, made)
 

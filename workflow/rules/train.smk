@@ -76,6 +76,7 @@ rule train_rl:
         method=lambda w: experiment.models[w.model].method,
         recipe=lambda w: slice_of(experiment.recipe(w.model)),
         template=template_of,
+        segmentation=slice_of(experiment.segmentation),
         engine=engine_options,
         engine_decides=engine_decides(),
         state=f"{RESULTS}/.state/{{model}}",
@@ -84,7 +85,7 @@ rule train_rl:
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.rl {params.parent} --prompts {input.prompts}"
         " --method {params.method} --recipe {params.recipe:q} --template {params.template:q}"
-        " --engine {params.engine:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
+        " --segmentation {params.segmentation:q} --engine {params.engine:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
         " --out {output.checkpoint} > {log} 2>&1"
 
 
