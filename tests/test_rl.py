@@ -208,8 +208,8 @@ def command(prompts, folder, method, **recipe):
     ]
 
 
-def trained(prompts, folder, method, **recipe):
-    done = subprocess.run(command(prompts, folder, method, **recipe), cwd=ROOT, capture_output=True, text=True)
+def trained(prompts, folder, method, *options):
+    done = subprocess.run([*command(prompts, folder, method), *options], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return pl.read_parquet(folder / "log.parquet")
 
@@ -227,8 +227,13 @@ RIVALS = [("grpo", "explicit"), ("length_penalty", "explicit"), ("mrt_rl", "impl
 def explicit(prompts, tmp_path_factory):
     """Folder of an undisturbed training of MRT (RL), explicit."""
     folder = tmp_path_factory.mktemp("explicit")
-    trained(prompts, folder, "mrt_rl")
+    trained(prompts, folder, "mrt_rl", "--report_to", "tensorboard")
     return folder
+
+
+def test_a_training_shows_itself_in_tensorboard_too(explicit):
+    (events,) = (explicit / "log.tensorboard").glob("events*")
+    assert b"train/J_prefix" in events.read_bytes() and b"train/tokens_forced" in events.read_bytes()
 
 
 @pytest.fixture(scope="module")

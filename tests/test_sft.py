@@ -221,3 +221,14 @@ def test_the_trainer_takes_our_order_and_another_one_each_epoch(tokenizer, tmp_p
         loader.set_epoch(epoch)
         seen = [int(n) for batch in loader for n in batch["attention_mask"].sum(1)]
         assert seen == [lengths[i] for i in bucketed_order(lengths, RECIPE.micro_batch_size, RECIPE.seed + epoch)]
+
+
+def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_path, monkeypatch):
+    stage = Train(
+        model=str(TOY_BASE), set=tmp_path / "set", out=tmp_path / "m", log=tmp_path / "m.log.parquet",
+        state=tmp_path / "state", report_to=["tensorboard"],
+    )  # fmt: skip
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+    assert stage.reporters() == ["tensorboard"]
+    with pytest.raises(ValueError, match="wandb is not installed in this environment"):
+        stage.model_copy(update={"report_to": ["wandb"]}).reporters()
