@@ -328,7 +328,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint_and_ends_the_same(prompts
 
 def test_two_processes_under_zero_3_train_one_model(prompts, tmp_path):
     _, _, module, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)
-    launch = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node", "2", "-m", module, *options]
+    launch = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node", "2", "-m", "--", module, *options]
     launch += ["--deepspeed", str(ROOT / "config" / "zero3.json")]
     done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-6000:]

@@ -512,6 +512,10 @@ class Train(TrainingStage):
             seed=recipe.seed,
             deepspeed=str(self.deepspeed) if self.deepspeed else None,
         )
+        if self.deepspeed:  # joins the processes, before ZeRO spreads the model over them
+            import deepspeed
+
+            deepspeed.init_distributed(dist_backend=args.ddp_backend or ("gloo" if args.use_cpu else "nccl"))
         return {
             "model": AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32),
             "args": args,
