@@ -131,6 +131,8 @@ def test_figures_of_rl_come_with_a_log_and_say_so_without(finished, tmp_path):
     del config["models"]["mrt_rl"]
     config["evaluation"]["models"].remove("mrt_rl")
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    for path in (folder / "results" / "tiny" / "figures").glob("length.*"):
+        path.unlink()
     done = snakemake(folder, "-n", "fig10", check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 1 and "a model that RL trained, or one with a training_log" in said
