@@ -171,6 +171,10 @@ def test_a_method_has_one_colour_and_models_without_a_parent_differ():
     assert look.colour("star_1") == look.colour("star_2")
     assert look.line("star_1")["linestyle"] != look.line("star_2")["linestyle"]
     assert look.colour("base") != look.colour("other")
+    alike = {name: ModelStyle(label=name, method="mrt_rl", iteration=1) for name in ("one", "two", "three")}
+    lines = [Appearance(alike).line(name) for name in alike]
+    assert len({line["color"] for line in lines}) == 1
+    assert len({line["linestyle"] for line in lines}) == len({line["marker"] for line in lines}) == 3
 
 
 def of_models(name, *models):

@@ -29,7 +29,7 @@ METHOD_COLOURS = {
 }
 SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733", "#882255", "#DDCC77")
 ITERATION_STYLES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^", "D")
+MARKERS = ("o", "s", "^", "D", "v", "P")
 COLUMN_WIDTH = 3.4  # inches; a figure's panel is readable at the width of a paper's column
 MOST_LABELS, LONGEST_LABEL = 4, 13  # labels at the ends of lines: no more, and no longer ones; else a legend
 
@@ -53,19 +53,22 @@ class Appearance:
         others = [name for name, m in models.items() if m.method == "base"]
         # Several models without a parent (real models, say) cannot all be black.
         self._spare = dict(zip(others[1:], SPARE_COLOURS * 9, strict=False))
+        # Models of one method and iteration (with other hyperparameters, say) differ as iterations do.
+        kinds = [(m.method, m.iteration) for m in models.values()]
+        alike = [kinds[:i].count(kind) if kind[0] != "base" else 0 for i, kind in enumerate(kinds)]
+        self._step = {n: max(i - 1, 0) + k for n, (_, i), k in zip(models, kinds, alike, strict=True)}
 
     def colour(self, name: str) -> str:
         return self._spare.get(name, METHOD_COLOURS[self.models[name].method])
 
     def outline(self, name: str) -> dict[str, Any]:
         """Keyword arguments of a histogram's outline: a line without markers and label."""
-        step = max(self.models[name].iteration - 1, 0)
-        return {"color": self.colour(name), "linestyle": ITERATION_STYLES[step % 4], "linewidth": 1.3}
+        style = ITERATION_STYLES[self._step[name] % len(ITERATION_STYLES)]
+        return {"color": self.colour(name), "linestyle": style, "linewidth": 1.3}
 
     def line(self, name: str) -> dict[str, Any]:
         """Keyword arguments of a line with markers."""
-        step = max(self.models[name].iteration - 1, 0)
-        markers = {"marker": MARKERS[step % 4], "markersize": 3.5}
+        markers = {"marker": MARKERS[self._step[name] % len(MARKERS)], "markersize": 3.5}
         return {**self.outline(name), **markers, "label": self.models[name].label}
 
 

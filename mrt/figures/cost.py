@@ -36,7 +36,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 continue
             ends = [[row["estimate"] - row["low"]], [row["high"] - row["estimate"]]]
             handles[style["label"]] = axis.errorbar(row[x], row["estimate"], yerr=ends, **style | {"linewidth": 1})
-        axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="), xscale="log")
+        axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
+        axis.set_xlim(left=0)
         axis.set_title(f"{problem_set} ({problems_in(here)}, {runs_in(here)})")
     below(figure, list(handles.values()), list(handles))
     return figure, table
@@ -44,8 +45,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 def runs_in(here: pl.DataFrame) -> str:
     """How many runs a point is of, for a title."""
-    counts = sorted(set(here["runs"].to_list()))
-    return " to ".join(str(count) for count in {counts[0]: 0, counts[-1]: 0}) + " run(s) each"
+    counts = sorted({count for count in here.filter(pl.col("flops") > 0)["runs"]}) or [0]
+    return f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} run{'s' if counts[-1] > 1 else ''} each"
 
 
 if __name__ == "__main__":
