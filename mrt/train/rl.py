@@ -337,7 +337,7 @@ def make_trainer_class() -> type:
                 top_p=self.top_p,
                 max_tokens=self.recipe.answer_tokens,
             )
-            ids = self.processing_class(prompts, add_special_tokens=False)["input_ids"]
+            ids = [self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
             outputs = self.vllm_generation.llm.generate(
                 [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
             )
@@ -351,11 +351,14 @@ def make_trainer_class() -> type:
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantages of tokens [completions, tokens] by the progress of their episode."""
+            from tokenizers.decoders import DecodeStream
+
             ids, mask = output["completion_ids"], output["completion_mask"].bool()
             boundaries: list[list[int]] = []  # of each completion: tokens after which an episode ends
             asked: list[tuple[str, str]] = []
             for x, own, kept in zip(inputs, ids, mask, strict=True):
-                pieces = [self.processing_class.decode([token]) for token in own[kept].tolist()]
+                stream = DecodeStream(skip_special_tokens=True)
+                pieces = [stream.step(self.processing_class.backend_tokenizer, t) or "" for t in own[kept].tolist()]
                 ends = np.cumsum([len(piece) for piece in pieces])
                 thought = take_apart("".join(pieces)).thought
                 before = x["prefix_text"]
@@ -364,7 +367,7 @@ def make_trainer_class() -> type:
                 boundaries.append([int(np.searchsorted(ends, cut)) + 1 for cut in cuts])
                 chat = x["prompt"].removesuffix(before)
                 asked += [(chat + self.template.force(before + thought[:cut]), x["answer"]) for cut in cuts]
-            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]) if asked else [])
+            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))  # all processes, even of none
             advantages = torch.zeros(ids.shape, dtype=torch.float32)
             for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
                 along = [start, *(next(found) for _ in ends_at)]
@@ -503,6 +506,7 @@ class Train(TrainingStage):
             use_vllm=True,
             vllm_mode="colocate",
             vllm_max_model_length=self.engine.max_model_len,
+            vllm_tensor_parallel_size=self.engine.tensor_parallel_size,
             vllm_gpu_memory_utilization=self.engine.gpu_memory_utilization,
             save_strategy="steps",
             save_steps=recipe.save_steps,
