@@ -416,7 +416,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if (parent := models.get(model.parent)) and parent.rollouts:
                 yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
         elif {"recipe", "rules", "rl", "replicate_of", "seed"} & model.model_fields_set:
-            yield path, "recipe, rl, rules, seed and replicate_of are for models with a parent; this one has none"
+            yield path, "recipe, rl, rules, seed and replicate_of are for trained models; this one has no parent"
         yield from replicate_mistakes(name, model, models)
         if model.method and "recipe" in model.model_fields_set and model.method in RL_METHODS:
             yield f"{path}.recipe", f"{model.method} is trained by RL; its hyperparameters stand under rl"

@@ -57,7 +57,7 @@ def test_a_replicate_is_its_original_with_another_seed():
         ("training.rl.micro_batch_size", 48, "training.rl.micro_batch_size: 48 does not divide 128"),
         ("models.grpo.recipe", {"epochs": 1}, "models.grpo.recipe: grpo is trained by RL"),
         ("models.star_1.rl", {"epochs": 1}, "models.star_1.rl: star is trained by SFT"),
-        ("models.base.seed", 1, "models.base: .* are for models with a parent"),
+        ("models.base.seed", 1, "models.base: .* are for trained models"),
     ],
 )
 def test_mistakes_of_rl_are_named(path, value, message):
