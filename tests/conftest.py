@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from filelock import FileLock
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -83,7 +84,20 @@ def copy_of(finished, folder):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    folder = checkout(tmp_path_factory.mktemp("tiny"))
-    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
-    snakemake(folder, "--cores", "2")
-    return folder
+    """A finished run of tiny.yaml, made once; each of pytest's processes has a copy of its own."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with FileLock(shared / "finished.lock"):
+        if not (shared / "finished").exists():
+            folder = checkout(tmp_path_factory.mktemp("tiny"))
+            shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+            snakemake(folder, "--cores", "2")
+            folder.rename(shared / "finished")
+    return copy_of(shared / "finished", own / "finished_run")
+
+
+LONGEST = ("test_workflow", "test_rl", "test_faults", "test_invalidation", "test_bad_input")  # begun first
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONGEST.index(name) if (name := item.module.__name__) in LONGEST else len(LONGEST))

@@ -239,8 +239,19 @@ def make_trainer_class() -> type:
         def note(self, name: str, value: float) -> None:
             self._metrics["train" if self.model.training else "eval"][name].append(float(value))
 
+        @contextmanager
+        def timed(self, phase: str) -> Iterator[None]:
+            began = time.monotonic()
+            yield
+            self.note(f"seconds_{phase}", time.monotonic() - began)
+
+        def _generate(self, *arguments: Any, **options: Any) -> Any:
+            with self.timed("sampling"):
+                return super()._generate(*arguments, **options)
+
         def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            with self.timed("grading"):
+                rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             self.outcomes = rewards[:, 0].clone()
             if self.method == "length_penalty":
                 own = torch.tensor([len(ids) for ids in completion_ids_list], device=rewards.device)
@@ -271,18 +282,17 @@ def make_trainer_class() -> type:
                 self.note("J_prefix", self.mean_of(outcomes[stopped]))
                 self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
             elif progress:
-                began = time.monotonic()
-                J = self.accuracy_at([x["forced"] for x in inputs], [x["answer"] for x in inputs])
-                before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
                 mean = self.outcomes.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
                 base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
-                if variant == "explicit":
-                    output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
-                else:
-                    output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J) - base[:, None]
+                with self.timed("forced"):
+                    J = self.accuracy_at([x["forced"] for x in inputs], [x["answer"] for x in inputs])
+                    before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
+                    if variant == "explicit":
+                        output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
+                    else:
+                        output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J) - base[:, None]
                 self.note("J_prefix", self.mean_of(before))
                 self.note("progress", self.mean_of(outcomes - before))
-                self.note("seconds_forced", time.monotonic() - began)
             return output
 
         def _get_per_token_logps_and_entropies(
@@ -427,6 +437,8 @@ LOGGED = {  # name in the log: TRL's
     "parameters": "parameters",
     "flops": "flops",
     "seconds": "step_time",
+    "seconds_sampling": "seconds_sampling",
+    "seconds_grading": "seconds_grading",
     "seconds_forced": "seconds_forced",
 }
 
