@@ -119,6 +119,21 @@ SET = Artifact(
     },
     TRACE,
 )
+TREE = Artifact(
+    {
+        "problem_id": pl.String,
+        "node": pl.Int64,
+        "parent": pl.Int64,
+        "depth": pl.Int64,
+        "text": pl.String,
+        "value": pl.Float64,
+        "visits": pl.Int64,
+        "right": pl.Int64,
+        "drawn": pl.Int64,
+        "leaf": pl.Boolean,
+    },
+    ["problem_id", "node"],
+)
 RL_PROMPTS = Artifact(
     {
         "problem_id": pl.String,

@@ -23,9 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt.artifacts import EPISODES, EXTENSIONS, PROVER, ROLLOUTS, TRACE
 from mrt.cli import Stage, run
 from mrt.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
-from mrt.episodes import CLOSE, STEP_END
 from mrt.kept import Keep, draw
-from mrt.template import Template
+from mrt.parameterization import CLOSE, STEP_END, Template
 
 
 class BudgetForcing(BaseModel):
@@ -46,7 +45,6 @@ class BudgetForcing(BaseModel):
     )
     answers: int = Field(8, ge=1, le=10_000, description="Answers after each number of extensions that is answered.")
     decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
-    template: Template = Field(default_factory=Template, description="What closes the thought.")
 
     def answered(self) -> list[int]:
         """Numbers of extensions after which the thought is answered."""
@@ -90,6 +88,7 @@ class Force(Stage):
     names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     settings: BudgetForcing = Field(default_factory=BudgetForcing, description="How thoughts are extended.")
+    template: Template = Field(default_factory=Template, description="What closes the thought.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     keep: Keep = Field(default_factory=Keep, description="Where completions are kept, and which part is drawn.")
 
@@ -119,7 +118,7 @@ class Force(Stage):
             thought, seeded = thoughts[i, count], (self.seed, *self.names, *keys[i], count)
             if count in settings.answered():
                 asked.append(("answers", i, count))
-                text = prompts[i] + closed(thought, settings.template)
+                text = prompts[i] + closed(thought, self.template)
                 yield Request(text, settings.answers, seed_of(*seeded, "forced"), settings.decoding, -count)
             if count < settings.most:
                 asked.append(("extension", i, count + 1))
@@ -140,9 +139,7 @@ class Force(Stage):
         if drawn is None:
             return
         thought_tokens = dict(zip(thoughts, map(len, engine.encode(list(thoughts.values()))), strict=True))
-        openings = {
-            (i, count): prompts[i] + closed(thought, settings.template) for (i, count), thought in thoughts.items()
-        }
+        openings = {(i, count): prompts[i] + closed(thought, self.template) for (i, count), thought in thoughts.items()}
         opening_tokens = dict(zip(openings, map(len, engine.encode(list(openings.values()))), strict=True))
         answers, extensions = [], []
         for (what, i, count), completions in zip(asked, drawn, strict=True):

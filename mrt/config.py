@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mrt.budget_forcing import BudgetForcing
 from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import Segmentation
 from mrt.imports import check_completions
+from mrt.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
 from mrt.problems import ProblemSet, build
 from mrt.prover import ProverSettings
 from mrt.sampling import Prompt
@@ -163,6 +163,11 @@ class Config(Strict):
     models: dict[str, Model] = Field(description="Models by name.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut into episodes.")
+    template: Template = Field(default_factory=Template, description="What mu says to end a thought and to answer.")
+    backtracking: Backtracking | None = Field(
+        None,
+        description="Backtracking search (Appendix A) in the place of thoughts; `{}` for its defaults.",
+    )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the sampling engine is built.")
     engine_threads: int = Field(1, ge=1, le=1024, description="CPU cores of a sampling job.")
     training_threads: int = Field(2, ge=1, le=1024, description="CPU cores of a training job.")
@@ -180,6 +185,11 @@ class Config(Strict):
                 return
             yield current
             current = self.models[current].parent
+
+    @property
+    def parameterization(self) -> Parameterization:
+        """How completions are cut into episodes and how mu answers."""
+        return self.backtracking or OpenEnded(segmentation=self.segmentation, template=self.template)
 
     @property
     def imported(self) -> list[str]:
@@ -558,6 +568,6 @@ def around(start: str, following: Callable[[str], Sequence[str]]) -> bool:
     return False
 
 
-def slice_of(settings: BaseModel) -> str:
-    """A settings group as canonical JSON: what a rule carries in its params and hands to its stage."""
-    return json.dumps(settings.model_dump(mode="json"), sort_keys=True)
+def slice_of(settings: BaseModel, without: str = "") -> str:
+    """A settings group as canonical JSON, perhaps less one part: what a rule carries in its params and hands over."""
+    return json.dumps(settings.model_dump(mode="json", exclude={without}), sort_keys=True)

@@ -23,8 +23,8 @@ from pydantic import Field
 from mrt import artifacts
 from mrt.artifacts import PREFIX, TRACE
 from mrt.cli import Stage, run
-from mrt.episodes import CLOSE
 from mrt.metrics import maj_at_k_table, pass_at_k
+from mrt.parameterization import CLOSE
 from mrt.progress import progress_table
 from mrt.regret import episode_regret_table, normalized_regret_table
 from mrt.storage import read_table, write_table
@@ -44,7 +44,9 @@ FORCED = {"problem_id": pl.String, "sample": pl.Int64, "extensions": pl.Int64}
 FORCED |= {"accuracy": pl.Float64, "thought_tokens": pl.Int64}
 
 
-def accuracy(problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
+def accuracy(
+    problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFrame, closing: str = CLOSE
+) -> pl.DataFrame:
     """Mean accuracy and length of each problem's completions (Table 1)."""
     return (
         rollouts.join(grades, on=TRACE, validate="1:1")
@@ -54,7 +56,7 @@ def accuracy(problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFram
             pl.col("correct").mean().alias("accuracy"),
             pl.col("tokens").mean(),
             pl.col("text").str.len_chars().mean().alias("characters"),
-            (~pl.col("text").str.contains(CLOSE, literal=True)).mean().alias("unfinished"),
+            (~pl.col("text").str.contains(closing, literal=True)).mean().alias("unfinished"),
             (~pl.col("parsed")).mean().alias("unparsed"),
         )
         .join(problems.select(pl.col("id").alias("problem_id"), "difficulty"), on="problem_id", validate="1:1")
@@ -174,6 +176,7 @@ class Evaluate(Stage):
     progress: Path | None = Field(None, description="Progress (Parquet).")
     prefixes: Path | None = Field(None, description="The measure `prefixes` (Parquet).")
     forced: Path | None = Field(None, description="The measure `budget_forcing` (Parquet), for extrapolated regret.")
+    closing: str = Field(CLOSE, description="What a completion has that came to its answer.")
     ks: list[int] = Field([1, 2, 4, 8], description="Votes of maj@k and draws of pass@k.")
     votes: list[int] = Field([1, 2, 4, 8], description="Votes p of [maj@p]_j.")
     budgets: list[int] = Field([4096, 8192, 12288, 16384], description="Token budgets C_0.")
@@ -191,7 +194,8 @@ class Evaluate(Stage):
     def cli_cmd(self) -> None:
         match self.measure:
             case "accuracy":
-                result = accuracy(self.table("problems"), self.table("rollouts"), self.table("grades"))
+                problems, rollouts = self.table("problems"), self.table("rollouts")
+                result = accuracy(problems, rollouts, self.table("grades"), self.closing)
             case "maj":
                 result = maj(self.table("rollouts"), self.table("grades"), self.ks)
             case "prefixes":

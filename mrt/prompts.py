@@ -18,7 +18,7 @@ from pydantic import Field
 from mrt.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS, TRACE
 from mrt.cli import Stage, run
 from mrt.engine import seed_of
-from mrt.template import Template
+from mrt.parameterization import OpenEnded, Parameterization
 
 
 class MakePrompts(Stage):
@@ -31,7 +31,7 @@ class MakePrompts(Stage):
     out: Path = Field(description="Prompts (Parquet).")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     prefixes: float = Field(1.0, ge=0, le=1, description="Share of the problems that get a prefix, of mrt_rl.")
-    template: Template = Field(default_factory=Template, description="What forces an answer at the prefix.")
+    parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
 
     def cli_cmd(self) -> None:
         gold = PROBLEMS.read(self.problems, ["id", "answer"]).rename({"id": "problem_id"})
@@ -48,7 +48,7 @@ class MakePrompts(Stage):
             choose = random.Random(seed_of(self.seed, row["problem_id"], "prefix"))
             j = choose.randrange(max(len(episodes_of), 1)) if choose.random() < self.prefixes else 0
             prefix = "".join(episodes_of[:j])
-            forced = row["prompt"] + self.template.force(prefix)
+            forced = row["prompt"] + self.parameterization.force(prefix)
             rows.append((row["problem_id"], 0, j, prefix, row["prompt"] + prefix, forced, row["answer"], True))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         RL_PROMPTS.write(table, self.out)

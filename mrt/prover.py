@@ -18,7 +18,7 @@ from mrt.artifacts import EPISODES, PROVER, ROLLOUTS, TRACE
 from mrt.cli import Stage, run
 from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.kept import Keep, draw
-from mrt.template import Template
+from mrt.parameterization import OpenEnded, Parameterization
 
 
 class ProverSettings(BaseModel):
@@ -34,16 +34,17 @@ class ProverSettings(BaseModel):
     )
     traces: int | None = Field(None, ge=1, description="Traces a problem that are scored; all if not given.")
     decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
-    template: Template = Field(default_factory=Template, description="What forces the answer.")
 
 
-def prefixes(episodes: list[str], closed: bool, template: Template, every: int = 1) -> Iterator[tuple[int, str, str]]:
+def prefixes(
+    episodes: list[str], closed: bool, parameterization: Parameterization, every: int = 1
+) -> Iterator[tuple[int, str, str]]:
     """(j, z_0:j, what follows the chat prompt to force an answer) for the prefixes of a thought, 0 and k included."""
     k = len(episodes)
     for j in sorted({*range(0, k, every), k}):
         prefix = "".join(episodes[:j])
         whole = j == k and closed
-        yield j, prefix, template.finish(prefix) if whole else template.force(prefix)
+        yield j, prefix, parameterization.finish(prefix) if whole else parameterization.force(prefix)
 
 
 class Prove(Stage):
@@ -57,6 +58,7 @@ class Prove(Stage):
     names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     settings: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
+    parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     keep: Keep = Field(default_factory=Keep, description="Where answers are kept, and which part is drawn.")
 
@@ -73,12 +75,14 @@ class Prove(Stage):
         if thoughts["prompt"].null_count():
             raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
         engine = Engine(self.model, self.engine, self.revision)
+        decoding = self.settings.decoding
+        decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
         named, forced, spent = [], [], []
         for problem_id, sample, episodes, closed, prompt in thoughts.iter_rows():
-            for j, prefix, continuation in prefixes(episodes, closed, self.settings.template, self.settings.every):
+            for j, prefix, continuation in prefixes(episodes, closed, self.parameterization, self.settings.every):
                 named.append((problem_id, sample, j))
                 seed = seed_of(self.seed, *self.names, problem_id, sample, j, "prover")
-                forced.append(Request(prompt + continuation, self.settings.answers, seed, self.settings.decoding))
+                forced.append(Request(prompt + continuation, self.settings.answers, seed, decoding))
                 spent.append(prefix)
         answers = draw(engine, forced, self.keep, track_versions=self.track_versions)
         if answers is None:

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, ROLLOUTS, RULES, SET, TRACE
 from mrt.cli import Stage, run
-from mrt.episodes import CLOSE
-from mrt.template import Template
+from mrt.parameterization import CLOSE, OpenEnded, Parameterization, Template
 
 
 class Rules(BaseModel):
@@ -53,12 +52,12 @@ class Filter:
         return pl.DataFrame(self.counts, schema=RULES.columns, orient="row")
 
 
-def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame, closing: str = CLOSE) -> tuple[pl.DataFrame, pl.DataFrame]:
     """STaR's examples and its table of rules, from rollouts (prompt, text, finish) and their grades (correct)."""
     filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
     filtered.keep(
         "ended by itself, thought closed",
-        (pl.col("finish") != "length") & pl.col("text").str.contains(CLOSE, literal=True),
+        (pl.col("finish") != "length") & pl.col("text").str.contains(closing, literal=True),
     )
     filtered.keep("answer right", pl.col("correct"))
     rows = filtered.rows.with_columns(
@@ -144,12 +143,12 @@ class MakeSet(Stage):
     out: Path = Field(description="Training set (Parquet).")
     out_rules: Path = Field(description="Table of rules: how many traces each kept and dropped (Parquet).")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter.")
-    template: Template = Field(default_factory=Template, description="How the meta-prover closed the thought.")
+    parameterization: Parameterization = Field(default_factory=OpenEnded, description="How mu closed the thought.")
 
     def cli_cmd(self) -> None:
         rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
         if self.method == "star":
-            examples, counts = star_set(rollouts, grades)
+            examples, counts = star_set(rollouts, grades, self.parameterization.closing)
         else:
             if self.episodes is None or self.progress is None or self.prover is None or self.prover_grades is None:
                 raise ValueError("--method mrt needs --episodes, --progress, --prover and --prover_grades")
@@ -161,7 +160,7 @@ class MakeSet(Stage):
                 prover=PROVER.read(self.prover),
                 prover_grades=ANSWER_GRADES.read(self.prover_grades),
                 rules=self.rules,
-                template=self.template,
+                template=self.parameterization.template,
             )
         RULES.write(counts, self.out_rules)
         SET.write(examples, self.out)

@@ -28,8 +28,8 @@ def make_prompts(path):
     from transformers import AutoTokenizer
 
     from mrt.artifacts import RL_PROMPTS
+    from mrt.parameterization import Template
     from mrt.sampling import Prompt
-    from mrt.template import Template
     from mrt.toy.world import draw_problem
 
     tokenizer, rng, rows = AutoTokenizer.from_pretrained(BASE), random.Random(0), []
@@ -63,8 +63,8 @@ def train(kind, prompts, folder):
 
             trainer = GRPOTrainer(reward_funcs=rl.outcome_reward(Grader(1)), **stage.usual(examples, folder / "state"))
         else:
-            ours = {"method": stage.method, "recipe": recipe, "template": stage.template, "grader": Grader(1)}
-            ours["segmentation"] = stage.segmentation
+            ours = {"method": stage.method, "recipe": recipe, "grader": Grader(1)}
+            ours["parameterization"] = stage.parameterization
             trainer = rl.make_trainer_class()(**ours, **stage.usual(examples, folder / "state"))
         trainer.train()
     steps = [entry for entry in trainer.state.log_history if "step_time" in entry]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from mrt.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
 from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import Cut, split_episodes
+from mrt.episodes import CutRollouts
+from mrt.parameterization import Template, split_episodes
 from mrt.progress import progress_table
 from mrt.sampling import Prompt, Sample
-from mrt.template import Template
 
 texts = st.text(alphabet="ab.\n", max_size=30)
 
@@ -58,7 +58,7 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
     sampling = {"problems": toy_problems, "samples": 2, "decoding": Decoding(temperature=1.0, max_tokens=60)}
     prompt = Prompt(instruction="{problem}")
     Sample(model=str(TOY_BASE), out=rollouts, names=names, prompt=prompt, engine=engine, **sampling).cli_cmd()
-    Cut(rollouts=rollouts, out=episodes).cli_cmd()
+    CutRollouts(rollouts=rollouts, out=episodes).cli_cmd()
     settings = BudgetForcing(
         most=3,
         markers=("Wait, try ", "Alternatively, try "),

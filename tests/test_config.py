@@ -108,7 +108,7 @@ def test_the_direct_baseline_has_its_own_samples_and_prompt():
     assert config.samples("direct", "toy_test") == 16 and config.samples("base", "toy_test") == 8
     assert config.samples("base", "toy_train") == 1
     assert config.ks("direct") == [1, 2, 4, 8, 16] and config.ks("base") == [1, 2, 4, 8]
-    from mrt.template import Template
+    from mrt.parameterization import Template
 
     assert config.models["direct"].prompt.open_thought == "<think>\n" + Template().force("")
 

@@ -7,7 +7,8 @@ from conftest import SHARED, needs_shared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.episodes import MARKERS, Cut, split_episodes, take_apart
+from mrt.episodes import CutRollouts
+from mrt.parameterization import MARKERS, split_episodes, take_apart
 
 pieces = st.sampled_from([*MARKERS, "\n", "\n\n", "\n\n\n", " ", "so x = 2", "Wai", "wait", "é\r\n"])
 thoughts = st.one_of(st.text(), st.lists(pieces, max_size=60).map("".join))
@@ -90,7 +91,7 @@ def test_the_stage_keeps_thoughts_byte_for_byte(tmp_path):
     texts = [steps("a", "b", "c", "Wait", "d") + "\n</think>\n\nx", "cut off", "</think>none"]
     rollouts = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 1, 2], "text": texts})
     rollouts.write_parquet(tmp_path / "r.parquet")
-    Cut(rollouts=tmp_path / "r.parquet", out=tmp_path / "e.parquet").cli_cmd()
+    CutRollouts(rollouts=tmp_path / "r.parquet", out=tmp_path / "e.parquet").cli_cmd()
     table = pl.read_parquet(tmp_path / "e.parquet")
     joined = table.group_by("sample", maintain_order=True).agg(pl.col("text").str.join(""), pl.col("closed").first())
     assert joined["text"].to_list() == [take_apart(t).thought for t in texts]

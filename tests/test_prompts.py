@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from mrt.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS
+from mrt.parameterization import Template
 from mrt.prompts import MakePrompts
-from mrt.template import Template
 
 PIECES = ["One. ", "Wait, two. ", "Wait, three. "]
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import Cut, split_episodes
+from mrt.episodes import CutRollouts
+from mrt.parameterization import OpenEnded, Template, split_episodes
 from mrt.prover import Prove, ProverSettings, prefixes
 from mrt.sampling import Prompt, Sample
-from mrt.template import Template
 
 STOP = "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking"
 EPISODES = ["a\n\nb\n\nc\n\n", "Wait\n\nd\n\ne\n\n", "Wait\n\nf\n"]
@@ -30,19 +30,19 @@ def test_without_the_stop_phrase_the_thought_just_closes():
 
 
 def test_the_whole_of_a_closed_thought_is_closed_without_the_stop_phrase():
-    forced = list(prefixes(EPISODES, True, Template()))
+    forced = list(prefixes(EPISODES, True, OpenEnded()))
     assert [j for j, _, _ in forced] == [0, 1, 2, 3]
     assert all(STOP in text for _, _, text in forced[:-1])
     assert forced[-1][2] == "".join(EPISODES) + "</think>\n\n"
 
 
 def test_the_whole_of_a_thought_that_was_cut_off_is_stopped():
-    assert STOP in list(prefixes(EPISODES, False, Template()))[-1][2]
+    assert STOP in list(prefixes(EPISODES, False, OpenEnded()))[-1][2]
 
 
 @given(st.integers(1, 40), st.integers(1, 7))
 def test_grouped_prefixes_include_the_first_and_the_last(k, every):
-    scored = [j for j, _, _ in prefixes(["x\n\n"] * k, True, Template(), every)]
+    scored = [j for j, _, _ in prefixes(["x\n\n"] * k, True, OpenEnded(), every)]
     assert scored[0] == 0 and scored[-1] == k
     assert scored == sorted(set(scored))
     assert all(b - a <= every for a, b in itertools.pairwise(scored))
@@ -68,7 +68,7 @@ def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_pat
     assert pl.read_parquet(fewer).join(table, on=["problem_id", "sample", "text"], how="anti").is_empty()
     assert table["text"].n_unique() > 30
 
-    Cut(rollouts=rollouts, out=episodes).cli_cmd()
+    CutRollouts(rollouts=rollouts, out=episodes).cli_cmd()
     settings = ProverSettings(answers=4, traces=2, decoding=Decoding(temperature=1.0, max_tokens=24))
     Prove(rollouts=rollouts, episodes=episodes, out=prover, settings=settings, **common).cli_cmd()
     answers = pl.read_parquet(prover)

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import Segmentation
-from mrt.template import Template
+from mrt.parameterization import OpenEnded, Template
 from mrt.train import rl
 from mrt.train.rl import LOGGED, RL, StaleEngine, check_fresh, episode_advantages, length_penalized
 
@@ -124,8 +123,8 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
     )  # fmt: skip
     rows = [{"prompt": f"{i}", "forced": f"f{i}", "answer": "1", "inside": False} for i in range(PROMPTS)]
     return Known(
-        method="mrt_rl", recipe=recipe, template=Template(), grader=ByText(), model=model,
-        segmentation=Segmentation(), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+        method="mrt_rl", recipe=recipe, grader=ByText(), model=model,
+        parameterization=OpenEnded(), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
         rollout_func=rollout,
     ), rows, lambda: -head.grad[one, 0].item()  # fmt: skip
 

@@ -1,8 +1,8 @@
 import polars as pl
 import pytest
 
+from mrt.parameterization import Template
 from mrt.sets import Rules, best_prefixes, mrt_set, star_set
-from mrt.template import Template
 
 P = "<|user|>q<|assistant|><think>\n"
 TEXTS = ["a\n\nb\n\nc\n\nWait d\n</think>\n\nyes", "e\n</think>\n\nno", "f, cut off"]

@@ -6,8 +6,7 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.episodes import MARKERS, split_episodes, take_apart
-from mrt.template import Template
+from mrt.parameterization import MARKERS, Template, split_episodes, take_apart
 from mrt.toy import world
 from mrt.toy.base import draw_example, make_tokenizer
 

@@ -1,6 +1,9 @@
-"""Making the toy world's base reasoner: a tokenizer, a transformer of a million random parameters, and its schooling.
+"""Making the toy world's base models: a tokenizer, a transformer of a million random parameters, and its schooling.
 
     python -m mrt.toy.base --out results/toy_base --log results/toy_base.parquet --state results/.state/toy_base
+
+There are two, one for each parameterization of episodes: `--speaks thoughts` (mrt.toy.world), `--speaks attempts`
+(mrt.toy.attempts).
 
 The base is schooled like any other model, by `mrt.train.sft`, on traces that `mrt.toy.world` draws: it learns to reason
 as those traces do, with all their vices. A share of the examples is cut after a random episode and answered after the
@@ -10,23 +13,26 @@ meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; th
 import random
 import shutil
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.cli import Stage, run
+from mrt.parameterization import Backtracking, Template
 from mrt.storage import write_table
-from mrt.template import Template
+from mrt.toy.attempts import solve
 from mrt.toy.world import DIFFICULTIES, answer_text, draw_problem, guess, think
 from mrt.train.sft import SFT, Train
 
 CUT_SHORT = 0.2
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|><think>\n{% endif %}"
+    "{% if add_generation_prompt %}<|assistant|>OPENING{% endif %}"
 )
+OPENING = {"thoughts": "<think>\\n", "attempts": ""}  # of an answer, in the chat template
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 
 
@@ -60,7 +66,14 @@ def draw_example(rng: random.Random, template: Template) -> dict[str, Any]:
     return {"prompt": prompt, "completion": completion, "weight": 1.0}
 
 
-def make_tokenizer(texts: Iterable[str], context: int) -> Any:
+def draw_attempt(rng: random.Random, words: Backtracking) -> dict[str, Any]:
+    """One solution in numbered steps as a training example: prompt, completion, weight."""
+    problem = draw_problem(rng, rng.choice(DIFFICULTIES))
+    completion = solve(rng, problem, words)
+    return {"prompt": f"<|user|>{problem.text}<|assistant|>", "completion": completion, "weight": 1.0}
+
+
+def make_tokenizer(texts: Iterable[str], context: int, opening: str) -> Any:
     """A BPE whose tokens never cross a number, a line break or a blank line: numbers and phrases are single tokens.
 
     The Qwen3 architecture loads it unchanged; Qwen2's would rebuild it and drop all white space.
@@ -96,7 +109,7 @@ def make_tokenizer(texts: Iterable[str], context: int) -> Any:
         tokenizer_object=tokenizer,
         eos_token="<eos>",
         pad_token="<pad>",
-        chat_template=CHAT_TEMPLATE,
+        chat_template=CHAT_TEMPLATE.replace("OPENING", opening),
         model_max_length=context,
     )
 
@@ -128,6 +141,7 @@ def make_model(tokenizer: Any, architecture: Architecture, seed: int) -> Any:
 class MakeBase(Stage):
     """Make the toy base reasoner from nothing: draw traces, train the tokenizer, train the model."""
 
+    speaks: Literal["thoughts", "attempts"] = Field("thoughts", description="What it learns to write.")
     out: Path = Field(description="Folder of the checkpoint.")
     log: Path = Field(description="Training log (Parquet).")
     state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
@@ -153,11 +167,14 @@ class MakeBase(Stage):
 
     def cli_cmd(self) -> None:
         rng = random.Random(self.seed)
-        template = Template()
-        examples = pl.DataFrame([draw_example(rng, template) for _ in range(self.traces)])
+        draw = {
+            "thoughts": partial(draw_example, rng, Template()),
+            "attempts": partial(draw_attempt, rng, Backtracking()),
+        }
+        examples = pl.DataFrame([draw[self.speaks]() for _ in range(self.traces)])
         start, drawn = self.state / "init", self.state / "traces.parquet"
         texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
-        tokenizer = make_tokenizer(texts, self.architecture.context)
+        tokenizer = make_tokenizer(texts, self.architecture.context, OPENING[self.speaks])
         model = make_model(tokenizer, self.architecture, self.seed)
         print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
         model.save_pretrained(start)

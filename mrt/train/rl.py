@@ -39,9 +39,8 @@ from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
 from mrt.cost import flops
 from mrt.engine import Decoding, EngineSettings, seed_of
-from mrt.episodes import Segmentation, split_episodes, take_apart
 from mrt.grading import Grader
-from mrt.template import Template
+from mrt.parameterization import OpenEnded, Parameterization
 from mrt.train.log import RL_LOG
 from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave, parameters
 
@@ -206,14 +205,13 @@ def make_trainer_class() -> type:
             self,
             method: Method,
             recipe: RL,
-            template: Template,
             grader: Grader,
-            segmentation: Segmentation,
+            parameterization: Parameterization,
             **options: Any,
         ) -> None:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
-            self.method, self.recipe, self.template, self.grader = method, recipe, template, grader
-            self.segmentation = segmentation
+            self.method, self.recipe, self.grader = method, recipe, grader
+            self.parameterization = parameterization
             self.outcomes: Any = None  # of all processes' completions, before any shaping
             self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
             self.size = parameters(self.model)
@@ -346,6 +344,7 @@ def make_trainer_class() -> type:
                 temperature=self.temperature,
                 top_p=self.top_p,
                 max_tokens=self.recipe.answer_tokens,
+                stop=list(self.parameterization.answer_ends) or None,
             )
             ids = [self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
             outputs = self.vllm_generation.llm.generate(
@@ -370,13 +369,12 @@ def make_trainer_class() -> type:
                 stream = DecodeStream(skip_special_tokens=True)
                 pieces = [stream.step(self.processing_class.backend_tokenizer, t) or "" for t in own[kept].tolist()]
                 ends = np.cumsum([len(piece) for piece in pieces])
-                thought = take_apart("".join(pieces)).thought
                 before = x["prefix_text"]
-                episodes = split_episodes(before + thought, **self.segmentation.model_dump())
-                cuts = [c for c in np.cumsum([len(e) for e in episodes]) - len(before) if 0 < c < len(thought)]
-                boundaries.append([int(np.searchsorted(ends, cut)) + 1 for cut in cuts])
-                chat = x["prompt"].removesuffix(before)
-                asked += [(chat + self.template.force(before + thought[:cut]), x["answer"]) for cut in cuts]
+                episodes = self.parameterization.cut("".join(pieces), before).episodes
+                thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
+                cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
+                boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
+                asked += [(chat + self.parameterization.force(thought[:cut]), x["answer"]) for cut in cuts]
             found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))  # all processes, even of none
             advantages = torch.zeros(ids.shape, dtype=torch.float32)
             for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
@@ -459,8 +457,9 @@ class Train(TrainingStage):
     prompts: Path = Field(description="Prompts (Parquet), see mrt.prompts.")
     method: Method = Field(description="Which reward and advantage.")
     recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
-    template: Template = Field(default_factory=Template, description="What forces an answer.")
-    segmentation: Segmentation = Field(default_factory=Segmentation, description="Episodes, for `per_episode`.")
+    parameterization: Parameterization = Field(
+        default_factory=OpenEnded, description="Episodes; what forces an answer."
+    )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     deepspeed: Path | None = Field(None, description="DeepSpeed's configuration, such as that of ZeRO-3 (Table 3).")
 
@@ -468,9 +467,7 @@ class Train(TrainingStage):
         examples = RL_PROMPTS.read(self.prompts).to_dicts()
         if not examples:
             raise ValueError(f"{self.prompts}: there are no prompts")
-        self.make(
-            examples, self.method, *(part.model_dump_json() for part in (self.recipe, self.template, self.segmentation))
-        )
+        self.make(examples, self.method, self.recipe.model_dump_json(), self.parameterization.model_dump_json())
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
@@ -479,9 +476,8 @@ class Train(TrainingStage):
             trainer = make_trainer_class()(
                 method=self.method,
                 recipe=self.recipe,
-                template=self.template,
                 grader=Grader(1),
-                segmentation=self.segmentation,
+                parameterization=self.parameterization,
                 **self.usual(examples, state),
             )
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))

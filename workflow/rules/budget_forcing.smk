@@ -20,6 +20,7 @@ rule force_budget:
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
         settings=slice_of(experiment.forcing),
+        template=slice_of(experiment.template),
         engine=engine_options,
         engine_decides=engine_decides(),
         seed=experiment.seed,
@@ -27,5 +28,5 @@ rule force_budget:
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.budget_forcing {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
-        " --settings {params.settings:q} --engine {params.engine:q} --keep.folder {params.keep}"
+        " --settings {params.settings:q} --template {params.template:q} --engine {params.engine:q} --keep.folder {params.keep}"
         " --out {output.answers} --out_thoughts {output.thoughts} > {log} 2>&1"

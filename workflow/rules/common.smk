@@ -16,6 +16,7 @@ RESULTS = str(experiment.results)
 TRAINED = [name for name, model in experiment.models.items() if model.parent]
 LOGGED = [name for name, model in experiment.models.items() if model.training_log]
 SAMPLED = [name for name, model in experiment.models.items() if not model.rollouts]
+FORCING = slice_of(experiment.parameterization, without="segmentation")  # what mu needs to answer
 ANALYSIS, INFERENCE, TRAINING = (f"../../envs/{kind}.yaml" for kind in ("analysis", "inference", "training"))
 
 
@@ -129,10 +130,6 @@ def of_parent(kind, suffix="parquet"):
         return artifact(kind, suffix).format(model=model.parent, dataset=model.problems)
 
     return path
-
-
-def template_of(wildcards):
-    return slice_of(experiment.draws(experiment.models[wildcards.model].problems).prover.template)
 
 
 def trained_with(*methods):

@@ -10,6 +10,7 @@ rule cut_episodes:
         ANALYSIS
     params:
         code=code_of("episodes"),
-        segmentation=lambda w: slice_of(experiment.segmentation),
+        parameterization=slice_of(experiment.parameterization, without="template"),
     shell:
-        "python -m mrt.episodes --rollouts {input} --segmentation {params.segmentation:q} --out {output} > {log} 2>&1"
+        "python -m mrt.episodes --rollouts {input} --parameterization {params.parameterization:q}"
+        " --out {output} > {log} 2>&1"

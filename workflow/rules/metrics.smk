@@ -12,9 +12,10 @@ rule measure_accuracy:
         ANALYSIS
     params:
         code=code_of("evaluate"),
+        closing=experiment.parameterization.closing,
     shell:
         "python -m mrt.evaluate --measure accuracy --problems {input.problems} --rollouts {input.rollouts}"
-        " --grades {input.grades} --out {output} > {log} 2>&1"
+        " --grades {input.grades} --closing {params.closing:q} --out {output} > {log} 2>&1"
 
 
 rule measure_maj:

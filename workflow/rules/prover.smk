@@ -19,6 +19,7 @@ rule force_answers:
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
         settings=lambda w: slice_of(draws(w).prover),
+        parameterization=FORCING,
         engine=engine_options,
         engine_decides=engine_decides(),
         seed=experiment.seed,
@@ -26,5 +27,5 @@ rule force_answers:
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.prover {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
-        " --settings {params.settings:q} --engine {params.engine:q} --keep.folder {params.keep}"
+        " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep}"
         " --out {output} > {log} 2>&1"

@@ -14,8 +14,10 @@ rule star_set:
         ANALYSIS
     params:
         code=code_of("sets"),
+        parameterization=FORCING,
     shell:
         "python -m mrt.sets --method star --rollouts {input.rollouts} --grades {input.grades}"
+        " --parameterization {params.parameterization:q}"
         " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
 
 
@@ -39,9 +41,9 @@ rule mrt_set:
     params:
         code=code_of("sets"),
         rules=lambda w: slice_of(experiment.models[w.model].rules),
-        template=template_of,
+        parameterization=FORCING,
     shell:
         "python -m mrt.sets --method mrt --rollouts {input.rollouts} --grades {input.grades} --episodes {input.episodes}"
         " --progress {input.progress} --prover {input.prover} --prover_grades {input.prover_grades}"
-        " --rules {params.rules:q} --template {params.template:q}"
+        " --rules {params.rules:q} --parameterization {params.parameterization:q}"
         " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"

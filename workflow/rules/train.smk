@@ -45,12 +45,13 @@ rule rl_prompts:
     params:
         code=code_of("prompts"),
         method=lambda w: experiment.models[w.model].method,
-        template=template_of,
         seed=lambda w: experiment.seed + experiment.recipe(w.model).seed,
         prefixes=lambda w: experiment.recipe(w.model).prefixes,
+        parameterization=FORCING,
     shell:
         "python -m mrt.prompts --method {params.method} --problems {input.problems} --rollouts {input.rollouts}"
-        " --episodes {input.episodes} --seed {params.seed} --prefixes {params.prefixes} --template {params.template:q}"
+        " --episodes {input.episodes} --seed {params.seed} --prefixes {params.prefixes}"
+        " --parameterization {params.parameterization:q}"
         " --out {output} > {log} 2>&1"
 
 
@@ -75,8 +76,7 @@ rule train_rl:
         weights=lambda w: identity_of(parent_of(w)),
         method=lambda w: experiment.models[w.model].method,
         recipe=lambda w: slice_of(experiment.recipe(w.model)),
-        template=template_of,
-        segmentation=slice_of(experiment.segmentation),
+        parameterization=slice_of(experiment.parameterization),
         engine=engine_options,
         engine_decides=engine_decides(),
         state=f"{RESULTS}/.state/{{model}}",
@@ -84,8 +84,8 @@ rule train_rl:
         report_to=reported_to,
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.rl {params.parent} --prompts {input.prompts}"
-        " --method {params.method} --recipe {params.recipe:q} --template {params.template:q}"
-        " --segmentation {params.segmentation:q} --engine {params.engine:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
+        " --method {params.method} --recipe {params.recipe:q} --parameterization {params.parameterization:q}"
+        " --engine {params.engine:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
         " --out {output.checkpoint} > {log} 2>&1"
 
 

@@ -1,0 +1,109 @@
+"""Linearized evaluation: attempt after attempt in one long text, through a sliding window (Section 8.4, Appendix A).
+
+    python -m mrt.backtracking.linearized --model results/models/mrt_1 --problems problems.parquet --out answers.parquet \\
+        --names mrt_1 --names test --settings '{"attempts": 32, "window": 2048}'
+
+The model attempts the problem. Then, again and again, the marker of a backtrack is put behind what it wrote and it goes
+on to the next answer. It sees the question and the last `window` tokens of its text, from the beginning of a step on,
+so that the text may grow far beyond the context that it was trained with.
+
+The answers are a table like the meta-prover's, in which `prefix` counts the attempts from 1: `text` is what the attempt
+added, `tokens` how many tokens of it were drawn, `prefix_tokens` how many had been written before, all markers
+included, and `prompt_tokens` how many the model saw. All problems are in the engine at once.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.artifacts import PROBLEMS, PROVER
+from mrt.cli import Stage, run
+from mrt.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.kept import Keep, draw
+from mrt.parameterization import STEP_END, Backtracking
+from mrt.sampling import Prompt
+
+
+class Linearized(BaseModel):
+    """How attempts are strung together."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    attempts: int = Field(10, ge=1, le=100_000, description="Attempts in a row (Figure 8: K from 1 to 10).")
+    window: int = Field(2048, ge=16, description="Tokens of its own text that the model sees (Section 8.4).")
+    samples: int = Field(1, ge=1, le=10_000, description="Such texts a problem.")
+    decoding: Decoding = Field(
+        default_factory=lambda: Decoding(max_tokens=1024), description="How an attempt is drawn (Table 5: 1024 tokens)."
+    )
+
+
+def window(text: str, tokens: int, engine: Engine) -> str:
+    """The end of a text that is at most so many tokens long and begins with a step; the whole if it fits."""
+    while len(engine.encode([text])[0]) > tokens:
+        _, _, text = text.partition(STEP_END)
+    return text
+
+
+class Linearize(Stage):
+    """Have a model attempt every problem again and again in one text, with vLLM."""
+
+    model: str = Field(description="Checkpoint folder or hub id.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    problems: Path = Field(description="Problem set (Parquet).")
+    out: Path = Field(description="Answers (Parquet), as the meta-prover's; `prefix` counts attempts.")
+    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
+    seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    settings: Linearized = Field(default_factory=Linearized, description="How attempts are strung together.")
+    parameterization: Backtracking = Field(default_factory=Backtracking, description="How a backtrack is written.")
+    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    keep: Keep = Field(default_factory=Keep, description="Where completions are kept, and which part is drawn.")
+
+    def cli_cmd(self) -> None:
+        settings, words = self.settings, self.parameterization
+        problems = PROBLEMS.read(self.problems, ["id", "problem"])
+        engine = Engine(self.model, self.engine, self.revision)
+        chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
+        traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]
+        decoding = settings.decoding
+        decoding = decoding.model_copy(update={"stop": (*decoding.stop, *words.answer_ends)})
+        back = STEP_END + words.marker + STEP_END
+        back_tokens = len(engine.encode([back])[0])
+        written = [""] * len(traces)  # of each trace so far
+        spent = [0] * len(traces)
+        rows: list[tuple[object, ...]] = []
+        asked: list[tuple[int, int, int]] = []  # of each request: trace, attempt, tokens that the model sees
+
+        def ask(trace: int, attempt: int) -> Iterator[Request]:
+            i, sample = traces[trace]
+            prompt = chats[i] + window(written[trace], settings.window, engine)
+            asked.append((trace, attempt, len(engine.encode([prompt])[0])))
+            seed = seed_of(self.seed, *self.names, problems["id"][i], sample, attempt, "linearized")
+            yield Request(prompt, 1, seed, decoding, -attempt)
+
+        def then(number: int, drawn: list[Completion]) -> Iterator[Request]:
+            trace, attempt, seen = asked[number]
+            (completion,) = drawn
+            i, sample = traces[trace]
+            name = (problems["id"][i], sample, attempt, 0)
+            rows.append((*name, completion.text, completion.tokens, spent[trace], seen, completion.finish))
+            written[trace] = written[trace] + completion.text.rstrip("\n") + back
+            spent[trace] += completion.tokens + back_tokens
+            if attempt < settings.attempts:
+                yield from ask(trace, attempt + 1)
+
+        first = [request for trace in range(len(traces)) for request in ask(trace, 1)]
+        if draw(engine, first, self.keep, then, track_versions=self.track_versions) is None:
+            return
+        table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
+        PROVER.write(table, self.out)
+        longest = max(seen for _, _, seen in asked)
+        print(
+            f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, the model saw at most {longest} at once"
+        )
+
+
+if __name__ == "__main__":
+    run(Linearize)
