@@ -1,7 +1,7 @@
 """Linearized evaluation: attempt after attempt in one long text, through a sliding window (Section 8.4, Appendix A).
 
-    python -m mrt.backtracking.linearized --model results/models/mrt_1 --problems problems.parquet --out answers.parquet \\
-        --names mrt_1 --names test --settings '{"attempts": 32, "window": 2048}'
+    python -m mrt.backtracking.linearized --model results/models/mrt_1 --problems problems.parquet \\
+        --out answers.parquet --names mrt_1 --names test --settings '{"attempts": 32, "window": 2048}'
 
 The model attempts the problem. Then, again and again, the marker of a backtrack is put behind what it wrote and it goes
 on to the next answer. It sees the question and the last `window` tokens of its text, from the beginning of a step on,
@@ -100,9 +100,7 @@ class Linearize(Stage):
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
         PROVER.write(table, self.out)
         longest = max(seen for _, _, seen in asked)
-        print(
-            f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, the model saw at most {longest} at once"
-        )
+        print(f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, {longest} seen at once at most")
 
 
 if __name__ == "__main__":

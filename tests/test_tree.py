@@ -1,0 +1,87 @@
+"""Solution trees and the sets made from them: laws that hold for any rollouts."""
+
+import random
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt.artifacts import TREE
+from mrt.backtracking.tree import Tree, steps_of
+from mrt.backtracking.warmstart import Paths, examples
+from mrt.parameterization import STEP_END, Backtracking
+
+WORDS = Backtracking()
+
+
+@st.composite
+def trees(draw):
+    """A tree searched with solutions of up to four steps from a small alphabet; right if their steps add up to 4."""
+    tree, rng = Tree(WORDS), random.Random(draw(st.integers(0, 10**6)))
+    beam = [0]
+    for _ in range(draw(st.integers(1, 4))):
+        for node in beam:
+            for _ in range(draw(st.integers(1, 4))):
+                begun = tree.text(node)
+                taken = [int(s.split()[-1]) for s in begun.split(STEP_END) if s]
+                more = [rng.randint(1, 3) for _ in range(rng.randint(0 if taken else 1, 3))]
+                steps = [f"Step {len(taken) + i + 1}: {x}" for i, x in enumerate(more)]
+                total = sum(taken + more)
+                tree.add(node, STEP_END.join([*steps, f"Answer: {total}"]), total == 4)
+        beam = tree.best_below(beam, 2)
+    return tree
+
+
+def table_of(tree):
+    rows = [
+        ("p", n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.leaf)
+        for n, x in enumerate(tree.nodes)
+    ]
+    return pl.DataFrame(rows, schema=TREE.columns, orient="row")
+
+
+@given(trees())
+def test_a_parents_value_is_that_of_the_rollouts_that_went_on_to_its_children(tree):
+    for node in tree.nodes:
+        assert 0 <= node.right <= node.visits and 0 <= node.value <= 1
+        children = [tree.nodes[c] for c in node.children.values()]
+        if node.leaf:
+            assert not children and node.right in (0, node.visits) and node.drawn == 0
+        else:
+            assert node.visits == sum(c.visits - c.drawn for c in children)
+            assert node.right >= 0 and node.visits > 0
+    root = tree.nodes[0]
+    assert root.visits == root.drawn and tree.text(0) == ""
+
+
+@given(st.text(alphabet="aS1:\n ", max_size=40), st.booleans())
+def test_the_steps_of_a_solution_lose_nothing(text, answered):
+    text = text.rstrip("\n") if answered else text
+    whole = text + (STEP_END + "Answer: 3" if answered else "")
+    if not answered:
+        assert "".join(steps_of(whole, WORDS)) == whole
+    else:
+        assert "".join(steps_of(whole + STEP_END + "and on", WORDS)) == whole
+
+
+@given(trees(), st.integers(0, 100))
+def test_every_example_is_a_path_of_the_tree_or_a_splice_of_two(tree, seed):
+    paths, back = Paths(table_of(tree)), STEP_END + WORDS.marker + STEP_END
+    whole = {paths.text(paths.path(leaf)): leaf for leaf in paths.leaves}
+    for construction in ("backtrack", "rise", "star"):
+        for e in examples(paths, construction, WORDS, random.Random(seed)):
+            if construction == "star":
+                assert e.attempt == "" and whole[e.completion] in paths.right
+                continue
+            assert whole[e.attempt] in paths.wrong and e.completion.startswith(back)
+            attempt = paths.path(e.leaf)
+            stays = paths.text(attempt[: e.kept])
+            assert whole[stays + e.completion.removeprefix(back)] in paths.right
+            assert e.kept == 0 or construction == "backtrack"
+            assert e.kept < len(attempt)  # it goes back to a step of its own prefix, never past its answer
+            values = [paths.rows[n]["value"] for n in (0, *attempt[:-1])]
+            if construction == "backtrack":
+                reachable = [
+                    v for d, v in enumerate(values) if any(s[:d] == attempt[:d] for s in map(paths.path, paths.right))
+                ]
+                assert values[e.kept] == max(reachable)
