@@ -243,7 +243,7 @@ def rivals(prompts, tmp_path_factory):
     options = [
         {
             "model": str(TOY_BASE), "prompts": str(prompts), "method": method, "engine": ENGINE.model_dump(),
-            "recipe": RL(**QUICK, variant=variant).model_dump(), "state": str(folder / "state"),
+            "recipe": RL(**QUICK, variant=variant, answers=2).model_dump(), "state": str(folder / "state"),
             "log": str(folder / "log.parquet"), "out": str(folder / "model"),
         }
         for (method, variant), folder in folders.items()

@@ -72,7 +72,7 @@ class Appearance:
         return {**self.outline(name), **markers, "label": self.models[name].label}
 
 
-def panels(count: int, height: float = 2.6, columns: int = 3) -> tuple[Any, list[Any]]:
+def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list[Any]]:
     """A figure with `count` panels and its axes, in the house style."""
     import matplotlib as mpl
 
@@ -190,9 +190,10 @@ def legend(figure: Any, axis: Any) -> None:
 
 
 def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """A legend below the panels, in as many columns as fit the figure's width."""
+    """A legend below the panels, in as many columns as fit the figure's width; the figure grows by its rows."""
     inches = 0.5 + 0.055 * max(map(len, labels), default=1)  # of a column, at the legend's font size
     columns = max(1, min(3, int(figure.get_figwidth() / inches), len(labels)))
+    figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(labels) // columns))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 

@@ -63,7 +63,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     panes = grouped.select(by).unique(maintain_order=True).sort("problem_set", "group").rows()
     panes.sort(key=lambda pane: (pane[0], thinking.index(pane[1])))
     figure, axes = panels(
-        len(panes), height=2.3, columns=max(len({p[2] for p in panes if p[0] == s}) for s, *_ in panes)
+        len(panes), height=2.0, columns=max(len({p[2] for p in panes if p[0] == s}) for s, *_ in panes)
     )
     look = Appearance(models)
     for axis, (problem_set, model, group) in zip(axes, panes, strict=True):

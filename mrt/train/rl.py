@@ -73,6 +73,9 @@ class RL(BaseModel):
     decoding: Decoding = Field(
         default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576), description="How they are drawn (Table 3)."
     )
+    answers: int | None = Field(
+        None, ge=1, description="MRT (RL): answers that mu is forced to give at a prefix; else G (Algorithm 2, line 9)."
+    )
     answer_tokens: int = Field(4096, ge=1, description="Longest answer that mu is forced to give (Appendix D).")
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
@@ -334,13 +337,13 @@ def make_trainer_class() -> type:
             self.spent[name] += int(total.item())
 
         def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
-            """J of the current policy at each prefix: the share of G forced answers that are right, once a prefix."""
+            """J of the current policy at each prefix: the share of the forced answers that are right, once a prefix."""
             from vllm import SamplingParams
 
             gold_of = dict(zip(forced, gold, strict=True))
-            prompts = list(gold_of)
+            prompts, count = list(gold_of), self.recipe.answers or self.num_generations
             parameters = SamplingParams(
-                n=self.num_generations,
+                n=count,
                 temperature=self.temperature,
                 top_p=self.top_p,
                 max_tokens=self.recipe.answer_tokens,
@@ -353,8 +356,8 @@ def make_trainer_class() -> type:
             texts = [o.text for output in outputs for o in output.outputs]
             self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs))
             self.count("tokens_read", sum(map(len, ids)))
-            answers = [gold_of[prompt] for prompt in prompts for _ in range(self.num_generations)]
-            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), self.num_generations))
+            answers = [gold_of[prompt] for prompt in prompts for _ in range(count)]
+            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), count))
             J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
             return [J[prompt] for prompt in forced]
 
