@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mrt.backtracking.linearized import Linearized
+from mrt.backtracking.tree import BeamSearch
 from mrt.budget_forcing import BudgetForcing
 from mrt.engine import Decoding, EngineSettings
 from mrt.imports import check_completions
@@ -25,6 +27,7 @@ from mrt.train.rl import RL
 from mrt.train.sft import SFT
 
 RL_METHODS = ("grpo", "length_penalty", "mrt_rl")
+TREE_METHODS = ("warmstart", "rise", "rejection")
 READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -60,8 +63,10 @@ class Model(Strict):
     )
     evaluate_on: list[str] | None = Field(None, description="Evaluation sets that it is measured on; all if not given.")
     parent: str | None = Field(None, description="Model that this one is trained from.")
-    method: Literal["star", "mrt", "grpo", "length_penalty", "mrt_rl"] | None = Field(
-        None, description="How it is trained: by SFT on a set (star, mrt), or by RL (grpo, length_penalty, mrt_rl)."
+    method: Literal["star", "mrt", "grpo", "length_penalty", "mrt_rl", "warmstart", "rise", "rejection"] | None = Field(
+        None,
+        description="How it is trained: by SFT on traces (star, mrt), by RL (grpo, length_penalty, mrt_rl), or, to"
+        " backtrack, by SFT on solution trees (warmstart, rise, rejection; Figure 14).",
     )
     problems: str | None = Field(None, description="Problem set that its parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
@@ -99,6 +104,7 @@ class Training(Draws):
     samples: int = Field(1, ge=1, le=10_000, description="Rollouts a training problem (Algorithm 1, line 5: one).")
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
     rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
+    tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
     )
@@ -130,6 +136,7 @@ MEASURES = (
     "budget_forcing",
     "episodes",
     "progress",
+    "linearized",
     "sft_log",
     "rl_log",
     "cost",
@@ -148,6 +155,7 @@ class Evaluation(Draws):
         [4096, 8192, 12288, 16384], min_length=1, description="Token budgets C_0 of normalized regret (Figure 9)."
     )
     direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
+    linearized: Linearized | None = Field(None, description="Attempts in a row, in a sliding window (Section 8.4).")
     budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="Thoughts made to go on.")
     measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
         list(MEASURES), description="What is measured."
@@ -263,6 +271,7 @@ class Config(Strict):
             "label": self.models[name].label or name,
             "method": method,
             "iteration": iteration,
+            "parameterization": self.parameterization.kind,
             "parent": parent if parent in self.evaluation.models else None,
             "replicate_of": self.models[name].replicate_of,
         }

@@ -12,6 +12,7 @@
 | prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (prompt with prefix and stop phrase, and p answers) |
 | episodes | problem_id, sample, episodes, closed |
 | progress | problem_id, sample, prefix, episodes, J, progress |
+| linearized | problem_id, k (attempts in a row), maj, pass, tokens (written by then); means over the problem's texts |
 """
 
 from pathlib import Path
@@ -37,7 +38,7 @@ KINDS = {
     "prover": artifacts.PROVER,
     "progress": artifacts.PROGRESS,
 }
-Measure = Literal["accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "progress"]
+Measure = Literal["accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "progress", "linearized"]
 PREFIXES = {"problem_id": pl.String, "sample": pl.Int64, "episodes": pl.Int64, "prefix": pl.Int64, "p": pl.Int64}
 PREFIXES |= {"maj": pl.Float64, "tokens": pl.Float64}
 FORCED = {"problem_id": pl.String, "sample": pl.Int64, "extensions": pl.Int64}
@@ -99,6 +100,25 @@ def budget_forcing(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     """Accuracy of each trace after forced extensions, and the tokens of its thought by then (Figure 29)."""
     names = {"prefix": "extensions", "J": "accuracy", "prefix_tokens": "thought_tokens"}
     return progress_table(answers, grades).rename(names).select(list(FORCED))
+
+
+def linearized(answers: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
+    """maj@k and pass@k over the first k attempts of each text, against the tokens written by then (Figures 8, 20)."""
+    joined = answers.join(grades, on=[*PREFIX, "answer_index"], validate="1:1")
+    parts = []
+    for k in ks:
+        first = joined.filter(pl.col("prefix") <= k)
+        spent = first.group_by(TRACE).agg(
+            (pl.col("prefix_tokens") + pl.col("tokens")).max().alias("tokens"),
+            pl.col("correct").any().cast(pl.Float64).alias("pass"),
+        )
+        parts.append(maj_at_k_table(first, TRACE, [k]).join(spent, on=TRACE, validate="1:1"))
+    return (
+        pl.concat(parts)
+        .group_by("problem_id", "k")
+        .agg(pl.col("maj", "pass", "tokens").mean())
+        .sort("problem_id", "k")
+    )
 
 
 def regret(
@@ -187,7 +207,7 @@ class Evaluate(Stage):
         path = getattr(self, name)
         if path is None:
             raise ValueError(f"--measure {self.measure} needs --{name}")
-        of_answers = name == "grades" and self.measure in ("prefixes", "budget_forcing")
+        of_answers = name == "grades" and self.measure in ("prefixes", "budget_forcing", "linearized")
         kind = artifacts.ANSWER_GRADES if of_answers else KINDS[name]
         return kind.read(path)
 
@@ -211,6 +231,8 @@ class Evaluate(Stage):
                 result = budget_forcing(self.table("prover"), self.table("grades"))
             case "episodes":
                 result = episode_counts(self.table("episodes"))
+            case "linearized":
+                result = linearized(self.table("prover"), self.table("grades"), self.ks)
             case "progress":
                 result = self.table("progress").select(*PREFIX, "episodes", "J", "progress")
         write_table(result, self.out)

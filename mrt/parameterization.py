@@ -82,6 +82,11 @@ class OpenEnded(BaseModel):
     template: Template = Field(default_factory=Template, description="What forces an answer.")
 
     @property
+    def inside(self) -> bool:
+        """Whether a completion begins inside a thought, and has no answer unless it closes it."""
+        return True
+
+    @property
     def closing(self) -> str:
         """What a completion has that came to its answer."""
         return CLOSE
@@ -118,6 +123,11 @@ class Backtracking(BaseModel):
     )
     step: str = Field("Step {}:", description="Heading of a step; `{}` stands for its number.")
     answer: str = Field("Answer:", min_length=1, description="Heading of the answer that ends an attempt.")
+
+    @property
+    def inside(self) -> bool:
+        """Whether a completion begins inside a thought, and has no answer unless it closes it."""
+        return False
 
     @property
     def closing(self) -> str:

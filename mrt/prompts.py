@@ -49,7 +49,8 @@ class MakePrompts(Stage):
             j = choose.randrange(max(len(episodes_of), 1)) if choose.random() < self.prefixes else 0
             prefix = "".join(episodes_of[:j])
             forced = row["prompt"] + self.parameterization.force(prefix)
-            rows.append((row["problem_id"], 0, j, prefix, row["prompt"] + prefix, forced, row["answer"], True))
+            prompt, inside = row["prompt"] + prefix, self.parameterization.inside
+            rows.append((row["problem_id"], 0, j, prefix, prompt, forced, row["answer"], inside))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         RL_PROMPTS.write(table, self.out)
         print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, ROLLOUTS, RULES, SET, TRACE
 from mrt.cli import Stage, run
-from mrt.parameterization import CLOSE, OpenEnded, Parameterization, Template
+from mrt.parameterization import CLOSE, Backtracking, OpenEnded, Parameterization, Template
 
 
 class Rules(BaseModel):
@@ -57,7 +57,7 @@ def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame, closing: str = CLOSE)
     filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
     filtered.keep(
         "ended by itself, thought closed",
-        (pl.col("finish") != "length") & pl.col("text").str.contains(closing, literal=True),
+        (pl.col("finish") != "length") & pl.col("text").str.contains(CLOSE, literal=True),
     )
     filtered.keep("answer right", pl.col("correct"))
     rows = filtered.rows.with_columns(
@@ -130,6 +130,53 @@ def mrt_set(
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 
 
+def suffix_set(
+    rollouts: pl.DataFrame,
+    grades: pl.DataFrame,
+    episodes: pl.DataFrame,
+    progress: pl.DataFrame | None,
+    rules: Rules,
+    words: Backtracking,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Examples in the backtracking parameterization, and their table of rules (Appendix A.1).
+
+    A trace is attempt, backtrack, revision. What is learnt is its suffix from the backtrack on; the attempt belongs to
+    the prompt. The revision has to be right. With `progress`, for MRT (STaR), that of the backtrack has to be above
+    `minimum_progress`, and may be the weight; without, for STaR, right attempts that ended there are learnt as well.
+    """
+    parts = episodes.sort(*TRACE, "episode").group_by(TRACE, maintain_order=True).agg(pl.col("text").alias("episodes"))
+    traces = (
+        rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1")
+        .join(parts, on=TRACE, validate="1:1")
+        .with_columns(pl.col("episodes").list.len().alias("count"))
+    )
+    if progress is not None:
+        of_backtrack = progress.filter(pl.col("prefix") == 2).select(*TRACE, pl.col("progress").alias("gain"))
+        traces = traces.join(of_backtrack, on=TRACE, how="left", validate="1:1")
+    filtered = Filter(traces)
+    filtered.keep(
+        "ended by itself, with an answer",
+        (pl.col("finish") != "length") & pl.col("text").str.contains(words.closing, literal=True),
+    )
+    if progress is None:
+        filtered.keep("one attempt, or attempt, backtrack, revision", pl.col("count").is_in([1, 3]))
+    else:
+        filtered.keep("attempt, backtrack, revision", pl.col("count") == 3)
+    filtered.keep("last answer right", pl.col("correct"))
+    if progress is not None:
+        filtered.keep(
+            f"progress of the backtrack above {rules.minimum_progress:g}", pl.col("gain") > rules.minimum_progress
+        )
+    rows = []
+    for row in filtered.rows.iter_rows(named=True):
+        attempt = row["episodes"][0] if row["count"] == 3 else ""
+        weight = row["gain"] if progress is not None and rules.weight == "progress" else 1.0
+        kept = 1 if attempt else None
+        suffix = "".join(row["episodes"])[len(attempt) :]
+        rows.append((row["problem_id"], row["sample"], kept, row["prompt"] + attempt, suffix, weight))
+    return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
+
+
 class MakeSet(Stage):
     """Filter graded and scored traces into a training set."""
 
@@ -147,8 +194,19 @@ class MakeSet(Stage):
 
     def cli_cmd(self) -> None:
         rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
-        if self.method == "star":
-            examples, counts = star_set(rollouts, grades, self.parameterization.closing)
+        if isinstance(self.parameterization, Backtracking):
+            if self.episodes is None or (self.progress is None and self.method == "mrt"):
+                raise ValueError("in the backtracking parameterization --episodes is needed, by mrt --progress too")
+            examples, counts = suffix_set(
+                rollouts,
+                grades,
+                EPISODES.read(self.episodes),
+                PROGRESS.read(self.progress) if self.method == "mrt" and self.progress else None,
+                self.rules,
+                self.parameterization,
+            )
+        elif self.method == "star":
+            examples, counts = star_set(rollouts, grades)
         else:
             if self.episodes is None or self.progress is None or self.prover is None or self.prover_grades is None:
                 raise ValueError("--method mrt needs --episodes, --progress, --prover and --prover_grades")

@@ -68,19 +68,19 @@ def test_the_steps_of_a_solution_lose_nothing(text, answered):
 def test_every_example_is_a_path_of_the_tree_or_a_splice_of_two(tree, seed):
     paths, back = Paths(table_of(tree)), STEP_END + WORDS.marker + STEP_END
     whole = {paths.text(paths.path(leaf)): leaf for leaf in paths.leaves}
-    for construction in ("backtrack", "rise", "star"):
-        for e in examples(paths, construction, WORDS, random.Random(seed)):
-            if construction == "star":
+    for method in ("warmstart", "rise", "rejection"):
+        for e in examples(paths, method, WORDS, random.Random(seed)):
+            if method == "rejection":
                 assert e.attempt == "" and whole[e.completion] in paths.right
                 continue
             assert whole[e.attempt] in paths.wrong and e.completion.startswith(back)
             attempt = paths.path(e.leaf)
             stays = paths.text(attempt[: e.kept])
             assert whole[stays + e.completion.removeprefix(back)] in paths.right
-            assert e.kept == 0 or construction == "backtrack"
+            assert e.kept == 0 or method == "warmstart"
             assert e.kept < len(attempt)  # it goes back to a step of its own prefix, never past its answer
             values = [paths.rows[n]["value"] for n in (0, *attempt[:-1])]
-            if construction == "backtrack":
+            if method == "warmstart":
                 reachable = [
                     v for d, v in enumerate(values) if any(s[:d] == attempt[:d] for s in map(paths.path, paths.right))
                 ]

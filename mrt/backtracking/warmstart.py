@@ -1,17 +1,17 @@
 """Warmstart sets from solution trees, in the three constructions of Figure 14 (Appendix A.2).
 
-    python -m mrt.backtracking.warmstart --construction backtrack --model results/base --problems problems.parquet \\
+    python -m mrt.backtracking.warmstart --method warmstart --model results/base --problems problems.parquet \\
         --tree tree.parquet --out set.parquet --out_rules rules.parquet
 
-| construction | prompt | completion |
+| method | prompt | completion |
 |---|---|---|
-| backtrack | x, an attempt that fails | the marker, and a right solution from the best node of that attempt on |
+| warmstart | x, an attempt that fails | the marker, and a right solution from the best node of that attempt on |
 | rise | x, an attempt that fails | the marker, and any right solution from its first step on |
-| star | x | a right solution |
+| rejection | x | a right solution |
 
 The best node of an attempt is the one of highest value on its path from which the tree knows a right solution; of
 equals the deepest, which repeats least. The prompt carries no loss: what is learnt is to go back. One example is made
-of every failing leaf (of every right one, for `star`), in an order drawn from the seed; each construction is cut to the
+of every failing leaf (of every right one, for `rejection`), in an order drawn from the seed; each construction is cut to the
 token total of the smallest of the three, so that they are compared on equal terms.
 """
 
@@ -29,11 +29,11 @@ from mrt.engine import seed_of
 from mrt.parameterization import STEP_END, Backtracking
 from mrt.sampling import Prompt
 
-CONSTRUCTIONS = ("backtrack", "rise", "star")
+METHODS = ("warmstart", "rise", "rejection")
 
 
 class Example(NamedTuple):
-    """What is made of a leaf: a failing attempt (empty for `star`), where it goes back to, and what follows."""
+    """What is made of a leaf: a failing attempt (empty for `rejection`), where it goes back to, and what follows."""
 
     leaf: int
     attempt: str
@@ -62,16 +62,16 @@ class Paths:
         return "".join(self.rows[n]["text"] for n in nodes)
 
 
-def examples(paths: Paths, construction: str, words: Backtracking, rng: random.Random) -> Iterator[Example]:
+def examples(paths: Paths, method: str, words: Backtracking, rng: random.Random) -> Iterator[Example]:
     """The examples of a construction that one tree gives."""
     back = STEP_END + words.marker + STEP_END
     solutions = [paths.path(leaf) for leaf in paths.right]
-    if construction == "star":
+    if method == "rejection":
         yield from (Example(path[-1], "", 0, paths.text(path)) for path in solutions)
     elif solutions:
         for leaf in paths.wrong:
             path = paths.path(leaf)
-            if construction == "rise":
+            if method == "rise":
                 yield Example(leaf, paths.text(path), 0, back + paths.text(rng.choice(solutions)))
                 continue
             known = [
@@ -87,7 +87,7 @@ def examples(paths: Paths, construction: str, words: Backtracking, rng: random.R
 class MakeWarmstart(Stage):
     """Make a warmstart set from solution trees."""
 
-    construction: Literal["backtrack", "rise", "star"] = Field(description="Which of the three.")
+    method: Literal["warmstart", "rise", "rejection"] = Field(description="Which construction.")
     model: str = Field(description="Checkpoint folder or hub id of the model to train, for its tokenizer.")
     revision: str | None = Field(None, description="Revision of a hub model.")
     problems: Path = Field(description="Problem set (Parquet).")
@@ -106,25 +106,25 @@ class MakeWarmstart(Stage):
         tables = TREE.read(self.tree).partition_by("problem_id", maintain_order=True)
         trees = {table["problem_id"][0]: Paths(table) for table in tables}
         made, totals = {}, {}
-        for construction in CONSTRUCTIONS:
-            rng = random.Random(seed_of(self.seed, construction))
+        for method in METHODS:
+            rng = random.Random(seed_of(self.seed, method))
             found = [
                 (name, example)
                 for name, paths in trees.items()
-                for example in examples(paths, construction, self.parameterization, rng)
+                for example in examples(paths, method, self.parameterization, rng)
             ]
             rng.shuffle(found)
             ids = tokenizer([e.completion for _, e in found], add_special_tokens=False)["input_ids"] if found else []
-            made[construction] = list(zip(found, map(len, ids), strict=True))
-            totals[construction] = sum(map(len, ids))
+            made[method] = list(zip(found, map(len, ids), strict=True))
+            totals[method] = sum(map(len, ids))
         limit, spent, rows = min(totals.values()), 0, []
-        for (name, example), tokens in made[self.construction]:
+        for (name, example), tokens in made[self.method]:
             if spent + tokens <= limit:
                 chat = self.prompt.render(tokenizer, texts[name])
                 prompt = chat + example.attempt
                 rows.append((name, example.leaf, example.kept, prompt, example.completion, 1.0))
                 spent += tokens
-        count = len(made[self.construction])
+        count = len(made[self.method])
         counts = [
             ("leaves that it can be made of", count, 0),
             (f"{limit} tokens, as all constructions", len(rows), count - len(rows)),

@@ -33,3 +33,13 @@ use rule grade_rollouts as grade_forced with:
         artifact("grades", "budget_forcing.parquet"),
     log:
         log_of("grade_forced", "model", "dataset"),
+
+
+use rule grade_rollouts as grade_linearized with:
+    input:
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+        answers=artifact("linearized"),
+    output:
+        artifact("grades", "linearized.parquet"),
+    log:
+        log_of("grade_linearized", "model", "dataset"),

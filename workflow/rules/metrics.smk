@@ -108,6 +108,24 @@ rule measure_budget_forcing:
         " --out {output} > {log} 2>&1"
 
 
+rule measure_linearized:
+    input:
+        prover=artifact("linearized"),
+        grades=artifact("grades", "linearized.parquet"),
+    output:
+        artifact("metrics", "linearized.parquet"),
+    log:
+        log_of("measure_linearized", "model", "dataset"),
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("evaluate"),
+        ks=lambda w: [f"--ks {k}" for k in experiment.evaluation.linearized_ks],
+    shell:
+        "python -m mrt.evaluate --measure linearized --prover {input.prover} --grades {input.grades} {params.ks}"
+        " --out {output} > {log} 2>&1"
+
+
 rule count_episodes:
     input:
         artifact("episodes"),

@@ -1,0 +1,90 @@
+# Backtracking search (Appendix A): solution trees, warmstart sets made from them, linearized evaluation.
+rule search_tree:
+    input:
+        checkpoint=lambda w: weights_input(w.model),
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+    output:
+        artifact("trees"),
+    log:
+        log_of("search_tree", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(SAMPLED),
+    cache: True
+    conda:
+        INFERENCE
+    threads: experiment.engine_threads
+    params:
+        code=code_of("backtracking.tree"),
+        model=lambda w: model_options(w.model),
+        weights=lambda w: identity_of(w.model),
+        prompt=prompt_of,
+        settings=slice_of(experiment.training.tree),
+        parameterization=FORCING,
+        engine=engine_options,
+        engine_decides=engine_decides(),
+        seed=experiment.seed,
+        keep=f"{RESULTS}/.kept/trees/{{model}}/{{dataset}}",
+    shell:
+        "OMP_NUM_THREADS={threads} python -m mrt.backtracking.tree {params.model} --problems {input.problems}"
+        " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
+        " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
+        " --keep.folder {params.keep} --out {output} > {log} 2>&1"
+
+
+rule warmstart_set:
+    input:
+        checkpoint=lambda w: weights_input(parent_of(w)),
+        problems=lambda w: f"{RESULTS}/problems/{experiment.models[w.model].problems}.parquet",
+        tree=of_parent("trees"),
+    output:
+        examples=f"{RESULTS}/sets/{{model}}.parquet",
+        rules=f"{RESULTS}/sets/{{model}}.rules.parquet",
+    log:
+        log_of("warmstart_set", "model"),
+    wildcard_constraints:
+        model=trained_with(*TREE_METHODS),
+    conda:
+        INFERENCE
+    params:
+        code=code_of("backtracking.warmstart"),
+        method=lambda w: experiment.models[w.model].method,
+        parent=lambda w: model_options(parent_of(w)),
+        prompt=lambda w: slice_of(experiment.models[parent_of(w)].prompt or experiment.prompt),
+        parameterization=FORCING,
+        seed=experiment.seed,
+    shell:
+        "python -m mrt.backtracking.warmstart --method {params.method} {params.parent} --problems {input.problems}"
+        " --tree {input.tree} --prompt {params.prompt:q} --parameterization {params.parameterization:q}"
+        " --seed {params.seed} --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
+
+
+rule linearize:
+    input:
+        checkpoint=lambda w: weights_input(w.model),
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+    output:
+        artifact("linearized"),
+    log:
+        log_of("linearize", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(SAMPLED),
+    cache: True
+    conda:
+        INFERENCE
+    threads: experiment.engine_threads
+    params:
+        code=code_of("backtracking.linearized"),
+        model=lambda w: model_options(w.model),
+        weights=lambda w: identity_of(w.model),
+        prompt=prompt_of,
+        settings=lambda w: slice_of(experiment.evaluation.linearized),
+        parameterization=FORCING,
+        engine=engine_options,
+        engine_decides=engine_decides(),
+        seed=experiment.seed,
+        keep=f"{RESULTS}/.kept/linearized/{{model}}/{{dataset}}",
+    shell:
+        "OMP_NUM_THREADS={threads} python -m mrt.backtracking.linearized {params.model} --problems {input.problems}"
+        " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
+        " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
+        " --keep.folder {params.keep} --out {output} > {log} 2>&1"
