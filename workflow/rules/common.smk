@@ -131,6 +131,11 @@ def of_parent(kind, suffix="parquet"):
     return path
 
 
+def of_parent_for(kind, *methods):
+    """The parent's artifact, of models that these methods train: others do not rest on it."""
+    return lambda w: of_parent(kind)(w) if experiment.models[w.model].method in methods else []
+
+
 def template_of(wildcards):
     return slice_of(experiment.draws(experiment.models[wildcards.model].problems).prover.template)
 

@@ -93,8 +93,8 @@ rule train_rl:
 rule add_up_cost:
     input:
         log=f"{RESULTS}/models/{{model}}.log.parquet",
-        rollouts=of_parent("rollouts"),
-        prover=lambda w: of_parent("prover")(w) if experiment.models[w.model].method == "mrt" else [],
+        rollouts=of_parent_for("rollouts", "star", "mrt", "mrt_rl"),
+        prover=of_parent_for("prover", "mrt"),
         parent=parents_cost,
     output:
         f"{RESULTS}/costs/{{model}}.parquet",
@@ -107,10 +107,11 @@ rule add_up_cost:
         ANALYSIS
     params:
         code=code_of("cost"),
+        rollouts=lambda w, input: f"--rollouts {input.rollouts}" if input.rollouts else "",
         prover=lambda w, input: f"--prover {input.prover}" if input.prover else "",
         parent=lambda w, input: f"--parent {input.parent}" if input.parent else "",
     shell:
-        "python -m mrt.cost --model {wildcards.model} --log {input.log} --rollouts {input.rollouts} {params.prover}"
+        "python -m mrt.cost --model {wildcards.model} --log {input.log} {params.rollouts} {params.prover}"
         " {params.parent} --out {output} > {log} 2>&1"
 
 
