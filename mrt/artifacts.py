@@ -130,6 +130,7 @@ TREE = Artifact(
         "visits": pl.Int64,
         "right": pl.Int64,
         "drawn": pl.Int64,
+        "tokens": pl.Int64,
         "leaf": pl.Boolean,
     },
     ["problem_id", "node"],

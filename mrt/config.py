@@ -225,6 +225,12 @@ class Config(Strict):
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
 
     @property
+    def linearized_ks(self) -> list[int]:
+        """The k at which linearized search is measured: 1, 2, 4, ... and its last attempt."""
+        attempts = self.evaluation.linearized.attempts if self.evaluation.linearized else 0
+        return sorted({*(2**i for i in range(attempts.bit_length()) if 2**i <= attempts), attempts} - {0})
+
+    @property
     def forcing(self) -> BudgetForcing:
         """How thoughts are extended; no more traces a problem than the meta-prover scores."""
         settings = self.evaluation.budget_forcing.model_dump(exclude={"models", "budgets"})

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
-from mrt.artifacts import COST, PROVER, ROLLOUTS, TRACE
+from mrt.artifacts import COST, PROVER, ROLLOUTS, TRACE, TREE
 from mrt.cli import Stage, run
 from mrt.storage import read_table
 
@@ -38,6 +38,7 @@ class Cost(Stage):
     model: str = Field(description="Name of the model.")
     log: Path = Field(description="Its training log (Parquet).")
     rollouts: Path | None = Field(None, description="Rollouts that its set or its prompts were made of.")
+    tree: Path | None = Field(None, description="Solution trees that its set was made of.")
     prover: Path | None = Field(None, description="The meta-prover's answers, of a set that rests on them.")
     parent: Path | None = Field(None, description="What its parent's training took, if that was trained here.")
     out: Path = Field(description="Tokens and FLOPs by model of the lineage and phase (Parquet).")
@@ -49,6 +50,9 @@ class Cost(Stage):
         if self.rollouts:
             drawn = int(ROLLOUTS.read(self.rollouts, ["tokens"])["tokens"].sum())
             rows.append((self.model, "rollouts", drawn, 0, 0, flops(n, drawn)))
+        if self.tree:
+            drawn = int(TREE.read(self.tree, ["tokens"])["tokens"].sum())
+            rows.append((self.model, "tree", drawn, 0, 0, flops(n, drawn)))
         if self.prover:
             columns = [*TRACE, "prefix", "tokens", "prefix_tokens", "prompt_tokens"]
             drawn, read = of_prover(PROVER.read(self.prover, columns))

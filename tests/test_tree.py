@@ -34,7 +34,7 @@ def trees(draw):
 
 def table_of(tree):
     rows = [
-        ("p", n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.leaf)
+        ("p", n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.tokens, x.leaf)
         for n, x in enumerate(tree.nodes)
     ]
     return pl.DataFrame(rows, schema=TREE.columns, orient="row")

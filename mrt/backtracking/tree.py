@@ -43,7 +43,7 @@ class BeamSearch(BaseModel):
 
 @dataclass
 class Node:
-    """A step, and the rollouts that passed it: how many, how many were right; and those drawn from it."""
+    """A step, and the rollouts that passed it: how many, how many were right; and those drawn from it, with tokens."""
 
     parent: int | None
     depth: int
@@ -52,6 +52,7 @@ class Node:
     visits: int = 0
     right: int = 0
     drawn: int = 0
+    tokens: int = 0
     children: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -78,9 +79,10 @@ class Tree:
         """The solution up to and with a node."""
         return "".join(self.nodes[n].text for n in self.path(node))
 
-    def add(self, start: int, completion: str, right: bool) -> None:
+    def add(self, start: int, completion: str, right: bool, tokens: int = 0) -> None:
         """Count a rollout drawn from `start`, and its steps as nodes; what follows its answer is no solution's."""
         self.nodes[start].drawn += 1
+        self.nodes[start].tokens += tokens
         at = start
         for step in [None, *steps_of(completion, self.words)]:
             if step is not None:
@@ -140,7 +142,6 @@ class Search(Stage):
         beams = [[0] for _ in trees]
         decoding = self.settings.decoding
         decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
-        tokens = 0
         for round_ in range(self.settings.depth):
             asked = [(i, node) for i, beam in enumerate(beams) for node in beam]
             if not asked:
@@ -151,18 +152,17 @@ class Search(Stage):
                 seed = seed_of(self.seed, *self.names, problems["id"][i], "tree", round_, begun)
                 requests.append(Request(chats[i] + begun, self.settings.rollouts, seed, decoding))
             drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
-            tokens += sum(c.tokens for completions in drawn for c in completions)
             self.count(trees, asked, drawn, problems["answer"].to_list(), grader)
             beams = [tree.best_below(beam, self.settings.breadth) for tree, beam in zip(trees, beams, strict=True)]
         rows = [
-            (name, n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.leaf)
+            (name, n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.tokens, x.leaf)
             for name, tree in zip(problems["id"], trees, strict=True)
             for n, x in enumerate(tree.nodes)
         ]
         table = pl.DataFrame(rows, schema=TREE.columns, orient="row").sort(TREE.keys)
         TREE.write(table, self.out)
         solved = table.filter((pl.col("right") > 0) & pl.col("leaf"))["problem_id"].n_unique()
-        print(f"{table.height} nodes of {len(trees)} problems, of which {solved} were solved; {tokens:,} tokens drawn")
+        print(f"{table.height} nodes of {len(trees)} problems, of which {solved} were solved; {table['tokens'].sum():,} tokens drawn")
 
     def count(
         self,
@@ -178,7 +178,7 @@ class Search(Stage):
         pairs = [(answer, gold[i]) for answer, (i, _, _) in zip(answers, each, strict=True) if answer is not None]
         equal = iter(grader.equal(pairs))
         for answer, (i, node, completion) in zip(answers, each, strict=True):
-            trees[i].add(node, completion.text, answer is not None and next(equal))
+            trees[i].add(node, completion.text, answer is not None and next(equal), completion.tokens)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ METHOD_COLOURS = {
     "grpo": "#0072B2",
     "mrt_rl": "#E69F00",
     "length_penalty": "#CC79A7",
+    "warmstart": "#666666",
+    "rise": "#56B4E9",
+    "rejection": "#882255",
 }
 SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733", "#882255", "#DDCC77")
 ITERATION_STYLES = ("-", "--", ":", "-.")

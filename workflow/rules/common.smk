@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from mrt.config import RL_METHODS, load, slice_of
+from mrt.config import RL_METHODS, TREE_METHODS, load, slice_of
 from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model
 
 try:
@@ -63,7 +63,8 @@ def weights_input(name):
 
 def given_path(name):
     model = experiment.models[name]
-    return "mrt/toy/weights" if model.toy == "shipped" else model.path
+    toy = "mrt/toy/weights_attempts" if experiment.backtracking else "mrt/toy/weights"
+    return toy if model.toy == "shipped" else model.path
 
 
 def model_options(name):
@@ -130,6 +131,11 @@ def of_parent(kind, suffix="parquet"):
         return artifact(kind, suffix).format(model=model.parent, dataset=model.problems)
 
     return path
+
+
+def of_parent_for(kind, *methods):
+    """The parent's artifact, of models that these methods train: others do not rest on it."""
+    return lambda w: of_parent(kind)(w) if experiment.models[w.model].method in methods else []
 
 
 def trained_with(*methods):
@@ -225,7 +231,8 @@ def measured(measure, models=experiment.evaluation.models):
     if measure == "cost":
         return {m: {"training": f"{RESULTS}/costs/{m}.parquet"} for m in models if m in TRAINED}
     direct = [experiment.evaluation.direct.model] if experiment.evaluation.direct else []
-    fewer = {"direct": direct, "linearized": [], "budget_forcing": experiment.extended}
+    linearized = experiment.evaluation.models if experiment.evaluation.linearized else []
+    fewer = {"direct": direct, "linearized": linearized, "budget_forcing": experiment.extended}
     path = measure_path(measure)
     return {
         m: {d: path.format(model=m, dataset=d) for d in experiment.measured_on(m)} for m in fewer.get(measure, models)

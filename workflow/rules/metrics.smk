@@ -120,7 +120,7 @@ rule measure_linearized:
         ANALYSIS
     params:
         code=code_of("evaluate"),
-        ks=lambda w: [f"--ks {k}" for k in experiment.evaluation.linearized_ks],
+        ks=lambda w: [f"--ks {k}" for k in experiment.linearized_ks],
     shell:
         "python -m mrt.evaluate --measure linearized --prover {input.prover} --grades {input.grades} {params.ks}"
         " --out {output} > {log} 2>&1"

@@ -3,6 +3,7 @@ rule star_set:
     input:
         rollouts=of_parent("rollouts"),
         grades=of_parent("grades", "rollouts.parquet"),
+        episodes=lambda w: of_parent("episodes")(w) if experiment.backtracking else [],
     output:
         examples=f"{RESULTS}/sets/{{model}}.parquet",
         rules=f"{RESULTS}/sets/{{model}}.rules.parquet",
@@ -15,8 +16,9 @@ rule star_set:
     params:
         code=code_of("sets"),
         parameterization=FORCING,
+        episodes=lambda w, input: f"--episodes {input.episodes}" if input.episodes else "",
     shell:
-        "python -m mrt.sets --method star --rollouts {input.rollouts} --grades {input.grades}"
+        "python -m mrt.sets --method star --rollouts {input.rollouts} --grades {input.grades} {params.episodes}"
         " --parameterization {params.parameterization:q}"
         " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
 

@@ -9,7 +9,7 @@ rule train:
     log:
         log_of("train", "model"),
     wildcard_constraints:
-        model=trained_with("star", "mrt"),
+        model=trained_with("star", "mrt", *TREE_METHODS),
     cache: True
     conda:
         TRAINING
@@ -93,8 +93,9 @@ rule train_rl:
 rule add_up_cost:
     input:
         log=f"{RESULTS}/models/{{model}}.log.parquet",
-        rollouts=of_parent("rollouts"),
-        prover=lambda w: of_parent("prover")(w) if experiment.models[w.model].method == "mrt" else [],
+        rollouts=of_parent_for("rollouts", "star", "mrt", "mrt_rl"),
+        tree=of_parent_for("trees", *TREE_METHODS),
+        prover=of_parent_for("prover", "mrt"),
         parent=parents_cost,
     output:
         f"{RESULTS}/costs/{{model}}.parquet",
@@ -107,10 +108,12 @@ rule add_up_cost:
         ANALYSIS
     params:
         code=code_of("cost"),
+        rollouts=lambda w, input: f"--rollouts {input.rollouts}" if input.rollouts else "",
+        tree=lambda w, input: f"--tree {input.tree}" if input.tree else "",
         prover=lambda w, input: f"--prover {input.prover}" if input.prover else "",
         parent=lambda w, input: f"--parent {input.parent}" if input.parent else "",
     shell:
-        "python -m mrt.cost --model {wildcards.model} --log {input.log} --rollouts {input.rollouts} {params.prover}"
+        "python -m mrt.cost --model {wildcards.model} --log {input.log} {params.rollouts} {params.tree} {params.prover}"
         " {params.parent} --out {output} > {log} 2>&1"
 
 
@@ -147,6 +150,7 @@ rule toy_base:
         code=code_of("toy.base"),
         state=f"{RESULTS}/.state/toy_base",
         seed=experiment.seed,
+        speaks="attempts" if experiment.backtracking else "thoughts",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.toy.base --seed {params.seed} --state {params.state}"
+        "OMP_NUM_THREADS={threads} python -m mrt.toy.base --speaks {params.speaks} --seed {params.seed} --state {params.state}"
         " --log {output.log} --out {output.checkpoint} > {log} 2>&1"
