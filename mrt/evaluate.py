@@ -38,7 +38,9 @@ KINDS = {
     "prover": artifacts.PROVER,
     "progress": artifacts.PROGRESS,
 }
-Measure = Literal["accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "progress", "linearized"]
+Measure = Literal[
+    "accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "progress", "linearized"
+]
 PREFIXES = {"problem_id": pl.String, "sample": pl.Int64, "episodes": pl.Int64, "prefix": pl.Int64, "p": pl.Int64}
 PREFIXES |= {"maj": pl.Float64, "tokens": pl.Float64}
 FORCED = {"problem_id": pl.String, "sample": pl.Int64, "extensions": pl.Int64}
@@ -114,10 +116,7 @@ def linearized(answers: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl
         )
         parts.append(maj_at_k_table(first, TRACE, [k]).join(spent, on=TRACE, validate="1:1"))
     return (
-        pl.concat(parts)
-        .group_by("problem_id", "k")
-        .agg(pl.col("maj", "pass", "tokens").mean())
-        .sort("problem_id", "k")
+        pl.concat(parts).group_by("problem_id", "k").agg(pl.col("maj", "pass", "tokens").mean()).sort("problem_id", "k")
     )
 
 

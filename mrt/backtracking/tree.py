@@ -162,7 +162,9 @@ class Search(Stage):
         table = pl.DataFrame(rows, schema=TREE.columns, orient="row").sort(TREE.keys)
         TREE.write(table, self.out)
         solved = table.filter((pl.col("right") > 0) & pl.col("leaf"))["problem_id"].n_unique()
-        print(f"{table.height} nodes of {len(trees)} problems, of which {solved} were solved; {table['tokens'].sum():,} tokens drawn")
+        print(
+            f"{table.height} nodes of {len(trees)} problems, of which {solved} were solved; {table['tokens'].sum():,} tokens drawn"
+        )
 
     def count(
         self,
