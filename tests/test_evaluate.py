@@ -1,6 +1,7 @@
 import polars as pl
 import pytest
 
+from mrt import artifacts
 from mrt.evaluate import (
     Evaluate,
     accuracy,
@@ -124,3 +125,24 @@ def test_episode_counts_are_a_row_a_thought():
 def test_a_missing_input_is_named(tmp_path):
     with pytest.raises(ValueError, match="--measure regret needs --progress"):
         Evaluate(measure="regret", out=tmp_path / "r.parquet").cli_cmd()
+
+
+def test_linearized_votes_are_of_the_attempts_so_far():
+    from mrt.evaluate import linearized
+
+    clusters = [0, 1, 1, 1]  # of four attempts in a row; 1 is right
+    answers = pl.DataFrame(
+        [("p", 0, k, 0, "", 10, 12 * (k - 1), 50, "stop") for k in range(1, 5)],
+        schema=artifacts.PROVER.columns,
+        orient="row",
+    )
+    grades = pl.DataFrame(
+        [("p", 0, k, 0, str(c), True, c == 1, c) for k, c in enumerate(clusters, start=1)],
+        schema=artifacts.ANSWER_GRADES.columns,
+        orient="row",
+    )
+    assert linearized(answers, grades, [1, 2, 4]).rows() == [
+        ("p", 1, 0.0, 0.0, 10.0),
+        ("p", 2, 0.5, 1.0, 22.0),
+        ("p", 4, 1.0, 1.0, 46.0),
+    ]

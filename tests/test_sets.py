@@ -1,6 +1,7 @@
 import polars as pl
 import pytest
 
+from mrt import artifacts
 from mrt.parameterization import Template
 from mrt.sets import Rules, best_prefixes, mrt_set, star_set
 
@@ -109,3 +110,53 @@ def test_progress_can_weight_the_loss():
 def test_no_trace_kept_is_an_empty_set_not_an_error():
     examples, _ = make(Rules(minimum_J=1.0))
     assert examples.is_empty() and examples.columns == star_set(ROLLOUTS, GRADES)[0].columns
+
+
+BACKTRACK = "Wait, this seems off. Let's try something else.\n\nStep 1:"
+
+
+def traces(*texts):
+    """Rollouts, their episodes and grades in the backtracking parameterization; a trace is right if it ends in 4."""
+    from mrt.parameterization import Backtracking
+
+    words = Backtracking()
+    rollouts = pl.DataFrame(
+        [("p", i, "x: ", text, 9, "length" if text.endswith("...") else "stop", None) for i, text in enumerate(texts)],
+        schema=artifacts.ROLLOUTS.columns,
+        orient="row",
+    )
+    episodes = pl.DataFrame(
+        [("p", i, n, e, True) for i, text in enumerate(texts) for n, e in enumerate(words.cut(text).episodes)],
+        schema=artifacts.EPISODES.columns,
+        orient="row",
+    )
+    grades = pl.DataFrame(
+        [("p", i, text[-1], True, text.endswith("4"), 0) for i, text in enumerate(texts)],
+        schema=artifacts.GRADES.columns,
+        orient="row",
+    )
+    return rollouts, grades, episodes, words
+
+
+def test_what_backtracks_is_learnt_from_its_backtrack_on():
+    from mrt.sets import suffix_set
+
+    first = "Step 1: a\n\nAnswer: 3\n\n"
+    texts = (
+        first + BACKTRACK + " b\n\nAnswer: 4",
+        first + BACKTRACK + " c\n\nAnswer: 4",
+        first + BACKTRACK + " d\n\nAnswer: 5",
+        "Step 1: e\n\nAnswer: 4",
+        first + BACKTRACK + " f...",
+    )
+    *tables, words = traces(*texts)
+    gains = [0.5, 0.1, 0.9, None, 0.9]
+    rows = [("p", i, 2, 3, 9, 8, 0.5, gain) for i, gain in enumerate(gains) if gain is not None]
+    progress = pl.DataFrame(rows, schema=artifacts.PROGRESS.columns, orient="row")
+    rules = Rules(minimum_progress=0.3, weight="progress")
+    examples, counts = suffix_set(*tables, progress, rules, words)
+    assert examples.rows() == [("p", 0, 1, "x: " + first, BACKTRACK + " b\n\nAnswer: 4", 0.5)]
+    assert counts["kept"].to_list() == [5, 4, 3, 2, 1]
+    examples, _ = suffix_set(*tables, None, Rules(), words)  # STaR
+    assert examples["sample"].to_list() == [0, 1, 3]
+    assert examples["completion"][2] == texts[3] and examples["prompt"][2] == "x: "
