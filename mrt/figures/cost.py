@@ -16,6 +16,8 @@ AXES = {"tokens_drawn": "tokens drawn to train", "flops": "FLOPs to train"}
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    from matplotlib.ticker import EngFormatter
+
     table = summary(tables, models)
     budgets = [value for value in table["value"].unique(maintain_order=True) if value.startswith("regret")]
     shown = ["accuracy", *budgets[-1:]]
@@ -38,6 +40,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             handles[style["label"]] = axis.errorbar(row[x], row["estimate"], yerr=ends, **style | {"linewidth": 1})
         axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
         axis.set_xlim(left=0)
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_title(f"{problem_set} ({problems_in(here)}, {runs_in(here)})")
     below(figure, list(handles.values()), list(handles))
     return figure, table
