@@ -267,7 +267,11 @@ def wanted(name):
 def labels(name, form):
     """How the report lists a figure, a table, or the data behind it."""
     number = ", ".join(n.replace("fig", "Figure ").replace("table", "Table ") for n in DRAWN[name].numbers)
-    return {"what": name.replace("_", " "), "paper": number or "Section 8.3", "form": form}
+    return {
+        "what": name.replace("_", " "),
+        "paper": number or ("Section 9" if DRAWN[name].runs else "Section 8.3"),
+        "form": form,
+    }
 
 
 def drawn_as(name):
