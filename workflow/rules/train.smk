@@ -107,9 +107,9 @@ rule add_up_cost:
         ANALYSIS
     params:
         code=code_of("cost"),
-        rollouts=lambda w, input: f"--rollouts {input.rollouts}" if input.rollouts else "",
-        prover=lambda w, input: f"--prover {input.prover}" if input.prover else "",
-        parent=lambda w, input: f"--parent {input.parent}" if input.parent else "",
+        rollouts=option("rollouts"),
+        prover=option("prover"),
+        parent=option("parent"),
     shell:
         "python -m mrt.cost --model {wildcards.model} --log {input.log} {params.rollouts} {params.prover}"
         " {params.parent} --out {output} > {log} 2>&1"
