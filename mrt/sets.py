@@ -52,7 +52,7 @@ class Filter:
         return pl.DataFrame(self.counts, schema=RULES.columns, orient="row")
 
 
-def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame, closing: str = CLOSE) -> tuple[pl.DataFrame, pl.DataFrame]:
+def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """STaR's examples and its table of rules, from rollouts (prompt, text, finish) and their grades (correct)."""
     filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
     filtered.keep(

@@ -10,12 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from filelock import FileLock
-from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
 
 ROOT = Path(__file__).parents[1]
 TOY_BASE = ROOT / "mrt" / "toy" / "weights"
@@ -98,10 +94,3 @@ def finished(tmp_path_factory):
             snakemake(folder, "--cores", "2")
             folder.rename(shared / "finished")
     return copy_of(shared / "finished", own / "finished_run")
-
-
-LONGEST = ("test_workflow", "test_rl", "test_faults", "test_invalidation", "test_bad_input")  # begun first
-
-
-def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: LONGEST.index(name) if (name := item.module.__name__) in LONGEST else len(LONGEST))

@@ -25,6 +25,7 @@ def laid_over(below, above):
     return {**below, **{k: laid_over(below.get(k), v) for k, v in above.items()}} if both else above
 
 
+DIRECT = {"model": "direct", "samples": 16, "k": [1, 2, 4, 8, 16]}
 RL = laid_over(LAPTOP, yaml.safe_load((ROOT / "config" / "rl.yaml").read_text()))
 
 
@@ -82,7 +83,7 @@ def test_mistakes_of_rl_are_named(path, value, message):
         ("evaluation.votes", [64], "evaluation.votes: 64 is more than the 8 answers"),
         ("evaluation.votes", [1, 2], "evaluation.votes: regret by episodes needs 1, 2, 4 and 8"),
         ("evaluation.direct.model", "nobody", "evaluation.direct.model: there is no 'nobody'"),
-        ("evaluation.direct.samples", 4, "evaluation.direct.k: 8 is more than the 4 samples"),
+        ("evaluation.direct", DIRECT | {"samples": 8}, "evaluation.direct.k: 16 is more than the 8 samples"),
         ("evaluation.budget_forcing.budgets", [512], r"budget_forcing.budgets: 1 budgets for 2 numbers of extensions"),
         ("evaluation.budget_forcing.budgets", [9, 8], "more extensions go with a larger budget"),
         ("evaluation.budget_forcing.traces", 8, "8 is more than the 1 of prover.traces"),
@@ -105,10 +106,10 @@ def test_iterations_are_counted_along_the_lineage():
 
 
 def test_the_direct_baseline_has_its_own_samples_and_prompt():
-    config = load(change("evaluation.direct", {"model": "direct", "samples": 16, "k": [1, 16]}))
+    config = load(change("evaluation.direct", DIRECT))
     assert config.samples("direct", "toy_test") == 16 and config.samples("base", "toy_test") == 8
     assert config.samples("base", "toy_train") == 1
-    assert config.ks("direct") == [1, 16] and config.ks("base") == [1, 2, 4, 8]
+    assert config.ks("direct") == [1, 2, 4, 8, 16] and config.ks("base") == [1, 2, 4, 8]
     from mrt.parameterization import Template
 
     assert config.models["direct"].prompt.open_thought == "<think>\n" + Template().force("")
@@ -116,7 +117,8 @@ def test_the_direct_baseline_has_its_own_samples_and_prompt():
 
 def test_thoughts_are_extended_no_more_than_the_meta_prover_scores():
     assert load(LAPTOP).extended == ["base", "star_2", "mrt_2"]
-    assert load(change("evaluation.budget_forcing.traces", None)).forcing.traces == 1
+    two = laid_over(LAPTOP, {"evaluation": {"prover": {"traces": 2}, "budget_forcing": {"traces": None}}})
+    assert load(two).forcing.traces == 2
     assert load(change("evaluation.budget_forcing.models", None)).extended == LAPTOP["evaluation"]["models"]
 
 

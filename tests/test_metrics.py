@@ -26,7 +26,7 @@ from mrt.metrics import (
     token_efficiency,
 )
 
-quick = settings(max_examples=100)
+quick = settings(deadline=None, max_examples=100)
 
 
 def votes(max_size: int = 10, mixed: bool = False) -> st.SearchStrategy[list[tuple[int, bool]]]:

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrt.artifacts import ANSWER, PROGRESS
 from mrt.progress import Progress, progress, progress_table
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_progress_telescopes(accuracy: list[float]) -> None:
     found = progress(accuracy)

@@ -1,8 +1,8 @@
 """The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are at hand."""
 
+import os
 import re
 import shutil
-import time
 from pathlib import Path
 
 import polars as pl
@@ -183,13 +183,13 @@ def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(
 
 
 def test_plans_are_fast(finished, tmp_path):
-    """5,000 jobs in not much more than it takes Snakemake to start: a ratio, as machines and their moods differ.
+    """A finished run in under 5 s, 5,000 jobs in under 10 s; here with room for a slow machine.
 
-    On a quiet machine a finished run takes 3 s and 5,000 jobs 10 s.
+    Seconds of Snakemake's own work, as other tests run beside this one; without those of printing each job.
     """
-    started = time.monotonic()
+    started = work_of_children()
     assert planned(finished) == {}
-    nothing = time.monotonic() - started
+    assert work_of_children() - started < 10
     folder = checkout(tmp_path)
     config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     sets = {f"test_{i}": {"toy": {"count": 10, "seed": i}, "split": "test"} for i in range(20)}
@@ -200,9 +200,16 @@ def test_plans_are_fast(finished, tmp_path):
     config["evaluation"] |= {"problems": list(sets), "models": list(config["models"]), "direct": None}
     config["evaluation"]["budget_forcing"] |= {"models": None}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    started = time.monotonic()
     assert int(planned(folder)["total"]) > 5000
-    assert time.monotonic() - started < 7 * nothing < 140
+    started = work_of_children()
+    snakemake(folder, "-n", "-q")
+    assert work_of_children() - started < 20
+
+
+def work_of_children():
+    """CPU seconds of the processes that this one started and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def test_the_report_has_the_figures(finished):

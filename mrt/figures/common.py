@@ -196,7 +196,7 @@ def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """A legend below the panels, in as many columns as fit the figure's width; the figure grows by its rows."""
     inches = 0.5 + 0.055 * max(map(len, labels), default=1)  # of a column, at the legend's font size
     columns = max(1, min(3, int(figure.get_figwidth() / inches), len(labels)))
-    figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(labels) // columns))
+    figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(labels) // columns))  # inches
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 

@@ -341,9 +341,9 @@ def make_trainer_class() -> type:
             from vllm import SamplingParams
 
             gold_of = dict(zip(forced, gold, strict=True))
-            prompts, count = list(gold_of), self.recipe.answers or self.num_generations
+            prompts, each = list(gold_of), self.recipe.answers or self.num_generations
             parameters = SamplingParams(
-                n=count,
+                n=each,
                 temperature=self.temperature,
                 top_p=self.top_p,
                 max_tokens=self.recipe.answer_tokens,
@@ -356,8 +356,8 @@ def make_trainer_class() -> type:
             texts = [o.text for output in outputs for o in output.outputs]
             self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs))
             self.count("tokens_read", sum(map(len, ids)))
-            answers = [gold_of[prompt] for prompt in prompts for _ in range(count)]
-            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), count))
+            answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
+            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
             J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
             return [J[prompt] for prompt in forced]
 

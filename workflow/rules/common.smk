@@ -133,6 +133,11 @@ def of_parent(kind, suffix="parquet"):
     return path
 
 
+def option(name):
+    """The command-line option that names an input, if the rule has that input."""
+    return lambda w, input: f"--{name} {getattr(input, name)}" if getattr(input, name) else ""
+
+
 def of_parent_for(kind, *methods):
     """The parent's artifact, of models that these methods train: others do not rest on it."""
     return lambda w: of_parent(kind)(w) if experiment.models[w.model].method in methods else []
@@ -174,13 +179,14 @@ def parent_of(wildcards):
 
 
 class Drawn(NamedTuple):
-    """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper; whether it
-    is a table, and whether it is of all training runs, replicates too.
+    """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper, or the
+    place there of one without a number; whether it is a table, and whether it is of all training runs, replicates too.
     """
 
     section: str
     measures: list[str]
     numbers: list[str]
+    place: str = ""
     table: bool = False
     runs: bool = False
 
@@ -193,7 +199,7 @@ RESULT, REGRET, CASE, TRAINED_HOW = (
 )
 DRAWN = {
     "pass1": Drawn(RESULT, ["accuracy"], ["table1"], table=True),
-    "token_efficiency": Drawn(RESULT, ["maj"], [], table=True),
+    "token_efficiency": Drawn(RESULT, ["maj"], [], "Section 8.3", table=True),
     "maj_tokens": Drawn(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
     "pass_tokens": Drawn(RESULT, ["maj"], ["fig17", "fig18", "fig20"]),
     "regret": Drawn(REGRET, ["regret"], ["fig9", "fig12"]),
@@ -205,8 +211,8 @@ DRAWN = {
     "length": Drawn(TRAINED_HOW, ["rl_log"], ["fig10"]),
     "reward": Drawn(TRAINED_HOW, ["rl_log"], ["fig11"]),
     "loss": Drawn(TRAINED_HOW, ["sft_log"], ["fig15"]),
-    "cost": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], runs=True),
-    "runs": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], table=True, runs=True),
+    "cost": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], "Section 9", runs=True),
+    "runs": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], "Section 9", table=True, runs=True),
 }
 LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
@@ -267,11 +273,7 @@ def wanted(name):
 def labels(name, form):
     """How the report lists a figure, a table, or the data behind it."""
     number = ", ".join(n.replace("fig", "Figure ").replace("table", "Table ") for n in DRAWN[name].numbers)
-    return {
-        "what": name.replace("_", " "),
-        "paper": number or ("Section 9" if DRAWN[name].runs else "Section 8.3"),
-        "form": form,
-    }
+    return {"what": name.replace("_", " "), "paper": number or DRAWN[name].place, "form": form}
 
 
 def drawn_as(name):

@@ -67,7 +67,7 @@ rule measure_regret:
     params:
         code=code_of("evaluate"),
         budgets=[f"--budgets {b}" for b in experiment.evaluation.budgets],
-        forced=lambda w, input: f"--forced {input.forced}" if input.forced else "",
+        forced=option("forced"),
         extrapolated=lambda w: [f"--extrapolated {b}" for b in extrapolated_budgets(w.model)],
     shell:
         "python -m mrt.evaluate --measure regret --progress {input.progress} {params.budgets} {params.forced}"

@@ -108,10 +108,10 @@ rule add_up_cost:
         ANALYSIS
     params:
         code=code_of("cost"),
-        rollouts=lambda w, input: f"--rollouts {input.rollouts}" if input.rollouts else "",
-        tree=lambda w, input: f"--tree {input.tree}" if input.tree else "",
-        prover=lambda w, input: f"--prover {input.prover}" if input.prover else "",
-        parent=lambda w, input: f"--parent {input.parent}" if input.parent else "",
+        rollouts=option("rollouts"),
+        tree=option("tree"),
+        prover=option("prover"),
+        parent=option("parent"),
     shell:
         "python -m mrt.cost --model {wildcards.model} --log {input.log} {params.rollouts} {params.tree} {params.prover}"
         " {params.parent} --out {output} > {log} 2>&1"
