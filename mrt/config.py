@@ -136,7 +136,9 @@ MEASURES = (
     "budget_forcing",
     "episodes",
     "progress",
+    "traces",
     "linearized",
+    "constructions",
     "sft_log",
     "rl_log",
     "cost",
@@ -240,12 +242,14 @@ class Config(Strict):
     def extended(self) -> list[str]:
         """Models whose thoughts are extended by force: those named, of the measured ones that are sampled here."""
         named = self.evaluation.budget_forcing.models or self.evaluation.models
+        if self.backtracking:  # there is no thought to extend
+            return []
         return [name for name in self.evaluation.models if name in named and not self.models[name].rollouts]
 
     @property
     def extrapolates(self) -> bool:
         """Whether regret is extrapolated by budget forcing."""
-        return "budget_forcing" in self.evaluation.measures
+        return "budget_forcing" in self.evaluation.measures and bool(self.extended)
 
     def method(self, name: str) -> str:
         """A model's method for colours and labels: `base`, `star` or `mrt`."""
@@ -470,6 +474,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if evaluation:
         yield from evaluation_contradictions(evaluation, problems, models)
     longest = section("engine").get("max_model_len")
+    yield from backtracking_contradictions(config, models, evaluation, longest)
     for name, draws in (("training", training), ("evaluation", evaluation)):
         if draws is None:
             continue
@@ -486,6 +491,30 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     yield f"{name}.{what}.max_tokens", wrong
         if draws.prover.traces and draws.prover.traces > draws.samples:
             yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
+
+
+def backtracking_contradictions(
+    config: Mapping[str, Any], models: Mapping[str, Model | None], evaluation: Evaluation | None, longest: object
+) -> Iterator[tuple[str, str]]:
+    """Those of the two parameterizations: what is of one does not go with the other."""
+    linearized = evaluation.linearized if evaluation else None
+    if config.get("backtracking") is None:
+        for name, model in models.items():
+            if model and model.method in TREE_METHODS:
+                yield f"models.{name}.method", f"{model.method} learns to backtrack: set `backtracking: {{}}`"
+        if linearized:
+            yield "evaluation.linearized", "attempts in a row are of backtracking search: set `backtracking: {}`"
+        return
+    prompt = parsed(Prompt, config.get("prompt", {}))
+    if prompt and prompt.open_thought:
+        yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'
+    if evaluation and evaluation.direct:
+        yield "evaluation.direct", "with `backtracking` there is no thought that could be skipped"
+    if evaluation and "measures" in evaluation.model_fields_set and "budget_forcing" in evaluation.measures:
+        yield "evaluation.measures", "budget_forcing extends thoughts, and with `backtracking` there are none"
+    if linearized and isinstance(longest, int) and linearized.window + linearized.decoding.max_tokens >= longest:
+        needed = f"{linearized.window} + {linearized.decoding.max_tokens} tokens (window, attempt)"
+        yield "evaluation.linearized", f"{needed} do not fit into engine.max_model_len, {longest}, with a prompt"
 
 
 def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | None]) -> Iterator[tuple[str, str]]:

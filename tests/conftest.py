@@ -15,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 ROOT = Path(__file__).parents[1]
 TOY_BASE = ROOT / "mrt" / "toy" / "weights"
+TOY_ATTEMPTS = ROOT / "mrt" / "toy" / "weights_attempts"
 SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not beside this checkout")
 

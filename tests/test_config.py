@@ -26,6 +26,7 @@ def laid_over(below, above):
 
 
 DIRECT = {"model": "direct", "samples": 16, "k": [1, 2, 4, 8, 16]}
+BACKTRACKING = yaml.safe_load((ROOT / "config" / "backtracking.yaml").read_text())
 RL = laid_over(LAPTOP, yaml.safe_load((ROOT / "config" / "rl.yaml").read_text()))
 
 
@@ -126,3 +127,56 @@ def test_evaluation_sets_have_their_own_settings():
     config = load(LAPTOP)
     assert config.draws("toy_test").samples == config.evaluation.samples
     assert config.draws("toy_train").samples == config.training.samples
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backtracking": None}, r"models.warmstart.method: warmstart learns to backtrack: set `backtracking: {}`"),
+        ({"backtracking": None}, "evaluation.linearized: attempts in a row are of backtracking search"),
+        ({"prompt": {"open_thought": "<think>"}}, "prompt.open_thought: attempts stand in no thought"),
+        ({"evaluation": {"measures": ["budget_forcing"]}}, "evaluation.measures: budget_forcing extends thoughts"),
+        ({"evaluation": {"direct": {"model": "base", "samples": 4, "k": [1]}}}, "evaluation.direct: .* no thought"),
+        ({"evaluation": {"linearized": {"window": 4096}}}, r"evaluation.linearized: 4096 \+ 150 tokens .* do not fit"),
+    ],
+)
+def test_the_two_parameterizations_are_kept_apart(change, message):
+    with pytest.raises(ValueError, match=message):
+        load(laid_over(BACKTRACKING, change))
+
+
+def test_backtracking_at_the_papers_scale_has_the_values_of_tables_4_and_5():
+    config = load(yaml.safe_load((ROOT / "config" / "backtracking_paper.yaml").read_text()))
+    table_4 = {
+        "learning_rate": 1.0e-6,
+        "epochs": 3,
+        "batch_size": 256,
+        "gradient_checkpointing": True,
+        "max_length": 4096,
+        "bf16": True,
+        "warmup_ratio": 0.1,
+    }
+    for name in ("warmstart_8b", "rise_8b", "rejection_8b", "mrt_8b", "warmstart_3b"):
+        assert config.recipe(name).model_dump(include=set(table_4)) == table_4
+    assert config.recipe("mrt_8b").weighted and config.models["mrt_8b"].rules.weight == "progress"
+    table_5 = {
+        "learning_rate": 1.0e-6,
+        "schedule": "cosine",
+        "warmup_ratio": 0.1,
+        "weight_decay": 0.01,
+        "epochs": 1,
+        "batch_size": 256,
+        "group": 4,
+        "bf16": True,
+    }
+    for name in ("grpo_3b", "mrt_rl_3b"):
+        recipe = config.recipe(name)
+        assert recipe.model_dump(include=set(table_5)) == table_5
+        assert recipe.decoding.temperature == 0.9 and recipe.decoding.max_tokens == 1024
+    assert config.engine.gpu_memory_utilization == 0.8
+    assert config.models["base_8b"].path == "meta-llama/Llama-3.1-8B-Instruct"
+    assert config.models["base_3b"].path == "meta-llama/Llama-3.2-3B-Instruct"
+    assert config.problems["numina"].count == 20_000 and config.problems["aime_1989_2023"].keep == {
+        "Year": (1989, 2023)
+    }
+    assert config.evaluation.linearized.window == 2048 and config.ks("base_8b") == list(range(1, 11))

@@ -90,7 +90,7 @@ def measure(name, model):
 
 FIGURES = {
     "maj_tokens": ["maj"],
-    "pass_tokens": ["maj"],
+    "pass_tokens": ["maj", "linearized"],
     "regret": ["regret"],
     "episode_regret": ["episode_regret"],
     "budget_forcing": ["budget_forcing"],
@@ -260,3 +260,76 @@ def test_runs_are_compared_over_seeds_and_problems():
     assert table.filter(model="again").is_empty() and table.filter(model="base")["flops"].to_list() == [0, 0]
     parts = layout(table, models)
     assert parts.cells[2][-1] == "50.0 [40.0, 60.0] (-30.0*)" and parts.cells[1][-1] == "80.0 [80.0, 80.0]"
+
+
+def solution_tree():
+    """A tree of one problem: three solutions that begin with a, of which one is right, and one that begins with b."""
+    from mrt.backtracking.tree import Tree
+    from mrt.parameterization import Backtracking
+
+    tree = Tree(Backtracking())
+    for steps, right in (("a c", False), ("a d", True), ("a e", False), ("b f", False)):
+        text = "".join(f"Step {i}: {step}\n\n" for i, step in enumerate(steps.split(), start=1))
+        tree.add(0, f"{text}Answer: {steps}", right)
+    return tree
+
+
+def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
+    from random import Random
+
+    from mrt.artifacts import SET
+    from mrt.backtracking.warmstart import METHODS, Paths, examples
+    from mrt.figures import constructions
+    from mrt.figures.common import save
+
+    tree = solution_tree()
+    table = tree.table("p")
+    sets = []
+    for method in METHODS:
+        made = examples(Paths(table), method, tree.words, Random(0))
+        rows = [("p", e.leaf, e.kept, e.attempt, e.completion, 1.0) for e in made]
+        sets.append(
+            pl.DataFrame(rows, schema=SET.columns, orient="row").select(pl.lit(method).alias("model"), pl.all())
+        )
+    styles = {method: ModelStyle(label=method, method=method) for method in ("base", *METHODS)}
+    tables = {"constructions": pl.concat(sets), "trees": table.select(pl.lit("base").alias("model"), pl.all())}
+    figure, drawn = constructions.draw(tables, styles)
+    save(figure, tmp_path / "out")
+    told = {
+        model: {path: "".join(rows.sort("place")["text"]) for (path,), rows in of.group_by("path")}
+        for (model,), of in drawn.group_by("model")
+    }
+    right = "Step 1: a\n\nStep 2: d\n\nAnswer: a d"
+    assert {paths["revision"] for paths in told.values()} == {right} and set(told) == set(METHODS)
+    assert "attempt" not in told["rejection"] and told["warmstart"]["attempt"].startswith("Step 1: a")
+    with pytest.raises(ValueError, match="no problem has an example in every warmstart set"):
+        constructions.draw(tables | {"constructions": sets[0].with_columns(problem_id=pl.lit("q"))}, styles)
+
+
+def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
+    from mrt.figures import backtrack
+    from mrt.figures.common import save
+
+    texts = ("Step 1: a\n\nAnswer: 3", "\n\nWait, this seems off.\n\nStep 1:", " b\n\nAnswer: 4")
+    gains = {"mrt": [0.2, 0.9, 0.5], "base": [0.0, 0.1, 0.2]}  # of the backtracks of three traces
+    places = [(m, "test", "p", i, gain) for m, of in gains.items() for i, gain in enumerate(of)]
+    traces = pl.DataFrame(
+        [(*at, n, text) for *at, _ in places for n, text in enumerate(texts)],
+        schema=["model", "problem_set", "problem_id", "sample", "episode", "text"],
+        orient="row",
+    )
+    progress = pl.DataFrame(
+        [
+            (*at, j, 3, J, step)
+            for *at, gain in places
+            for j, J, step in ((1, 0.0, 0.0), (2, gain, gain), (3, 1.0, 1 - gain))
+        ],
+        schema=["model", "problem_set", "problem_id", "sample", "prefix", "episodes", "J", "progress"],
+        orient="row",
+    )
+    styles = {name: ModelStyle(label=name, method=name) for name in ("base", "mrt")}
+    figure, drawn = backtrack.draw({"traces": traces, "progress": progress}, styles)
+    save(figure, tmp_path / "out")
+    assert drawn["model"].unique().to_list() == ["mrt"] and drawn["sample"].to_list() == [1, 1, 1, 0, 0, 0]
+    with pytest.raises(ValueError, match="attempt, backtrack, revision"):
+        backtrack.draw({"traces": traces, "progress": progress.with_columns(episodes=pl.lit(1).cast(pl.Int64))}, styles)

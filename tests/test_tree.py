@@ -2,11 +2,9 @@
 
 import random
 
-import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.artifacts import TREE
 from mrt.backtracking.tree import Tree, steps_of
 from mrt.backtracking.warmstart import Paths, examples
 from mrt.parameterization import STEP_END, Backtracking
@@ -30,14 +28,6 @@ def trees(draw):
                 tree.add(node, STEP_END.join([*steps, f"Answer: {total}"]), total == 4)
         beam = tree.best_below(beam, 2)
     return tree
-
-
-def table_of(tree):
-    rows = [
-        ("p", n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.tokens, x.leaf)
-        for n, x in enumerate(tree.nodes)
-    ]
-    return pl.DataFrame(rows, schema=TREE.columns, orient="row")
 
 
 @given(trees())
@@ -66,7 +56,7 @@ def test_the_steps_of_a_solution_lose_nothing(text, answered):
 
 @given(trees(), st.integers(0, 100))
 def test_every_example_is_a_path_of_the_tree_or_a_splice_of_two(tree, seed):
-    paths, back = Paths(table_of(tree)), STEP_END + WORDS.marker + STEP_END
+    paths, back = Paths(tree.table("p")), STEP_END + WORDS.marker + STEP_END
     whole = {paths.text(paths.path(leaf)): leaf for leaf in paths.leaves}
     for method in ("warmstart", "rise", "rejection"):
         for e in examples(paths, method, WORDS, random.Random(seed)):

@@ -94,6 +94,14 @@ class Tree:
             self.nodes[at].visits += 1
             self.nodes[at].right += right
 
+    def table(self, problem_id: str) -> pl.DataFrame:
+        """The nodes as rows of the artifact."""
+        rows = [
+            (problem_id, n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.tokens, x.leaf)
+            for n, x in enumerate(self.nodes)
+        ]
+        return pl.DataFrame(rows, schema=TREE.columns, orient="row")
+
     def best_below(self, beam: list[int], breadth: int) -> list[int]:
         """The children of the beam of highest value, then most visits; no leaves, and no steps that were cut off."""
         below = [c for node in beam for c in self.nodes[node].children.values()]
@@ -135,7 +143,17 @@ class Search(Stage):
                 "--keep.part: a search is not drawn in parts; what a round draws depends on the one before"
             )
         problems = PROBLEMS.read(self.problems, ["id", "problem", "answer"])
-        engine = Engine(self.model, self.engine, self.revision)
+        trees = self.search(Engine(self.model, self.engine, self.revision), problems)
+        table = pl.concat([tree.table(name) for name, tree in zip(problems["id"], trees, strict=True)])
+        TREE.write(table.sort(TREE.keys), self.out)
+        solved = table.filter("leaf", pl.col("right") > 0)["problem_id"].n_unique()
+        print(
+            f"{table.height} nodes of {len(trees)} problems, of which {solved} were solved;"
+            f" {table['tokens'].sum():,} tokens drawn"
+        )
+
+    def search(self, engine: Engine, problems: pl.DataFrame) -> list[Tree]:
+        """The trees of problems (id, problem, answer)."""
         grader = Grader(self.workers)
         chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
         trees = [Tree(self.parameterization) for _ in chats]
@@ -154,17 +172,7 @@ class Search(Stage):
             drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
             self.count(trees, asked, drawn, problems["answer"].to_list(), grader)
             beams = [tree.best_below(beam, self.settings.breadth) for tree, beam in zip(trees, beams, strict=True)]
-        rows = [
-            (name, n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.tokens, x.leaf)
-            for name, tree in zip(problems["id"], trees, strict=True)
-            for n, x in enumerate(tree.nodes)
-        ]
-        table = pl.DataFrame(rows, schema=TREE.columns, orient="row").sort(TREE.keys)
-        TREE.write(table, self.out)
-        solved = table.filter((pl.col("right") > 0) & pl.col("leaf"))["problem_id"].n_unique()
-        print(
-            f"{table.height} nodes of {len(trees)} problems, of which {solved} were solved; {table['tokens'].sum():,} tokens drawn"
-        )
+        return trees
 
     def count(
         self,

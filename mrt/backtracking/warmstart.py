@@ -11,8 +11,8 @@
 
 The best node of an attempt is the one of highest value on its path from which the tree knows a right solution; of
 equals the deepest, which repeats least. The prompt carries no loss: what is learnt is to go back. One example is made
-of every failing leaf (of every right one, for `rejection`), in an order drawn from the seed; each construction is cut to the
-token total of the smallest of the three, so that they are compared on equal terms.
+of every failing leaf (of every right one, for `rejection`), in an order drawn from the seed; each construction is cut
+to the token total of the smallest of the three, so that they are compared on equal terms.
 """
 
 import random

@@ -201,15 +201,17 @@ DRAWN = {
     "pass1": Drawn(RESULT, ["accuracy"], ["table1"], table=True),
     "token_efficiency": Drawn(RESULT, ["maj"], [], "Section 8.3", table=True),
     "maj_tokens": Drawn(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
-    "pass_tokens": Drawn(RESULT, ["maj"], ["fig17", "fig18", "fig20"]),
+    "pass_tokens": Drawn(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"]),
     "regret": Drawn(REGRET, ["regret"], ["fig9", "fig12"]),
     "episode_regret": Drawn(REGRET, ["episode_regret"], ["fig26"]),
     "budget_forcing": Drawn(REGRET, ["budget_forcing"], ["fig29"]),
     "scaling": Drawn(CASE, ["prefixes", "direct"], ["fig3", "fig24", "fig25", "fig27", "fig28"]),
     "episode_counts": Drawn(CASE, ["episodes"], ["fig23"]),
     "progress": Drawn(CASE, ["progress"], ["fig16"]),
+    "backtrack": Drawn(CASE, ["traces", "progress"], ["fig13"]),
     "length": Drawn(TRAINED_HOW, ["rl_log"], ["fig10"]),
     "reward": Drawn(TRAINED_HOW, ["rl_log"], ["fig11"]),
+    "constructions": Drawn(TRAINED_HOW, ["constructions", "trees"], ["fig14"]),
     "loss": Drawn(TRAINED_HOW, ["sft_log"], ["fig15"]),
     "cost": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], "Section 9", runs=True),
     "runs": Drawn(TRAINED_HOW, ["cost", "accuracy", "regret"], [], "Section 9", table=True, runs=True),
@@ -218,11 +220,17 @@ LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
     "rl_log": "a model that RL trained, or one with a training_log",
     "cost": "a model with a parent",
+    "constructions": "a model of method warmstart, rise or rejection",
+    "traces": "backtracking",
 }
 
 
 def measure_path(measure):
-    of_others = {"progress": artifact("progress"), "direct": artifact("metrics", "maj.parquet")}
+    of_others = {
+        "progress": artifact("progress"),
+        "traces": artifact("episodes"),
+        "direct": artifact("metrics", "maj.parquet"),
+    }
     return of_others.get(measure, artifact("metrics", f"{measure}.parquet"))
 
 
@@ -236,12 +244,30 @@ def measured(measure, models=experiment.evaluation.models):
         return {m: {"training": f"{RESULTS}/models/{m}.log.parquet"} for m in names}
     if measure == "cost":
         return {m: {"training": f"{RESULTS}/costs/{m}.parquet"} for m in models if m in TRAINED}
+    if measure in ("constructions", "trees"):
+        return of_first_tree()[measure]
     direct = [experiment.evaluation.direct.model] if experiment.evaluation.direct else []
     linearized = experiment.evaluation.models if experiment.evaluation.linearized else []
-    fewer = {"direct": direct, "linearized": linearized, "budget_forcing": experiment.extended}
+    fewer = {
+        "direct": direct,
+        "linearized": linearized,
+        "budget_forcing": experiment.extended,
+        "traces": models if experiment.backtracking else [],
+    }
     path = measure_path(measure)
     return {
         m: {d: path.format(model=m, dataset=d) for d in experiment.measured_on(m)} for m in fewer.get(measure, models)
+    }
+
+
+def of_first_tree():
+    """Warmstart sets, and the solution trees that they are made from; of the first model that was searched."""
+    names = [m for m in experiment.models if m in trained_ancestors() and experiment.models[m].method in TREE_METHODS]
+    of = {m: (experiment.models[m].parent, experiment.models[m].problems) for m in names}
+    parent, problems = next(iter(of.values()), (None, None))
+    return {
+        "constructions": {m: {problems: f"{RESULTS}/sets/{m}.parquet"} for m in names if of[m] == (parent, problems)},
+        "trees": {parent: {problems: artifact("trees").format(model=parent, dataset=problems)}} if parent else {},
     }
 
 

@@ -1,0 +1,71 @@
+"""Attempt, backtrack, revision: on-policy traces with J after each episode (Figure 13).
+
+Two traces of the last model that has any: one whose backtrack makes the most progress and one whose makes the least,
+of one problem if a problem has both.
+"""
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.common import COLUMN_WIDTH, ModelStyle, Tables, main, panels
+
+NAMES = ("attempt $z_0$", "backtrack $z_1$", "revision $z_2$")
+WIDTH = 58  # characters a line
+TRACE = ["problem_set", "problem_id", "sample"]
+
+
+def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+    """A column a trace: the text of its three episodes, and above each J there and the progress it brought."""
+    chosen = two_traces(tables, models)
+    figure, axes = panels(len(chosen), height=2.6, columns=2)
+    tallest = 0
+    for axis, (trace, rows) in zip(axes, chosen, strict=True):
+        axis.set_axis_off()
+        axis.set_title(f"{models[trace['model']].label}, {trace['problem_id']}")
+        lines = 0
+        for name, row in zip(NAMES, rows.iter_rows(named=True), strict=True):
+            head = f"{name}:  J = {row['J']:.2f},  $r_\\mathrm{{prg}}$ = {row['progress']:+.2f}"
+            body = [part for text in row["text"].strip().split("\n") for part in textwrap.wrap(text, WIDTH)]
+            axis.text(0, -lines, head, fontsize=7, weight="bold", va="top")
+            box = {"facecolor": "#f4f4f4", "edgecolor": colour(row["progress"]), "boxstyle": "round,pad=0.3"}
+            axis.text(0.02, -lines - 1.4, "\n".join(body), fontsize=6, va="top", family="monospace", bbox=box)
+            lines += len(body) + 3
+        tallest = max(tallest, lines)
+    for axis in axes:
+        axis.set(xlim=(0, 1), ylim=(-tallest, 0.5))
+    figure.set_size_inches(COLUMN_WIDTH * len(chosen), 0.45 + 0.115 * tallest)
+    return figure, pl.concat([rows for _, rows in chosen])
+
+
+def colour(progress: float) -> str:
+    """Green of what helped, red of what harmed, grey of what did nothing."""
+    return "#009E73" if progress > 0 else "#D55E00" if progress < 0 else "#999999"
+
+
+def two_traces(tables: Tables, models: Mapping[str, ModelStyle]) -> list[tuple[dict[str, Any], pl.DataFrame]]:
+    """The traces to draw, with their rows: an episode each, with its text, its progress, and J after it."""
+    scored = tables["progress"].with_columns((pl.col("prefix") - 1).alias("episode"))
+    rows = tables["traces"].join(
+        scored.select("model", *TRACE, "episode", "episodes", "J", "progress"), on=["model", *TRACE, "episode"]
+    )
+    rows = rows.filter(pl.col("episodes") == len(NAMES)).sort("model", *TRACE, "episode")
+    there = [name for name in models if rows.filter(model=name).height]
+    if not there:
+        raise ValueError("no scored trace of any model is attempt, backtrack, revision")
+    rows = rows.filter(model=there[-1])
+    backtracks = rows.filter(episode=1).with_columns(
+        (pl.col("progress").max() - pl.col("progress").min()).over("problem_id").alias("spread")
+    )
+    backtracks = backtracks.filter(pl.col("spread") == pl.col("spread").max())
+    if backtracks["spread"][0] > 0:
+        backtracks = backtracks.filter(problem_id=backtracks["problem_id"][0])
+    ends = backtracks.sort("progress", *TRACE, descending=[True, False, False, False])
+    found = [ends.row(i, named=True) for i in (0, -1)][: min(2, ends.height)]
+    return [(t, rows.join(pl.DataFrame([{k: t[k] for k in TRACE}]), on=TRACE, how="semi")) for t in found]
+
+
+if __name__ == "__main__":
+    main(draw, __doc__)

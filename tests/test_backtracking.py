@@ -1,0 +1,115 @@
+"""Backtracking search from problems to figures, for real, and what its artifacts have to satisfy."""
+
+import shutil
+
+import polars as pl
+import pytest
+from conftest import ROOT, TOY_ATTEMPTS, checkout, planned, snakemake
+from transformers import AutoTokenizer
+
+from mrt.artifacts import ANSWER_GRADES, GRADES, PROVER, SET, TRACE, TREE
+from mrt.backtracking.warmstart import METHODS, MakeWarmstart
+from mrt.parameterization import STEP_END, Backtracking
+
+WORDS = Backtracking()
+BACK = STEP_END + WORDS.marker + STEP_END
+WINDOW = 64  # of tiny_backtracking.yaml
+FIGURES = {"maj_tokens": 8, "pass_tokens": 20, "backtrack": 13, "constructions": 14, "loss": 15, "progress": 16}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = checkout(tmp_path_factory.mktemp("backtracking"))
+    shutil.copy(ROOT / "tests" / "tiny_backtracking.yaml", folder / "config.yaml")
+    snakemake(folder, "--cores", "2")
+    for number in FIGURES.values():
+        assert not planned(folder, f"fig{number}")
+    return folder / "results" / "tiny_backtracking"
+
+
+def test_one_command_makes_the_figures(results):
+    for name in FIGURES:
+        for suffix in ("pdf", "png", "parquet", "csv"):
+            assert (results / "figures" / f"{name}.{suffix}").stat().st_size > 100
+    modes = pl.read_parquet(results / "figures" / "maj_tokens.parquet")["mode"]
+    assert set(modes) == {"parallel", "linearized"}
+    costs = pl.read_parquet(results / "costs" / "mrt.parquet")
+    assert set(costs.filter(trained_model="warmstart")["phase"]) == {"tree", "training"}
+
+
+def test_the_constructions_have_equal_tokens_and_go_back_within_their_own_attempt(results, tmp_path):
+    tree = TREE.read(results / "trees" / "base" / "toy_train.parquet")
+    assert tree.filter("leaf", pl.col("right") > 0).height and tree["tokens"].sum() > 0
+    texts = {(row["problem_id"], row["node"]): row for row in tree.iter_rows(named=True)}
+    tokenizer = AutoTokenizer.from_pretrained(TOY_ATTEMPTS)
+    spent = {}
+    for method in METHODS:
+        stage = MakeWarmstart(
+            method=method, model=str(TOY_ATTEMPTS),
+            problems=results / "problems" / "toy_train.parquet", tree=results / "trees" / "base" / "toy_train.parquet",
+            out=tmp_path / f"{method}.parquet", out_rules=tmp_path / f"{method}.rules.parquet",
+            prompt={"instruction": "{problem}", "open_thought": ""},
+        )  # fmt: skip
+        stage.cli_cmd()
+        examples = SET.read(tmp_path / f"{method}.parquet")
+        assert examples.height
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(stage.model)
+        spent[method] = sum(
+            map(len, tokenizer(examples["completion"].to_list(), add_special_tokens=False)["input_ids"])
+        )
+        for row in examples.iter_rows(named=True):
+            assert texts[row["problem_id"], row["sample"]]["leaf"]
+            if method != "rejection":
+                attempt = row["prompt"].rpartition("<|assistant|>")[2]
+                steps = [line for line in attempt.split(STEP_END) if line.startswith("Step ")]
+                assert row["completion"].startswith(BACK) and row["prefix"] <= len(steps)
+                redone = row["completion"].removeprefix(BACK)
+                if redone.startswith("Step "):
+                    assert redone.startswith(f"Step {row['prefix'] + 1}:")
+    longest = tree["text"].str.len_chars().max() * 10
+    assert max(spent.values()) - min(spent.values()) < longest
+    made = SET.read(results / "sets" / "warmstart.parquet")
+    assert made.equals(SET.read(tmp_path / "warmstart.parquet"))
+
+
+def test_what_mrt_learns_is_a_backtrack_and_a_right_revision(results):
+    examples = SET.read(results / "sets" / "mrt.parquet")
+    assert examples.height
+    for row in examples.iter_rows(named=True):
+        assert (
+            row["completion"].startswith(WORDS.marker) and WORDS.answer in row["prompt"].rpartition("<|assistant|>")[2]
+        )
+
+
+@pytest.mark.parametrize("model", ["mrt", "mrt_rl"])
+def test_the_window_holds_and_tokens_add_up_over_a_hundred_attempts(results, model):
+    tokenizer = AutoTokenizer.from_pretrained(results / "models" / model)
+    table = PROVER.read(results / "linearized" / model / "toy_test.parquet")
+    assert table.height == 12 * 9 >= 100
+    question = table.filter(prefix=1).select("problem_id", pl.col("prompt_tokens").alias("question"))
+    seen = table.join(question, on="problem_id").with_columns(
+        (pl.col("prompt_tokens") - pl.col("question")).alias("own")
+    )
+    assert seen["own"].max() <= WINDOW < seen["prefix_tokens"].max() and seen["own"].min() == 0
+    back = len(tokenizer(BACK, add_special_tokens=False)["input_ids"])
+    for _, trace in table.group_by("problem_id"):
+        spent = 0
+        for tokens, before in trace.sort("prefix").select("tokens", "prefix_tokens").iter_rows():
+            assert before == spent
+            spent += tokens + back
+    measured = pl.read_parquet(results / "metrics" / model / "toy_test.linearized.parquet")
+    total = table.group_by("problem_id").agg((pl.col("tokens").sum() + 8 * back).alias("total"))
+    last = measured.filter(k=9).join(total, on="problem_id")
+    assert last.height == 12 and (last["tokens"] == last["total"]).all()
+
+
+def test_j_after_an_attempt_is_that_attempts_answer(results):
+    """Mu is the policy itself: after an attempt it says the answer that stands there."""
+    episodes = pl.read_parquet(results / "episodes" / "warmstart" / "toy_train.parquet")
+    single = episodes.group_by(TRACE).len().filter(len=1).select(TRACE)
+    whole = GRADES.read(results / "grades" / "warmstart" / "toy_train.rollouts.parquet").join(single, on=TRACE)
+    said = ANSWER_GRADES.read(results / "grades" / "warmstart" / "toy_train.prover.parquet").filter(prefix=1)
+    both = said.join(whole, on=TRACE, suffix="_whole")
+    assert both.height and (both["correct"] == both["correct_whole"]).mean() > 0.95
