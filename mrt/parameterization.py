@@ -121,8 +121,13 @@ class Backtracking(BaseModel):
         min_length=1,
         description="The paragraph that opens a backtrack (Figure 30).",
     )
-    step: str = Field("Step {}:", description="Heading of a step; `{}` stands for its number.")
-    answer: str = Field("Answer:", min_length=1, description="Heading of the answer that ends an attempt.")
+    step: str = Field("Step {}:", pattern=r"\{\}", description="Heading of a step; `{}` stands for its number.")
+    answer: str = Field(
+        "Answer:",
+        min_length=1,
+        description="Heading of the answer that ends an attempt; with the space behind it if the model's tokenizer has"
+        " that in the same token.",
+    )
 
     @property
     def inside(self) -> bool:
@@ -141,8 +146,11 @@ class Backtracking(BaseModel):
 
     @property
     def backtrack(self) -> re.Pattern[str]:
-        """A backtrack: the marker at the beginning of a paragraph, and the heading of the step to redo if it stands."""
-        heading = re.escape(self.step).replace(re.escape("{}"), r"\d+")
+        """A backtrack: the marker at the beginning of a paragraph, and the step to redo if one is named.
+
+        It ends with the step's number: a token that begins behind it ("`: Take`") must not be cut.
+        """
+        heading = re.escape(self.step.partition("{}")[0]) + r"\d+"
         return re.compile(rf"(?:(?<=\n\n)|\A){re.escape(self.marker)}\n*(?:{heading})?")
 
     def cut(self, completion: str, before: str = "") -> Cut:

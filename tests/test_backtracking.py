@@ -11,7 +11,7 @@ from mrt.artifacts import ANSWER_GRADES, GRADES, PROVER, SET, TRACE, TREE
 from mrt.backtracking.warmstart import METHODS, MakeWarmstart
 from mrt.parameterization import STEP_END, Backtracking
 
-WORDS = Backtracking()
+WORDS = Backtracking(answer="Answer: ")
 BACK = STEP_END + WORDS.marker + STEP_END
 WINDOW = 64  # of tiny_backtracking.yaml
 FIGURES = {"maj_tokens": 8, "pass_tokens": 20, "backtrack": 13, "constructions": 14, "loss": 15, "progress": 16}
@@ -48,14 +48,11 @@ def test_the_constructions_have_equal_tokens_and_go_back_within_their_own_attemp
             method=method, model=str(TOY_ATTEMPTS),
             problems=results / "problems" / "toy_train.parquet", tree=results / "trees" / "base" / "toy_train.parquet",
             out=tmp_path / f"{method}.parquet", out_rules=tmp_path / f"{method}.rules.parquet",
-            prompt={"instruction": "{problem}", "open_thought": ""},
+            prompt={"instruction": "{problem}", "open_thought": ""}, parameterization=WORDS,
         )  # fmt: skip
         stage.cli_cmd()
         examples = SET.read(tmp_path / f"{method}.parquet")
         assert examples.height
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(stage.model)
         spent[method] = sum(
             map(len, tokenizer(examples["completion"].to_list(), add_special_tokens=False)["input_ids"])
         )

@@ -12,8 +12,8 @@ from mrt.toy.world import draw_problem
 
 WORDS = Backtracking()
 FIRST = "Step 1: Take 3.\n\nStep 2: Take 9: 3 + 9 = 12, more than 11.\n\nAnswer: 3 + 9 = \\boxed{12}\n\n"
-BACK = "Wait, this seems off. Let's try something else.\n\nStep 2:"
-AGAIN = " Take 8: 3 + 8 = 11, exactly 11.\n\nAnswer: 3 + 8 = \\boxed{11}"
+BACK = "Wait, this seems off. Let's try something else.\n\nStep 2"
+AGAIN = ": Take 8: 3 + 8 = 11, exactly 11.\n\nAnswer: 3 + 8 = \\boxed{11}"
 pieces = st.sampled_from(
     [WORDS.marker, "Step 1:", "Step 12:", "Answer: 4", "\n\n", "\n", " ", "Wait", "x", "\\boxed{3}"]
 )
@@ -51,7 +51,7 @@ def test_mu_says_the_answer_of_an_attempt_and_goes_on_from_a_backtrack():
     assert WORDS.force(FIRST) == FIRST.partition(" 3 + 9 = \\boxed")[0]
     assert WORDS.force(FIRST + BACK) == FIRST + BACK
     assert WORDS.force(FIRST + BACK + AGAIN).endswith("exactly 11.\n\nAnswer:")
-    assert WORDS.force(FIRST + BACK + " Take 8") == FIRST + BACK + " Take 8\n\nAnswer:"
+    assert WORDS.force(FIRST + BACK + ": Take 8") == FIRST + BACK + ": Take 8\n\nAnswer:"
     assert WORDS.finish(FIRST) == WORDS.force(FIRST)
 
 
