@@ -227,12 +227,15 @@ def test_token_efficiency_compares_models_on_the_same_problems():
     data = of_models("maj", "base").with_columns(pl.col("maj") + 0.01 * pl.col("k"))
     half = data.with_columns(pl.lit("star_1").alias("model"), pl.col("tokens") / 2)
     fewer = data.filter(pl.col("problem_id") != "p0").with_columns(pl.lit("mrt_2").alias("model"))
-    table = summary(pl.concat([data, half, fewer]), MODELS)
+    in_a_row = pl.concat([data, half.with_columns(pl.col("tokens") / 2)])
+    table = summary({"maj": pl.concat([data, half, fewer]), "linearized": in_a_row}, MODELS)
     assert set(table.select("model", "reference").rows()) == {("base", "star_1"), ("star_1", "base")}
-    row = table.filter(model="star_1").row(0, named=True)
-    assert [row["ratio"], row["ratio_low"], row["ratio_high"]] == pytest.approx([2, 2, 2])
+    for mode, ratio in (("parallel", 2), ("linearized", 4)):
+        row = table.filter(model="star_1", mode=mode).row(0, named=True)
+        assert [row["ratio"], row["ratio_low"], row["ratio_high"]] == pytest.approx([ratio] * 3)
     parts = layout(table, MODELS)
-    assert parts.cells[1][1] == "2.00 [2.00, 2.00]" and (1, 1) in parts.bold
+    assert parts.cells[1][:2] == ["STaR", "2.00 [2.00, 2.00]"] and (1, 1) in parts.bold
+    assert parts.cells[3][:2] == ["STaR, linearized", "4.00 [4.00, 4.00]"] and (3, 1) in parts.bold
 
 
 def test_runs_are_compared_over_seeds_and_problems():

@@ -5,7 +5,8 @@
 
 Rows are models, columns the models that they are compared with. A cell is the ratio of tokens at equal accuracy,
 averaged over the accuracies that both curves reach (`mrt.metrics.token_efficiency`), with its 95 % interval, paired
-over problems. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base.
+over problems. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base. Linearized search,
+where it was run, is compared with linearized search (Section 8.4).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from mrt.cli import run
-from mrt.figures.common import FigureStage, ModelStyle
+from mrt.figures.common import FigureStage, ModelStyle, Tables
 from mrt.figures.tables import Layout, write_layout
 from mrt.metrics import bootstrap_token_efficiency
 
@@ -26,6 +27,7 @@ NOTE = (
     " and the ratio is a bound. Bold: the interval excludes 1 from above."
 )
 SCHEMA = {
+    "mode": pl.String,
     "problem_set": pl.String,
     "model": pl.String,
     "reference": pl.String,
@@ -37,10 +39,13 @@ SCHEMA = {
 }
 
 
-def summary(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """A row for each problem set, model and reference that were measured on the same problems with known lengths."""
+def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
+    """A row for each mode, problem set, model and reference: those measured on the same problems, of known lengths."""
     rows = []
-    for (problem_set,), here in data.drop_nulls("tokens").group_by("problem_set", maintain_order=True):
+    parts = {"parallel": tables["maj"], "linearized": tables.get("linearized", pl.DataFrame())}
+    modes = [part.with_columns(pl.lit(mode).alias("mode")) for mode, part in parts.items() if part.height]
+    data = pl.concat(modes, how="diagonal").drop_nulls("tokens")
+    for (mode, problem_set), here in data.group_by("mode", "problem_set", maintain_order=True):
         grids: dict[str, tuple[list[str], Any, Any]] = {}
         for (model,), of_model in here.group_by("model"):
             wide = of_model.sort("problem_id", "k").group_by("problem_id", maintain_order=True).agg("tokens", "maj")
@@ -50,7 +55,7 @@ def summary(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFram
             (problems, *own), (others, *other) = grids[model], grids[reference]
             if problems == others:
                 interval, bound = bootstrap_token_efficiency(*own, *other)
-                rows.append((problem_set, model, reference, *interval, bound, len(problems)))
+                rows.append((mode, problem_set, model, reference, *interval, bound, len(problems)))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -58,19 +63,21 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
     sets = table["problem_set"].unique(maintain_order=True).to_list()
     shown = [m for m in models if m in table["model"]]
-    header, cells = ["model"], [[models[m].label] for m in shown]
+    header, columns = ["model"], [(name, reference) for name in sets for reference in shown]
+    header += [f"{name}: than {models[reference].label}" for name, reference in columns]
+    cells: list[list[str]] = []
     bold: set[tuple[int, int]] = set()
-    for problem_set in sets:
-        for reference in shown:
-            header.append(f"{problem_set}: than {models[reference].label}")
-            for index, model in enumerate(shown):
-                rows = table.filter(problem_set=problem_set, model=model, reference=reference).to_dicts()
-                cells[index].append("")
+    for mode in table["mode"].unique(maintain_order=True):
+        for model in shown:
+            cells.append([models[model].label + ("" if mode == "parallel" else f", {mode}")])
+            for problem_set, reference in columns:
+                rows = table.filter(mode=mode, problem_set=problem_set, model=model, reference=reference).to_dicts()
+                cells[-1].append("")
                 for row in rows:
                     bound = {"at least": "≥ ", "at most": "≤ "}.get(row["bound"], "")
-                    cells[index][-1] = f"{bound}{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
+                    cells[-1][-1] = f"{bound}{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
                     if row["ratio_low"] > 1:
-                        bold.add((index, len(header) - 1))
+                        bold.add((len(cells) - 1, len(cells[-1]) - 1))
     return Layout("token efficiency", header, cells, bold, NOTE)
 
 
@@ -78,7 +85,7 @@ class TokenEfficiency(FigureStage):
     """Write the table of token efficiency."""
 
     def cli_cmd(self) -> None:
-        table = summary(self.gathered()["maj"], self.models)
+        table = summary(self.gathered(), self.models)
         write_layout(layout(table, self.models), self.out)
         self.save_data(table)
 

@@ -199,7 +199,7 @@ RESULT, REGRET, CASE, TRAINED_HOW = (
 )
 DRAWN = {
     "pass1": Drawn(RESULT, ["accuracy"], ["table1"], table=True),
-    "token_efficiency": Drawn(RESULT, ["maj"], [], "Section 8.3", table=True),
+    "token_efficiency": Drawn(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
     "maj_tokens": Drawn(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
     "pass_tokens": Drawn(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"]),
     "regret": Drawn(REGRET, ["regret"], ["fig9", "fig12"]),
