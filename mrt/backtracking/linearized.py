@@ -9,10 +9,9 @@ so that the text may grow far beyond the context that it was trained with.
 
 The answers are a table like the meta-prover's, in which `prefix` counts the attempts from 1: `text` is what the attempt
 added, `tokens` how many tokens of it were drawn, `prefix_tokens` how many had been written before, all markers
-included, and `prompt_tokens` how many the model saw. All problems are in the engine at once.
+included, and `prompt_tokens` how many the model saw. All texts go on at the same time, attempt by attempt.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.artifacts import PROBLEMS, PROVER
 from mrt.cli import Stage, run
-from mrt.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.kept import Keep, draw
 from mrt.parameterization import STEP_END, Backtracking
 from mrt.sampling import Prompt
@@ -63,6 +62,8 @@ class Linearize(Stage):
 
     def cli_cmd(self) -> None:
         settings, words = self.settings, self.parameterization
+        if self.keep.part:
+            raise ValueError("--keep.part: attempts in a row are not drawn in parts; each follows from the one before")
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
         engine = Engine(self.model, self.engine, self.revision)
         chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
@@ -74,32 +75,24 @@ class Linearize(Stage):
         written = [""] * len(traces)  # of each trace so far
         spent = [0] * len(traces)
         rows: list[tuple[object, ...]] = []
-        asked: list[tuple[int, int, int]] = []  # of each request: trace, attempt, tokens that the model sees
-
-        def ask(trace: int, attempt: int) -> Iterator[Request]:
-            i, sample = traces[trace]
-            prompt = chats[i] + window(written[trace], settings.window, engine)
-            asked.append((trace, attempt, len(engine.encode([prompt])[0])))
-            seed = seed_of(self.seed, *self.names, problems["id"][i], sample, attempt, "linearized")
-            yield Request(prompt, 1, seed, decoding, -attempt)
-
-        def then(number: int, drawn: list[Completion]) -> Iterator[Request]:
-            trace, attempt, seen = asked[number]
-            (completion,) = drawn
-            i, sample = traces[trace]
-            name = (problems["id"][i], sample, attempt, 0)
-            rows.append((*name, completion.text, completion.tokens, spent[trace], seen, completion.finish))
-            written[trace] = written[trace] + completion.text.rstrip("\n") + back
-            spent[trace] += completion.tokens + back_tokens
-            if attempt < settings.attempts:
-                yield from ask(trace, attempt + 1)
-
-        first = [request for trace in range(len(traces)) for request in ask(trace, 1)]
-        if draw(engine, first, self.keep, then, track_versions=self.track_versions) is None:
-            return
+        longest = 0
+        # Attempt by attempt: where each text goes on as soon as it can, every engine step reads a few new prompts alone.
+        for attempt in range(1, settings.attempts + 1):
+            ends = [window(text, settings.window, engine) for text in written]
+            prompts = [chats[i] + end for (i, _), end in zip(traces, ends, strict=True)]
+            names = [(problems["id"][i], sample, attempt) for i, sample in traces]
+            seeds = [seed_of(self.seed, *self.names, *name, "linearized") for name in names]
+            requests = [Request(p, 1, seed, decoding) for p, seed in zip(prompts, seeds, strict=True)]
+            drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
+            seen = [len(ids) for ids in engine.encode(prompts)]
+            longest = max(longest, *seen)
+            for trace, (completion,) in enumerate(drawn):
+                found = (completion.text, completion.tokens, spent[trace], seen[trace], completion.finish)
+                rows.append((*names[trace], 0, *found))
+                written[trace] += completion.text.rstrip("\n") + back
+                spent[trace] += completion.tokens + back_tokens
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
         PROVER.write(table, self.out)
-        longest = max(seen for _, _, seen in asked)
         print(f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, {longest} seen at once at most")
 
 
