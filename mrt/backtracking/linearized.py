@@ -76,7 +76,7 @@ class Linearize(Stage):
         spent = [0] * len(traces)
         rows: list[tuple[object, ...]] = []
         longest = 0
-        # Attempt by attempt: where each text goes on as soon as it can, every engine step reads a few new prompts alone.
+        # Attempt by attempt: if each text went on as soon as it can, engine steps would read a few new prompts each.
         for attempt in range(1, settings.attempts + 1):
             ends = [window(text, settings.window, engine) for text in written]
             prompts = [chats[i] + end for (i, _), end in zip(traces, ends, strict=True)]

@@ -33,7 +33,8 @@ def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str
             for model in models:
                 line = here.filter(pl.col("model") == model)
                 errorbar(axis, line["tokens"], line, column, **look.line(model) | {"linestyle": "--", "label": None})
-    name_lines(figure, [axis for axis, _ in drawn])
+            axis.plot([], [], "--", color="0.5", label="linearized")
+    name_lines(figure, [axis for axis, _ in drawn], at_ends="linearized" not in found)
     return figure, pl.concat(found.values())
 
 
