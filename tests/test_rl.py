@@ -17,9 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.engine import Decoding, EngineSettings
+from mrt.grading import Grader
 from mrt.parameterization import OpenEnded, Template
 from mrt.train import rl
-from mrt.train.rl import LOGGED, RL, StaleEngine, check_fresh, episode_advantages, length_penalized
+from mrt.train.rl import (
+    LOGGED,
+    RL,
+    StaleEngine,
+    check_fresh,
+    episode_advantages,
+    length_penalized,
+    outcome_reward,
+)
 
 groups = st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=4, max_size=4)
 
@@ -51,6 +60,14 @@ def test_the_progress_of_the_episodes_adds_up_to_that_of_the_whole(alpha, episod
     one_each = [found[end - 1] - 1.0 for end in ends] + [found[-1] - 1.0]
     assert sum(one_each) == pytest.approx(alpha * (1.0 - 0.25))
     assert len(found) == tokens
+
+
+def test_a_completion_is_graded_with_the_prefix_that_it_goes_on_from():
+    attempt, revision = "Answer: \\boxed{4}", "\n\nWait\n\nAnswer: \\boxed{5}"
+    outcome = outcome_reward(Grader(1))
+    found = outcome(["", revision, revision], answer=["4", "4", "5"], inside=[False] * 3, prefix_text=[attempt] * 3)
+    assert found == [1, 0, 1]
+    assert outcome(["4", "4 </think> 4"], answer=["4"] * 2, inside=[True] * 2, prefix_text=["4, "] * 2) == [0, 1]
 
 
 def test_an_engine_with_other_weights_is_noticed():
@@ -121,7 +138,8 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
         max_completion_length=1, use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False,
         loss_type="dapo", save_strategy="no", disable_tqdm=True,
     )  # fmt: skip
-    rows = [{"prompt": f"{i}", "forced": f"f{i}", "answer": "1", "inside": False} for i in range(PROMPTS)]
+    row = {"answer": "1", "inside": False, "prefix_text": ""}
+    rows = [{"prompt": f"{i}", "forced": f"f{i}", **row} for i in range(PROMPTS)]
     return Known(
         method="mrt_rl", recipe=recipe, grader=ByText(), model=model,
         parameterization=OpenEnded(), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,

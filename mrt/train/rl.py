@@ -179,10 +179,17 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
 
 
 def outcome_reward(grader: Grader) -> Any:
-    """A reward function for TRL: 1 for a completion whose answer is right, else 0."""
+    """A reward function for TRL: 1 for a completion whose answer is right, else 0.
 
-    def outcome(completions: list[str], answer: list[str], inside: list[bool], **_: Any) -> list[float]:
-        return grades(grader, completions, answer, inside)
+    A completion that goes on from a prefix is graded with it: an attempt that stands there is its answer if it adds
+    none.
+    """
+
+    def outcome(
+        completions: list[str], answer: list[str], inside: list[bool], prefix_text: list[str], **_: Any
+    ) -> list[float]:
+        whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
+        return grades(grader, whole, answer, inside)
 
     return outcome
 
@@ -268,10 +275,8 @@ def make_trainer_class() -> type:
             stops = [False] * len(inputs)
             if progress and variant == "implicit":
                 stops = [(first + i) % self.num_generations >= self.num_generations // 2 for i in range(len(inputs))]
-                inputs = [
-                    {**x, "prompt": x["forced"] if stop else x["prompt"], "inside": not stop}
-                    for x, stop in zip(inputs, stops, strict=True)
-                ]
+                told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
+                inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             check_fresh(output)
             self.count("tokens_sampled", int(output["completion_mask"].sum()))
