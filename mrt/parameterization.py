@@ -77,7 +77,7 @@ class OpenEnded(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    kind: Literal["open_ended"] = "open_ended"
+    kind: Literal["open_ended"] = Field("open_ended", description="Which parameterization this is.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut.")
     template: Template = Field(default_factory=Template, description="What forces an answer.")
 
@@ -115,7 +115,7 @@ class Backtracking(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    kind: Literal["backtracking"] = "backtracking"
+    kind: Literal["backtracking"] = Field("backtracking", description="Which parameterization this is.")
     marker: str = Field(
         "Wait, this seems off. Let's try something else.",
         min_length=1,

@@ -1,22 +1,24 @@
 """The sliding window of linearized evaluation; `test_backtracking` runs the stage."""
 
 from conftest import TOY_BASE
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrt.backtracking.linearized import window
 from mrt.engine import Engine, EngineSettings
 from mrt.parameterization import STEP_END
 
+ENGINE = Engine(str(TOY_BASE), EngineSettings())
 
+
+@settings(deadline=None)  # the first call reads the tokenizer
 @given(st.integers(1, 60), st.integers(16, 500))
 def test_the_window_is_the_end_of_the_text_from_a_step_on(steps, size):
-    engine = Engine(str(TOY_BASE), EngineSettings())
     text = STEP_END.join(f"Step {i}: Try {i} + 4." for i in range(steps))
-    end = window(text, size, engine)
-    assert text.endswith(end) and len(engine.encode([end])[0]) <= size
+    end = window(text, size, ENGINE)
+    assert text.endswith(end) and len(ENGINE.encode([end])[0]) <= size
     assert end == text or end == "" or end.startswith("Step ")
     longer = text[: -len(end)] if end else text
     if end != text:  # one step more would not have fitted
         more = longer.removesuffix(STEP_END).rpartition(STEP_END)[2] + STEP_END + end
-        assert len(engine.encode([more])[0]) > size
+        assert len(ENGINE.encode([more])[0]) > size

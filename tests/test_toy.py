@@ -1,4 +1,5 @@
 import random
+import re
 from itertools import combinations
 
 import pytest
@@ -6,9 +7,10 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.parameterization import MARKERS, Template, split_episodes, take_apart
+from mrt.parameterization import MARKERS, Backtracking, Template, split_episodes, take_apart
 from mrt.toy import world
-from mrt.toy.base import draw_example, make_tokenizer
+from mrt.toy.attempts import solve
+from mrt.toy.base import OPENING, draw_example, make_tokenizer
 
 
 @given(st.integers(), st.sampled_from(world.DIFFICULTIES))
@@ -80,7 +82,7 @@ def test_examples_speak_the_template_of_the_meta_prover():
 def test_the_tokenizer_is_lossless_and_keeps_numbers_whole():
     rng = random.Random(2)
     texts = [e["prompt"] + e["completion"] for e in (draw_example(rng, Template()) for _ in range(1000))]
-    tokenizer = make_tokenizer(texts, 1024)
+    tokenizer = make_tokenizer(texts, 1024, OPENING["thoughts"])
     for text in texts[:100]:
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert len(tokenizer("Try 13 + 15 = 28.")["input_ids"]) == 7
@@ -93,3 +95,20 @@ def test_the_shipped_weights_are_the_ones_in_their_card():
     weights = TOY_BASE / "model.safetensors"
     assert weights.stat().st_size < 3_000_000
     assert hashlib.sha256(weights.read_bytes()).hexdigest() in (TOY_BASE / "README.md").read_text()
+
+
+def test_attempts_add_up_and_answer_what_they_took():
+    rng, words = random.Random(4), Backtracking()
+    right = 0
+    for _ in range(300):
+        problem = world.draw_problem(rng, rng.choice((3, 5, 7)))
+        text = solve(rng, problem, words, goes_back=1.0)
+        for before, x, total, verdict, target in re.findall(r"(\d+) \+ (\d+) = (\d+), (\w+) (?:than )?(\d+)", text):
+            assert int(before) + int(x) == int(total) and int(target) == problem.target
+            sign = {"less": -1, "exactly": 0, "more": 1}[verdict]
+            assert (int(total) > problem.target) - (int(total) < problem.target) == sign
+        *_, last = words.cut(text).episodes
+        low, high, answer = map(int, re.search(r"Answer: (\d+) \+ (\d+) = \\boxed\{(\d+)\}$", last).groups())
+        assert low + high == answer and {low, high} <= set(problem.numbers)
+        right += answer == problem.answer
+    assert 30 < right < 270
