@@ -154,7 +154,7 @@ EDITS = {
     "a comment in a deep module": (append("mrt/storage.py", "\n# a remark\n"), NOTHING),
     "a docstring": (edit("mrt/metrics.py", '"""', '"""Reworded. '), NOTHING),
     "formatting": (
-        edit("mrt/episodes.py", "        return []\n", "        return (\n            []\n        )\n"),
+        edit("mrt/parameterization.py", "        return []\n", "        return (\n            []\n        )\n"),
         NOTHING,
     ),
     "the description of an option": (edit("mrt/prover.py", "Rollouts (Parquet).", "The rollouts."), NOTHING),
