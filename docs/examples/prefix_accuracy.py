@@ -18,8 +18,8 @@ import polars as pl
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the checkout, in case mrt is not installed
 
-from mrt.parameterization import split_episodes, take_apart
 from mrt.figures.common import SPARE_COLOURS, errorbar, legend, panels, problems_in, with_intervals
+from mrt.parameterization import split_episodes, take_apart
 from mrt.progress import progress
 from mrt.regret import cumulative_regret, normalized_regret
 
