@@ -302,6 +302,17 @@ def test_table_3_is_the_default_recipe():
     assert stage == 3
 
 
+def test_jobs_that_start_at_the_same_time_do_not_meet_at_one_port(monkeypatch):
+    found = []
+    for port in ("", "", "4321"):  # torchrun gives one
+        monkeypatch.setenv("MASTER_PORT", port)
+        if not port:
+            monkeypatch.delenv("MASTER_PORT")
+        with rl.cpu_vllm(EngineSettings()):
+            found.append(os.environ["MASTER_PORT"])
+    assert len(set(found)) == 3 and "29500" not in found and found[2] == "4321"
+
+
 def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_path):
     python, _, _, *options = command(prompts, tmp_path, "grpo", learning_rate=0.02)
     done = subprocess.run([python, "-c", SABOTAGE, *options], cwd=ROOT, capture_output=True, text=True)
