@@ -1,5 +1,6 @@
 """RL: rewards, advantages, the gradient in closed form, and the real trainer with the real engine."""
 
+import contextlib
 import json
 import os
 import signal
@@ -319,6 +320,17 @@ def test_table_3_is_the_default_recipe():
     assert stage == 3
 
 
+def test_jobs_that_start_at_the_same_time_do_not_meet_at_one_port(monkeypatch):
+    found = []
+    for port in ("", "", "4321"):  # torchrun gives one
+        monkeypatch.setenv("MASTER_PORT", port)
+        if not port:
+            monkeypatch.delenv("MASTER_PORT")
+        with rl.cpu_vllm(EngineSettings()):
+            found.append(os.environ["MASTER_PORT"])
+    assert len(set(found)) == 3 and "29500" not in found and found[2] == "4321"
+
+
 def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_path):
     python, _, _, *options = command(prompts, tmp_path, "grpo", learning_rate=0.02)
     done = subprocess.run([python, "-c", SABOTAGE, *options], cwd=ROOT, capture_output=True, text=True)
@@ -327,19 +339,25 @@ def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_pat
     assert not (tmp_path / "model").exists()
 
 
+def complete_checkpoints(folder: Path) -> list[int]:
+    """The steps of the checkpoints that were written to their end; the trainer may be writing another one."""
+    reached = []
+    for path in folder.glob("state/*/checkpoint-*/trainer_state.json"):
+        with contextlib.suppress(json.JSONDecodeError):
+            reached.append(json.loads(path.read_text())["global_step"])
+    return reached
+
+
 def test_a_killed_run_goes_on_from_its_last_checkpoint_and_ends_the_same(prompts, explicit, tmp_path):
     process = subprocess.Popen(command(prompts, tmp_path, "mrt_rl"), cwd=ROOT, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 300
-    while not list(tmp_path.glob("state/*/checkpoint-*/trainer_state.json")):
+    while not (reached := complete_checkpoints(tmp_path)):
         assert time.monotonic() < until and process.poll() is None
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    reached = max(
-        json.loads(path.read_text())["global_step"] for path in tmp_path.glob("state/*/checkpoint-*/trainer_state.json")
-    )
     log = trained(prompts, tmp_path, "mrt_rl")
-    assert 1 <= reached <= 3 and log["step"].to_list() == [1, 2, 3]
+    assert 1 <= max(reached) <= 3 and log["step"].to_list() == [1, 2, 3]
     undisturbed = pl.read_parquet(explicit / "log.parquet")
     assert log.drop(cs.starts_with("seconds")).equals(undisturbed.drop(cs.starts_with("seconds")))
     weights = [folder / "model" / "model.safetensors" for folder in (tmp_path, explicit)]

@@ -139,6 +139,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
     """
     import torch
     from trl.generation import vllm_generation
+    from vllm.utils.network_utils import get_open_port
 
     generation = vllm_generation.VLLMGeneration
     build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not torch.cuda.is_available()
@@ -169,6 +170,8 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    # TRL would take 29500 if nobody listens there yet, and so would another job that starts at the same time.
+    os.environ.setdefault("MASTER_PORT", str(get_open_port()))
     vllm_generation.LLM = built
     if cpu:
         generation.sync_weights = synced
