@@ -6,8 +6,9 @@ A group of settings is given whole as JSON (`--recipe '{"epochs": 2}'`) or field
 """
 
 import sys
+import time
 from abc import abstractmethod
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, SettingsConfigDict
@@ -24,6 +25,8 @@ class Stage(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", cli_kebab_case=False, cli_avoid_json=True)
 
     track_versions: bool = Field(True, description="Count the versions of decisive libraries into the fingerprint.")
+
+    timed: ClassVar[bool] = True  # whether it says at the end how long it took
 
     @classmethod
     def module(cls) -> str:
@@ -44,7 +47,10 @@ class Stage(BaseSettings):
             "code": fingerprint(name, with_versions=self.track_versions),
             "versions": versions(name) if self.track_versions else {},
         }
+        since = time.monotonic()
         self.cli_cmd()
+        if self.timed:
+            print(f"took {time.monotonic() - since:.1f} s", flush=True)
 
     @classmethod
     def settings_customise_sources(

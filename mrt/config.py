@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from mrt import cluster
 from mrt.backtracking.linearized import Linearized
 from mrt.backtracking.tree import BeamSearch
 from mrt.budget_forcing import BudgetForcing
+from mrt.cluster import Architecture, Cluster
 from mrt.engine import Decoding, EngineSettings
 from mrt.imports import check_completions
 from mrt.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
@@ -76,6 +78,9 @@ class Model(Strict):
         None, description="Trained again as that model was, with another `seed`: for intervals over training runs."
     )
     seed: int | None = Field(None, ge=0, description="Seed of the training; else that of its hyperparameters.")
+    architecture: Architecture | None = Field(
+        None, description="Its sizes, of a hub model; those of a folder, and of a model trained here, are known."
+    )
 
     @model_validator(mode="after")
     def one_origin(self) -> Self:
@@ -164,6 +169,19 @@ class Evaluation(Draws):
     )
 
 
+class Expected(Strict):
+    """What nobody knows before the first run, for `python -m mrt plan` and for the time limits of jobs."""
+
+    problems: dict[str, Count] = Field({}, description="Problems of sets that are not made yet and have no `count`.")
+    tokens: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {}, description="Mean tokens of a rollout by model, for its descendants too; else half of `max_tokens`."
+    )
+    prompt_tokens: float = Field(150, gt=0, description="Tokens of a problem with its chat prompt.")
+    episodes: float = Field(20, gt=0, description="Episodes of a thought.")
+    answer_tokens: float = Field(300, gt=0, description="Tokens of a forced answer.")
+    kept: float = Field(0.5, gt=0, description="Share of the traces that training sets keep.")
+
+
 class Config(Strict):
     """A whole experiment."""
 
@@ -184,6 +202,8 @@ class Config(Strict):
     track_versions: bool = Field(
         True, description="Whether a new version of vllm, torch, transformers, trl ... reruns the stages that use it."
     )
+    cluster: Cluster = Field(default_factory=Cluster, description="GPUs that jobs are sized for.")
+    expected: Expected = Field(default_factory=Expected, description="Lengths and counts to plan with.")
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
 
@@ -262,6 +282,43 @@ class Config(Strict):
         recipe = (model.rl if model.method in RL_METHODS else model.recipe) or shared
         return recipe if model.seed is None else recipe.model_copy(update={"seed": model.seed})
 
+    def weights(self, name: str) -> str | None:
+        """Checkpoint folder or hub id of a model that is given, the shipped toy bases among them."""
+        model = self.models[name]
+        toy = Path("mrt", "toy", "weights_attempts" if self.backtracking else "weights")
+        return str(toy) if model.toy else model.path
+
+    def architecture(self, name: str) -> Architecture:
+        """A model's sizes, which are those of the root of its lineage; ValueError if nothing tells them."""
+        root = list(self.lineage(name))[-1]
+        if declared := self.models[root].architecture:
+            return declared
+        folder = Path(self.weights(root) or "")
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"models.{root}.architecture: cluster.gpu is set, and nothing tells how large it is")
+        return Architecture.read(folder)
+
+    def sampling_gpus(self, name: str) -> int:
+        """GPUs that the engine is spread over which samples from a model; 0 if jobs are sized for CPUs."""
+        if not self.cluster.hardware:
+            return 0
+        fewest = partial(cluster.sampling_gpus, self.architecture(name), self.cluster.hardware)
+        return self.engine.tensor_parallel_size or fewest(self.engine.gpu_memory_utilization)
+
+    def training_processes(self, name: str) -> tuple[int, int]:
+        """(nodes, processes on each) of a model's training: one process a GPU, all of a node and of more if need be."""
+        asked, recipe, own = self.cluster, self.recipe(name), self.cluster.gpus_per_node
+        if asked.hardware and not asked.training_gpus:
+            rl = isinstance(recipe, RL)
+            longest = (self.engine.max_model_len or 32768) if isinstance(recipe, RL) else recipe.max_length
+            share = self.engine.gpu_memory_utilization if rl else 0.0
+            tokens = recipe.micro_batch_size * longest
+            total = max(own, cluster.training_gpus(self.architecture(name), asked.hardware, tokens, share))
+        else:
+            total = asked.training_gpus or asked.training_nodes or 1
+        nodes = asked.training_nodes or -(-total // own)
+        return nodes, -(-total // nodes)
+
     def runs(self, name: str) -> list[str]:
         """A model and its replicates."""
         return [name, *(other for other, model in self.models.items() if model.replicate_of == name)]
@@ -327,10 +384,27 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     except ValidationError as error:
         mistakes += [explain(mistake) for mistake in error.errors()]
     mistakes += [f"{path}: {what}" for path, what in (*switches_for_numbers(config), *contradictions(config))]
+    if loaded and not mistakes:
+        mistakes += list(size_mistakes(loaded))
     if mistakes or loaded is None:
         lines = [f"  {mistake}" for mistake in dict.fromkeys(mistakes)]
         raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))
     return loaded
+
+
+def size_mistakes(config: Config) -> Iterator[str]:
+    """Models that the cluster cannot hold or train as the config has it."""
+    for name, model in config.models.items():
+        try:
+            if not model.rollouts:
+                config.sampling_gpus(name)
+            if model.parent:
+                nodes, processes = config.training_processes(name)
+                if config.recipe(name).batch_size % (nodes * processes):
+                    gpus = f"{nodes} x {processes} GPUs"
+                    yield f"models.{name}: batch_size {config.recipe(name).batch_size} is not divided by its {gpus}"
+        except ValueError as error:
+            yield str(error) if str(error).startswith("models.") else f"models.{name}: {error}"
 
 
 def repeated(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:

@@ -30,7 +30,9 @@ class EngineSettings(BaseModel):
     block_size: int | None = Field(None, description="Tokens a cache block; else 32 on a CPU, vLLM's choice on a GPU.")
     cpu_cache_gib: float = Field(1.0, gt=0, le=10_000, description="Key-value cache on a CPU, in GiB.")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of the GPU's memory that vLLM may take.")
-    tensor_parallel_size: int = Field(1, ge=1, le=1024, description="GPUs a model is spread over.")
+    tensor_parallel_size: int | None = Field(
+        None, ge=1, le=1024, description="GPUs a model is spread over; else as many as `cluster.gpu` asks for, or one."
+    )
 
 
 class Decoding(BaseModel):
@@ -117,7 +119,7 @@ class Engine:
             max_model_len=settings.max_model_len,
             max_num_seqs=settings.max_num_seqs,
             gpu_memory_utilization=settings.gpu_memory_utilization,
-            tensor_parallel_size=settings.tensor_parallel_size,
+            tensor_parallel_size=settings.tensor_parallel_size or 1,
             enable_prefix_caching=True,
             scheduling_policy="priority",
             **options,

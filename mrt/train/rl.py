@@ -42,7 +42,7 @@ from mrt.engine import Decoding, EngineSettings, seed_of
 from mrt.grading import Grader
 from mrt.parameterization import OpenEnded, Parameterization
 from mrt.train.log import RL_LOG
-from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave, parameters
+from mrt.train.stage import TrainingStage, batches, join_processes, last_complete_checkpoint, leave, parameters
 
 Method = Literal["grpo", "length_penalty", "mrt_rl"]
 LENGTHS = 4  # parts, by length, of a micro-batch
@@ -472,7 +472,6 @@ class Train(TrainingStage):
         default_factory=OpenEnded, description="Episodes; what forces an answer."
     )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
-    deepspeed: Path | None = Field(None, description="DeepSpeed's configuration, such as that of ZeRO-3 (Table 3).")
 
     def cli_cmd(self) -> None:
         examples = RL_PROMPTS.read(self.prompts).to_dicts()
@@ -502,8 +501,7 @@ class Train(TrainingStage):
         from trl import GRPOConfig
 
         recipe = self.recipe
-        devices = int(os.environ.get("WORLD_SIZE", "1"))
-        micro = min(recipe.micro_batch_size, recipe.batch_size)
+        micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
         args = GRPOConfig(
             output_dir=str(state),
             learning_rate=recipe.learning_rate,
@@ -512,7 +510,7 @@ class Train(TrainingStage):
             weight_decay=recipe.weight_decay,
             num_train_epochs=recipe.epochs,
             per_device_train_batch_size=micro,
-            gradient_accumulation_steps=max(1, recipe.batch_size // (micro * devices)),
+            gradient_accumulation_steps=accumulation,
             num_generations=recipe.group,
             temperature=recipe.decoding.temperature,
             top_p=recipe.decoding.top_p,
@@ -525,7 +523,7 @@ class Train(TrainingStage):
             use_vllm=True,
             vllm_mode="colocate",
             vllm_max_model_length=self.engine.max_model_len,
-            vllm_tensor_parallel_size=self.engine.tensor_parallel_size,
+            vllm_tensor_parallel_size=self.engine.tensor_parallel_size or 1,
             vllm_gpu_memory_utilization=self.engine.gpu_memory_utilization,
             save_strategy="steps",
             save_steps=recipe.save_steps,
@@ -535,10 +533,7 @@ class Train(TrainingStage):
             seed=recipe.seed,
             deepspeed=str(self.deepspeed) if self.deepspeed else None,
         )
-        if self.deepspeed:  # joins the processes, before ZeRO spreads the model over them
-            import deepspeed
-
-            deepspeed.init_distributed(dist_backend=args.ddp_backend or ("gloo" if args.use_cpu else "nccl"))
+        join_processes(self.deepspeed, args.use_cpu)
         return {
             "model": AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32),
             "args": args,

@@ -19,7 +19,7 @@ from mrt.artifacts import SET
 from mrt.cli import run
 from mrt.cost import flops
 from mrt.storage import read_table
-from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave, parameters
+from mrt.train.stage import TrainingStage, batches, join_processes, last_complete_checkpoint, leave, parameters
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -89,6 +89,7 @@ def make_trainer(
     recipe: SFT,
     state: Path,
     report_to: Sequence[str] = (),
+    deepspeed: Path | None = None,
 ) -> Any:
     """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
     import torch
@@ -147,14 +148,13 @@ def make_trainer(
             return super().compute_loss(weighted_model, inputs, *args, **kwargs)
 
     cpu = not torch.cuda.is_available()
-    devices = max(1, torch.cuda.device_count())
-    micro = min(recipe.micro_batch_size, recipe.batch_size)
+    micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
     args = SFTConfig(
         output_dir=str(state),
         learning_rate=recipe.learning_rate,
         num_train_epochs=recipe.epochs,
         per_device_train_batch_size=micro,
-        gradient_accumulation_steps=max(1, recipe.batch_size // (micro * devices)),
+        gradient_accumulation_steps=accumulation,
         max_length=recipe.max_length,
         warmup_steps=recipe.warmup_ratio,
         lr_scheduler_type=recipe.schedule,
@@ -170,7 +170,9 @@ def make_trainer(
         use_cpu=cpu,
         seed=recipe.seed,
         dataset_kwargs={"skip_prepare_dataset": True},
+        deepspeed=str(deepspeed) if deepspeed else None,
     )
+    join_processes(deepspeed, cpu)
     trainer = Trainer(
         model,
         args=args,
@@ -184,7 +186,7 @@ def make_trainer(
 
 
 class Train(TrainingStage):
-    """Fine-tune a model on a training set with TRL's SFTTrainer."""
+    """Fine-tune a model on a training set with TRL's SFTTrainer; under `torchrun`, on several processes."""
 
     set: Path = Field(description="Training set (Parquet): prompt, completion, weight.")
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters.")
@@ -205,7 +207,7 @@ class Train(TrainingStage):
         model = AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32)
         rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
-        trainer = make_trainer(model, tokenizer, rows, self.recipe, state, self.reporters())
+        trainer = make_trainer(model, tokenizer, rows, self.recipe, state, self.reporters(), self.deepspeed)
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
         leave(trainer, tokenizer, training_log(trainer.state.log_history, parameters(model)), state, made)
 

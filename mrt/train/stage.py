@@ -32,6 +32,9 @@ class TrainingStage(Stage):
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where the trainer logs too: TensorBoard (a folder beside `log`), Weights & Biases."
     )
+    deepspeed: Path | None = Field(
+        None, description="DeepSpeed's configuration, such as ZeRO-3's (Tables 2 to 5), of several processes."
+    )
 
     @abstractmethod
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
@@ -61,13 +64,13 @@ class TrainingStage(Stage):
             print("nothing that decides the weights has changed: the kept checkpoint is taken", flush=True)
         else:
             made = kept or self.state / "made"
-            for other in self.state.iterdir() if self.state.exists() else []:
+            for other in self.state.iterdir() if self.state.exists() and is_first_process() else []:
                 if other.name != key:  # of another recipe, set or parent
                     shutil.rmtree(other)
             (self.state / key).mkdir(parents=True, exist_ok=True)
             self.train(examples, self.state / key, made)
             kept = made
-        if os.environ.get("RANK", "0") != "0":  # one process of a distributed run hands over
+        if not is_first_process():  # one process of a distributed run hands over
             return
         link_folder(kept / "checkpoint", self.out)
         with atomic_file(self.log) as part:
@@ -76,6 +79,34 @@ class TrainingStage(Stage):
             if other != kept:
                 shutil.rmtree(other)
         shutil.rmtree(self.state, ignore_errors=True)
+
+
+def is_first_process() -> bool:
+    """Whether this is the first process of a distributed run, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
+    """(rows that a device holds at once, how often it does so a step) so that all devices have `batch_size` a step.
+
+    Raises ValueError if the devices do not divide it.
+    """
+    import torch
+
+    devices = int(os.environ.get("WORLD_SIZE") or max(1, torch.cuda.device_count()))
+    if batch_size % devices:
+        raise ValueError(f"batch_size {batch_size} is not spread evenly over {devices} devices; train on fewer GPUs")
+    own = batch_size // devices
+    micro = next(n for n in range(min(micro_batch_size, own), 0, -1) if own % n == 0)
+    return micro, own // micro
+
+
+def join_processes(deepspeed: Path | None, cpu: bool) -> None:
+    """Join the processes of a distributed run, as must be done before ZeRO spreads a model over them."""
+    if deepspeed:
+        from deepspeed import init_distributed
+
+        init_distributed(dist_backend="gloo" if cpu else "nccl")
 
 
 def parameters(model: Any) -> int:

@@ -13,6 +13,8 @@ rule search_tree:
     conda:
         INFERENCE
     threads: experiment.engine_threads
+    resources:
+        **sampling_resources("search_tree", sampling_gpus),
     params:
         code=code_of("backtracking.tree"),
         model=lambda w: model_options(w.model),
@@ -72,6 +74,8 @@ rule linearize:
     conda:
         INFERENCE
     threads: experiment.engine_threads
+    resources:
+        **sampling_resources("linearize", sampling_gpus),
     params:
         code=code_of("backtracking.linearized"),
         model=lambda w: model_options(w.model),

@@ -4,6 +4,7 @@ rule force_budget:
         checkpoint=lambda w: weights_input(w.model),
         rollouts=artifact("rollouts"),
         episodes=artifact("episodes"),
+        parts=parts_of("budget_forcing"),
     output:
         answers=artifact("budget_forcing"),
         thoughts=artifact("budget_forcing", "thoughts.parquet"),
@@ -15,7 +16,11 @@ rule force_budget:
     conda:
         INFERENCE
     threads: experiment.engine_threads
+    resources:
+        **sampling_resources("force_budget", spread_gpus),
     params:
+        part="",
+        out=lambda w, output: f"--out {output.answers} --out_thoughts {output.thoughts}",
         code=code_of("budget_forcing"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
@@ -28,5 +33,23 @@ rule force_budget:
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.budget_forcing {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
-        " --settings {params.settings:q} --template {params.template:q} --engine {params.engine:q} --keep.folder {params.keep}"
-        " --out {output.answers} --out_thoughts {output.thoughts} > {log} 2>&1"
+        " --settings {params.settings:q} --template {params.template:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
+        " {params.out} > {log} 2>&1"
+
+
+# A part of it, for a job of its own: draws its share of what is not kept yet, and keeps it.
+use rule force_budget as force_budget_part with:
+    input:
+        checkpoint=lambda w: weights_input(w.model),
+        rollouts=artifact("rollouts"),
+        episodes=artifact("episodes"),
+    output:
+        touch(f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
+    log:
+        log_of("force_budget", "model", "dataset", "part"),
+    cache: False
+    resources:
+        **sampling_resources("force_budget", sampling_gpus, SHARDS),
+    params:
+        part=lambda w: f" --keep.part {w.part}/{SHARDS}",
+        out=lambda w, output: f"--out {output} --out_thoughts {output}",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from mrt.config import RL_METHODS, TREE_METHODS, load, slice_of
 from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model
+from mrt.plan import Bill
 
 try:
     experiment = load(config, workflow.configfiles)
@@ -15,6 +16,8 @@ except ValueError as error:
 RESULTS = str(experiment.results)
 TRAINED = [name for name, model in experiment.models.items() if model.parent]
 LOGGED = [name for name, model in experiment.models.items() if model.training_log]
+SHARDS = experiment.cluster.shards
+BILL = Bill(experiment)
 SAMPLED = [name for name, model in experiment.models.items() if not model.rollouts]
 FORCING = slice_of(experiment.parameterization, without="segmentation")  # what mu needs to answer
 ANALYSIS, INFERENCE, TRAINING = (f"../../envs/{kind}.yaml" for kind in ("analysis", "inference", "training"))
@@ -61,30 +64,27 @@ def weights_input(name):
     return [folder] if folder else []
 
 
-def given_path(name):
-    model = experiment.models[name]
-    toy = "mrt/toy/weights_attempts" if experiment.backtracking else "mrt/toy/weights"
-    return toy if model.toy == "shipped" else model.path
-
-
 def model_options(name):
     """Command-line options that name a model's weights."""
     model = experiment.models[name]
     revision = f" --revision {model.revision}" if model.revision else ""
-    return f"--model {made_checkpoint(name) or given_path(name)}{revision}{TRACK_VERSIONS}"
+    return f"--model {made_checkpoint(name) or experiment.weights(name)}{revision}{TRACK_VERSIONS}"
 
 
 @cache
 def identity_of(name):
     """Content of given weights; of those that this workflow makes, nothing: they are an input."""
-    return None if made_checkpoint(name) else identity_of_model(given_path(name), experiment.models[name].revision)
+    return (
+        None if made_checkpoint(name) else identity_of_model(experiment.weights(name), experiment.models[name].revision)
+    )
 
 
 def engine_options(wildcards, threads):
     """All engine settings. Snakemake does not compare params that are made from threads, and most of these settings
     change nothing in what is sampled; `engine_decides` has the others.
     """
-    return slice_of(experiment.engine)
+    gpus = experiment.sampling_gpus(wildcards.model) or None
+    return slice_of(experiment.engine.model_copy(update={"tensor_parallel_size": gpus}))
 
 
 def engine_decides():
@@ -103,6 +103,103 @@ def extrapolates(name):
 
 def extrapolated_budgets(name):
     return experiment.evaluation.budget_forcing.budgets if extrapolates(name) else []
+
+
+def parts_of(kind):
+    """Marks of the parts that sampling is spread over, inputs of the job that gathers what they drew."""
+    parts = [f"{RESULTS}/.kept/{kind}/{{model}}/{{dataset}}/part-{i}-of-{SHARDS}" for i in range(SHARDS)]
+    return parts if SHARDS > 1 else []
+
+
+def launched(wildcards, threads):
+    """Options that start a training's processes; made from threads, as they change results within rounding only."""
+    nodes, processes = experiment.training_processes(wildcards.model)
+    return f"--nodes {nodes} --processes {processes}"
+
+
+def sampling_gpus(wildcards):
+    return experiment.sampling_gpus(wildcards.model)
+
+
+def spread_gpus(wildcards):
+    """GPUs of a stage that parts can do: where they do, the job that gathers needs none."""
+    return 0 if SHARDS > 1 else sampling_gpus(wildcards)
+
+
+def training_gpus(wildcards):
+    """GPUs of a training on one node; of several, `gres` has them a node."""
+    nodes, processes = experiment.training_processes(wildcards.model)
+    return processes if experiment.cluster.gpu and nodes == 1 else 0
+
+
+def training_gres(wildcards):
+    nodes, processes = experiment.training_processes(wildcards.model)
+    kind = f"gpu:{experiment.cluster.slurm_type}" if experiment.cluster.slurm_type else "gpu"
+    return f"{kind}:{processes}" if experiment.cluster.gpu and nodes > 1 else ""
+
+
+def nodes(wildcards):
+    return experiment.training_processes(wildcards.model)[0]
+
+
+def gpu_model(gpus):
+    """The type of GPU to ask for, of jobs that ask for any."""
+    return lambda w: experiment.cluster.slurm_type or "" if gpus(w) else ""
+
+
+def cores(gpus):
+    """CPU cores of a job: some with each GPU, else its threads. Snakemake caps threads at what the login node has."""
+    own = experiment.cluster.cpus_per_gpu
+    return lambda w, threads: max(threads, own * gpus(w))
+
+
+def memory(bytes_a_parameter):
+    """Memory of a job in MB, more at each attempt: libraries, cache and prompts, and so much a parameter of its model."""
+
+    def mem_mb(wildcards, attempt):
+        size = experiment.architecture(wildcards.model).parameters if experiment.cluster.gpu else 0
+        own = 4 + experiment.engine.cpu_cache_gib + bytes_a_parameter * size / 2**30
+        return round(attempt * 1024 * own)
+
+    return mem_mb
+
+
+def time_limit(rule, parts=1):
+    """Minutes of a job, more at each attempt."""
+
+    def runtime(wildcards, attempt):
+        problems = wildcards.get("dataset") or experiment.models[wildcards.model].problems
+        return attempt * BILL.runtime(rule, wildcards.model, problems, parts)
+
+    return runtime
+
+
+def sampling_resources(rule, gpus, parts=1):
+    """What a job asks for that samples: the GPUs of one engine, all on one node."""
+    return {
+        "gpu": gpus,
+        "gpu_model": gpu_model(gpus),
+        "nodes": 1,
+        "cpus_per_task": cores(gpus),
+        "mem_mb": memory(4),
+        "runtime": time_limit(rule, parts),
+    }
+
+
+def training_resources(rule):
+    """What a job asks for that trains: the GPUs of a node, or of several nodes, which `srun` then starts it on."""
+    return {
+        "gpu": training_gpus,
+        "gpu_model": gpu_model(training_gpus),
+        "gres": training_gres,
+        "nodes": nodes,
+        "tasks": nodes,
+        "tasks_per_gpu": 0,  # else SLURM wants so many tasks for each GPU, and the job waits for ever
+        "mpi": lambda w: "srun" if nodes(w) > 1 else "",  # else the plugin starts it on one node
+        "cpus_per_task": cores(lambda w: experiment.training_processes(w.model)[1] if experiment.cluster.gpu else 0),
+        "mem_mb": memory(24),
+        "runtime": time_limit(rule),
+    }
 
 
 def prompt_of(wildcards):

@@ -4,6 +4,7 @@ rule force_answers:
         checkpoint=lambda w: weights_input(w.model),
         rollouts=artifact("rollouts"),
         episodes=artifact("episodes"),
+        parts=parts_of("prover"),
     output:
         artifact("prover"),
     log:
@@ -14,7 +15,10 @@ rule force_answers:
     conda:
         INFERENCE
     threads: experiment.engine_threads
+    resources:
+        **sampling_resources("force_answers", spread_gpus),
     params:
+        part="",
         code=code_of("prover"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
@@ -27,5 +31,22 @@ rule force_answers:
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.prover {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
-        " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep}"
+        " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
         " --out {output} > {log} 2>&1"
+
+
+# A part of it, for a job of its own: draws its share of what is not kept yet, and keeps it.
+use rule force_answers as force_answers_part with:
+    input:
+        checkpoint=lambda w: weights_input(w.model),
+        rollouts=artifact("rollouts"),
+        episodes=artifact("episodes"),
+    output:
+        touch(f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
+    log:
+        log_of("force_answers", "model", "dataset", "part"),
+    cache: False
+    resources:
+        **sampling_resources("force_answers", sampling_gpus, SHARDS),
+    params:
+        part=lambda w: f" --keep.part {w.part}/{SHARDS}",

@@ -3,6 +3,7 @@ rule sample_rollouts:
     input:
         checkpoint=lambda w: weights_input(w.model),
         problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+        parts=parts_of("rollouts"),
     output:
         artifact("rollouts"),
     log:
@@ -13,7 +14,10 @@ rule sample_rollouts:
     conda:
         INFERENCE
     threads: experiment.engine_threads
+    resources:
+        **sampling_resources("sample_rollouts", spread_gpus),
     params:
+        part="",
         code=code_of("sampling"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
@@ -28,8 +32,24 @@ rule sample_rollouts:
         "OMP_NUM_THREADS={threads} python -m mrt.sampling {params.model} --problems {input.problems}"
         " --names {wildcards.model} --names {wildcards.dataset} --samples {params.samples} --seed {params.seed}"
         " --decoding {params.decoding:q} --prompt {params.prompt:q} --engine {params.engine:q}"
-        " --keep.folder {params.keep} --out {output}"
+        " --keep.folder {params.keep}{params.part} --out {output}"
         " > {log} 2>&1"
+
+
+# A part of it, for a job of its own: draws its share of what is not kept yet, and keeps it.
+use rule sample_rollouts as sample_rollouts_part with:
+    input:
+        checkpoint=lambda w: weights_input(w.model),
+        problems=f"{RESULTS}/problems/{{dataset}}.parquet",
+    output:
+        touch(f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
+    log:
+        log_of("sample_rollouts", "model", "dataset", "part"),
+    cache: False
+    resources:
+        **sampling_resources("sample_rollouts", sampling_gpus, SHARDS),
+    params:
+        part=lambda w: f" --keep.part {w.part}/{SHARDS}",
 
 
 rule import_rollouts:

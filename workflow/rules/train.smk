@@ -14,6 +14,8 @@ rule train:
     conda:
         TRAINING
     threads: experiment.training_threads
+    resources:
+        **training_resources("train"),
     params:
         code=code_of("train.sft"),
         parent=lambda w: model_options(parent_of(w)),
@@ -22,8 +24,9 @@ rule train:
         state=f"{RESULTS}/.state/{{model}}",
         keep=f"{RESULTS}/.kept/models/{{model}}",
         report_to=reported_to,
+        launch=launched,
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.train.sft {params.parent} --set {input.examples}"
+        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.sft {params.parent} --set {input.examples}"
         " --recipe {params.recipe:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
         " --out {output.checkpoint} > {log} 2>&1"
 
@@ -70,6 +73,8 @@ rule train_rl:
     conda:
         TRAINING
     threads: experiment.training_threads
+    resources:
+        **training_resources("train_rl"),
     params:
         code=code_of("train.rl"),
         parent=lambda w: model_options(parent_of(w)),
@@ -82,8 +87,9 @@ rule train_rl:
         state=f"{RESULTS}/.state/{{model}}",
         keep=f"{RESULTS}/.kept/models/{{model}}",
         report_to=reported_to,
+        launch=launched,
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.train.rl {params.parent} --prompts {input.prompts}"
+        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.rl {params.parent} --prompts {input.prompts}"
         " --method {params.method} --recipe {params.recipe:q} --parameterization {params.parameterization:q}"
         " --engine {params.engine:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
         " --out {output.checkpoint} > {log} 2>&1"

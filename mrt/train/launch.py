@@ -1,0 +1,63 @@
+"""Start a training stage on one process, on the GPUs of a node, or on several nodes of a SLURM job.
+
+    python -m mrt.train.launch --nodes 2 --processes 8 mrt.train.sft --model ...
+
+One process is this one. Several on a node are torchrun's. Several nodes are one `torchrun` each, started by `srun`;
+they meet at the node that called it (what accelerate calls the launcher `standard`: each node is told the first one's
+address). Several processes spread the model with ZeRO-3, by `config/zero3.json`.
+"""
+
+import argparse
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ZERO_3 = Path(__file__).parents[2] / "config" / "zero3.json"
+
+
+def torchrun(processes: int, stage: Sequence[str], environment: Mapping[str, str], nodes: int = 1) -> list[str]:
+    """The command that starts a node's processes; of several, as the step of SLURM that it runs in."""
+    if nodes == 1:
+        meeting = ["--standalone"]
+    else:
+        port = 20000 + int(environment["SLURM_JOB_ID"]) % 20000  # jobs of one node do not share it
+        address = environment["SLURM_LAUNCH_NODE_IPADDR"]
+        meeting = ["--nnodes", str(nodes), "--node-rank", environment["SLURM_NODEID"], "--master-addr", address]
+        meeting += ["--master-port", str(port)]
+    module, *options = stage
+    command = [sys.executable, "-m", "torch.distributed.run", *meeting, "--nproc-per-node", str(processes)]
+    return [*command, "-m", module, "--deepspeed", str(ZERO_3), *options]
+
+
+def on_nodes(nodes: int, arguments: Sequence[str]) -> list[str]:
+    """The command that starts this module on each node of the job that it runs in; the first failure ends all."""
+    srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    return [*srun, sys.executable, "-m", "mrt.train.launch", *arguments]
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m mrt.train.launch", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=1, help="nodes of the SLURM job")
+    parser.add_argument("--processes", type=int, default=1, help="processes on each node: its GPUs")
+    parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
+    asked = parser.parse_args(arguments)
+    if asked.nodes == asked.processes == 1:
+        sys.argv = asked.stage
+        runpy.run_module(asked.stage[0], run_name="__main__", alter_sys=True)
+        return
+    step = "SLURM_STEP_ID" in os.environ and "SLURM_NODEID" in os.environ
+    if asked.nodes == 1 or (step and int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) == asked.nodes):
+        command = torchrun(asked.processes, asked.stage, os.environ, asked.nodes)
+    elif shutil.which("srun") and "SLURM_JOB_ID" in os.environ:
+        command = on_nodes(asked.nodes, arguments)
+    else:
+        sys.exit(f"error: a training on {asked.nodes} nodes is a SLURM job; lower cluster.training_nodes")
+    sys.exit(subprocess.call(command))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
