@@ -1,0 +1,395 @@
+"""The configs at the paper's scale: every number that the paper has, and how models and data are found."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+from conftest import ROOT, TOY_BASE, checkout, planned
+from test_config import laid_over
+
+from mrt.artifacts import PROBLEMS
+from mrt.config import Config, load
+from mrt.fingerprint import identity_of_model
+
+FILES = {name: ROOT / "config" / f"{name}.yaml" for name in ("paper", "paper_case_study", "backtracking_paper")}
+RAW = {name: yaml.safe_load(path.read_text()) for name, path in FILES.items()}
+
+# ---- the paper
+
+MODELS = {  # Sections 5 and 8.1, Appendices B, D and E
+    "paper": {
+        "base_1.5b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
+        "base_7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+        "base_deepscaler": "agentica-org/DeepScaleR-1.5B-Preview",
+    },
+    "paper_case_study": {
+        "base_32b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",
+        "direct_32b": "Qwen/Qwen2.5-32B-Instruct",
+        "direct_7b": "Qwen/Qwen2.5-Math-7B-Instruct",
+        "base_7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+        "base_deepscaler": "agentica-org/DeepScaleR-1.5B-Preview",
+    },
+    "backtracking_paper": {
+        "base_8b": "meta-llama/Llama-3.1-8B-Instruct",
+        "base_3b": "meta-llama/Llama-3.2-3B-Instruct",
+    },
+}
+TRAINED = {  # model: (parent, method, problems); Section 8.1, Table 1
+    "star_1.5b_1": ("base_1.5b", "star", "numina_10k"),
+    "star_1.5b_2": ("star_1.5b_1", "star", "numina_10k"),
+    "mrt_1.5b_1": ("base_1.5b", "mrt", "numina_10k"),
+    "mrt_1.5b_2": ("mrt_1.5b_1", "mrt", "numina_10k"),
+    "star_7b_1": ("base_7b", "star", "numina_10k"),
+    "star_7b_2": ("star_7b_1", "star", "numina_10k"),
+    "mrt_7b_1": ("base_7b", "mrt", "numina_10k"),
+    "mrt_7b_2": ("mrt_7b_1", "mrt", "numina_10k"),
+    "grpo_1.5b": ("base_1.5b", "grpo", "numina_4k"),
+    "mrt_rl_1.5b": ("base_1.5b", "mrt_rl", "numina_4k"),
+    "grpo_deepscaler": ("base_deepscaler", "grpo", "aime_1983_2023"),
+    "length_penalty_deepscaler": ("base_deepscaler", "length_penalty", "aime_1983_2023"),
+    "mrt_rl_deepscaler": ("base_deepscaler", "mrt_rl", "aime_1983_2023"),
+}
+TRAINED_TO_BACKTRACK = {  # Section 8.4, Appendix A
+    "warmstart_8b": ("base_8b", "warmstart", "numina"),
+    "rise_8b": ("base_8b", "rise", "numina"),
+    "rejection_8b": ("base_8b", "rejection", "numina"),
+    "mrt_8b": ("warmstart_8b", "mrt", "numina"),
+    "warmstart_3b": ("base_3b", "warmstart", "numina"),
+    "grpo_3b": ("warmstart_3b", "grpo", "numina"),
+    "mrt_rl_3b": ("warmstart_3b", "mrt_rl", "numina"),
+}
+TABLE_2 = {
+    "learning_rate": 1.0e-6,
+    "epochs": 3,
+    "batch_size": 256,
+    "gradient_checkpointing": True,
+    "max_length": 16384,
+    "bf16": True,
+    "warmup_ratio": 0.1,
+}
+TABLE_4 = TABLE_2 | {"max_length": 4096}
+TABLE_3 = {
+    "learning_rate": 1.0e-6,
+    "schedule": "cosine",
+    "warmup_ratio": 0.1,
+    "weight_decay": 0.01,
+    "epochs": 1,
+    "batch_size": 256,
+    "group": 4,
+    "bf16": True,
+}
+TABLE_3_DECODING = {"temperature": 0.9, "max_tokens": 24576}
+TABLE_5, TABLE_5_DECODING = TABLE_3, {"temperature": 0.9, "max_tokens": 1024}
+GPU_MEMORY = 0.8  # Tables 3 and 5
+ALGORITHM_2 = {"variant": "explicit", "centred": False, "prefixes": 1.0, "answers": None}
+TRAINING = {  # Algorithm 1, line 5; Section 8.1; Appendix D
+    "samples": 1,
+    "decoding": {"max_tokens": 16384},
+    "prover": {"answers": 20, "every": 1, "traces": None, "decoding": {"max_tokens": 4096}},
+}
+EVALUATION = {  # Sections 8.1, 8.2; Figures 7, 9
+    "problems": ["aime2024", "aime2025", "amc2023", "minerva_math", "math500"],
+    "samples": 20,
+    "decoding": {"max_tokens": 16384},
+    "k": list(range(1, 11)),
+    "votes": [1, 2, 4, 8],
+    "budgets": [4096, 8192, 12288, 16384],
+    "budget_forcing": {  # Appendix F; Figures 9, 29
+        "models": ["base_7b", "star_7b_2", "mrt_7b_2", "base_deepscaler", "grpo_deepscaler", "mrt_rl_deepscaler"],
+        "most": 8,
+        "every": 2,
+        "markers": ("Wait", "Alternatively", "But hold on", "But wait"),
+        "extension": {"max_tokens": 2048},
+        "budgets": [20480, 24576, 28672, 32768],
+    },
+}
+SEGMENTATION = {  # Appendix D, Figure 21
+    "min_steps": 3,
+    "markers": (
+        "Wait",
+        "But wait",
+        "Alternatively",
+        "Is there another way to think about this?",
+        "But let me double-check",
+        "But hold on",
+    ),
+}
+CASE_STUDY = {  # Section 5, Appendix D; Figures 3, 24
+    "problems": ["omni_math_40"],
+    "models": ["base_32b"],
+    "samples": 4,
+    "decoding": {"temperature": 0.7, "max_tokens": 8192},
+    "prover": {"answers": 8, "every": 5, "traces": None, "decoding": {"temperature": 0.7, "max_tokens": 4096}},
+    "direct": {"model": "direct_32b", "samples": 32},
+    "votes": [1, 2, 4, 8],
+}
+SEARCH = {  # Section 8.4, Figure 8
+    "problems": ["aime_1989_2023"],
+    "linearized": {"window": 2048, "attempts": 10},
+    "k": list(range(1, 11)),
+}
+
+
+def config(name: str) -> Config:
+    return load(RAW[name], [FILES[name]])
+
+
+def has(found: Any, wanted: dict[str, Any]) -> bool:
+    """Whether settings have all of these values, group by group."""
+    for name, value in wanted.items():
+        own = getattr(found, name)
+        assert has(own, value) if isinstance(value, dict) else own == value, f"{name}: {own}, the paper has {value}"
+    return True
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_models_are_the_papers(name):
+    models = config(name).models
+    assert {key: m.path for key, m in models.items() if m.revision} == MODELS[name]
+    trained = {"paper": TRAINED, "backtracking_paper": TRAINED_TO_BACKTRACK}.get(name, {})
+    assert {key: (m.parent, m.method, m.problems) for key, m in models.items() if m.parent} == trained
+    made = {m.path for m in models.values() if m.path and not m.revision}
+    assert made <= {f"results/paper/models/{key}" for key in TRAINED}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_that_is_of_the_hub_is_pinned(name):
+    found = config(name)
+    pins = {m.path: m.revision for m in found.models.values() if m.revision}
+    pins |= {p.hub.path: p.hub.revision for p in found.problems.values()}
+    assert len(pins) >= 4
+    for path, revision in pins.items():
+        assert re.fullmatch(r"[0-9a-f]{40}", revision), path
+
+
+def test_the_same_set_is_the_same_everywhere():
+    known = yaml.safe_load((ROOT / "config" / "benchmarks.yaml").read_text())["problems"]
+    known |= {f"numina_{count}": known["numina"] for count in ("10k", "4k")}
+    known["aime_1983_2023"] = known["aime_1989_2023"]
+    for name, raw in RAW.items():
+        for key, entry in raw["problems"].items():
+            own = {"disjoint_from", "split", "count"} | ({"keep"} if key == "aime_1983_2023" else set())
+            same = [{k: v for k, v in one.items() if k not in own} for one in (entry, known[key])]
+            assert same[0] == same[1], f"{name}: {key}"
+    weights = [(m["path"], m["revision"]) for raw in RAW.values() for m in raw["models"].values() if "revision" in m]
+    assert len(dict(weights)) == len(set(weights))
+
+
+def test_the_problem_sets_are_the_papers():
+    paper, search = config("paper"), config("backtracking_paper")
+    assert paper.problems["numina_10k"].count == 10_000 and paper.problems["numina_4k"].count == 4_000  # Section 8.1
+    # "919 AIME problems from 1989-2023": the dataset has 919 of 1983-2023, and there are but 885 of 1989-2023
+    assert paper.problems["aime_1983_2023"].keep == {"Year": (1983, 2023)}
+    omni = paper.problems["omni_math_40"]  # Appendix D
+    assert omni.per_difficulty * len(omni.difficulties) == 40 and omni.difficulties == [4, 4.5, 5, 5.5]
+    assert search.problems["numina"].count == 20_000  # Section 8.4
+    assert search.problems["aime_1989_2023"].keep == {"Year": (1989, 2023)}
+    for found in (paper, search):
+        for name, entry in found.problems.items():
+            assert (entry.split == "train") == (name in {m.problems for m in found.models.values()})
+            assert entry.split == "test" or set(found.evaluation.problems) <= set(entry.disjoint_from)
+
+
+def test_star_has_the_values_of_table_2():
+    found = config("paper")
+    for name, (_, method, _) in TRAINED.items():
+        if method in ("star", "mrt"):
+            assert has(found.recipe(name), TABLE_2)
+            weighted = method == "mrt"  # Appendix B.2
+            assert found.recipe(name).weighted == weighted
+            assert found.models[name].rules.weight == ("progress" if weighted else "none")
+            assert has(found.models[name].rules, {"minimum_progress": 0, "minimum_J": 0})  # Algorithm 1, line 7
+    assert has(found.training, TRAINING)
+
+
+def test_rl_has_the_values_of_table_3():
+    found = config("paper")
+    for name, (_, method, _) in TRAINED.items():
+        if method not in ("star", "mrt"):
+            assert has(found.recipe(name), TABLE_3 | {"decoding": TABLE_3_DECODING})
+        if method == "mrt_rl":
+            assert has(found.recipe(name), ALGORITHM_2)
+    assert found.engine.gpu_memory_utilization == GPU_MEMORY
+
+
+def test_evaluation_has_the_values_of_section_8_and_appendix_f():
+    found = config("paper")
+    assert has(found.evaluation, EVALUATION)
+    assert set(found.evaluation.models) == {*MODELS["paper"], *TRAINED}
+    assert found.forcing.answered() == [0, 2, 4, 6, 8]
+    assert has(found.segmentation, SEGMENTATION)
+
+
+def test_the_case_study_has_the_values_of_section_5_and_appendix_d():
+    found = config("paper_case_study")
+    assert has(found.evaluation, CASE_STUDY)
+    assert {1, 2, 8, 16, 32} <= set(found.ks("direct_32b"))  # Figure 24
+    assert has(found.segmentation, SEGMENTATION)
+    assert found.samples("base_32b", "omni_math_40") == 4 and found.samples("direct_32b", "omni_math_40") == 32
+
+
+def test_the_commands_of_the_case_study_are_right():
+    """What its head comment has one lay over it."""
+    over = re.findall(r"evaluation='(.*)'", FILES["paper_case_study"].read_text())
+    aime, star = (load(laid_over(RAW["paper_case_study"], {"evaluation": yaml.safe_load(text)})) for text in over)
+    expected = CASE_STUDY | {"problems": ["aime2024"], "prover": CASE_STUDY["prover"] | {"every": 3}}
+    assert has(aime.evaluation, expected)
+    models = {"models": ["base_7b", "star_7b", "mrt_7b"], "direct": {"model": "direct_7b", "samples": 32}}
+    assert has(star.evaluation, CASE_STUDY | models)  # Figures 26 to 28
+
+
+def test_backtracking_has_the_values_of_tables_4_and_5():
+    found = config("backtracking_paper")
+    for name, (_, method, _) in TRAINED_TO_BACKTRACK.items():
+        if method in ("grpo", "mrt_rl"):
+            assert has(found.recipe(name), TABLE_5 | {"decoding": TABLE_5_DECODING})
+        else:
+            assert has(found.recipe(name), TABLE_4)
+    assert has(found.recipe("mrt_rl_3b"), ALGORITHM_2)
+    # Appendix B.3: the loss is weighted by information gain
+    assert found.recipe("mrt_8b").weighted and found.models["mrt_8b"].rules.weight == "progress"
+    assert found.engine.gpu_memory_utilization == GPU_MEMORY
+    assert has(found.evaluation, SEARCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs"),
+    [
+        # 16 models on 5 sets, and 8 pairs of a parent and a training set
+        ("paper", {"train": 8, "train_rl": 5, "sample_rollouts": 88, "force_budget": 30, "problem_set": 9}),
+        ("paper_case_study", {"sample_rollouts": 2, "force_answers": 1, "scaling": 1}),
+    ],
+)
+def test_the_configs_are_planned_without_a_network(tmp_path, name, jobs):
+    found = planned(checkout(tmp_path), "--configfile", f"config/{name}.yaml")
+    assert {job: int(found.get(job, 0)) for job in jobs} == jobs
+
+
+# ---- where models and data are loaded from
+
+
+def hub_cache(home: Path, kind: str, path: str, revision: str, files: dict[str, Path]) -> Path:
+    """A repository in the hub's cache as a download leaves it: names in a snapshot that point to blobs."""
+    repository = home / "hub" / f"{kind}s--{path.replace('/', '--')}"
+    snapshot, blobs = repository / "snapshots" / revision, repository / "blobs"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    blobs.mkdir()
+    for number, (name, content) in enumerate(files.items()):
+        (blobs / f"{number:040x}").symlink_to(content.resolve())
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).symlink_to(os.path.relpath(blobs / f"{number:040x}", (snapshot / name).parent))
+    return snapshot
+
+
+def offline(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Python, with this cache and no network."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def written(rows: list[dict[str, Any]], path: Path) -> Path:
+    if path.suffix == ".parquet":
+        pl.DataFrame(rows).write_parquet(path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+AIME = [
+    {
+        "ID": f"{y}-I-1",
+        "Year": y,
+        "Problem Number": 1,
+        "Question": f"Find ${y}$.",
+        "Answer": f"{y % 1000:03}",
+        "Part": "I",
+    }
+    for y in range(1980, 2026)
+]
+AIME_2024 = [{"ID": f"2024-I-{i}", "Problem": f"Find ${i}$.", "Solution": "So.", "Answer": i} for i in range(1, 4)]
+NUMINA = [
+    {
+        "source": "aops",
+        "problem": f"Find ${i}$.",
+        "solution": rf"It is $\boxed{{{i}}}$.",
+        "messages": [{"content": f"Find ${i}$.", "role": "user"}],
+    }
+    for i in range(6)
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "answers"),
+    [  # as the repositories have them
+        ("aime_1983_2023", {"AIME_Dataset_1983_2024.csv": AIME}, [str(y % 1000) for y in range(1983, 2024)]),
+        ("aime2024", {"aime_2024_problems.jsonl": AIME_2024}, ["1", "2", "3"]),
+        (
+            "numina_4k",
+            {f"data/train-0000{i}-of-00002.parquet": NUMINA[3 * i : 3 * i + 3] for i in range(2)}
+            | {"data/test-00000-of-00001.parquet": NUMINA[:1]},
+            [str(i) for i in range(6)],
+        ),
+    ],
+)
+def test_problem_sets_come_out_of_the_hubs_cache(tmp_path, name, files, answers):
+    entry = RAW["paper"]["problems"][name]
+    contents = {file: written(rows, tmp_path / file.replace("/", "-")) for file, rows in files.items()}
+    snapshot = hub_cache(tmp_path / "home", "dataset", entry["hub"]["path"], entry["hub"]["revision"], contents)
+    # by its folder: without a network `datasets` finds by name only what it has prepared once, of whatever revision
+    small = entry | {"hub": entry["hub"] | {"path": str(snapshot)}, "disjoint_from": []}
+    small = small | ({"count": len(answers)} if "count" in entry else {})
+    out = tmp_path / f"{name}.parquet"
+    made = offline(
+        tmp_path / "home", "-m", "mrt.problems", "--name", name, "--set", json.dumps(small), "--out", str(out)
+    )
+    assert made.returncode == 0, made.stderr
+    table = PROBLEMS.read(out)
+    assert [str(int(answer)) for answer in table["answer"]] == answers
+    assert table["source"][0] == "aops" or entry["hub"]["revision"] in table["source"][0]
+
+
+LOAD = """
+import sys
+from transformers import AutoConfig, AutoTokenizer
+from mrt.engine import Engine, EngineSettings
+from mrt.sampling import Prompt
+
+path, revision = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+print(AutoConfig.from_pretrained(path, revision=revision).model_type, len(tokenizer))
+engine = Engine(path, EngineSettings(), revision)
+print(len(engine.encode(["12 + 5"])[0]), Prompt(instruction="{problem}").render(engine.tokenizer, "x").count("<think>"))
+try:
+    AutoTokenizer.from_pretrained(path, revision="0" * 40)
+except OSError:
+    print("no other")
+"""
+
+
+def test_models_come_out_of_the_hubs_cache(tmp_path):
+    model = RAW["paper"]["models"]["base_1.5b"]
+    path, revision = model["path"], model["revision"]
+    files = {file.name: file for file in TOY_BASE.iterdir() if file.name != "README.md"}
+    hub_cache(tmp_path, "model", path, revision, files)
+    found = offline(tmp_path, "-c", LOAD, path, revision)
+    assert found.returncode == 0, found.stderr
+    kind, tokens, encoded, thoughts, *other = found.stdout.split()
+    assert kind == json.loads((TOY_BASE / "config.json").read_text())["model_type"]
+    assert int(tokens) > 10 and int(encoded) > 1 and thoughts == "1"
+    assert other == ["no", "other"]  # of another revision nothing is there
+    assert identity_of_model(path, revision) == f"{path}@{revision}"
