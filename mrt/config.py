@@ -309,9 +309,8 @@ class Config(Strict):
         """(nodes, processes on each) of a model's training: one process a GPU, all of a node and of more if need be."""
         asked, recipe, own = self.cluster, self.recipe(name), self.cluster.gpus_per_node
         if asked.hardware and not asked.training_gpus:
-            rl = isinstance(recipe, RL)
-            longest = (self.engine.max_model_len or 32768) if isinstance(recipe, RL) else recipe.max_length
-            share = self.engine.gpu_memory_utilization if rl else 0.0
+            longest = 2048 + recipe.decoding.max_tokens if isinstance(recipe, RL) else recipe.max_length
+            share = recipe.gpu_memory_utilization if isinstance(recipe, RL) else 0.0
             tokens = recipe.micro_batch_size * longest
             total = max(own, cluster.training_gpus(self.architecture(name), asked.hardware, tokens, share))
         else:

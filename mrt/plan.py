@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.cli import Stage, run
 from mrt.cluster import GPUS, Architecture, Hardware
-from mrt.config import RL_METHODS, Config, load
+from mrt.config import RL_METHODS, Config, check_yaml, load
 from mrt.train.rl import RL
 
 CORE = Hardware(8, 5e10, 1e10)  # of a machine without GPUs: a core, roughly; calibrate
@@ -306,6 +306,7 @@ class Plan(Stage):
 
         merged: dict[str, Any] = {}
         for file in self.configfile or [Path("config.yaml")]:
+            check_yaml(file)
             merged = laid_over(merged, yaml.safe_load(file.read_text()))
         return load(merged, self.configfile)
 

@@ -314,9 +314,13 @@ def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
 def read_hub(hub: Hub) -> Any:
     """The dataset as `datasets` has it; whatever is wrong with it ends as ValueError."""
     from datasets import load_dataset
+    from huggingface_hub import snapshot_download
 
     try:
-        return load_dataset(hub.path, hub.name, split=hub.split, revision=hub.revision)
+        # without a network `datasets` would take whatever revision it prepared last
+        path, known = hub.path, Path(hub.path).is_dir()
+        folder = path if known else snapshot_download(path, repo_type="dataset", revision=hub.revision)
+        return load_dataset(folder, hub.name, split=hub.split)
     except Exception as error:  # of many kinds: no such dataset, split, configuration; no network; gated
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"hub dataset {hub.path} at {hub.revision}, split {hub.split}: {first[0]}") from error

@@ -349,9 +349,8 @@ NUMINA = [
 def test_problem_sets_come_out_of_the_hubs_cache(tmp_path, name, files, answers):
     entry = RAW["paper"]["problems"][name]
     contents = {file: written(rows, tmp_path / file.replace("/", "-")) for file, rows in files.items()}
-    snapshot = hub_cache(tmp_path / "home", "dataset", entry["hub"]["path"], entry["hub"]["revision"], contents)
-    # by its folder: without a network `datasets` finds by name only what it has prepared once, of whatever revision
-    small = entry | {"hub": entry["hub"] | {"path": str(snapshot)}, "disjoint_from": []}
+    hub_cache(tmp_path / "home", "dataset", entry["hub"]["path"], entry["hub"]["revision"], contents)
+    small = entry | {"disjoint_from": []}
     small = small | ({"count": len(answers)} if "count" in entry else {})
     out = tmp_path / f"{name}.parquet"
     made = offline(
@@ -361,6 +360,17 @@ def test_problem_sets_come_out_of_the_hubs_cache(tmp_path, name, files, answers)
     table = PROBLEMS.read(out)
     assert [str(int(answer)) for answer in table["answer"]] == answers
     assert table["source"][0] == "aops" or entry["hub"]["revision"] in table["source"][0]
+
+
+def test_a_problem_set_is_of_its_pinned_revision_or_there_is_none(tmp_path):
+    entry = RAW["paper"]["problems"]["aime2025"]
+    rows = {"test.jsonl": written([{"problem": "1 + 1?", "answer": "2"}], tmp_path / "test.jsonl")}
+    hub_cache(tmp_path / "home", "dataset", entry["hub"]["path"], "f" * 40, rows)
+    out = tmp_path / "out.parquet"
+    made = offline(
+        tmp_path / "home", "-m", "mrt.problems", "--name", "aime2025", "--set", json.dumps(entry), "--out", str(out)
+    )
+    assert made.returncode == 1 and entry["hub"]["revision"] in made.stderr and not out.exists()
 
 
 LOAD = """

@@ -81,6 +81,12 @@ class RL(BaseModel):
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
     bf16: bool = Field(True, description="Autocast to bfloat16 (Table 3).")
     gradient_checkpointing: bool = Field(True, description="Trade compute for memory.")
+    gpu_memory_utilization: float = Field(
+        0.3,
+        gt=0,
+        le=1,
+        description="Share of each GPU's memory for the engine, beside the trainer (Table 3's 0.8 fits alone).",
+    )
     save_steps: int = Field(50, ge=1, description="Steps between checkpoints to resume from.")
     seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
 
@@ -524,7 +530,7 @@ class Train(TrainingStage):
             vllm_mode="colocate",
             vllm_max_model_length=self.engine.max_model_len,
             vllm_tensor_parallel_size=self.engine.tensor_parallel_size or 1,
-            vllm_gpu_memory_utilization=self.engine.gpu_memory_utilization,
+            vllm_gpu_memory_utilization=recipe.gpu_memory_utilization,
             save_strategy="steps",
             save_steps=recipe.save_steps,
             save_total_limit=1,
