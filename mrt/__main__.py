@@ -21,6 +21,8 @@ STAGES = {
     "provenance": "what made the results, for the report",
     "toy.base": "make the toy base reasoner",
     "show": "what a table is and what made it",
+    "plan": "what an experiment will cost, before it runs; after it, what it did",
+    "calibrate": "how fast this machine is, for the plan",
 }
 
 if __name__ == "__main__":

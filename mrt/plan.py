@@ -12,7 +12,6 @@ The throughput is that of the data sheet (`mrt/cluster.py`) times what is usuall
 are set against their plan: the last line of a stage's log says how long it took.
 """
 
-import json
 import re
 import subprocess
 import sys
@@ -45,13 +44,18 @@ STAGES = {  # rules that need an engine or a trainer, in the order of the paper
 
 
 class Reached(BaseModel):
-    """Shares of the data sheet that are reached: of its FLOPs in prefill and training, of its bandwidth in decoding."""
+    """Shares of the data sheet that are reached: of its FLOPs, and in decoding of what bounds it, mostly bandwidth."""
 
     model_config = ConfigDict(extra="forbid")
 
-    prefill: float = 0.5
-    decode: float = 0.5
-    training: float = 0.4
+    prefill: float = Field(0.5, gt=0, le=1)
+    decode: float = Field(0.5, gt=0, le=1)
+    training: float = Field(0.4, gt=0, le=1)
+
+    @classmethod
+    def ideal(cls) -> "Reached":
+        """All of it."""
+        return cls(prefill=1, decode=1, training=1)
 
 
 @dataclass
@@ -103,10 +107,9 @@ def seconds_of(
     room = max(0.0, 0.9 * gpus * hardware.memory * 2**30 - 2 * n)
     batch = max(1.0, min(seqs, room / (architecture.cache_bytes * max(work.context, 1))))
     step = max(
-        (2 * n + batch * architecture.cache_bytes * work.context / 2) / (bandwidth * reached.decode),
-        batch * (2 * n + attention) / (flops * reached.prefill),
+        (2 * n + batch * architecture.cache_bytes * work.context / 2) / bandwidth, batch * (2 * n + attention) / flops
     )
-    decoding = work.drawn / batch * step
+    decoding = work.drawn / batch * step / reached.decode
     reading = work.read * (2 * n + attention) / (flops * reached.prefill)
     training = work.trained * 4 * (2 * n + attention) / (flops * reached.training)
     return decoding + reading + training
@@ -316,7 +319,7 @@ class Plan(Stage):
         config = self.config
         if self.gpu:
             config = config.model_copy(update={"cluster": config.cluster.model_copy(update={"gpu": self.gpu})})
-        reached = Reached(**json.loads(self.calibration.read_text())) if self.calibration else Reached()
+        reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
         bill = Bill(config, reached, look=True)
         jobs = dry_run(self.configfile, self.targets, remaining=self.remaining)
         plans = list(planned(bill, jobs))

@@ -59,6 +59,13 @@ def snakemake(folder, *arguments, check=True):
     return done
 
 
+def python(*arguments, folder=ROOT):
+    """What a Python command prints that has to succeed."""
+    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout
+
+
 def planned(folder, *arguments):
     """The rules that a dry run would run, with their counts."""
     done = snakemake(folder, "-n", *arguments)
@@ -79,7 +86,7 @@ def planned_jobs(folder, *arguments):
 
 def copy_of(finished, folder):
     """A copy of a finished run elsewhere, dates kept, with its results and Snakemake's records."""
-    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("logs", "__pycache__"))
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 

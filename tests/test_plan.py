@@ -1,0 +1,116 @@
+"""The plan before the bill: its jobs are the workflow's, its sums add up, and work that is done is set against it."""
+
+import re
+from dataclasses import asdict
+
+import polars as pl
+import pytest
+import yaml
+from conftest import ROOT, python
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cluster import QWEN_7B
+
+from mrt.cluster import GPUS
+from mrt.config import load
+from mrt.plan import Bill, Planned, Reached, Work, laid_over, longest_path, seconds_of, short
+
+PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
+amounts = st.floats(0, 1e12)
+works = st.builds(
+    Work, drawn=amounts, read=amounts, read_unshared=amounts, trained=amounts, context=st.floats(1, 32_768)
+)
+
+
+@given(works, st.sampled_from(sorted(GPUS)), st.sampled_from([1, 2, 4, 8]))
+def test_work_takes_longer_on_less_and_twice_as_long_twice(work, name, gpus):
+    hardware = GPUS[name]
+    took = seconds_of(work, QWEN_7B, hardware, gpus, 512, Reached())
+    slower = seconds_of(work, QWEN_7B, hardware, gpus, 512, Reached(prefill=0.25, decode=0.25, training=0.2))
+    twice = Work(2 * work.drawn, 2 * work.read, 0, 2 * work.trained, work.context)
+    assert slower == pytest.approx(2 * took)
+    assert seconds_of(twice, QWEN_7B, hardware, gpus, 512, Reached()) == pytest.approx(2 * took)
+    assert seconds_of(work, QWEN_7B, hardware, 2 * gpus, 512, Reached()) <= took * 1.0001
+
+
+def test_decoding_one_sequence_reads_the_weights_at_every_token():
+    one = Work(drawn=1000, context=1)
+    took = seconds_of(one, QWEN_7B, GPUS["h100"], 1, 1, Reached.ideal())
+    assert took == pytest.approx(1000 * 2 * QWEN_7B.parameters / GPUS["h100"].bandwidth, rel=1e-3)
+
+
+def test_the_answers_of_the_meta_prover_by_hand():
+    bill = Bill(PAPER)
+    found = bill.work("force_answers", "base_7b", "numina_10k")  # 20 answers at 21 prefixes of a trace of 8,000 tokens
+    assert found.drawn == 10_000 * 21 * 20 * 400
+    assert found.read == pytest.approx(10_000 * (150 + 8000 + 21 * 40))
+    assert found.read_unshared == pytest.approx(10_000 * 21 * (150 + 4000 + 40))
+
+
+def test_training_reads_each_kept_token_as_often_as_there_are_epochs():
+    found = Bill(PAPER).work("train", "star_1.5b_1", "numina_10k")
+    assert found == Work(0, 0, 0, 10_000 * 0.5 * 3 * (150 + 9000), 9150)
+
+
+def test_the_longest_path_goes_through_the_lineage():
+    def job(rule, model, problems, seconds):
+        return Planned(rule, model, problems, 1, Work(), 1, seconds, seconds, 0)
+
+    plans = [
+        job("sample_rollouts", "base_7b", "numina_10k", 5),
+        job("force_answers", "base_7b", "numina_10k", 100),
+        job("train", "star_7b_1", "numina_10k", 1000),
+        job("train", "mrt_7b_1", "numina_10k", 10),
+        job("sample_rollouts", "mrt_7b_1", "numina_10k", 3),
+        job("train", "mrt_7b_2", "numina_10k", 900),
+    ]
+    seconds, chain = longest_path(PAPER, plans)
+    assert seconds == 5 + 100 + 10 + 3 + 900
+    assert chain[0] == "sample rollouts base_7b" and chain[-1] == "train (SFT) mrt_7b_2"
+
+
+@given(st.floats(0, 1e15))
+def test_numbers_are_shortened_to_three_figures(number):
+    written = short(number)
+    value = float(written.rstrip("kMGT")) * {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}.get(written[-1], 1)
+    assert value == pytest.approx(number, rel=0.006, abs=1e-9)
+
+
+def test_configurations_are_merged_as_snakemake_does():
+    assert laid_over({"a": {"b": 1, "c": [1]}, "d": 2}, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 2}
+
+
+def rows(printed):
+    """{stage: [cells]} of a printed plan."""
+    table = printed.split("\n\n")[1].splitlines()
+    return {cells[0]: cells[1:] for cells in (re.split(r" {2,}", line.strip()) for line in table[1:])}
+
+
+def test_the_whole_paper_is_planned_and_added_up():
+    printed = python("-m", "mrt", "plan", "--configfile", "config/paper.yaml")
+    table = rows(printed)
+    jobs = {stage: int(cells[0]) for stage, cells in table.items()}
+    assert jobs["in all"] == sum(n for stage, n in jobs.items() if stage != "in all")
+    assert jobs["train (SFT)"] == 8 and jobs["train (RL)"] == 5
+    hours = {stage: float(cells[5]) for stage, cells in table.items()}
+    assert hours["in all"] == pytest.approx(sum(h for s, h in hours.items() if s != "in all"), abs=0.5)
+    assert hours["meta-prover"] > 10 and "longest path" in printed
+    assert re.match(r"\d+ jobs, of which \d+ sample or train, on h100", printed)
+
+
+def test_a_finished_run_is_set_against_its_plan(finished):
+    printed = python("-m", "mrt", "plan", folder=finished)
+    cells = rows(printed)["in all"]
+    actual, planned = map(float, re.search(r"([\d.]+) of ([\d.]+)", "  ".join(cells)).groups())
+    assert actual > 0 and planned > 0
+    remaining = python("-m", "mrt", "plan", "--remaining", folder=finished)
+    assert remaining.startswith("0 jobs")
+
+
+def test_calibration_changes_the_plan(tmp_path):
+    from mrt.storage import write_table
+
+    write_table(pl.DataFrame([{"prefill": 0.25, "decode": 0.25, "training": 0.2}]), tmp_path / "c.parquet")
+    plain = asdict(Bill(PAPER).plan("force_answers", "base_7b", "numina_10k", 1))
+    slow = Bill(PAPER, Reached(**pl.read_parquet(tmp_path / "c.parquet").row(0, named=True)))
+    assert slow.plan("force_answers", "base_7b", "numina_10k", 1).gpu_seconds > 1.9 * plain["gpu_seconds"]
