@@ -9,6 +9,8 @@ from snakemake.utils import min_version
 min_version("9.0")
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
+from workflow.running import guard
+
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
@@ -21,6 +23,10 @@ if "models" not in config:
         raise WorkflowError(str(error))
 
     configfile: "config.yaml"
+
+
+# With jobs that a killed Snakemake left in SLURM: wait, cancel or stop. No part of the experiment.
+left_running = config.pop("running", "wait")
 
 
 report: "workflow/report/workflow.rst"
@@ -39,6 +45,9 @@ include: "workflow/rules/backtracking.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/metrics.smk"
 include: "workflow/rules/figures.smk"
+
+
+guard(workflow, RESULTS, left_running)
 
 
 rule all:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,45 @@ def finished(tmp_path_factory):
             snakemake(folder, "--cores", "2")
             folder.rename(shared / "finished")
     return copy_of(shared / "finished", own / "finished_run")
+
+
+class Cluster:
+    """A real SLURM on this machine, by tests/slurm/lab.sh, with partitions cpu and gpu."""
+
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1] % 15000 + 10000  # below those that the kernel hands out
+        self.environment = {**os.environ, "LAB": str(folder), "PORT": str(port)}
+
+    def start(self, *command, script="run", **options):
+        """A command as on the login node, started; its process id is the command's."""
+        lab = ROOT / "tests" / "slurm" / "lab.sh"
+        return subprocess.Popen(["bash", lab, script, *map(str, command)], env=self.environment, **options)
+
+    def run(self, *command, **options):
+        """What a command prints. Raises CalledProcessError if it fails."""
+        started = self.start(*command, stdout=subprocess.PIPE, text=True, **options)
+        out, _ = started.communicate(timeout=100)
+        if started.returncode:
+            raise subprocess.CalledProcessError(started.returncode, command, out)
+        return out
+
+    def controller(self, what):
+        self.run(what, script="controller")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """A SLURM of three nodes; skips where it cannot be brought up."""
+    folder = tmp_path_factory.mktemp("slurm")
+    cluster = Cluster(folder)
+    try:
+        up = cluster.start(script="up", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        _, said = up.communicate(timeout=100)
+        if up.returncode == 3:
+            pytest.skip(said.strip())
+        assert up.returncode == 0, said
+        yield cluster
+    finally:
+        cluster.run(script="down")

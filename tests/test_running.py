@@ -1,0 +1,299 @@
+"""Nothing runs twice: Snakemake is killed while its jobs are in a real SLURM, and started again."""
+
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+SNAKEFILE = f"""
+import sys
+
+sys.path.insert(0, "{ROOT}")
+from workflow import running
+
+running.POLL, running.REPORT, running.PATIENCE = 1, 2, int(config.get("patience", 60))
+left_running = config.pop("running", "wait")
+RESULTS = config.get("results", "results")
+GUARD
+
+
+rule a:
+    output: RESULTS + "/a"
+    params: value=config.get("value", 1)
+    resources: slurm_extra=config.get("extra", "")
+    shell:
+        "echo start a >> jobs; echo half > {{output}}; until [ -e {{output}}.go ]; do sleep 0.2; done; [ ! -e fails ]; "
+        "echo {{params.value}} > {{output}}; echo end a >> jobs"
+
+
+rule b:
+    input: RESULTS + "/a"
+    output: RESULTS + "/b"
+    shell: "echo start b >> jobs; cp {{input}} {{output}}; echo end b >> jobs"
+"""
+LONG = 200  # seconds, on a busy machine
+GUARD = "running.guard(workflow, RESULTS, left_running)"
+
+
+class Checkout:
+    """A folder with a workflow that runs on the cluster; its jobs note in the file `jobs` when they start and end."""
+
+    def __init__(self, cluster, folder, guard=GUARD):
+        self.cluster, self.folder, self.runs = cluster, folder, 0
+        (folder / "results").mkdir(parents=True)
+        (folder / "Snakefile").write_text(SNAKEFILE.replace("GUARD", guard))
+
+    def let_end(self, results="results"):
+        """Let the job `a` end, which otherwise runs for ever."""
+        (self.folder / results / "a.go").touch()
+
+    def start(self, *arguments, target="results/a"):
+        self.runs += 1
+        self.out = self.folder / f"out{self.runs}"
+        command = [Path(sys.executable).parent / "snakemake", target, "--profile", ROOT / "slurm", "--retries", "0"]
+        with self.out.open("w") as out:
+            return self.cluster.start(*command, *arguments, cwd=self.folder, stdout=out, stderr=subprocess.STDOUT)
+
+    def run(self, *arguments, **options):
+        """Its exit status and what it said."""
+        status = self.start(*arguments, **options).wait(timeout=LONG)
+        return status, self.out.read_text()
+
+    def ends_well(self, *arguments, **options):
+        return self.ended_well(self.start(*arguments, **options))
+
+    def says(self, words):
+        until(lambda: words in self.out.read_text(), words, self.out)
+
+    def runs_a(self):
+        until(lambda: self.jobs()[-1:] == [("start", "a")], "running job", self.out)
+
+    def queue_empties(self):
+        until(lambda: not self.queue(), "end of the job", self.out)
+
+    def jobs(self):
+        """What its jobs noted: [("start", rule), ("end", rule), ...]."""
+        path = self.folder / "jobs"
+        return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def queue(self, form="%T"):
+        asked = self.cluster.run("squeue", "--noheader", f"--format=%Z {form}").splitlines()
+        return [line.split()[1] for line in asked if line.split()[0] == str(self.folder)]
+
+    def kill_with_job(self, state, *arguments):
+        """Start it, and kill it when its job is in this state."""
+        main = self.start(*arguments)
+        if state == "RUNNING":
+            self.runs_a()
+        else:
+            until(lambda: self.queue() == [state], state, self.out)
+        main.kill()
+        main.wait()
+        assert self.queue() == [state]
+
+    def unlock(self):
+        self.ends_well("--unlock")
+
+    def starts_and_waits(self, *arguments, **options):
+        main = self.start(*arguments, **options)
+        self.says("Waiting for jobs in SLURM")
+        return main
+
+    def ended_well(self, main):
+        assert main.wait(timeout=LONG) == 0, self.out.read_text()
+        return self.out.read_text()
+
+
+ONCE = [("start", "a"), ("end", "a")]
+
+
+def until(condition, what, log):
+    end = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < end, f"no {what}: {log.read_text()}"
+        time.sleep(0.2)
+
+
+def waits_for_a_running_job(checkout):
+    run = checkout()
+    run.kill_with_job("RUNNING")
+    status, said = run.run()
+    assert status == 1 and "run `snakemake --unlock`" in said
+    assert run.queue("%j")[0].startswith("mrt-")
+    run.unlock()
+    main = run.starts_and_waits(target="results/b")
+    run.let_end()
+    assert "  a  RUNNING for " in run.ended_well(main)
+    assert run.jobs() == [*ONCE, ("start", "b"), ("end", "b")]
+
+
+def without_the_guard_it_runs_twice(checkout):
+    """These tests would see it."""
+    run = checkout(guard="")
+    run.kill_with_job("RUNNING")
+    run.unlock()
+    main = run.start()
+    until(lambda: run.jobs() == [("start", "a")] * 2, "second job", run.out)
+    run.let_end()
+    run.ended_well(main)
+
+
+def does_what_the_user_chose(checkout):
+    """A dry run reports, `stop` stops, Ctrl-C stops waiting, and all three leave the job alone; `cancel` cancels."""
+    run = checkout()
+    run.kill_with_job("RUNNING")
+    assert "Jobs in SLURM write into results (a run would wait):" in run.ends_well("-n")
+    run.unlock()
+    status, said = run.run("--config", "running=stop")
+    assert status == 1 and "started with running=stop" in said and "  a  RUNNING for" in said
+    main = run.starts_and_waits()
+    main.send_signal(signal.SIGINT)
+    assert main.wait(timeout=LONG) == 1
+    said = run.out.read_text()
+    assert "Stopped waiting, nothing was started. These jobs are still in SLURM:" in said and "Traceback" not in said
+    assert run.jobs() == [("start", "a")] and run.queue() == ["RUNNING"]
+    main = run.start("--config", "running=cancel")
+    until(lambda: len(run.jobs()) == 2, "second job", run.out)
+    assert len(run.queue()) == 1
+    run.let_end()
+    assert "Cancelling jobs" in run.ended_well(main)
+    assert run.jobs() == [("start", "a"), *ONCE]
+
+
+def adopts_what_finished_meanwhile(checkout):
+    """Also where there is a record from before, of other params."""
+    run = checkout()
+    run.let_end()
+    run.ends_well()
+    (run.folder / "results" / "a.go").unlink()
+    run.kill_with_job("RUNNING", "--config", "value=2")
+    run.let_end()
+    run.queue_empties()
+    run.unlock()
+    assert "Nothing to be done" in run.ends_well("--config", "value=2")
+    assert run.jobs() == [*ONCE, *ONCE] and (run.folder / "results" / "a").read_text() == "2\n"
+    assert "Params have changed" in run.ends_well("-n", "--config", "value=3")
+
+
+def waits_for_a_pending_job(checkout):
+    run = checkout()
+    run.let_end()
+    run.kill_with_job("PENDING", "--config", "extra=--hold")
+    run.unlock()
+    main = run.starts_and_waits()
+    run.cluster.run("scontrol", "release", *run.queue("%i"))
+    said = run.ended_well(main)
+    assert "  a  PENDING (JobHeldUser), of root" in said and "Nothing to be done" in said
+    assert run.jobs() == ONCE
+
+
+def runs_again_what_failed_meanwhile(checkout):
+    run = checkout()
+    run.kill_with_job("RUNNING")
+    run.unlock()
+    (run.folder / "fails").touch()
+    main = run.starts_and_waits()
+    run.let_end()
+    until(lambda: "They ended" in run.out.read_text(), "end of the job", run.out)
+    (run.folder / "fails").unlink()
+    run.ended_well(main)
+    assert run.jobs() == [("start", "a"), *ONCE]
+
+
+def runs_again_what_died_half_written(checkout):
+    run = checkout()
+    run.kill_with_job("RUNNING")
+    run.unlock()
+    main = run.starts_and_waits()
+    run.cluster.run("scancel", "--full", "--signal=KILL", *run.queue("%i"))
+    run.let_end()
+    run.ended_well(main)
+    assert run.jobs() == [("start", "a"), *ONCE] and (run.folder / "results" / "a").read_text() == "1\n"
+
+
+def refuses_a_second_one(checkout):
+    """In the same folder, and in another one with the same results; this one waits when the first was killed."""
+    run, other = checkout(), checkout()
+    same_results, target = ("--config", f"results={run.folder}/results"), f"{run.folder}/results/a"
+    first = run.start()
+    run.runs_a()
+    status, said = run.run()
+    assert status == 1 and "Another Snakemake works on results: root on " in said and str(first.pid) in said
+    status, said = other.run(*same_results, target=target)
+    assert status == 1 and "Another Snakemake works on" in said and str(run.folder) in said
+    first.kill()
+    first.wait()
+    main = other.starts_and_waits(*same_results, target=target)
+    run.let_end()
+    assert "Nothing to be done" in other.ended_well(main)
+    assert run.jobs() == ONCE and not other.jobs()
+
+
+def lets_other_results_alone(checkout):
+    """Two experiments at once in one folder."""
+    run = checkout()
+    first, out = run.start(), run.out
+    run.runs_a()
+    (run.folder / "others").mkdir()
+    run.let_end("others")
+    said = run.ends_well("--config", "results=others", "running=cancel", target="others/a")
+    assert "SLURM that write" not in said and "Cancelling" not in said
+    run.let_end()
+    assert first.wait(timeout=LONG) == 0, out.read_text()
+    assert run.jobs() == [("start", "a"), *ONCE, ("end", "a")]
+
+
+def refuses_an_unknown_choice(checkout):
+    status, said = checkout().run("--config", "running=maybe")
+    assert status == 1 and "running=maybe: it can be wait, cancel, stop" in said
+
+
+CASES = [
+    *(waits_for_a_running_job, does_what_the_user_chose, adopts_what_finished_meanwhile, waits_for_a_pending_job),
+    *(refuses_a_second_one, runs_again_what_failed_meanwhile, runs_again_what_died_half_written),
+    *(lets_other_results_alone, without_the_guard_it_runs_twice, refuses_an_unknown_choice),
+]
+
+
+@pytest.fixture(scope="module")
+def checkout(cluster, tmp_path_factory):
+    def make(**options):
+        return Checkout(cluster, tmp_path_factory.mktemp("checkout"), **options)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def started(checkout):
+    """All cases, each in folders of its own, some of them at once."""
+    with ThreadPoolExecutor(5) as pool:
+        yield {case: pool.submit(case, checkout) for case in CASES}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_nothing_runs_twice(case, started):
+    started[case].result()
+
+
+def test_asks_until_slurm_answers(cluster, checkout):
+    """And gives up with a message, never goes on blind."""
+    run, gives_up = checkout(), checkout()
+    run.kill_with_job("RUNNING")
+    run.unlock()
+    cluster.controller("stop")
+    main, other = run.start(), gives_up.start("--config", "patience=0")
+    try:
+        run.says("SLURM does not answer")
+        assert other.wait(timeout=LONG) == 1
+        assert "SLURM has not answered for 0 s" in gives_up.out.read_text() and not gives_up.jobs()
+    finally:
+        cluster.controller("start")
+    run.let_end()
+    run.ended_well(main)
+    assert run.jobs() == ONCE

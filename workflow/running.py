@@ -1,0 +1,197 @@
+"""Nothing runs twice: no job is started while another one, of whichever Snakemake, may write the same results.
+
+A Snakemake that is killed leaves its jobs in SLURM. They go on, and a Snakemake that is started anew would submit them
+once more. So before it plans, Snakemake here
+- holds `.running` in the results folder, a file lock that the kernel frees when its holder dies, however it dies: what
+  of these results is still in the queue then belongs to no living Snakemake;
+- asks SLURM for jobs that write into this results folder: their names carry a digest of its path, so that those of
+  another checkout or user are found as well, and those of other experiments are let alone;
+- waits for them, cancels them, or stops.
+
+Outputs of those that succeeded stay: each job itself, as it ends, takes away Snakemake's mark of an incomplete output
+and writes the record (params, code, inputs) from which Snakemake later sees whether it must run again. What failed or
+was cancelled is still marked or not there, and runs again (`rerun-incomplete` in the profile).
+"""
+
+import fcntl
+import getpass
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+
+CHOICES = ("wait", "cancel", "stop")
+POLL, REPORT = 10, 30  # seconds between looks into the queue, and between lines about it
+PATIENCE, ANSWER = 300, 60  # seconds for SLURM to come back, and to answer
+
+
+class Job(NamedTuple):
+    """A job in SLURM's queue, as squeue tells of it."""
+
+    id: str
+    name: str
+    user: str
+    state: str
+    elapsed: str
+    reason: str
+    comment: str  # of the plugin: rule_RULE_wildcards_VALUES
+
+    def __str__(self):
+        what = self.comment.removeprefix("rule_").replace("_wildcards_", " ", 1)
+        how_long = f"for {self.elapsed}" if self.state != "PENDING" else f"({self.reason})"
+        return f"  {self.id}  {what}  {self.state} {how_long}, of {self.user}"
+
+
+def guard(workflow, results, choice="wait"):
+    """Have Snakemake look for jobs that write into the results folder before it plans a run.
+
+    Only the main process looks, and only before it runs something; a dry run just says what it found. `choice` is what
+    to do with them: "wait", "cancel" or "stop". Raises WorkflowError on another choice.
+    """
+    if choice not in CHOICES:
+        raise WorkflowError(f"--config running={choice}: it can be {', '.join(CHOICES)}")
+    execute = workflow.execute  # which executor runs, and whether it is a dry run, is known only when this is called
+
+    def recorded(*args, **settings):
+        """Inside a job: leave the record of what it made, as Snakemake has jobs do whose main process does not wait."""
+        execute(*args, **settings)
+        workflow.remote_execution_settings.immediate_submit = True
+        for job in workflow.dag.finished_jobs:
+            workflow.async_run(workflow.persistence.finished(job))
+
+    def guarded(executor_plugin, executor_settings, **settings):
+        tag = hashlib.sha256(os.path.realpath(results).encode()).hexdigest()[:10]
+        on_slurm = executor_plugin.name == "slurm"
+        run = partial(execute, executor_plugin=executor_plugin, executor_settings=executor_settings, **settings)
+        if executor_plugin.common_settings.dryrun_exec:
+            if jobs := in_queue(tag, None):
+                logger.warning(f"Jobs in SLURM write into {results} (a run would {choice}):\n{listed(jobs)}")
+            return run()
+        with held(Path(results)):
+            refuse_lock(workflow, results)
+            if on_slurm or shutil.which("squeue"):
+                settle(tag, results, choice, PATIENCE if on_slurm else None, workflow.execution_settings.latency_wait)
+            if on_slurm:
+                executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
+            return run()
+
+    if workflow.remote_exec:
+        workflow.execute = recorded
+    elif workflow.is_main_process:
+        workflow.execute = guarded
+
+
+@contextmanager
+def held(results):
+    """Hold the results folder. Raises WorkflowError if another Snakemake does, or if it cannot be locked."""
+    with ExitStack() as stack:
+        try:
+            results.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((results / ".running").open("a+"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise WorkflowError(
+                f"Another Snakemake works on {results}: {file.read().strip()}. Two at once would write the same files. "
+                "Wait until it ends, or stop it."
+            ) from None
+        except OSError as error:
+            raise WorkflowError(f"{results}/.running cannot be made or locked: {error}") from error
+        file.truncate(0)
+        here = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()} in {Path.cwd()}"
+        print(f"{here}, since {datetime.now():%Y-%m-%d %H:%M}", file=file, flush=True)
+        yield
+
+
+def refuse_lock(workflow, results):
+    """Raise WorkflowError if Snakemake's own lock is on these results, before waiting for hours just to meet it."""
+    locks = Path(".snakemake/locks").glob("*.output.lock") if workflow.execution_settings.lock else ()
+    if any(line.startswith(f"{results}/") for lock in locks for line in lock.read_text().splitlines()):
+        raise WorkflowError(
+            f"Snakemake's lock is on {results}. If a Snakemake still runs here, on another login node say, let it end. "
+            "If it was killed, run `snakemake --unlock` and start again: its jobs will be found."
+        )
+
+
+def in_queue(tag, patience):
+    """Jobs in SLURM's queue that write into the results folder of this tag.
+
+    Asks again for so many seconds if SLURM does not answer; None: once, and then returns no jobs. Raises WorkflowError
+    if it does not answer: jobs that cannot be seen may be there.
+    """
+    command = ["squeue", "--noheader", "--format=%i|%j|%u|%T|%M|%r|%k"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}  # those may hide jobs
+    until = time.monotonic() + (patience or 0)
+    while True:
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, env=own)
+            problem = asked.stderr.strip() or f"squeue ended with {asked.returncode}"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            asked, problem = None, str(error)
+        if asked and asked.returncode == 0:
+            jobs = (Job(*line.split("|", 6)) for line in asked.stdout.splitlines())
+            return [job for job in jobs if f"-{tag}_" in job.name]
+        if patience is None:
+            return []
+        if time.monotonic() > until:
+            raise WorkflowError(
+                f"SLURM has not answered for {patience} s ({problem}). Jobs of this workflow may still run there, so "
+                "nothing was started. Try again when `squeue` works."
+            )
+        logger.warning(f"SLURM does not answer ({problem}). Asking again, for {patience} s in all.")
+        time.sleep(POLL)
+
+
+def listed(jobs):
+    return "\n".join(map(str, jobs))
+
+
+def settle(tag, results, choice, patience, latency):
+    """Return when no job in SLURM writes into the results folder.
+
+    `latency`: seconds until what they wrote is seen here. Raises WorkflowError if it was chosen to stop, if jobs cannot
+    be cancelled, if SLURM does not answer, or on Ctrl-C.
+    """
+    jobs, told = [], float("-inf")
+    try:
+        jobs = in_queue(tag, patience)
+        if not jobs:
+            return
+        if choice == "stop":
+            raise WorkflowError(
+                f"Jobs in SLURM write into {results}, and this was started with running=stop:\n{listed(jobs)}\n"
+                "Start it with --config running=wait or running=cancel."
+            )
+        if choice == "cancel":
+            cancel(tag, jobs)
+        while jobs:
+            if time.monotonic() - told >= REPORT:
+                told = time.monotonic()
+                logger.warning(f"Waiting for jobs in SLURM that write into {results}; Ctrl-C to stop:\n{listed(jobs)}")
+            time.sleep(POLL)
+            jobs = in_queue(tag, PATIENCE)
+        logger.warning("They ended. What they finished is not run again.")
+        time.sleep(latency)
+    except KeyboardInterrupt:
+        still = f"These jobs are still in SLURM:\n{listed(jobs)}" if jobs else "Jobs may still be in SLURM."
+        raise WorkflowError(f"Stopped waiting, nothing was started. {still}") from None
+
+
+def cancel(tag, jobs):
+    """Cancel the jobs. Raises WorkflowError if they stay, for example because they are another user's."""
+    logger.warning(f"Cancelling jobs in SLURM:\n{listed(jobs)}")
+    done = subprocess.run(["scancel", *[job.id for job in jobs]], capture_output=True, text=True)
+    if done.returncode:  # as it is, too, if one has just ended by itself
+        stay = [job for job in in_queue(tag, PATIENCE) if job.state != "COMPLETING"]
+        if stay:
+            raise WorkflowError(f"These could not be cancelled ({done.stderr.strip()}):\n{listed(stay)}")
