@@ -69,7 +69,9 @@ SlurmdParameters=config_overrides
 # Jobs start at once, ended ones are remembered, dead nodes are noticed soon.
 SchedulerType=sched/builtin
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
-MinJobAge=600
+MinJobAge=3600
+JobCompType=jobcomp/filetxt
+JobCompLoc=$LAB/log/jobcomp
 KillWait=3
 SlurmdTimeout=30
 ReturnToService=2

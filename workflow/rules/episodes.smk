@@ -6,6 +6,8 @@ rule cut_episodes:
         artifact("episodes"),
     log:
         log_of("cut_episodes", "model", "dataset"),
+    group:
+        "cut"
     conda:
         ANALYSIS
     params:

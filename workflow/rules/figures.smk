@@ -25,6 +25,8 @@ for name, drawn in DRAWN.items():
                 ),
             log:
                 log_of(name),
+            group:
+                "draw"
             conda:
                 ANALYSIS
             params:
@@ -61,6 +63,8 @@ for name, drawn in DRAWN.items():
                 ),
             log:
                 log_of(name),
+            group:
+                "draw"
             conda:
                 ANALYSIS
             params:

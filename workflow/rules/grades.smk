@@ -7,8 +7,13 @@ rule grade_rollouts:
         artifact("grades", "rollouts.parquet"),
     log:
         log_of("grade_rollouts", "model", "dataset"),
+    group:
+        "measure"
     conda:
         ANALYSIS
+    resources:
+        cpus_per_task=experiment.cluster.cpus_per_gpu,
+        runtime=lambda w, attempt: 240 * attempt,
     params:
         code=code_of("grading"),
     shell:

@@ -7,6 +7,8 @@ rule measure_progress:
         artifact("progress"),
     log:
         log_of("measure_progress", "model", "dataset"),
+    group:
+        "measure"
     conda:
         ANALYSIS
     params:

@@ -1,0 +1,116 @@
+"""The workflow on a real SLURM: the same artifacts as here, GPUs where they were asked for, training on two nodes."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT, checkout, copy_of
+
+SMALL = {  # of tiny.yaml, what has all kinds of jobs
+    "models": {"mrt_rl": None},
+    "evaluation": {
+        "models": ["base", "mrt_1"],
+        "measures": ["accuracy", "maj", "regret"],
+        "direct": None,
+    },
+    # H200s by name; the fake ones of the lab are not used, only handed out
+    "cluster": {
+        "gpu": "h200",
+        "slurm_type": "h200",
+        "gpus_per_node": 2,
+        "training_gpus": 1,
+        "cpus_per_gpu": 1,
+        "shards": 2,
+    },
+}
+LONG = 1500  # seconds, on a busy machine
+
+
+def prepared(folder, change):
+    """tiny.yaml with a change, and the profile, in a checkout."""
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    for section, values in change.items():
+        below = config.get(section, {})
+        config[section] = {k: v for k, v in (below | values).items() if v is not None or k == "direct"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    shutil.copytree(ROOT / "slurm", folder / "slurm", dirs_exist_ok=True)
+    return folder
+
+
+def on_slurm(cluster, folder, *arguments):
+    """Run the workflow through the profile; what it printed."""
+    command = [Path(sys.executable).parent / "snakemake", "--profile", "slurm", "--jobs", "3", *arguments]
+    with (folder / "out").open("w") as out:
+        status = cluster.start(*command, cwd=folder, stdout=out, stderr=subprocess.STDOUT).wait(timeout=LONG)
+    printed = (folder / "out").read_text()
+    logs = "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("logs/**/*.log")) if status else ""
+    assert status == 0, printed[-6000:] + logs[-20000:]
+    return printed
+
+
+def jobs_of(cluster, folder):
+    """{rule with wildcards: {field: value}} of the jobs that SLURM has had from this folder."""
+    found = {}
+    for line in cluster.run("scontrol", "--oneliner", "--detail", "show", "job").splitlines():
+        fields = dict(re.findall(r"(\w+)=(\S*)", line))
+        if fields["WorkDir"] == str(folder):
+            found[fields["Comment"].removeprefix("rule_").replace("_wildcards_", " ")] = fields
+    return found
+
+
+@pytest.fixture(scope="module")
+def small_run(cluster, tmp_path_factory):
+    folder = prepared(checkout(tmp_path_factory.mktemp("small")), SMALL)
+    on_slurm(cluster, folder)
+    return folder
+
+
+def test_artifacts_up_to_training_are_those_of_a_run_here(small_run, finished):
+    compared = 0
+    for kind in ("problems", "rollouts/base", "episodes/base", "prover/base", "grades/base", "progress/base", "sets"):
+        for file in sorted((small_run / "results" / "tiny" / kind).glob("*.parquet")):
+            here = finished / file.relative_to(small_run)
+            assert file.read_bytes() == here.read_bytes(), file
+            compared += 1
+    assert compared >= 14
+    assert (small_run / "results" / "tiny" / "figures" / "regret.png").stat().st_size > 10_000
+
+
+def test_sampling_and_training_have_gpus_and_nothing_else_has(small_run, cluster):
+    jobs = jobs_of(cluster, small_run)
+    gpus = {name: len(re.findall(r"gpu:h200:1", fields.get("TresPerJob", ""))) for name, fields in jobs.items()}
+    with_gpus = {name.split()[0] for name, count in gpus.items() if count}
+    assert with_gpus == {"sample_rollouts_part", "force_answers_part", "train"}
+    assert {f["Partition"] for name, f in jobs.items() if gpus[name]} == {"gpu"}
+    assert {f["Partition"] for name, f in jobs.items() if not gpus[name]} == {"cpu"}
+    assert all(fields["NodeList"] in ("n1", "n2", "n3") for fields in jobs.values())
+    parts = [name for name in jobs if name.startswith("sample_rollouts_part")]
+    assert len(parts) == 2 * 3  # of base on both sets, of mrt_1 on the test set
+
+
+def test_short_jobs_go_together(small_run, cluster):
+    names = [name.split()[0] for name in jobs_of(cluster, small_run)]
+    assert not {"measure_accuracy", "measure_maj", "progress", "measure_regret"} & set(names)
+
+
+def test_training_on_two_nodes_equals_that_on_one(cluster, finished, tmp_path):
+    from safetensors.torch import load_file
+
+    change = {"cluster": {"training_nodes": 2}}
+    folder = prepared(copy_of(finished, tmp_path / "two"), change)
+    tiny = folder / "results" / "tiny"
+    for made in (tiny / "models" / "star_1", tiny / ".kept" / "models" / "star_1"):
+        shutil.rmtree(made)
+    on_slurm(cluster, folder, "results/tiny/models/star_1")
+    job = jobs_of(cluster, folder)["train star_1"]
+    assert job["NumNodes"] == "2" and job["NodeList"] == "n[1-2]"
+    one, two = (load_file(f / "results/tiny/models/star_1/model.safetensors") for f in (finished, folder))
+    before = load_file(ROOT / "mrt" / "toy" / "weights" / "model.safetensors")
+    assert one.keys() == two.keys()
+    moved = max((one[name].float() - before[name].float()).abs().max() for name in one)
+    apart = max((one[name].float() - two[name].float()).abs().max() for name in one)
+    assert apart < 0.05 * moved
