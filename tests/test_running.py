@@ -271,9 +271,17 @@ def checkout(cluster, tmp_path_factory):
 @pytest.fixture(scope="module")
 def started(checkout):
     """All cases, each in folders of its own, some of them at once."""
+    seconds = {}
+
+    def timed(case):
+        start = time.monotonic()
+        case(checkout)
+        seconds[case.__name__] = round(time.monotonic() - start)
+
     with ThreadPoolExecutor(5) as pool:
-        yield {case: pool.submit(case, checkout) for case in CASES}
+        yield {case: pool.submit(timed, case) for case in CASES}
         pool.shutdown(cancel_futures=True)
+    print(seconds)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

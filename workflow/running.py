@@ -21,7 +21,7 @@ import shutil
 import socket
 import subprocess
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -93,11 +93,14 @@ def guard(workflow, results, choice="wait"):
 
 @contextmanager
 def held(results):
-    """Hold the results folder. Raises WorkflowError if another Snakemake does, or if it cannot be locked."""
-    with ExitStack() as stack:
+    """Hold the results folder. Raises WorkflowError if another Snakemake does, or if it cannot be written."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        file = (results / ".running").open("a+")
+    except OSError as error:
+        raise WorkflowError(f"The results folder cannot be written: {error}") from error
+    with file:
         try:
-            results.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context((results / ".running").open("a+"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
@@ -105,8 +108,8 @@ def held(results):
                 f"Another Snakemake works on {results}: {file.read().strip()}. Two at once would write the same files. "
                 "Wait until it ends, or stop it."
             ) from None
-        except OSError as error:
-            raise WorkflowError(f"{results}/.running cannot be made or locked: {error}") from error
+        except OSError as error:  # a file system without locks
+            logger.warning(f"{file.name} cannot be locked ({error}): see to it that no other Snakemake works there.")
         file.truncate(0)
         here = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()} in {Path.cwd()}"
         print(f"{here}, since {datetime.now():%Y-%m-%d %H:%M}", file=file, flush=True)
@@ -139,8 +142,7 @@ def in_queue(tag, patience):
         except (OSError, subprocess.TimeoutExpired) as error:
             asked, problem = None, str(error)
         if asked and asked.returncode == 0:
-            jobs = (Job(*line.split("|", 6)) for line in asked.stdout.splitlines())
-            return [job for job in jobs if f"-{tag}_" in job.name]
+            return [Job(*line.split("|", 6)) for line in asked.stdout.splitlines() if f"-{tag}_" in line]
         if patience is None:
             return []
         if time.monotonic() > until:
