@@ -30,7 +30,7 @@ def torchrun(processes: int, stage: Sequence[str], environment: Mapping[str, str
         meeting += ["--master-port", str(port)]
     module, *options = stage
     command = [sys.executable, "-m", "torch.distributed.run", *meeting, "--nproc-per-node", str(processes)]
-    return [*command, "-m", module, "--deepspeed", str(ZERO_3), *options]
+    return [*command, "-m", "--", module, "--deepspeed", str(ZERO_3), *options]
 
 
 def on_nodes(nodes: int, arguments: Sequence[str]) -> list[str]:

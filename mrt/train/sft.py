@@ -121,7 +121,8 @@ def make_trainer(
             return len(rows)
 
         def __iter__(self) -> Iterator[int]:
-            return iter(bucketed_order(self.lengths, micro, recipe.seed + self.epoch))
+            # not by `micro`: a step has the same examples on however many devices
+            return iter(bucketed_order(self.lengths, recipe.micro_batch_size, recipe.seed + self.epoch))
 
         def set_epoch(self, epoch: int) -> None:
             self.epoch = epoch
