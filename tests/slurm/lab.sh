@@ -1,6 +1,7 @@
 #!/bin/bash
 # A real SLURM cluster of several nodes on this one machine, for tests. Root only; all its files lie in the folder $LAB,
 # /etc/slurm is replaced only inside a mount namespace of its own.
+#   lab.sh install                  get SLURM by apt-get, if it is not there
 #   lab.sh [--install] up           bring it up; the nodes, GPUs of each and first port by NODES, GPUS, PORT
 #   lab.sh run COMMAND...           run a command as on its login node (becomes that command: same process id)
 #   lab.sh controller stop|start    the controller away and back, jobs go on
@@ -143,6 +144,7 @@ down() {
 install=""
 if [ "${1:-}" = --install ]; then install=yes; shift; fi
 case "${1:-}" in
+install) install=yes; installed || get_installed ;;
 up) up ;;
 run) shift; exec nsenter --target "$(<"$LAB/namespace.pid")" --mount --wd="$PWD" -- "$@" ;;
 controller)

@@ -1,0 +1,12 @@
+# The commands of the README by name; .ci/run does what `make test` does.
+.PHONY: laptop test test-slurm
+
+laptop:
+	bash setup.sh && .venv/bin/snakemake --cores 2
+
+test:
+	bash .ci/run
+
+test-slurm: # on a real SLURM, as root on Debian
+	LAB=/nowhere bash tests/slurm/lab.sh install
+	bash setup.sh && .venv/bin/python -m pytest tests/test_running.py tests/test_slurm.py tests/test_slurm_faults.py
