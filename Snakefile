@@ -3,10 +3,13 @@
 import gc
 import os
 import sys
+import warnings
 
 from snakemake.utils import min_version
 
 min_version("9.0")
+# Snakemake 9.27 forgets some sizes of inputs that it began to ask for, for the profile's `30 * attempt`.
+warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
 from workflow.running import guard

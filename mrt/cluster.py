@@ -7,6 +7,7 @@ over all GPUs (ZeRO-3), and on each the activations of its micro-batch; RL gives
 
 import json
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -71,10 +72,14 @@ class Architecture(BaseModel):
         )
 
 
+@cache
+def architecture_of(folder: Path) -> Architecture:
+    """The architecture of a checkpoint folder, read once."""
+    return Architecture.read(folder)
+
+
 def parameters_in(file: Path) -> int:
     """How many numbers a safetensors file holds; its header alone is read."""
-    from math import prod
-
     with file.open("rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     return sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
@@ -109,9 +114,7 @@ class Cluster(BaseModel):
         return GPUS[self.gpu] if self.gpu else None
 
 
-@cache
-def powers_of_two(start: int = 1, most: int = 4096) -> list[int]:
-    return [n for n in (2**i for i in range(13)) if start <= n <= most]
+NUMBERS = [2**i for i in range(13)]  # of GPUs
 
 
 def sampling_gpus(architecture: Architecture, gpu: Hardware, share: float = 0.9) -> int:
@@ -119,7 +122,7 @@ def sampling_gpus(architecture: Architecture, gpu: Hardware, share: float = 0.9)
 
     Raises ValueError if so many do not divide the attention heads.
     """
-    for n in powers_of_two():
+    for n in NUMBERS:
         if 2 * 2 * architecture.parameters <= n * share * gpu.memory * GIB:
             if architecture.heads % n:
                 raise ValueError(f"{architecture.heads} attention heads cannot be spread over {n} GPUs")
@@ -138,4 +141,4 @@ def training_gpus(architecture: Architecture, gpu: Hardware, tokens: int, engine
             f"a micro-batch of {tokens:,} tokens takes {architecture.training_bytes(tokens) / GIB:.0f} GiB of"
             f" {(0.95 - engine_share) * gpu.memory:.0f} that a GPU has for it; lower micro_batch_size"
         )
-    return next(n for n in powers_of_two() if 16 * architecture.parameters <= n * room)
+    return next(n for n in NUMBERS if 16 * architecture.parameters <= n * room)

@@ -16,7 +16,7 @@ from mrt import cluster
 from mrt.backtracking.linearized import Linearized
 from mrt.backtracking.tree import BeamSearch
 from mrt.budget_forcing import BudgetForcing
-from mrt.cluster import Architecture, Cluster
+from mrt.cluster import Architecture, Cluster, architecture_of
 from mrt.engine import Decoding, EngineSettings
 from mrt.imports import check_completions
 from mrt.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
@@ -296,7 +296,7 @@ class Config(Strict):
         folder = Path(self.weights(root) or "")
         if not (folder / "config.json").is_file():
             raise ValueError(f"models.{root}.architecture: cluster.gpu is set, and nothing tells how large it is")
-        return Architecture.read(folder)
+        return architecture_of(folder)
 
     def sampling_gpus(self, name: str) -> int:
         """GPUs that the engine is spread over which samples from a model; 0 if jobs are sized for CPUs."""

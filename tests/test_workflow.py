@@ -183,7 +183,7 @@ def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(
 
 
 def test_plans_are_fast(finished, tmp_path):
-    """A finished run in under 5 s, 5,000 jobs in under 10 s; here with room for a slow machine.
+    """A finished run in under 5 s, 5,000 jobs and the whole paper in under 10 s; here with room for a slow machine.
 
     Seconds of Snakemake's own work, as other tests run beside this one; without those of printing each job.
     """
@@ -203,6 +203,9 @@ def test_plans_are_fast(finished, tmp_path):
     assert int(planned(folder)["total"]) > 5000
     started = work_of_children()
     snakemake(folder, "-n", "-q")
+    assert work_of_children() - started < 20
+    started = work_of_children()
+    snakemake(ROOT, "-n", "-q", "--profile", "slurm", "--configfile", "config/paper.yaml")
     assert work_of_children() - started < 20
 
 

@@ -164,12 +164,17 @@ def memory(bytes_a_parameter):
     return mem_mb
 
 
+@cache
+def minutes(*planned):
+    return BILL.runtime(*planned)
+
+
 def time_limit(rule, parts=1):
     """Minutes of a job, more at each attempt."""
 
     def runtime(wildcards, attempt):
         problems = wildcards.get("dataset") or experiment.models[wildcards.model].problems
-        return attempt * BILL.runtime(rule, wildcards.model, problems, parts)
+        return attempt * minutes(rule, wildcards.model, problems, parts)
 
     return runtime
 
