@@ -120,6 +120,7 @@ class Lengths:
 
     def __init__(self, config: Config, *, look: bool) -> None:
         self.config, self.expected, self.look = config, config.expected, look
+        self.guessed: set[str] = set()  # what neither results nor the configuration tell
 
     def found(self, *path: str) -> Path | None:
         file = Path(self.config.results, *path)
@@ -131,7 +132,10 @@ class Lengths:
         problem_set = self.config.problems[name]
         count = problem_set.toy.count if problem_set.toy else problem_set.count
         per = problem_set.per_difficulty * len(problem_set.difficulties or ()) if problem_set.per_difficulty else None
-        return self.expected.problems.get(name) or count or per or 100
+        if known := self.expected.problems.get(name) or count or per:
+            return known
+        self.guessed.add(f"expected.problems.{name}: 100")
+        return 100
 
     def rollout(self, model: str, problem_set: str) -> float:
         """Mean tokens of a rollout: of those that there are, else as expected of the nearest of its lineage."""
@@ -140,7 +144,9 @@ class Lengths:
         for name in self.config.lineage(model):
             if name in self.expected.tokens:
                 return self.expected.tokens[name]
-        return self.config.draws(problem_set).decoding.max_tokens / 2
+        half = self.config.draws(problem_set).decoding.max_tokens / 2
+        self.guessed.add(f"expected.tokens.{list(self.config.lineage(model))[-1]}: {half:.0f}")
+        return half
 
 
 class Bill:
@@ -354,6 +360,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
     ]
     seconds, chain = longest_path(bill.config, plans)
     name = bill.config.cluster.gpu or "a CPU core"
+    guessed = [f"guessed: {', '.join(sorted(bill.lengths.guessed))}"] if bill.lengths.guessed else []
     return "\n".join(
         [
             f"{jobs} jobs, of which {sum(p.jobs for p in plans)} sample or train, on {name}",
@@ -362,6 +369,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; read: each distinct prefix once, unshared: once a prompt, as without a prefix cache",
+            *guessed,
         ]
     )
 

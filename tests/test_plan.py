@@ -94,7 +94,7 @@ def test_the_whole_paper_is_planned_and_added_up():
     assert jobs["train (SFT)"] == 8 and jobs["train (RL)"] == 5
     hours = {stage: float(cells[5]) for stage, cells in table.items()}
     assert hours["in all"] == pytest.approx(sum(h for s, h in hours.items() if s != "in all"), abs=0.5)
-    assert hours["meta-prover"] > 10 and "longest path" in printed
+    assert hours["meta-prover"] > 10 and "longest path" in printed and "guessed" not in printed
     assert re.match(r"\d+ jobs, of which \d+ sample or train, on h100", printed)
 
 
@@ -105,6 +105,13 @@ def test_a_finished_run_is_set_against_its_plan(finished):
     assert actual > 0 and planned > 0
     remaining = python("-m", "mrt", "plan", "--remaining", folder=finished)
     assert remaining.startswith("0 jobs")
+
+
+def test_what_nobody_said_is_guessed_and_told():
+    config = PAPER.model_copy(update={"expected": PAPER.expected.model_copy(update={"problems": {}, "tokens": {}})})
+    bill = Bill(config)
+    bill.work("sample_rollouts", "mrt_7b_1", "aime2024")
+    assert bill.lengths.guessed == {"expected.problems.aime2024: 100", "expected.tokens.base_7b: 8192"}
 
 
 def test_calibration_changes_the_plan(tmp_path):
