@@ -6,8 +6,6 @@ rule cut_episodes:
         artifact("episodes"),
     log:
         log_of("cut_episodes", "model", "dataset"),
-    group:
-        "cut"
     conda:
         ANALYSIS
     params:

@@ -25,8 +25,6 @@ for name, drawn in DRAWN.items():
                 ),
             log:
                 log_of(name),
-            group:
-                "draw"
             conda:
                 ANALYSIS
             params:
@@ -63,8 +61,6 @@ for name, drawn in DRAWN.items():
                 ),
             log:
                 log_of(name),
-            group:
-                "draw"
             conda:
                 ANALYSIS
             params:

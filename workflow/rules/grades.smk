@@ -7,8 +7,6 @@ rule grade_rollouts:
         artifact("grades", "rollouts.parquet"),
     log:
         log_of("grade_rollouts", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     resources:

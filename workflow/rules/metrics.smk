@@ -8,8 +8,6 @@ rule measure_accuracy:
         artifact("metrics", "accuracy.parquet"),
     log:
         log_of("measure_accuracy", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
@@ -28,8 +26,6 @@ rule measure_maj:
         artifact("metrics", "maj.parquet"),
     log:
         log_of("measure_maj", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
@@ -48,8 +44,6 @@ rule measure_prefixes:
         artifact("metrics", "prefixes.parquet"),
     log:
         log_of("measure_prefixes", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
@@ -68,8 +62,6 @@ rule measure_regret:
         artifact("metrics", "regret.parquet"),
     log:
         log_of("measure_regret", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
@@ -89,8 +81,6 @@ rule measure_episode_regret:
         artifact("metrics", "episode_regret.parquet"),
     log:
         log_of("measure_episode_regret", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
@@ -109,8 +99,6 @@ rule measure_budget_forcing:
         artifact("metrics", "budget_forcing.parquet"),
     log:
         log_of("measure_budget_forcing", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
@@ -128,8 +116,6 @@ rule measure_linearized:
         artifact("metrics", "linearized.parquet"),
     log:
         log_of("measure_linearized", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
@@ -147,8 +133,6 @@ rule count_episodes:
         artifact("metrics", "episodes.parquet"),
     log:
         log_of("count_episodes", "model", "dataset"),
-    group:
-        "cut"
     conda:
         ANALYSIS
     params:

@@ -7,8 +7,6 @@ rule measure_progress:
         artifact("progress"),
     log:
         log_of("measure_progress", "model", "dataset"),
-    group:
-        "measure"
     conda:
         ANALYSIS
     params:
