@@ -1,5 +1,6 @@
 """Small workflows on a real SLURM, through the project's profile."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -10,11 +11,11 @@ from conftest import ROOT
 LONG = 200  # seconds, on a busy machine
 
 
-def until(condition, what, log):
+def until(condition, what, log, every=0.2):
     end = time.monotonic() + LONG
     while not condition():
         assert time.monotonic() < end, f"no {what}: {log.read_text()}"
-        time.sleep(0.2)
+        time.sleep(every)
 
 
 class Checkout:
@@ -26,14 +27,16 @@ class Checkout:
         self.cluster, self.folder, self.runs = cluster, folder, 0
         (folder / "results").mkdir(parents=True)
         (folder / "Snakefile").write_text(snakefile)
+        shutil.copytree(ROOT / "slurm", folder / "slurm")
 
     def start(self, *arguments, targets=(), **options):
         self.runs += 1
         self.out = self.folder / f"out{self.runs}"
-        command = [Path(sys.executable).parent / "snakemake", *targets, "--profile", ROOT / "slurm", *self.always]
+        command = [Path(sys.executable).parent / "snakemake", *targets, "--profile", "slurm", *self.always]
         with self.out.open("w") as out:
             options = {"cwd": self.folder, "stdout": out, "stderr": subprocess.STDOUT, **options}
-            return self.cluster.start(*command, *arguments, **options)
+            self.main = self.cluster.start(*command, *arguments, **options)
+        return self.main
 
     def run(self, *arguments, **options):
         """Its exit status and what it said."""
