@@ -58,6 +58,7 @@ note() { echo "$name $SLURM_JOB_ID $attempt $SLURMD_NODENAME $1" >> jobs; }
 lives_until() { until "$@"; do note lives; sleep 0.5; done; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
 note starts
+echo "attempt $attempt" # where a stage printed nothing, Snakemake does not show SLURM's log either
 echo half > "$output"
 case $name.$attempt in
 failing.*) [ -e mended ] || { echo "this is what went wrong"; exit 1; } ;;
@@ -184,8 +185,7 @@ def a_job_takes_too_long(run):
 
 def a_job_takes_too_much_memory(run):
     said = run.ends_well("greedy")
-    assert "Error in rule greedy:" in said and said.count("rule_greedy/") >= 2, said
-    assert "exceeded memory limit" in "".join(path.read_text() for path in run.folder.glob("logs/slurm/rule_greedy/*"))
+    assert "Error in rule greedy:" in said and "exceeded memory limit" in said
     run.is_complete(greedy=2)
 
 
@@ -196,7 +196,8 @@ def a_job_fails(run):
     run.let_end("steady")
     assert main.wait(timeout=LONG) == 1
     said = run.out.read_text()
-    assert said.count("Error in rule failing:") == said.count("\nthis is what went wrong\n") == 3
+    assert said.count("\nthis is what went wrong\n") == said.count("SLURM status is: 'FAILED'") == 3
+    assert "Error in rule failing:" in said and "Error in rule steady" not in said
     assert not (run.folder / "results" / "failing").exists() and not run.notes("failing.after")
     run.is_complete(**{"steady": 1, "steady.after": 1})
     (run.folder / "mended").touch()
