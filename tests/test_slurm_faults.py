@@ -201,8 +201,8 @@ def a_job_fails(run):
     assert not (run.folder / "results" / "failing").exists() and not run.notes("failing.after")
     run.is_complete(**{"steady": 1, "steady.after": 1})
     (run.folder / "mended").touch()
-    run.ends_well("failing.after", "steady.after")
-    run.is_complete(**{"failing": 4, "failing.after": 1, "steady": 1, "steady.after": 1})
+    run.ends_well("failing", "steady.after")
+    run.is_complete(**{"failing": 4, "steady": 1, "steady.after": 1})
 
 
 def ctrl_c(run):
