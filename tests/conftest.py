@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -106,13 +107,13 @@ def finished(tmp_path_factory):
 
 
 class Cluster:
-    """A real SLURM on this machine, by tests/slurm/lab.sh, with partitions cpu and gpu."""
+    """A real SLURM on this machine, by tests/slurm/lab.sh, with partitions cpu and gpu; settings are the script's."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **settings):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1] % 15000 + 10000  # below those that the kernel hands out
-        self.environment = {**os.environ, "LAB": str(folder), "PORT": str(port)}
+        self.environment = {**os.environ, "LAB": str(folder), "PORT": str(port), **settings}
 
     def start(self, *command, script="run", **options):
         """A command as on the login node, started; its process id is the command's."""
@@ -131,11 +132,9 @@ class Cluster:
         self.run(what, script="controller")
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory):
-    """A SLURM of three nodes; skips where it cannot be brought up."""
-    folder = tmp_path_factory.mktemp("slurm")
-    cluster = Cluster(folder)
+@contextmanager
+def brought_up(cluster):
+    """The cluster while it is up; skips where it cannot be brought up."""
     try:
         up = cluster.start(script="up", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         _, said = up.communicate(timeout=100)
@@ -145,3 +144,10 @@ def cluster(tmp_path_factory):
         yield cluster
     finally:
         cluster.run(script="down")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """A SLURM of three nodes."""
+    with brought_up(Cluster(tmp_path_factory.mktemp("slurm"))) as cluster:
+        yield cluster

@@ -1,14 +1,12 @@
 """Nothing runs twice: Snakemake is killed while its jobs are in a real SLURM, and started again."""
 
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from on_slurm import LONG, Checkout, until
 
 SNAKEFILE = f"""
 import sys
@@ -36,54 +34,25 @@ rule b:
     output: RESULTS + "/b"
     shell: "echo start b >> jobs; cp {{input}} {{output}}; echo end b >> jobs"
 """
-LONG = 200  # seconds, on a busy machine
 GUARD = "running.guard(workflow, RESULTS, left_running)"
 
 
-class Checkout:
-    """A folder with a workflow that runs on the cluster; its jobs note in the file `jobs` when they start and end."""
+class Guarded(Checkout):
+    """With a job `a` that notes its start and end, and otherwise runs for ever."""
+
+    always = ("--retries", "0")
 
     def __init__(self, cluster, folder, guard=GUARD):
-        self.cluster, self.folder, self.runs = cluster, folder, 0
-        (folder / "results").mkdir(parents=True)
-        (folder / "Snakefile").write_text(SNAKEFILE.replace("GUARD", guard))
-
-    def let_end(self, results="results"):
-        """Let the job `a` end, which otherwise runs for ever."""
-        (self.folder / results / "a.go").touch()
+        super().__init__(cluster, folder, SNAKEFILE.replace("GUARD", guard))
 
     def start(self, *arguments, target="results/a"):
-        self.runs += 1
-        self.out = self.folder / f"out{self.runs}"
-        command = [Path(sys.executable).parent / "snakemake", target, "--profile", ROOT / "slurm", "--retries", "0"]
-        with self.out.open("w") as out:
-            return self.cluster.start(*command, *arguments, cwd=self.folder, stdout=out, stderr=subprocess.STDOUT)
+        return super().start(*arguments, targets=[target])
 
-    def run(self, *arguments, **options):
-        """Its exit status and what it said."""
-        status = self.start(*arguments, **options).wait(timeout=LONG)
-        return status, self.out.read_text()
-
-    def ends_well(self, *arguments, **options):
-        return self.ended_well(self.start(*arguments, **options))
-
-    def says(self, words):
-        until(lambda: words in self.out.read_text(), words, self.out)
+    def let_end(self, results="results"):
+        (self.folder / results / "a.go").touch()
 
     def runs_a(self):
         until(lambda: self.jobs()[-1:] == [("start", "a")], "running job", self.out)
-
-    def queue_empties(self):
-        until(lambda: not self.queue(), "end of the job", self.out)
-
-    def jobs(self):
-        """What its jobs noted: [("start", rule), ("end", rule), ...]."""
-        path = self.folder / "jobs"
-        return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def queue(self, form="%T"):
-        asked = self.cluster.run("squeue", "--noheader", f"--format=%Z {form}").splitlines()
-        return [line.split()[1] for line in asked if line.split()[0] == str(self.folder)]
 
     def kill_with_job(self, state, *arguments):
         """Start it, and kill it when its job is in this state."""
@@ -104,19 +73,8 @@ class Checkout:
         self.says("Waiting for jobs in SLURM")
         return main
 
-    def ended_well(self, main):
-        assert main.wait(timeout=LONG) == 0, self.out.read_text()
-        return self.out.read_text()
-
 
 ONCE = [("start", "a"), ("end", "a")]
-
-
-def until(condition, what, log):
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, f"no {what}: {log.read_text()}"
-        time.sleep(0.2)
 
 
 def waits_for_a_running_job(checkout):
@@ -263,7 +221,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def checkout(cluster, tmp_path_factory):
     def make(**options):
-        return Checkout(cluster, tmp_path_factory.mktemp("checkout"), **options)
+        return Guarded(cluster, tmp_path_factory.mktemp("checkout"), **options)
 
     return make
 

@@ -82,6 +82,7 @@ def guard(workflow, results, choice="wait"):
             if on_slurm or shutil.which("squeue"):
                 settle(tag, results, choice, PATIENCE if on_slurm else None, workflow.execution_settings.latency_wait)
             if on_slurm:
+                keep_to_squeue()
                 executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
             return run()
 
@@ -89,6 +90,18 @@ def guard(workflow, results, choice="wait"):
         workflow.execute = recorded
     elif workflow.is_main_process:
         workflow.execute = guarded
+
+
+def keep_to_squeue():
+    """Have the plugin ask squeue also while slurmctld does not answer.
+
+    It looks up MinJobAge each time, takes no answer for a small one, and asks sacct. Where sacct cannot tell, without
+    slurmdbd say, the plugin forgets its jobs and waits for ever. So it is told what MinJobAge was at the start.
+    """
+    import snakemake_executor_plugin_slurm as plugin
+
+    age = plugin.get_min_job_age() or 300  # SLURM's default
+    plugin.get_min_job_age = lambda: age
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 # A real SLURM cluster of several nodes on this one machine, for tests. Root only; all its files lie in the folder $LAB,
 # /etc/slurm is replaced only inside a mount namespace of its own.
 #   lab.sh install                  get SLURM by apt-get, if it is not there
-#   lab.sh [--install] up           bring it up; the nodes, GPUs of each and first port by NODES, GPUS, PORT
+#   lab.sh [--install] up           bring it up; the nodes, GPUs of each and first port by NODES, GPUS, PORT, and by
+#                                   SLURMD_TIMEOUT the seconds after which a silent node counts as dead
 #   lab.sh run COMMAND...           run a command as on its login node (becomes that command: same process id)
 #   lab.sh controller stop|start    the controller away and back, jobs go on
+#   lab.sh daemon NODE kill|start   the daemon of a node away and back, jobs go on
 #   lab.sh crash NODE JOB           a node that dies with a job on it
 #   lab.sh down                     end all that runs in it
 # Exits with 3 where it cannot be brought up.
@@ -74,7 +76,7 @@ MinJobAge=3600
 JobCompType=jobcomp/filetxt
 JobCompLoc=$LAB/log/jobcomp
 KillWait=3
-SlurmdTimeout=30
+SlurmdTimeout=${SLURMD_TIMEOUT:-30}
 ReturnToService=2
 END
   for i in "${!nodes[@]}"; do
@@ -117,9 +119,11 @@ up() {
   inside sinfo
 }
 
+kill_daemon() { kill -9 "$(<"$LAB/slurmd.$1.pid")"; }
+
 crash() { # the node's daemon, and all processes of the job
   local process
-  kill -9 "$(<"$LAB/slurmd.$1.pid")"
+  kill_daemon "$1"
   for process in $(processes); do
     if grep -qz "^SLURM_JOB_ID=$2$" "/proc/$process/environ" || grep -q "slurmstepd: \[$2\." "/proc/$process/cmdline"; then
       kill -9 "$process"
@@ -151,6 +155,11 @@ controller)
   case "$2" in
   stop) kill "$(<"$LAB/slurmctld.pid")" && within 20 test ! -e "$LAB/slurmctld.pid" ;;
   start) start_controller || failed "the controller did not start" ;;
+  esac ;;
+daemon)
+  case "$3" in
+  kill) kill_daemon "$2" ;;
+  start) inside slurmd -N "$2" || failed "node $2 did not start" ;;
   esac ;;
 crash) crash "$2" "$3" ;;
 down) down ;;
