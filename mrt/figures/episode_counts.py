@@ -18,7 +18,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("problem_set", "model").alias("share"))
     look = Appearance(models)
     sets = table["problem_set"].unique(maintain_order=True).to_list()
-    figure, axes = panels(len(sets))
+    figure, axes = panels(len(sets), height=max(2.3, 0.36 * len(models)))  # two lines of text a model
     for axis, name in zip(axes, sets, strict=True):
         here = data.filter(pl.col("problem_set") == name)
         counts = {m: here.filter(pl.col("model") == m)["episodes"].to_numpy() for m in models}
