@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import CliImplicitFlag
 
 from mrt.cli import Stage, run
 from mrt.cluster import GPUS, Architecture, Hardware
@@ -306,7 +307,7 @@ class Plan(Stage):
     configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
     gpu: str | None = Field(None, description=f"GPU to plan for ({', '.join(GPUS)}); else the configuration's.")
     calibration: Path | None = Field(None, description="What `mrt calibrate` measured (Parquet).")
-    remaining: bool = Field(False, description="Count only the jobs that are still to run.")
+    remaining: CliImplicitFlag[bool] = Field(False, description="Count only the jobs that are still to run.")
     targets: list[str] = Field([], description="Targets of the workflow; else all.")
 
     @cached_property

@@ -93,7 +93,7 @@ def test_stage(tmp_path: Path) -> None:
     done = subprocess.run(
         command, cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "6 traces, 21 prefixes\n"
+    assert done.stdout.startswith("6 traces, 21 prefixes\n")
     assert pl.read_parquet(tmp_path / "out/x.parquet").equals(progress_table(answers, grades))
 
 
