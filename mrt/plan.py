@@ -387,7 +387,7 @@ def figures(plans: list[Planned]) -> list[str]:
     return [
         str(sum(p.jobs for p in plans)),
         *(short(n) for n in (work.drawn, work.read, work.read_unshared, work.trained)),
-        f"{sum(p.gpu_seconds for p in plans) / 3600:.1f}",
+        f"{sum(p.gpu_seconds for p in plans) / 3600:.3g}",
         actual,
         short(sum(p.disk for p in plans)) + "B",
     ]
