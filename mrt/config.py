@@ -34,6 +34,9 @@ READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
+Recipe = TypeVar("Recipe", SFT, RL)
+
+
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -72,8 +75,8 @@ class Model(Strict):
     )
     problems: str | None = Field(None, description="Problem set that its parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
-    recipe: SFT | None = Field(None, description="Hyperparameters of SFT; else `training.recipe`.")
-    rl: RL | None = Field(None, description="Hyperparameters of RL; else `training.rl`.")
+    recipe: SFT | None = Field(None, description="Hyperparameters of SFT other than those of `training.recipe`.")
+    rl: RL | None = Field(None, description="Hyperparameters of RL other than those of `training.rl`.")
     replicate_of: str | None = Field(
         None, description="Trained again as that model was, with another `seed`: for intervals over training runs."
     )
@@ -278,8 +281,8 @@ class Config(Strict):
     def recipe(self, name: str) -> SFT | RL:
         """The hyperparameters that a model is trained with."""
         model = self.models[name]
-        shared = self.training.rl if model.method in RL_METHODS else self.training.recipe
-        recipe = (model.rl if model.method in RL_METHODS else model.recipe) or shared
+        by_rl = model.method in RL_METHODS
+        recipe = overlaid(self.training.rl, model.rl) if by_rl else overlaid(self.training.recipe, model.recipe)
         return recipe if model.seed is None else recipe.model_copy(update={"seed": model.seed})
 
     def weights(self, name: str) -> str | None:
@@ -525,7 +528,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if model.method and {"rl"} & model.model_fields_set and model.method not in RL_METHODS:
             yield f"{path}.rl", f"{model.method} is trained by SFT; its hyperparameters stand under recipe"
         if model.rl:
-            yield from group_mistakes(f"{path}.rl", model.rl)
+            yield from group_mistakes(f"{path}.rl", overlaid(training.rl if training else RL(), model.rl))
         if model.problems is not None:
             yield from unknown(f"{path}.problems", model.problems, problems)
             if model.problems in evaluated:
@@ -600,6 +603,11 @@ def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | Non
         yield path, f"{model.replicate_of!r} is a replicate itself; name the model that it repeats"
     if model.seed is None:
         yield f"models.{name}.seed", "a replicate needs a seed, other than that of the model that it repeats"
+
+
+def overlaid(shared: Recipe, own: Recipe | None) -> Recipe:
+    """Shared hyperparameters, with those that a model sets itself."""
+    return shared.model_copy(update={name: getattr(own, name) for name in own.model_fields_set}) if own else shared
 
 
 def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:

@@ -53,6 +53,16 @@ def test_a_replicate_is_its_original_with_another_seed():
             load(laid_over(RL, {"models": {"again": wrong}}))
 
 
+def test_a_model_sets_only_the_hyperparameters_that_differ():
+    config = load(laid_over(RL, {"models": {"mrt_rl": {"rl": {"answers": 3}}, "mrt_1": {"recipe": {"epochs": 7}}}}))
+    assert config.recipe("mrt_rl") == config.recipe("grpo").model_copy(
+        update={"answers": 3, "variant": "per_episode", "alpha": 2.0, "centred": True}
+    )
+    assert config.recipe("mrt_1") == config.training.recipe.model_copy(update={"epochs": 7})
+    with pytest.raises(ValueError, match=r"models.grpo.rl.batch_size: 100 completions are not whole groups of 8"):
+        load(laid_over(RL, {"models": {"grpo": {"rl": {"batch_size": 100}}}}))
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [

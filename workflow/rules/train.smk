@@ -70,6 +70,7 @@ rule train_rl:
     wildcard_constraints:
         model=trained_with(*RL_METHODS),
     cache: True
+    priority: 1  # the longest of all jobs: what waits for it should not have to wait for others too
     conda:
         TRAINING
     threads: experiment.training_threads
