@@ -18,7 +18,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("problem_set", "model").alias("share"))
     look = Appearance(models)
     sets = table["problem_set"].unique(maintain_order=True).to_list()
-    figure, axes = panels(len(sets), height=max(2.3, 0.36 * len(models)))  # two lines of text a model
+    figure, axes = panels(len(sets), height=max(2.3, 0.4 * len(models)))  # two lines of text a model
     for axis, name in zip(axes, sets, strict=True):
         here = data.filter(pl.col("problem_set") == name)
         counts = {m: here.filter(pl.col("model") == m)["episodes"].to_numpy() for m in models}
@@ -57,7 +57,7 @@ def rows(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appear
             values, positions=[row], widths=0.6, orientation="horizontal", showfliers=False, manage_ticks=False
         )
     axis.set_ylim(-0.7, max(len(counts), 5) - 0.3)
-    axis.set_yticks(range(len(counts)), [labels[model].replace(" (", "\n(") for model in reversed(counts)])
+    axis.set_yticks(range(len(counts)), [labels[model].replace(" (n =", "\n(n =") for model in reversed(counts)])
 
 
 if __name__ == "__main__":
