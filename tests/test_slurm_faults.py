@@ -205,6 +205,33 @@ def a_job_fails(run):
     run.is_complete(**{"failing": 4, "steady": 1, "steady.after": 1})
 
 
+def a_job_is_preempted(run):
+    main = run.start("steady")
+    node = run.lives("steady").node
+    run.cluster.run("sbatch", "--partition=urgent", "--exclusive", f"--nodelist={node}", "--wrap=sleep 3")
+    run.lives("steady", attempt=2)
+    run.let_end("steady")
+    run.ended_well(main)
+    run.is_complete(steady=2)
+
+
+def a_lost_job_lives_on(run):
+    """SLURM gives up a node that is only silent, and the next attempt starts while the first one still writes."""
+    main = run.start("steady")
+    first = run.lives("steady")
+    run.cluster.run(first.node, "kill", script="daemon")
+    log = run.folder / "logs" / "slurm"
+    waiting = "Another job still makes steady"
+    until(lambda: any(waiting in f.read_text() for f in log.rglob("*.log")), "second attempt", run.out)
+    assert run.lives("steady").job == first.job
+    run.let_end("steady")
+    run.ended_well(main)
+    notes = run.notes("steady")
+    assert [n.attempt for n in notes if n.what == "ends"] == ["1", "2"]
+    assert len([job for job, _ in groupby(note.job for note in notes)]) == 2  # one after the other
+    assert (run.folder / "results" / "steady").read_text() == "steady\n"
+
+
 def ctrl_c(run):
     """With a job that runs and one that waits."""
     main = run.start("steady", "held", arguments=["--config", "extra=--hold"], start_new_session=True)
@@ -222,11 +249,14 @@ def ctrl_c(run):
 CASES = [
     *(the_controller_is_away, a_job_takes_too_long, a_job_fails, a_node_dies),
     *(a_job_is_cancelled, a_job_takes_too_much_memory, ctrl_c, a_nodes_daemon_dies),
+    *(a_job_is_preempted, a_lost_job_lives_on),
 ]
 CLUSTERS_OF_THEIR_OWN = {  # for cases that break them
     the_controller_is_away: {"NODES": "n1"},
     a_node_dies: {"NODES": "n1 n2", "SLURMD_TIMEOUT": "10"},
     a_nodes_daemon_dies: {"NODES": "n1"},
+    a_job_is_preempted: {"NODES": "n1"},
+    a_lost_job_lives_on: {"NODES": "n1 n2", "SLURMD_TIMEOUT": "10"},
 }
 
 

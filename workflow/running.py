@@ -8,6 +8,9 @@ once more. So before it plans, Snakemake here
   another checkout or user are found as well, and those of other experiments are let alone;
 - waits for them, cancels them, or stops.
 
+A job itself holds a lock for each target that it makes. Should SLURM have lost it while it lives (its node was silent
+for too long, or sbatch gave up and was heard all the same), the next one for that target waits until it has ended.
+
 Outputs of those that succeeded stay: each job itself, as it ends, takes away Snakemake's mark of an incomplete output
 and writes the record (params, code, inputs) from which Snakemake later sees whether it must run again. What failed or
 was cancelled is still marked or not there, and runs again (`rerun-incomplete` in the profile).
@@ -20,10 +23,12 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +37,7 @@ from snakemake.logging import logger
 
 CHOICES = ("wait", "cancel", "stop")
 POLL, REPORT = 10, 30  # seconds between looks into the queue, and between lines about it
+OUTER = "MRT_TARGETS"  # set in what a job starts that holds its targets
 PATIENCE, ANSWER = 300, 60  # seconds for SLURM to come back, and to answer
 
 
@@ -64,7 +70,8 @@ def guard(workflow, results, choice="wait"):
 
     def recorded(*args, **settings):
         """Inside a job: leave the record of what it made, as Snakemake has jobs do whose main process does not wait."""
-        execute(*args, **settings)
+        with alone(Path(results)):
+            execute(*args, **settings)
         workflow.remote_execution_settings.immediate_submit = True
         for job in workflow.dag.finished_jobs:
             workflow.async_run(workflow.persistence.finished(job))
@@ -82,7 +89,7 @@ def guard(workflow, results, choice="wait"):
             if on_slurm or shutil.which("squeue"):
                 settle(tag, results, choice, PATIENCE if on_slurm else None, workflow.execution_settings.latency_wait)
             if on_slurm:
-                keep_to_squeue()
+                mend_plugin(final_when_preempted=executor_settings.no_requeue)
                 executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
             return run()
 
@@ -92,16 +99,51 @@ def guard(workflow, results, choice="wait"):
         workflow.execute = guarded
 
 
-def keep_to_squeue():
-    """Have the plugin ask squeue also while slurmctld does not answer.
+def mend_plugin(final_when_preempted):
+    """Have the plugin ask squeue also while slurmctld does not answer, and take preempted jobs for what they are.
 
     It looks up MinJobAge each time, takes no answer for a small one, and asks sacct. Where sacct cannot tell, without
-    slurmdbd say, the plugin forgets its jobs and waits for ever. So it is told what MinJobAge was at the start.
+    slurmdbd say, the plugin forgets its jobs and waits for ever. So it is told what MinJobAge was at the start. For a
+    preempted job it waits until SLURM starts it again, which SLURM does not if it was told not to requeue: then it has
+    failed, and is tried again.
     """
     import snakemake_executor_plugin_slurm as plugin
 
     age = plugin.get_min_job_age() or 300  # SLURM's default
     plugin.get_min_job_age = lambda: age
+    ask = plugin.query_job_status
+
+    async def asked(*args):
+        states, seconds = await ask(*args)
+        if states and final_when_preempted:
+            states = {job: "FAILED" if state == "PREEMPTED" else state for job, state in states.items()}
+        return states, seconds
+
+    plugin.query_job_status = asked
+
+
+@contextmanager
+def alone(results):
+    """Inside a job: hold the locks of its targets, waiting for whoever makes them still."""
+    if OUTER in os.environ or "--target-jobs" not in sys.argv:  # the step of a job that holds them
+        yield
+        return
+    after = sys.argv[sys.argv.index("--target-jobs") + 1 :]
+    os.environ[OUTER] = "held"
+    with ExitStack() as locks:
+        for target in sorted(takewhile(lambda word: not word.startswith("--"), after)):
+            file = results / ".running.jobs" / hashlib.sha256(target.encode()).hexdigest()[:20]
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                lock = locks.enter_context(file.open("a"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    print(f"Another job still makes {target}; waiting until it ends.", flush=True)
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:  # a file system without locks
+                print(f"{file} cannot be locked ({error}): if SLURM lost a job, two may write at once.", flush=True)
+        yield
 
 
 @contextmanager

@@ -78,6 +78,8 @@ JobCompLoc=$LAB/log/jobcomp
 KillWait=3
 SlurmdTimeout=${SLURMD_TIMEOUT:-30}
 ReturnToService=2
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 END
   for i in "${!nodes[@]}"; do
     echo "NodeName=${nodes[i]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1 + i)) CPUs=16 RealMemory=64000" \
@@ -85,6 +87,7 @@ END
   done
   echo "PartitionName=cpu Nodes=ALL Default=YES State=UP"
   echo "PartitionName=gpu Nodes=ALL State=UP"
+  echo "PartitionName=urgent Nodes=ALL State=UP PriorityTier=10"
 }
 
 start_controller() { inside slurmctld "$@" && within 20 inside scontrol ping && inside scontrol ping | grep -q UP; }
