@@ -25,7 +25,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -37,7 +37,6 @@ from snakemake.logging import logger
 
 CHOICES = ("wait", "cancel", "stop")
 POLL, REPORT = 10, 30  # seconds between looks into the queue, and between lines about it
-OUTER = "MRT_TARGETS"  # set in what a job starts that holds its targets
 PATIENCE, ANSWER = 300, 60  # seconds for SLURM to come back, and to answer
 
 
@@ -68,10 +67,11 @@ def guard(workflow, results, choice="wait"):
         raise WorkflowError(f"--config running={choice}: it can be {', '.join(CHOICES)}")
     execute = workflow.execute  # which executor runs, and whether it is a dry run, is known only when this is called
 
-    def recorded(*args, **settings):
+    def recorded(executor_plugin, **settings):
         """Inside a job: leave the record of what it made, as Snakemake has jobs do whose main process does not wait."""
-        with alone(Path(results)):
-            execute(*args, **settings)
+        # The step that the job starts is what writes, and what may outlive it.
+        with nullcontext() if executor_plugin.name == "slurm-jobstep" else alone(Path(results)):
+            execute(executor_plugin=executor_plugin, **settings)
         workflow.remote_execution_settings.immediate_submit = True
         for job in workflow.dag.finished_jobs:
             workflow.async_run(workflow.persistence.finished(job))
@@ -125,11 +125,7 @@ def mend_plugin(final_when_preempted):
 @contextmanager
 def alone(results):
     """Inside a job: hold the locks of its targets, waiting for whoever makes them still."""
-    if OUTER in os.environ or "--target-jobs" not in sys.argv:  # the step of a job that holds them
-        yield
-        return
-    after = sys.argv[sys.argv.index("--target-jobs") + 1 :]
-    os.environ[OUTER] = "held"
+    after = sys.argv[sys.argv.index("--target-jobs") + 1 :] if "--target-jobs" in sys.argv else []
     with ExitStack() as locks:
         for target in sorted(takewhile(lambda word: not word.startswith("--"), after)):
             file = results / ".running.jobs" / hashlib.sha256(target.encode()).hexdigest()[:20]
