@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conftest import ROOT
 
-LONG = 200  # seconds, on a busy machine
+LONG = 600  # seconds, on a busy machine
 
 
 def until(condition, what, log, every=0.2):

@@ -275,7 +275,7 @@ def test_stage_on_forced_answers_and_its_complaints(tmp_path: Path) -> None:
 def test_agreement_with_labelled_pairs(name: str, floor: float) -> None:
     """Agreement at least as measured less 0.005 (Math-Verify alone: 0.96, 0.97, 0.87, 0.98); no wrong one accepted."""
     rows = [json.loads(line) for line in (GRADED / f"{name}.jsonl").read_text().splitlines()]
-    grader = Grader(workers=1)  # its grammar warms up once
+    grader = Grader(workers=1, timeout=60)  # its grammar warms up once; this is of verdicts, not of time
     answers = [row["pred"] for row in rows]
     found = grader.extract(answers) if name == "testsuite_responses" else answers
     verdicts = grader.equal([(pred or "", row["gold"]) for pred, row in zip(found, rows, strict=True)])
