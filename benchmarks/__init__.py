@@ -1,0 +1,1 @@
+"""How fast each part is, beside the obvious way and beside what the machine allows: `python -m benchmarks`."""

