@@ -1,6 +1,6 @@
 """Measure how fast everything is, and write the page about it.
 
-    python -m benchmarks                 # all; docs/performance.md, its figures and records (under 20 minutes on two quiet cores)
+    python -m benchmarks                 # all, in under 20 minutes on two quiet cores: docs/performance.md
     python -m benchmarks grading --out x # some, elsewhere
     python -m benchmarks --page          # the page again, from the records
 
@@ -23,8 +23,9 @@ from benchmarks.common import ROOT, Record, Report, markdown
 NAMES = ("prover", "allocation", "start_up", "rl_step", "grading", "analysis", "overhead", "scaling")
 HEAD = """# As fast as the hardware allows
 
-Written by `make bench` (`python -m benchmarks`): every number below was measured by it, on {machine}. Ratios are of medians of one run, in which what is compared
-ran in turn; seconds are this machine's. The records are in `docs/performance/`, a table a benchmark (case, size, quantity, value).
+Written by `make bench` (`python -m benchmarks`): every number below was measured by it, on {machine}.
+Ratios are of medians of one run, in which what is compared ran in turn; seconds are this machine's.
+The records are in `docs/performance/`, a table a benchmark (case, size, quantity, value).
 """
 
 

@@ -6,7 +6,7 @@ A benchmark is a module with
     measure(record, quick)          measure and `record.add(...)`; `quick` is for tests: the smallest sizes, one repeat
     report(table) -> Report         text, goals and figures, from the record's table alone
 
-The parts of one comparison run in turn in one process (or in fresh ones, in turn), several times, so that the machine's noise
+The parts of one comparison run in turn, in one process or in fresh ones, several times, so that the machine's noise
 meets all alike; what is told are medians and ratios. A record has the columns **case** str, **size** f64 (what is
 varied, else 0), **quantity** str (with its unit, as in `seconds`), value f64, a row a repeat.
 """
@@ -102,7 +102,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def alone(module: str, *arguments: object, **environment: str) -> str:
-    """What `python -m module ARGUMENTS` prints in a process of its own. Raises RuntimeError with what it said if it fails."""
+    """What `python -m module ARGUMENTS` prints in a process of its own; RuntimeError, with its errors, if it fails."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment})
     if done.returncode:

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mrt import cluster
+from mrt.allocation import Allocation, Kept
 from mrt.backtracking.linearized import Linearized
 from mrt.backtracking.tree import BeamSearch
 from mrt.budget_forcing import BudgetForcing
@@ -112,6 +113,11 @@ class Training(Draws):
     samples: int = Field(1, ge=1, le=10_000, description="Rollouts a training problem (Algorithm 1, line 5: one).")
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
     rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
+    allocation: Allocation | None = Field(
+        None,
+        description="Give a prefix of a training trace only as many of the prover's `answers` as MRT (STaR)'s filter"
+        " needs; `{}` for the defaults of mrt.allocation. If not given, all.",
+    )
     tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
@@ -248,6 +254,17 @@ class Config(Strict):
         direct = self.evaluation.direct
         own = self.evaluation.k if name in self.evaluation.models else []
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
+
+    def filters(self, name: str, problem_set: str) -> list[Kept]:
+        """The filters of MRT (STaR) that answers are allocated for, of a model on a problem set; none: not allocated.
+
+        They are those of its children that learn from its traces there.
+        """
+        if not self.training.allocation or problem_set in self.evaluation.problems:
+            return []
+        of = [m for m in self.models.values() if (m.method, m.parent, m.problems) == ("mrt", name, problem_set)]
+        asked = {(m.rules.minimum_J, m.rules.minimum_progress) for m in of}
+        return [Kept(minimum_J=J, minimum_progress=progress) for J, progress in sorted(asked)]
 
     @property
     def linearized_ks(self) -> list[int]:
@@ -581,6 +598,8 @@ def backtracking_contradictions(
         if linearized:
             yield "evaluation.linearized", "attempts in a row are of backtracking search: set `backtracking: {}`"
         return
+    if isinstance(training := config.get("training"), dict) and training.get("allocation") is not None:
+        yield "training.allocation", "it is made for MRT (STaR)'s choice of a prefix; attempts have one backtrack each"
     prompt = parsed(Prompt, config.get("prompt", {}))
     if prompt and prompt.open_thought:
         yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'

@@ -644,6 +644,14 @@ class Grader:
         self.verdicts.update(zip(open_, map(bool, self._run(tasks)), strict=True))
         return [self.verdicts[key] for key in keys]
 
+    def right(
+        self, completions: Sequence[str], gold: Sequence[str], thinking: Sequence[bool] | bool = False
+    ) -> list[bool]:
+        """Whether the answer of each completion equals its gold answer."""
+        found = self.extract(completions, thinking)
+        verdicts = iter(self.equal([(answer, g) for answer, g in zip(found, gold, strict=True) if answer is not None]))
+        return [answer is not None and next(verdicts) for answer in found]
+
     def clusters(self, groups: Sequence[Sequence[str | None]]) -> list[list[int]]:
         """`clusters` of each group of answers; the comparisons of all groups go to the workers together.
 

@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,6 +32,7 @@ from mrt.train.rl import RL
 
 CORE = Hardware(8, 5e10, 1e10)  # of a machine without GPUs: a core, roughly; calibrate
 START = 90.0  # seconds until an engine or a trainer is ready on a GPU, weights in the page cache; 12 on a CPU
+ALLOCATED = 0.25  # share of the answers that an allocation of them draws (docs/performance.md)
 TOOK = re.compile(r"^took ([\d.]+) s", re.MULTILINE)  # mrt/cli.py
 STAGES = {  # rules that need an engine or a trainer, in the order of the paper
     "search_tree": "search trees",
@@ -179,7 +180,9 @@ class Bill:
         if rule == "force_answers":
             draws = config.draws(problem_set)
             thoughts = count * min(draws.prover.traces or draws.samples, config.samples(model, problem_set))
-            return self.prefixes(problem_set, thoughts, self.lengths.rollout(model, problem_set), draws.prover, 40)
+            found = self.prefixes(problem_set, thoughts, self.lengths.rollout(model, problem_set), draws.prover, 40)
+            share = ALLOCATED if config.filters(model, problem_set) else 1.0
+            return replace(found, drawn=found.drawn * share)
         if rule == "force_budget":
             forced, length = config.forcing, self.lengths.rollout(model, problem_set)
             thoughts = count * min(forced.traces or config.evaluation.samples, config.evaluation.samples)

@@ -8,15 +8,16 @@ thought; the whole of a closed thought is closed by `</think>` alone. All prefix
 submission, so that each distinct prefix is read once and every answer at it, and every longer prefix, builds on it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.artifacts import EPISODES, PROVER, ROLLOUTS, TRACE
 from mrt.cli import Stage, run
-from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.kept import Keep, draw
 from mrt.parameterization import OpenEnded, Parameterization
 
@@ -47,6 +48,16 @@ def prefixes(
         yield j, prefix, parameterization.finish(prefix) if whole else parameterization.force(prefix)
 
 
+class Place(NamedTuple):
+    """A prefix of a trace, and the request for all answers there."""
+
+    problem_id: str
+    sample: int
+    prefix: int
+    text: str
+    request: Request
+
+
 class Prove(Stage):
     """Force answers at every prefix of every thought, with vLLM."""
 
@@ -63,6 +74,14 @@ class Prove(Stage):
     keep: Keep = Field(default_factory=Keep, description="Where answers are kept, and which part is drawn.")
 
     def cli_cmd(self) -> None:
+        thoughts, engine = self.thoughts(), Engine(self.model, self.engine, self.revision)
+        places = list(self.places(thoughts))
+        answers = draw(engine, [place.request for place in places], self.keep, track_versions=self.track_versions)
+        if answers is not None:
+            self.write(engine, places, answers)
+
+    def thoughts(self) -> pl.DataFrame:
+        """The traces to score, a row each: problem_id, sample, text (episodes), closed, prompt."""
         prompts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"])
         thoughts = (
             EPISODES.read(self.episodes)
@@ -74,29 +93,31 @@ class Prove(Stage):
         )
         if thoughts["prompt"].null_count():
             raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
-        engine = Engine(self.model, self.engine, self.revision)
+        return thoughts
+
+    def places(self, thoughts: pl.DataFrame) -> Iterator[Place]:
+        """The prefixes of these traces, in order."""
         decoding = self.settings.decoding
         decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
-        named, forced, spent = [], [], []
         for problem_id, sample, episodes, closed, prompt in thoughts.iter_rows():
             for j, prefix, continuation in prefixes(episodes, closed, self.parameterization, self.settings.every):
-                named.append((problem_id, sample, j))
                 seed = seed_of(self.seed, *self.names, problem_id, sample, j, "prover")
-                forced.append(Request(prompt + continuation, self.settings.answers, seed, decoding))
-                spent.append(prefix)
-        answers = draw(engine, forced, self.keep, track_versions=self.track_versions)
-        if answers is None:
-            return
-        prefix_tokens = [len(ids) for ids in engine.encode(spent)]
-        prompt_tokens = [len(ids) for ids in engine.encode([r.prompt for r in forced])]
+                request = Request(prompt + continuation, self.settings.answers, seed, decoding)
+                yield Place(problem_id, sample, j, prefix, request)
+
+    def write(self, engine: Engine, places: Sequence[Place], answers: Sequence[Sequence[Completion]]) -> None:
+        """Write the forced answers of each place."""
+        prefix_tokens = [len(ids) for ids in engine.encode([place.text for place in places])]
+        prompt_tokens = [len(ids) for ids in engine.encode([place.request.prompt for place in places])]
         rows = [
-            (*name, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
-            for name, n_prefix, n_prompt, drawn in zip(named, prefix_tokens, prompt_tokens, answers, strict=True)
+            (at.problem_id, at.sample, at.prefix, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
+            for at, n_prefix, n_prompt, drawn in zip(places, prefix_tokens, prompt_tokens, answers, strict=True)
             for index, c in enumerate(drawn)
         ]
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
         PROVER.write(table, self.out)
-        print(f"{table.height} forced answers at {len(named)} prefixes of {thoughts.height} thoughts")
+        thoughts = len({(at.problem_id, at.sample) for at in places})
+        print(f"{table.height} forced answers at {len(places)} prefixes of {thoughts} thoughts")
 
 
 if __name__ == "__main__":

@@ -70,13 +70,15 @@ def best_prefixes(progress: pl.DataFrame) -> pl.DataFrame:
     """The prefix of maximal cumulative progress of each trace, the shortest of equals.
 
     Columns problem_id, sample, prefix, episodes, J, gain; `gain` is the cumulative progress J_i - J_0 (Algorithm 1,
-    line 8). The empty prefix is no candidate.
+    line 8). The empty prefix is no candidate, nor is one with fewer answers than another of its trace: it was given up
+    (mrt.allocation).
     """
     cumulative = progress.sort(*TRACE, "prefix").with_columns(
         (pl.col("J") - pl.col("J").first()).over(TRACE).alias("gain")
     )
     return (
         cumulative.filter(pl.col("prefix") > 0)
+        .filter((pl.col("answers") == pl.col("answers").max()).over(TRACE))
         .sort(*TRACE, "gain", "prefix", descending=[False, False, True, False])
         .group_by(TRACE, maintain_order=True)
         .agg(pl.col("prefix", "episodes", "J", "gain").first())

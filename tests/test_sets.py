@@ -33,14 +33,14 @@ def scored(*curves):
     progress, answers, grades = [], [], []
     for sample, curve in enumerate(curves):
         for prefix, J in enumerate(curve):
-            progress.append(("p", sample, prefix, len(curve) - 1, J))
+            progress.append(("p", sample, prefix, len(curve) - 1, 4, J))
             for i in range(4):
                 right = i >= 4 - round(4 * J)  # the last ones are right, so that y is not simply the first
                 answers.append(("p", sample, prefix, i, f"answer {sample} {prefix} {i}", "stop"))
                 grades.append(("p", sample, prefix, i, right))
     keys = ["problem_id", "sample", "prefix"]
     return (
-        pl.DataFrame(progress, schema=[*keys, "episodes", "J"], orient="row"),
+        pl.DataFrame(progress, schema=[*keys, "episodes", "answers", "J"], orient="row"),
         pl.DataFrame(answers, schema=[*keys, "answer_index", "text", "finish"], orient="row"),
         pl.DataFrame(grades, schema=[*keys, "answer_index", "correct"], orient="row"),
     )
@@ -55,6 +55,13 @@ def test_star_keeps_right_and_finished_traces_whole():
     assert examples["completion"].to_list() == [TEXTS[0]]
     assert examples["prompt"].to_list() == [P]
     assert counts.rows() == [("sampled", 3, 0), ("ended by itself, thought closed", 2, 1), ("answer right", 1, 1)]
+
+
+def test_a_prefix_with_fewer_answers_than_another_is_no_candidate():
+    progress, _, _ = scored((0.25, 1.0, 0.75))
+    fewer = progress.with_columns(pl.when(pl.col("prefix") == 1).then(2).otherwise("answers").alias("answers"))
+    assert best_prefixes(progress)["prefix"].to_list() == [1]
+    assert best_prefixes(fewer)["prefix"].to_list() == [2]
 
 
 def test_the_best_prefix_is_the_shortest_of_maximal_cumulative_progress():

@@ -184,11 +184,9 @@ class Search(Stage):
     ) -> None:
         """Grade the rollouts of a round and add them to their trees."""
         each = [(i, node, c) for (i, node), completions in zip(asked, drawn, strict=True) for c in completions]
-        answers = grader.extract([trees[i].text(node) + c.text for i, node, c in each])
-        pairs = [(answer, gold[i]) for answer, (i, _, _) in zip(answers, each, strict=True) if answer is not None]
-        equal = iter(grader.equal(pairs))
-        for answer, (i, node, completion) in zip(answers, each, strict=True):
-            trees[i].add(node, completion.text, answer is not None and next(equal), completion.tokens)
+        right = grader.right([trees[i].text(node) + c.text for i, node, c in each], [gold[i] for i, _, _ in each])
+        for (i, node, completion), verdict in zip(each, right, strict=True):
+            trees[i].add(node, completion.text, verdict, completion.tokens)
 
 
 if __name__ == "__main__":

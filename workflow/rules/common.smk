@@ -2,6 +2,7 @@
 import json
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from mrt.config import RL_METHODS, TREE_METHODS, load, slice_of
@@ -42,6 +43,7 @@ def log_of(rule_name, *wildcards):
     return str(Path("logs", experiment.results.name, rule_name, *[f"{{{w}}}" for w in wildcards])) + ".log"
 
 
+@cache
 def code_of(stage):
     """Fingerprint of the code that a stage runs: in params, where Snakemake sees it change."""
     return fingerprint(f"mrt.{stage}", with_versions=experiment.track_versions)
@@ -103,6 +105,28 @@ def extrapolates(name):
 
 def extrapolated_budgets(name):
     return experiment.evaluation.budget_forcing.budgets if extrapolates(name) else []
+
+
+def prover_stage(wildcards):
+    """The stage that forces answers: at all prefixes as many, or as many as training sets need."""
+    return "allocation" if experiment.filters(wildcards.model, wildcards.dataset) else "prover"
+
+
+def golds_to_allocate(wildcards):
+    allocated = experiment.filters(wildcards.model, wildcards.dataset)
+    return f"{RESULTS}/problems/{wildcards.dataset}.parquet" if allocated else []
+
+
+def allocation_options(wildcards):
+    """Options of the stage `allocation` that `prover` has not."""
+    filters = experiment.filters(wildcards.model, wildcards.dataset)
+    if not filters:
+        return ""
+    listed = "[" + ", ".join(map(slice_of, filters)) + "]"
+    return (
+        f" --problems {RESULTS}/problems/{wildcards.dataset}.parquet"
+        f" --allocation {quote(slice_of(experiment.training.allocation))} --filters {quote(listed)}"
+    )
 
 
 def parts_of(kind):

@@ -5,6 +5,7 @@ rule force_answers:
         rollouts=artifact("rollouts"),
         episodes=artifact("episodes"),
         parts=parts_of("prover"),
+        problems=golds_to_allocate,
     output:
         artifact("prover"),
     log:
@@ -19,7 +20,9 @@ rule force_answers:
         **sampling_resources("force_answers", spread_gpus),
     params:
         part="",
-        code=code_of("prover"),
+        code=lambda w: code_of(prover_stage(w)),
+        stage=prover_stage,
+        allocation=allocation_options,
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
         settings=lambda w: slice_of(draws(w).prover),
@@ -29,9 +32,9 @@ rule force_answers:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.prover {params.model} --rollouts {input.rollouts}"
+        "OMP_NUM_THREADS={threads} python -m mrt.{params.stage} {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
-        " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
+        " --settings {params.settings:q}{params.allocation} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
         " --out {output} > {log} 2>&1"
 
 
@@ -41,6 +44,7 @@ use rule force_answers as force_answers_part with:
         checkpoint=lambda w: weights_input(w.model),
         rollouts=artifact("rollouts"),
         episodes=artifact("episodes"),
+        problems=golds_to_allocate,
     output:
         touch(f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
     log:

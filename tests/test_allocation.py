@@ -1,0 +1,125 @@
+import numpy as np
+import polars as pl
+import pytest
+from conftest import TOY_BASE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrt.allocation import LEVELS, Allocate, Allocation, Kept, Trace, paths_of_J
+from mrt.config import load
+from mrt.engine import Decoding, EngineSettings
+from mrt.episodes import CutRollouts
+from mrt.prover import Prove, ProverSettings
+from mrt.sampling import Prompt, Sample
+from mrt.sets import best_prefixes
+
+MOST = 20
+FILTER = Kept(minimum_J=0.6)
+
+
+def settled(answers, rules=(FILTER,), **how):
+    """A trace whose answers [prefixes, MOST] were drawn as far as needed."""
+    trace = Trace(len(answers), MOST, Allocation(**how), list(rules))
+    while asked := trace.next():
+        for prefix, count in asked.items():
+            done = trace.drawn[prefix]
+            assert 0 < count <= MOST - done
+            trace.add(prefix, answers[prefix, done : done + count])
+    return trace
+
+
+def answers_of(curve, seed=0):
+    return np.random.default_rng(seed).random((len(curve), MOST)) < np.asarray(curve)[:, None]
+
+
+curves = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.6, 0.9, 1.0]), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(curves, st.integers(0, 100), st.integers(1, 5), st.integers(1, 25))
+def test_every_prefix_has_its_first_answers_and_none_more_than_all(curve, seed, first, batch):
+    trace = settled(answers_of(curve, seed), first=first, batch=batch)
+    assert trace.drawn.min() >= min(first, MOST) and trace.drawn.max() <= MOST
+    assert (trace.right <= trace.drawn).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(curves.filter(lambda c: len(c) > 1), st.integers(0, 100))
+def test_the_prefix_kept_is_the_one_that_the_training_set_takes(curve, seed):
+    trace = settled(answers_of(curve, seed))
+    rows = [("p", 0, j, len(curve) - 1, int(n), r / n) for j, (n, r) in enumerate(zip(trace.drawn, trace.right))]  # noqa: B905
+    table = pl.DataFrame(rows, schema=["problem_id", "sample", "prefix", "episodes", "answers", "J"], orient="row")
+    assert best_prefixes(table)["prefix"].item() == trace.best()
+
+
+def test_hopeless_and_plainly_solved_traces_get_few_answers():
+    assert settled(answers_of([0.0] * 10)).drawn.sum() <= 40
+    assert settled(answers_of([0.0] * 3 + [1.0] * 7)).drawn.sum() <= 80  # of 200
+
+
+def test_few_decisions_change_for_few_answers():
+    rng = np.random.default_rng(0)
+    changed = drawn = 0
+    for _ in range(100):  # from hopeless to solved somewhere, or never
+        curve = np.where(np.arange(12) < rng.integers(1, 16), rng.beta(0.5, 4), rng.beta(8, 0.5))
+        answers = rng.random((12, MOST)) < curve[:, None]
+        trace = settled(answers)
+        J, now = answers.mean(axis=1), trace.right / trace.drawn
+        changed += FILTER.decide(J[1:].max(), J[0]) != FILTER.decide(now[trace.best()], now[0])
+        drawn += trace.drawn.sum()
+    assert changed <= 2 and drawn < 100 * 12 * MOST / 3
+
+
+def test_paths_follow_the_answers_where_there_are_many_and_the_neighbours_where_there_are_few():
+    drawn, right = np.array([20, 1, 20, 1, 20]), np.array([0, 0, 0, 1, 20])
+    J = paths_of_J(drawn, right, 0.9, 4000, np.random.default_rng(0))
+    assert set(np.unique(J)) <= set(LEVELS)
+    means = J.mean(axis=0)
+    assert means[0] < 0.05 and means[1] < 0.1 and means[4] > 0.95 and means[3] > 0.8
+
+
+def test_without_neighbours_the_belief_is_bayes():
+    J = paths_of_J(np.array([4]), np.array([3]), 0.0, 40_000, np.random.default_rng(0))
+    exact = LEVELS**3 * (1 - LEVELS) * (LEVELS * (1 - LEVELS)) ** -0.5
+    assert J.mean() == pytest.approx(float((LEVELS * exact).sum() / exact.sum()), abs=0.01)
+
+
+def test_allocation_is_refused_where_there_is_no_such_choice():
+    config = {
+        "results": "x",
+        "problems": {"d": {"file": "y", "split": "test"}},
+        "models": {"m": {"path": "some/model"}},
+        "training": {"allocation": {}},
+        "backtracking": {},
+        "evaluation": {"problems": ["d"], "models": ["m"]},
+    }
+    with pytest.raises(ValueError, match=r"training\.allocation: .*one backtrack"):
+        load(config)
+
+
+def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problems, tmp_path):
+    """In one go, in parts, and again from what was kept."""
+    engine = EngineSettings(max_model_len=1024)
+    common = {"model": str(TOY_BASE), "names": ("base", "toy"), "engine": engine}
+    rollouts, episodes = tmp_path / "rollouts.parquet", tmp_path / "episodes.parquet"
+    decoding, prompt = Decoding(temperature=1.0, max_tokens=300), Prompt(instruction="{problem}")
+    Sample(problems=toy_problems, out=rollouts, samples=1, decoding=decoding, prompt=prompt, **common).cli_cmd()
+    CutRollouts(rollouts=rollouts, out=episodes).cli_cmd()
+    asked = ProverSettings(answers=MOST, decoding=Decoding(temperature=1.0, max_tokens=24))
+    common |= {"rollouts": rollouts, "episodes": episodes, "settings": asked}
+    ours = common | {"problems": toy_problems, "filters": [FILTER]}
+    full, fewer, again = (tmp_path / f"{name}.parquet" for name in ("full", "fewer", "again"))
+    Prove(out=full, **common).cli_cmd()
+    Allocate(out=fewer, **ours).cli_cmd()
+    for part in ("0/2", "1/2"):
+        Allocate(out=again, keep={"folder": tmp_path / "kept", "part": part}, **ours).cli_cmd()
+        assert not again.exists()
+    Allocate(out=again, keep={"folder": tmp_path / "kept"}, **ours).cli_cmd()
+    whole, some = pl.read_parquet(full), pl.read_parquet(fewer)
+    assert some.equals(pl.read_parquet(again))
+    keys = ["problem_id", "sample", "prefix"]
+    assert some.select(keys).unique().height == whole.select(keys).unique().height
+    assert some.join(whole, on=whole.columns, how="anti", nulls_equal=True).is_empty()
+    assert some.height < whole.height / 2
+    indices = some.group_by(keys).agg(pl.col("answer_index").max() + 1, pl.len())
+    assert (indices["answer_index"] == indices["len"]).all()
