@@ -2,19 +2,20 @@
 
     python -m mrt.train.launch --nodes 2 --processes 8 mrt.train.sft --model ...
 
-One process is this one. Several on a node are torchrun's. Several nodes are one `torchrun` each, started by `srun`;
-they meet at the node that called it (what accelerate calls the launcher `standard`: each node is told the first one's
-address). Several processes spread the model with ZeRO-3, by `config/zero3.json`.
+One process is this one, or forked for it (mrt.warm). Several on a node are torchrun's. Several nodes are one
+`torchrun` each, started by `srun`; they meet at the node that called it (what accelerate calls the launcher `standard`:
+each node is told the first one's address). Several processes spread the model with ZeRO-3, by `config/zero3.json`.
 """
 
 import argparse
 import os
-import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from mrt import warm
 
 ZERO_3 = Path(__file__).parents[2] / "config" / "zero3.json"
 
@@ -46,9 +47,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
     asked = parser.parse_args(arguments)
     if asked.nodes == asked.processes == 1:
-        sys.argv = asked.stage
-        runpy.run_module(asked.stage[0], run_name="__main__", alter_sys=True)
-        return
+        warm.main(asked.stage)
     step = "SLURM_STEP_ID" in os.environ and "SLURM_NODEID" in os.environ
     if asked.nodes == 1 or (step and int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) == asked.nodes):
         command = torchrun(asked.processes, asked.stage, os.environ, asked.nodes)

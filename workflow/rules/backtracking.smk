@@ -27,7 +27,7 @@ rule search_tree:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/trees/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.backtracking.tree {params.model} --problems {input.problems}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.tree {params.model} --problems {input.problems}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
         " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
         " --keep.folder {params.keep} --out {output} > {log} 2>&1"
@@ -88,7 +88,7 @@ rule linearize:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/linearized/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.backtracking.linearized {params.model} --problems {input.problems}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.linearized {params.model} --problems {input.problems}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
         " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
         " --keep.folder {params.keep} --out {output} > {log} 2>&1"

@@ -31,7 +31,7 @@ rule force_budget:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.budget_forcing {params.model} --rollouts {input.rollouts}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.budget_forcing {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
         " --settings {params.settings:q} --template {params.template:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
         " {params.out} > {log} 2>&1"

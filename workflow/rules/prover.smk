@@ -32,7 +32,7 @@ rule force_answers:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.{params.stage} {params.model} --rollouts {input.rollouts}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.{params.stage} {params.model} --rollouts {input.rollouts}"
         " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
         " --settings {params.settings:q}{params.allocation} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
         " --out {output} > {log} 2>&1"

@@ -29,7 +29,7 @@ rule sample_rollouts:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.sampling {params.model} --problems {input.problems}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.sampling {params.model} --problems {input.problems}"
         " --names {wildcards.model} --names {wildcards.dataset} --samples {params.samples} --seed {params.seed}"
         " --decoding {params.decoding:q} --prompt {params.prompt:q} --engine {params.engine:q}"
         " --keep.folder {params.keep}{params.part} --out {output}"

@@ -1,0 +1,355 @@
+"""Meta-prover throughput: ours beside the authors' way, no prefix cache, Hugging Face, and the engine's own limit.
+
+    python -m benchmarks prover
+
+The same answers at the same prefixes: all in one submission with a prefix cache of short blocks (ours, mrt.prover);
+a submission a trace, in order, with the engine's default settings (the authors' way); one submission without a prefix
+cache; `generate` of transformers, in batches of 64 prompts. The floor is what the engine would take if it did nothing
+but decode the answers' tokens at its saturated rate, and read each distinct prefix token once at its rate for prompts.
+Only the engine's eager mode is used, in this process, because start-up is not what is compared.
+
+Workloads: traces of the toy base, with answers as they end (stragglers); toy text in thoughts of 1,000 tokens with 12
+prefixes, answers of equal length; a model of 27M random parameters; toy text at the lengths of real thoughts, where the
+data is there.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise, takewhile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from benchmarks import workload
+from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, has, markdown, middle
+from mrt.engine import Engine, Request
+
+TITLE = "Meta-prover throughput"
+ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal
+SETTINGS = {"ours": {}, "blocks of 128": {"block_size": 128}, "256 sequences": {"max_num_seqs": 256},
+            "1,024 sequences": {"max_num_seqs": 1024}}  # fmt: skip
+GOALS = (("the authors' way", 2.5), ("no prefix cache", 10.0), ("transformers", 60.0))
+GOALS_OF = ("toy", "thoughts of 1,000 tokens")
+Run = Callable[[Sequence[Sequence[Request]]], int]  # requests of each trace: tokens that were drawn
+
+
+class Engines:
+    """The contenders on one model, each an engine of its own in this process."""
+
+    def __init__(self, model: Path, longest: int = 1024) -> None:
+        self.model, self.longest = str(model), longest
+        self.settings = workload.ENGINE.model_copy(update={"max_model_len": longest})
+        self.ours = Engine(self.model, self.settings)
+        self.built: dict[str, Any] = {}
+
+    def llm(self, name: str, **options: Any) -> Any:
+        """vLLM with other options than ours: eager, in this process."""
+        if name not in self.built:
+            from vllm import LLM
+
+            self.built[name] = LLM(
+                self.model, dtype="float32", max_model_len=self.longest, enforce_eager=True,
+                kv_cache_memory_bytes=int(self.settings.cpu_cache_gib * 2**30), **options,
+            )  # fmt: skip
+        return self.built[name]
+
+    def one_submission(self, traces: Sequence[Sequence[Request]], engine: Engine | None = None, fixed: int = 0) -> int:
+        requests = [request for trace in traces for request in trace]
+        if fixed:
+            return generated(self.ours.llm, requests, fixed)
+        return sum(c.tokens for drawn in (engine or self.ours).generate(requests) for c in drawn)
+
+    def authors(self, traces: Sequence[Sequence[Request]], fixed: int = 0) -> int:
+        return sum(generated(self.llm("default"), trace, fixed, seeded=False) for trace in traces)
+
+    def uncached(self, traces: Sequence[Sequence[Request]], fixed: int = 0) -> int:
+        llm = self.llm(
+            "uncached", block_size=32, max_num_seqs=self.settings.max_num_seqs, enable_prefix_caching=False,
+            enable_chunked_prefill=False,
+        )  # fmt: skip
+        return generated(llm, [request for trace in traces for request in trace], fixed)
+
+    def transformers(self, traces: Sequence[Sequence[Request]], fixed: int = 0, batch: int = 64) -> int:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(self.model, padding_side="left")
+        model = AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32).eval()
+        requests = [request for trace in traces for request in trace]
+        drawn = 0
+        for start in range(0, len(requests), batch):
+            some = requests[start : start + batch]
+            longest = some[0].decoding.max_tokens
+            given = tokenizer([r.prompt for r in some], return_tensors="pt", padding=True, add_special_tokens=False)
+            with torch.inference_mode():
+                out = model.generate(
+                    **given, do_sample=True, temperature=some[0].decoding.temperature, top_k=0, top_p=1.0,
+                    num_return_sequences=some[0].n, max_new_tokens=fixed or longest, min_new_tokens=fixed or None,
+                    pad_token_id=tokenizer.pad_token_id,
+                )  # fmt: skip
+            answers = out[:, given["input_ids"].shape[1] :]
+            drawn += int((answers != tokenizer.pad_token_id).sum())
+        return drawn
+
+    def rates(self, prompts: Sequence[str]) -> tuple[float, float]:
+        """Tokens a second of this engine when it only decodes, at these prompts' mean length, and only reads."""
+        llm, ids = self.ours.llm, self.ours.encode(prompts)
+        length = max(32, int(sum(map(len, ids)) / len(ids)))
+        seqs = self.settings.max_num_seqs
+        words = [token for one in ids for token in one]
+        words *= 1 + 40 * length // len(words)
+        llm.reset_prefix_cache()
+        asked = [words[:length]] * seqs
+        submit(llm, asked[:1], 1, 1)
+        decoded = timed(lambda: submit(llm, asked, 1, 65)) - timed(lambda: submit(llm, asked, 1, 1))
+        llm.reset_prefix_cache()
+        others = [[*words[i : i + 1], *words[i + 7 : i + 6 + length]] for i in range(40)]
+        read = timed(lambda: submit(llm, others, 1, 1))
+        return seqs * 64 / decoded, sum(map(len, others)) / read
+
+
+def submit(llm: Any, ids: Sequence[Sequence[int]], n: int, tokens: int) -> int:
+    """Draw n completions of exactly so many tokens for each prompt; returns the tokens drawn."""
+    from vllm import SamplingParams
+
+    parameters = SamplingParams(n=n, temperature=1.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+    outputs = llm.generate([{"prompt_token_ids": list(one)} for one in ids], parameters, use_tqdm=False)
+    return sum(len(o.token_ids) for output in outputs for o in output.outputs)
+
+
+def generated(llm: Any, requests: Sequence[Request], fixed: int = 0, seeded: bool = True) -> int:
+    """Tokens that vLLM draws for requests in one call of `generate`, `fixed` each or up to where they end.
+
+    Without seeds for the authors' settings, in which a seeded request fails on a CPU (its prompt is read in chunks).
+    """
+    from vllm import SamplingParams
+
+    parameters = [
+        SamplingParams(
+            n=r.n, seed=r.seed if seeded else None, temperature=r.decoding.temperature,
+            max_tokens=fixed or r.decoding.max_tokens, ignore_eos=bool(fixed),
+        )
+        for r in requests
+    ]  # fmt: skip
+    outputs = llm.generate([r.prompt for r in requests], parameters, use_tqdm=False)
+    return sum(len(o.token_ids) for output in outputs for o in output.outputs)
+
+
+def timed(work: Callable[[], object]) -> float:
+    since = time.perf_counter()
+    work()
+    return time.perf_counter() - since
+
+
+def distinct(engine: Engine, traces: Sequence[Sequence[Request]]) -> int:
+    """Prompt tokens that have to be read if each distinct prefix is read once."""
+    total = 0
+    for trace in traces:
+        ids = sorted(engine.encode([r.prompt for r in trace]))  # neighbours share the longest prefixes
+        for before, here in pairwise([[], *ids]):
+            total += len(here) - sum(
+                1 for _ in takewhile(lambda both: both[0] == both[1], zip(before, here, strict=False))
+            )
+    return total
+
+
+def compare(
+    record: Record, name: str, engines: Engines, traces: Sequence[Sequence[Request]], *, fixed: int = 0,
+    repeats: int = 3, transformers: int = 0, uncached: bool = True,
+) -> None:  # fmt: skip
+    """Time the contenders in turn on requests, traces in order; transformers on the first so many traces only."""
+    asked = sum(r.n for trace in traces for r in trace)
+    contenders: dict[str, Run] = {
+        "ours": lambda some: engines.one_submission(some, fixed=fixed),
+        "the authors' way": lambda some: engines.authors(some, fixed),
+    }
+    if uncached:
+        contenders["no prefix cache"] = lambda some: engines.uncached(some, fixed)
+    drawn: dict[str, int] = {}
+    for run in contenders.values():
+        run(traces[:2])  # warm
+    prompts = [r.prompt for trace in traces for r in trace]
+    read = distinct(engines.ours, traces)
+    for _ in range(repeats):
+        for who, run in contenders.items():
+            engines.ours.llm.reset_prefix_cache()
+            if "default" in engines.built:
+                engines.built["default"].reset_prefix_cache()
+            since = time.perf_counter()
+            drawn[who] = run(traces)
+            record.add(f"{name}: {who}", "seconds", time.perf_counter() - since)
+        decoding, reading = engines.rates(prompts)
+        record.add(f"{name}: floor", "seconds", drawn["ours"] / decoding + read / reading)
+    for who, tokens in drawn.items():
+        record.add(f"{name}: {who}", "tokens an answer", tokens / asked)
+    record.add(name, "answers", asked)
+    record.add(name, "traces", len(traces))
+    if transformers:
+        some = traces[:transformers]
+        share = asked / sum(r.n for trace in some for r in trace)
+        record.add(f"{name}: transformers", "seconds", share * timed(lambda: engines.transformers(some, fixed)))
+
+
+def by_trace(requests: Sequence[tuple[object, Request]]) -> list[list[Request]]:
+    found: dict[object, list[Request]] = {}
+    for trace, request in requests:
+        found.setdefault(trace, []).append(request)
+    return list(found.values())
+
+
+def measure(record: Record, quick: bool) -> None:
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    repeats = 1 if quick else 3
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        workload.make_traces(folder, 4 if quick else 48)
+        stage = workload.prover(folder, ANSWERS)
+        places = list(stage.places(stage.thoughts()))
+        traces = by_trace([((at.problem_id, at.sample), at.request) for at in places])
+        toy = Engines(TOY_BASE)
+        compare(record, "toy", toy, traces, repeats=repeats, transformers=2)
+        record_settings(record, toy, traces, repeats)
+        text = "".join(at.text for at in places)
+        thousand = at_lengths(toy.ours, text, [[STEP] * 12] * (1 if quick else 8), traces[0][0])
+        compare(
+            record, "thoughts of 1,000 tokens", toy, thousand, fixed=FIXED, repeats=1 if quick else 2, transformers=1
+        )
+        if quick:
+            return
+        larger = Engines(workload.make_model(folder / "larger", width=512, layers=8))
+        compare(record, "27M parameters", larger, traces[:6], fixed=FIXED, repeats=1, transformers=1)
+        del larger
+        if lengths := workload.real_lengths(8000, 6):
+            long = Engines(workload.make_model(folder / "long", width=128, layers=4, longest=9000), 9000)
+            real = at_lengths(long.ours, text, lengths, traces[0][0])
+            compare(record, "real lengths, to 8,000 tokens", long, real, fixed=FIXED, repeats=1, uncached=False)
+        for who in ("ours", "the authors' way", "no prefix cache"):
+            record.add(f"toy: {who}", "peak GiB", peak(who, folder))
+
+
+def at_lengths(engine: Engine, text: str, lengths: Sequence[list[int]], like: Request) -> list[list[Request]]:
+    """Requests at the prefixes of toy thoughts whose episodes have these lengths."""
+    traces = [workload.at_real_lengths(text[5000 * t :] + text, own, engine.tokenizer) for t, own in enumerate(lengths)]
+    return [
+        [
+            Request(prefix, ANSWERS, like.seed + ANSWERS * (1000 * t + j), like.decoding)
+            for j, prefix in enumerate(trace)
+        ]
+        for t, trace in enumerate(traces)
+    ]
+
+
+def record_settings(record: Record, toy: Engines, traces: Sequence[Sequence[Request]], repeats: int) -> None:
+    """Each of our settings changed alone."""
+    engines = {name: Engine(toy.model, toy.settings.model_copy(update=own)) for name, own in SETTINGS.items()}
+    engines["ours"] = toy.ours
+    for engine in engines.values():
+        toy.one_submission(traces[:2], engine)
+    for _ in range(repeats):
+        for name, engine in engines.items():
+            engine.llm.reset_prefix_cache()
+            record.add(f"settings: {name}", "seconds", timed(lambda e=engine: toy.one_submission(traces, e)))  # type: ignore[misc]
+
+
+def peak(who: str, folder: Path) -> float:
+    """Peak memory of a process of its own that answers the toy's traces, in GiB."""
+    command = [sys.executable, "-m", "benchmarks.prover", who, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    return float(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    import resource
+
+    who, folder = sys.argv[1], Path(sys.argv[2])
+    stage = workload.prover(folder, ANSWERS)
+    traces = by_trace([((at.problem_id, at.sample), at.request) for at in stage.places(stage.thoughts())])
+    engines = Engines(TOY_BASE)
+    {"ours": engines.one_submission, "the authors' way": engines.authors, "no prefix cache": engines.uncached}[who](
+        traces
+    )
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
+def report(table: pl.DataFrame) -> Report:
+    names = [case for case in table["case"].unique(maintain_order=True) if has(table, f"{case}: ours")]
+    rows, goals = [], []
+    for name in names:
+        ours = middle(table, f"{name}: ours", "seconds")
+        cells: list[object] = [f"{name} ({middle(table, name, 'answers'):,.0f} answers)", ours]
+        for who, least in GOALS:
+            if not has(table, f"{name}: {who}"):
+                cells.append("")
+                continue
+            each = [s / ours for s in values(table, f"{name}: {who}")]
+            cells.append(f"{median(each):.1f}")
+            if name in GOALS_OF:
+                goals.append(
+                    Goal(f"meta-prover, {name}: times faster than {who}", median(each), least, why=WHY.get(who, ""))
+                )
+        floor = middle(table, f"{name}: floor", "seconds") / ours
+        cells.append(f"{floor:.2f}")
+        if name in GOALS_OF:
+            goals.append(Goal(f"meta-prover, {name}: share of the engine's limit", floor, 0.85, why=WHY["floor"]))
+        rows.append(cells)
+    text = [
+        "The same forced answers, 20 at every prefix; how many times longer the others take, and which share of the"
+        " engine's limit we reach (decoding at its saturated rate, each distinct prefix token read once). Transformers"
+        " was timed on a part and scaled up.",
+        markdown(("workload", "ours, seconds", *(f"{who}: times" for who, _ in GOALS), "share of the limit"), rows),
+    ]
+    if has(table, "settings: ours"):
+        base = middle(table, "settings: ours", "seconds")
+        found = [(name, f"{middle(table, f'settings: {name}', 'seconds') / base:.2f}") for name in SETTINGS]
+        text += [
+            "Each setting changed alone, time against ours (the toy's traces):",
+            markdown(("setting", "time"), found),
+        ]
+    peaks = [
+        (who, middle(table, f"toy: {who}", "peak GiB"))
+        for who in ("ours", "the authors' way", "no prefix cache")
+        if table.filter(pl.col("case") == f"toy: {who}", pl.col("quantity") == "peak GiB").height
+    ]
+    if peaks:
+        text += ["Peak memory of a process, 1 GiB of it the cache:", markdown(("", "GiB"), peaks)]
+    return Report(text, goals, {"times": draw(table, names)})
+
+
+WHY = {"the authors' way": "", "no prefix cache": "", "transformers": "", "floor": ""}
+
+
+def values(table: pl.DataFrame, case: str) -> list[float]:
+    return table.filter(pl.col("case") == case, pl.col("quantity") == "seconds")["value"].to_list()
+
+
+def draw(table: pl.DataFrame, names: Sequence[str]) -> Any:
+    from mrt.figures.common import panels
+
+    figure, (axis,) = panels(1, height=2.6)
+    colours = {"floor": "#999999", "ours": "#D55E00", "the authors' way": "#0072B2", "no prefix cache": "#56B4E9",
+               "transformers": "#CC79A7"}  # fmt: skip
+    for i, (who, colour) in enumerate(colours.items()):
+        here = [(n, middle(table, f"{name}: {who}", "seconds") / middle(table, f"{name}: ours", "seconds"))
+                for n, name in enumerate(names) if has(table, f"{name}: {who}")]  # fmt: skip
+        axis.barh([n + 0.15 * (i - 2) for n, _ in here], [v for _, v in here], 0.14, color=colour, label=who)
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set_xscale("log")
+    axis.set_xlabel("time, in that of ours")
+    figure.set_figwidth(6)
+    figure.legend(loc="outside lower center", ncols=5)
+    return figure
+
+
+if __name__ == "__main__":
+    main()
