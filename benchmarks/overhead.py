@@ -3,14 +3,15 @@
     python -m benchmarks overhead
     MRT_FINISHED_RUN=/a/checkout python -m benchmarks overhead # a finished experiment there is analysed, too
 
-A run of the tests' smallest whole experiment, in a copy of the project, is taken apart from what Snakemake says and from
-the stages' logs, which end with the seconds that the work took. Of all core-seconds (wall time times cores) some are
+A run of the tests' smallest experiment, in a copy of the project, is taken apart from what Snakemake says and from the
+stages' logs, which end with the seconds that the work took. Of all core-seconds (wall time times cores) some are
     stages      the work of the stages, without the next
-    imports     of vLLM, torch, TRL and transformers in the stages (Python's own clock of imports; not of a finished run)
+    imports     of vLLM, torch, TRL and transformers in the stages (by Python's clock; not known of a finished run)
     processes   jobs that run, outside their stage: Python starts, parses options, ends
     snakemake   cores that are free while a job that could run waits; before the first job and after the last, too
     idle        cores that are free as no job can run yet
-Overhead is processes + snakemake + idle. Its growth is that of jobs without work (problem sets of a few problems), and of plans.
+Overhead is processes + snakemake + idle. Its growth is that of jobs without work (problem sets of a few problems), and
+of plans.
 """
 
 import os
@@ -56,7 +57,7 @@ class Job:
 
 
 def jobs_of(lines: Iterable[tuple[float | None, str]]) -> list[Job]:
-    """The finished jobs in what Snakemake says; the lines with seconds, else by the dates among them (whole seconds)."""
+    """The finished jobs in what Snakemake says; lines have seconds, or else dates among them tell (whole seconds)."""
     started: dict[str, Job] = {}
     job, now = Job("", 0), 0.0
     for seconds, line in lines:
@@ -138,9 +139,9 @@ def snakemake(folder: Path, *arguments: object) -> tuple[float, list[tuple[float
     """Wall seconds of Snakemake and the lines that it says, each with its seconds. Raises RuntimeError if it fails."""
     command = [sys.executable, "-c", SNAKEMAKE, *map(str, arguments)]
     since, lines = time.perf_counter(), []
-    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert run.stderr
-    for line in run.stderr:
+    run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert run.stdout
+    for line in run.stdout:
         lines.append((time.perf_counter() - since, line.rstrip("\n")))
     if run.wait():
         said = "\n".join(line for _, line in lines if not line.startswith("import time:"))
@@ -183,25 +184,34 @@ def measure(record: Record, quick: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_of_project(folder)
-        config = folder / "config.yaml"
-        for jobs in (2, 4) if quick else (6, 12, 24):
-            config.write_text(experiment(jobs))
-            targets = [f"results/tiny/problems/set_{i}.parquet" for i in range(jobs)]
-            wall, lines = snakemake(folder, "--cores", CORES, *targets)
-            take_apart(record, EMPTY, folder, jobs_of(lines), wall, CORES, jobs)
-            shutil.rmtree(folder / "results")
-        for measured in (0, 4) if quick else (0, 8, 32):
-            config.write_text(experiment(measured, measured))
-            wall, lines = snakemake(folder, "-n", "--quiet", "rules")
-            totals = [re.fullmatch(r"total +(\d+)", line.strip()) for _, line in lines]
-            record.add(PLAN, "seconds", wall, next(int(total[1]) for total in totals if total))
+        measure_growth(record, folder, quick)
         if not quick:
-            config.write_text(experiment(0))
-            wall, lines = snakemake(folder, "--cores", CORES)
-            take_apart(record, TINY, folder, jobs_of(lines), wall, CORES)
+            measure_run(record, folder)
     there = Path(os.environ.get("MRT_FINISHED_RUN", ROOT))
     if not quick and (run := finished_run(there)):
         take_apart(record, FINISHED, there, *run)
+
+
+def measure_growth(record: Record, folder: Path, quick: bool) -> None:
+    """Jobs without work, run; and experiments, planned."""
+    for jobs in (2, 4) if quick else (6, 12, 24):
+        (folder / "config.yaml").write_text(experiment(jobs))
+        targets = [f"results/tiny/problems/set_{i}.parquet" for i in range(jobs)]
+        wall, lines = snakemake(folder, "--cores", CORES, *targets)
+        take_apart(record, EMPTY, folder, jobs_of(lines), wall, CORES, jobs)
+        shutil.rmtree(folder / "results")
+    for measured in (0, 4) if quick else (0, 8, 32):
+        (folder / "config.yaml").write_text(experiment(measured, measured))
+        wall, lines = snakemake(folder, "--dry-run", "--quiet", "rules")
+        totals = [re.fullmatch(r"total +(\d+)", line.strip()) for _, line in lines]
+        record.add(PLAN, "seconds", wall, next(int(total[1]) for total in totals if total))
+
+
+def measure_run(record: Record, folder: Path) -> None:
+    """A whole experiment."""
+    (folder / "config.yaml").write_text(experiment(0))
+    wall, lines = snakemake(folder, "--cores", CORES)
+    take_apart(record, TINY, folder, jobs_of(lines), wall, CORES)
 
 
 def shares(table: pl.DataFrame, case: str) -> dict[str, float]:
@@ -228,16 +238,8 @@ def report(table: pl.DataFrame) -> Report:
     goals = []
     for case, share in runs.items():
         value = 1 - share["stages"] - share.get("imports", 0)
-        parts = ", ".join(f"{share[part]:.0%} {part}" for part in ("processes", "snakemake", "idle"))
-        goals.append(
-            Goal(
-                f"{case}: share of the core-seconds outside the stages",
-                value,
-                0.15,
-                at_most=True,
-                why=f"It is {parts}.",
-            )
-        )
+        why = ", ".join(f"{share[part]:.0%} {part}" for part in ("processes", "snakemake", "idle"))
+        goals.append(Goal(f"{case}: share of core-seconds outside the stages", value, 0.15, at_most=True, why=why))
     jobs, planned = growth(table, EMPTY), growth(table, PLAN)
     added = [outside(table, EMPTY, size) for size in jobs]
     plans = [middle(table, PLAN, "seconds", size) for size in planned]
@@ -245,39 +247,31 @@ def report(table: pl.DataFrame) -> Report:
     each_planned, first_planned = np.polyfit(planned, plans, 1)
     goals.append(Goal("Growth of overhead with jobs (exponent)", exponent(jobs, added), 1.15, at_most=True))
     goals.append(Goal("Growth of planning with jobs (exponent)", exponent(planned, plans), 1.15, at_most=True))
-    rows = [
-        (
-            case,
-            *(f"{middle(table, case, name):,.0f}" for name in ("jobs", "wall seconds")),
-            *(percent(share, part) for part in PARTS),
-        )
-        for case, share in runs.items()
-    ]
     text = [
-        "A run is taken apart by what Snakemake says and by the stages' logs: each core-second is the work of a stage (`stages`), an import of vLLM, torch, TRL or"
-        " transformers in it (`imports`), a job outside its stage, as Python starts and ends (`processes`), a core that is free while a job that could run waits, or before"
-        " the first job and after the last (`snakemake`), or a core that is free as no job can run yet (`idle`)."
+        "A run is taken apart by what Snakemake says and by the stages' logs. Each core-second is the work of a stage"
+        " (`stages`), an import of vLLM, torch, TRL or transformers in it (`imports`), a job outside its stage, as Python"
+        " starts and ends (`processes`), a core that is free while a job that could run waits, or before the first job"
+        " and after the last (`snakemake`), or a core that is free as no job can run yet (`idle`)."
     ]
+    rows = []
+    for case, share in runs.items():
+        counted = [f"{middle(table, case, name):,.0f}" for name in ("jobs", "wall seconds")]
+        parts = [f"{share[part]:.1%}" if part in share else "in stages" for part in PARTS]
+        rows.append((case, *counted, *parts))
     if runs:
         text.append(markdown(("run", "jobs", "seconds", *PARTS), rows))
-        text.append(
-            "Imports are measured in the benchmark's own run only, by Python's import clock; in a finished one they are part of the stages."
-        )
     if FINISHED not in runs:
         text.append(
-            "No finished experiment was found (`MRT_FINISHED_RUN=FOLDER`); the smallest experiment has hardly any work in its stages."
+            "No finished experiment was found (`MRT_FINISHED_RUN=FOLDER`). The smallest one has little work in its stages,"
+            " so that its share of what is no work is the largest that one meets."
         )
     text.append(
-        f"Jobs without work, {figures(jobs[0])} to {figures(jobs[-1])} of them on {CORES} cores: {figures(first)} core-seconds outside the stages, and"
-        f" {figures(each)} more a job. A plan of {figures(planned[0])} to {figures(planned[-1])} jobs: {figures(first_planned)} seconds and {1000 * each_planned:.2g}"
-        " milliseconds a job."
+        f"Jobs without work, {figures(jobs[0])} to {figures(jobs[-1])} of them on {CORES} cores: {figures(first)}"
+        f" core-seconds outside the stages, and {figures(each)} more a job. A plan of {figures(planned[0])} to"
+        f" {figures(planned[-1])} jobs: {figures(first_planned)} seconds, and {1000 * each_planned:.2g} milliseconds"
+        " a job."
     )
     return Report(text, goals, {"growth": drawn(jobs, added, planned, plans)})
-
-
-def percent(share: dict[str, float], part: str) -> str:
-    """A share of the core-seconds."""
-    return f"{share[part]:.1%}" if part in share else "-"
 
 
 def drawn(jobs: Sequence[float], added: Sequence[float], planned: Sequence[float], plans: Sequence[float]) -> Any:
