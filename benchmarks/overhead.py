@@ -249,9 +249,9 @@ def report(table: pl.DataFrame) -> Report:
     goals.append(Goal("Growth of planning with jobs (exponent)", exponent(planned, plans), 1.15, at_most=True))
     text = [
         "A run is taken apart by what Snakemake says and by the stages' logs. Each core-second is the work of a stage"
-        " (`stages`), an import of vLLM, torch, TRL or transformers in it (`imports`), a job outside its stage, as Python"
-        " starts and ends (`processes`), a core that is free while a job that could run waits, or before the first job"
-        " and after the last (`snakemake`), or a core that is free as no job can run yet (`idle`)."
+        " (`stages`), an import of vLLM, torch, TRL or transformers in it (`imports`), a job outside its"
+        " stage, as Python starts and ends (`processes`), a core that is free while a job that could run waits, or before the"
+        " first job and after the last (`snakemake`), or a core that is free as no job can run yet (`idle`)."
     ]
     rows = []
     for case, share in runs.items():
@@ -262,8 +262,8 @@ def report(table: pl.DataFrame) -> Report:
         text.append(markdown(("run", "jobs", "seconds", *PARTS), rows))
     if FINISHED not in runs:
         text.append(
-            "No finished experiment was found (`MRT_FINISHED_RUN=FOLDER`). The smallest one has little work in its stages,"
-            " so that its share of what is no work is the largest that one meets."
+            "No finished experiment was found (`MRT_FINISHED_RUN=FOLDER`). The smallest one has little work in its"
+            " stages, so that its share of what is no work is the largest that one meets."
         )
     text.append(
         f"Jobs without work, {figures(jobs[0])} to {figures(jobs[-1])} of them on {CORES} cores: {figures(first)}"

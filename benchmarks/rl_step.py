@@ -206,8 +206,8 @@ def report(table: pl.DataFrame) -> Report:
         f" of {GROUP}, of up to {LONGEST} tokens; medians over the steps. Tokens of forced answers are sampled too;"
         " nothing is trained on them. Ours leaves padding out when it trains, and gives every completion its own seed.",
         markdown(("trainer", *columns, "to TRL's"), rows),
-        "Where a step's seconds go, and their shares. `log-probabilities` are the trainer's own of what was sampled: TRL"
-        " corrects with them, and ours stops if they are not the engine's. `forced answers` are sampled and graded."
+        "Where a step's seconds go, and their shares. `log-probabilities` are the trainer's own of what was sampled:"
+        " TRL corrects with them, and ours stops if they are not the engine's. `forced answers` are sampled and graded."
         " `weights` are handed over to the engine once a step.",
         markdown(("trainer", *PHASES), [(kind, *seconds) for kind, seconds in phases.items()]),
         markdown(("trainer", *PHASES), [(kind, *parts) for kind, parts in share.items()]),
