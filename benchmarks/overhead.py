@@ -249,8 +249,8 @@ def report(table: pl.DataFrame) -> Report:
     goals.append(Goal("Growth of planning with jobs (exponent)", exponent(planned, plans), 1.15, at_most=True))
     text = [
         "A run is taken apart by what Snakemake says and by the stages' logs. Each core-second is the work of a stage"
-        " (`stages`), an import of vLLM, torch, TRL or transformers in it (`imports`), a job outside its"
-        " stage, as Python starts and ends (`processes`), a core that is free while a job that could run waits, or before the"
+        " (`stages`), an import of vLLM, torch, TRL or transformers in it (`imports`), a job outside its stage, as"
+        " Python starts and ends (`processes`), a core that is free while a job that could run waits, or before the"
         " first job and after the last (`snakemake`), or a core that is free as no job can run yet (`idle`)."
     ]
     rows = []
