@@ -294,5 +294,6 @@ def drawn(jobs: Sequence[float], added: Sequence[float], planned: Sequence[float
         axis.plot(x, y, "o-", color="#0072B2", markersize=3.5)
         axis.set_xlabel("jobs")
         axis.set_ylabel(name)
+        axis.set_xlim(left=0)
         axis.set_ylim(bottom=0)
     return figure
