@@ -1,0 +1,221 @@
+"""Fewer answers for the same decisions: mrt.allocation beside 20 answers at every prefix.
+
+    python -m benchmarks allocation
+
+Real traces: J by prefix is known from 100 rollouts at every sentence (`prefix_accuracy.jsonl`), and answers are drawn from it.
+Toy world: traces of the toy base, 40 forced answers at every prefix by the real engine; the first 20 count, the others
+tell what another 20 would have decided, and how good the prefix kept really is. The decision is MRT (STaR)'s: whether
+the trace is kept, and cut where (`mrt.sets`), with J of at least 0.6. Allocated answers are among the 20.
+
+Time: the stage itself beside all 20 answers and beside the authors' way, on toy text in thoughts of 1,000 tokens.
+"""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from benchmarks import workload
+from benchmarks.common import TOY_BASE, TRACES, Goal, Record, Report, has, markdown, middle
+from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
+from mrt.allocation import Allocate, Allocation, Kept, Trace
+from mrt.grading import Grader
+from mrt.kept import Keep
+from mrt.parameterization import Segmentation, split_episodes
+from mrt.prover import Place
+
+TITLE = "Fewer answers for the same decisions"
+FILTER = Kept(minimum_J=0.6)
+Bools = npt.NDArray[np.bool_]
+
+
+def decision(right: Bools) -> tuple[bool, int]:
+    """Whether a trace is kept, and up to which prefix, by the same number of answers at every prefix."""
+    J = right.mean(axis=1)
+    best = 1 + int(J[1:].argmax())
+    return bool(FILTER.decide(J[best], J[0])), best
+
+
+def allocated(right: Bools, allocation: Allocation, seed: int) -> tuple[bool, int, int]:
+    """The decision on answers drawn as needed, and how many were drawn."""
+    trace = Trace(len(right), right.shape[1], allocation, [FILTER], seed)
+    while asked := trace.next():
+        for prefix, count in asked.items():
+            done = trace.drawn[prefix]
+            trace.add(prefix, right[prefix, done : done + count])
+    best, J = trace.best(), trace.right / trace.drawn
+    return bool(FILTER.decide(J[best], J[0])), best, int(trace.drawn.sum())
+
+
+def compare(record: Record, name: str, traces: list[tuple[Bools, Bools, npt.NDArray[np.float64]]]) -> None:
+    """Decisions on all of the first answers, as allocated, and on all of the second; J of each prefix as known."""
+    allocation = Allocation()
+    drawn = asked = changed = redrawn = 0
+    lost, lost_redrawn = [], []
+    for seed, (first, second, J) in enumerate(traces):
+        kept, best = decision(first)
+        kept_now, best_now, count = allocated(first, allocation, seed)
+        kept_again, best_again = decision(second)
+        drawn, asked = drawn + count, asked + first.size
+        changed, redrawn = changed + (kept != kept_now), redrawn + (kept != kept_again)
+        if kept and kept_now:
+            lost.append(J[best] - J[best_now])
+        if kept and kept_again:
+            lost_redrawn.append(abs(J[best] - J[best_again]))
+    record.add(name, "traces", len(traces))
+    record.add(name, "prefixes a trace", np.mean([len(first) for first, _, _ in traces]))
+    record.add(name, "times fewer answers", asked / drawn)
+    record.add(name, "changed decisions, percent", 100 * changed / len(traces))
+    record.add(name, "changed decisions of another 20 answers, percent", 100 * redrawn / len(traces))
+    record.add(name, "J lost at the prefix kept", np.mean(lost) if lost else 0.0)
+    record.add(name, "J that another 20 answers change there", np.mean(lost_redrawn) if lost_redrawn else 0.0)
+
+
+def real_curves(by_episode: bool) -> Iterator[npt.NDArray[np.float64]]:
+    """J before each sentence, or before each episode, of the real traces."""
+    markers = Segmentation().markers
+    for line in (TRACES / "prefix_accuracy.jsonl").read_text().splitlines():
+        chunks = json.loads(line)["chunks"]
+        begins = [i == 0 or chunk["text"].lstrip().startswith(tuple(markers)) for i, chunk in enumerate(chunks)]
+        J = [chunk["accuracy"] for chunk, begin in zip(chunks, begins, strict=True) if begin or not by_episode]
+        if len(J) > 1:
+            yield np.array(J)
+
+
+def simulated(curve: npt.NDArray[np.float64], seed: int) -> tuple[Bools, Bools, npt.NDArray[np.float64]]:
+    right = np.random.default_rng(seed).random((2, len(curve), ANSWERS)) < curve[:, None]
+    return right[0], right[1], curve
+
+
+def toy_traces(folder: Path, problems: int) -> list[tuple[Bools, Bools, npt.NDArray[np.float64]]]:
+    """Forced answers at the prefixes of toy traces, right or not, by the real engine; J from the second half."""
+    workload.make_traces(folder, problems, seed=1)
+    stage = workload.prover(folder, 2 * ANSWERS)
+    places = list(stage.places(stage.thoughts()))
+    golds = dict(pl.read_parquet(folder / "problems.parquet").select("id", "answer").iter_rows())
+    from mrt.engine import Engine
+
+    drawn = Engine(stage.model, stage.engine).generate([place.request for place in places])
+    texts = [c.text for answers in drawn for c in answers]
+    gold = [golds[place.problem_id] for place in places for _ in range(2 * ANSWERS)]
+    right = np.array(Grader().right(texts, gold)).reshape(len(places), 2 * ANSWERS)
+    rows: dict[str, list[int]] = {}
+    for i, place in enumerate(places):
+        rows.setdefault(place.problem_id, []).append(i)
+    each = [right[own] for own in rows.values() if len(own) > 1]
+    return [(own[:, :ANSWERS], own[:, ANSWERS:], own[:, ANSWERS:].mean(axis=1)) for own in each]
+
+
+def measure(record: Record, quick: bool) -> None:
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    if (TRACES / "prefix_accuracy.jsonl").is_file():
+        for name, by_episode, draws in (("real traces, by episode", True, 10), ("real traces, by sentence", False, 2)):
+            curves = [(s, curve) for s in range(1 if quick else draws) for curve in real_curves(by_episode)]
+            compare(record, name, [simulated(curve, i) for i, (_, curve) in enumerate(curves)])
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        compare(record, "toy world", toy_traces(folder, 10 if quick else 300))
+        time_all(record, folder, quick)
+
+
+def time_all(record: Record, folder: Path, quick: bool) -> None:
+    """Seconds of the stage, of all answers, and of the authors' way, in turn."""
+    stage = workload.prover(folder, ANSWERS)
+    places = list(stage.places(stage.thoughts()))
+    toy = Engines(TOY_BASE)
+    text = "".join(at.text for at in places)
+    for name, traces in (
+        ("toy world", by_trace([((at.problem_id, at.sample), at.request) for at in places])[: 4 if quick else 48]),
+        ("thoughts of 1,000 tokens", at_lengths(toy.ours, text, [[80] * 12] * (1 if quick else 8), places[0].request)),
+    ):
+        ours = Allocate(**stage.model_dump(), problems=folder / "problems.parquet", filters=[FILTER])
+        names = [at.problem_id for at in {at.problem_id: at for at in places}.values()]
+        some = [
+            Place(names[t], 0, j, "", request)
+            for t, requests in enumerate(traces)
+            for j, request in enumerate(requests)
+        ]
+        contenders = {
+            "allocated": lambda some=some, ours=ours: ours.allocate(toy.ours, some, Keep()),
+            "20 each": lambda traces=traces: toy.one_submission(traces),
+            "the authors' way": lambda traces=traces: toy.authors(traces),
+        }
+        toy.authors(traces[:1])
+        for _ in range(1 if quick else 3):
+            for who, run in contenders.items():
+                for llm in (toy.ours.llm, toy.built["default"]):
+                    llm.reset_prefix_cache()
+                record.add(f"{name}: {who}", "seconds", timed(run))
+        since = time.perf_counter()
+        count = sum(map(len, ours.allocate(toy.ours, some, Keep())))
+        record.add(f"{name}: allocated again, prefixes in the cache", "seconds", time.perf_counter() - since)
+        record.add(f"{name}: allocated", "times fewer answers", ANSWERS * len(some) / count)
+
+
+def report(table: pl.DataFrame) -> Report:
+    rows, goals = [], []
+    for name in ("real traces, by episode", "real traces, by sentence", "toy world"):
+        if not has(table, name):
+            continue
+        quantities = ["traces", "prefixes a trace", "times fewer answers", "changed decisions, percent"]
+        quantities += ["changed decisions of another 20 answers, percent", "J lost at the prefix kept"]
+        quantities += ["J that another 20 answers change there"]
+        rows.append([name, *(f"{middle(table, name, quantity):.3g}" for quantity in quantities)])
+        goals.append(Goal(f"allocation, {name}: times fewer answers", middle(table, name, "times fewer answers"), 3))
+        changed = middle(table, name, "changed decisions, percent")
+        goals.append(Goal(f"allocation, {name}: changed filter decisions, percent", changed, 2, at_most=True))
+    header = ("", "traces", "prefixes each", "times fewer answers", "filter decisions changed, %",
+              "of another 20 answers, %", "J lost at the cut", "|J| that another 20 change there")  # fmt: skip
+    text = [
+        "`training.allocation` gives a prefix only as many of the 20 answers as MRT (STaR)'s filter needs. Changed is a decision"
+        " to keep or drop a trace that all 20 answers at every prefix would have made otherwise; beside it, how often"
+        " another 20 answers everywhere decide otherwise. J lost: that of the prefix kept by all answers less that of the one kept by"
+        " those allocated, each by rollouts or answers that neither has seen.",
+        markdown(header, rows),
+    ]
+    times = []
+    for name in ("toy world", "thoughts of 1,000 tokens"):
+        if has(table, f"{name}: allocated"):
+            ours = middle(table, f"{name}: allocated", "seconds")
+            every = middle(table, f"{name}: 20 each", "seconds") / ours
+            authors = middle(table, f"{name}: the authors' way", "seconds") / ours
+            fewer = middle(table, f"{name}: allocated", "times fewer answers")
+            times.append((name, ours, f"{fewer:.1f}", f"{every:.1f}", f"{authors:.1f}"))
+            goals.append(Goal(f"meta-prover with allocation, {name}: times faster than the authors' way", authors, 6))
+    text += [
+        "In seconds, of the stage with grading within:",
+        markdown(("", "allocated, seconds", "times fewer answers", "20 each: times", "the authors' way: times"), times),
+    ]
+    return Report(text, goals, {"fewer": draw(table)})
+
+
+def draw(table: pl.DataFrame) -> Any:
+    from mrt.figures.common import panels
+
+    figure, (left, right) = panels(2, height=2.3)
+    names = [n for n in ("real traces, by episode", "real traces, by sentence", "toy world") if has(table, n)]
+    left.barh(names, [middle(table, n, "times fewer answers") for n in names], 0.5, color="#D55E00")
+    left.axvline(3, color="black", linewidth=0.8, linestyle="--")
+    left.set_xlabel("times fewer answers (goal: 3)")
+    for i, (quantity, label, colour) in enumerate(
+        (
+            ("changed decisions, percent", "allocated", "#D55E00"),
+            ("changed decisions of another 20 answers, percent", "another 20 answers", "#999999"),
+        )
+    ):
+        at = [n + 0.25 * (i - 0.5) for n in range(len(names))]
+        right.barh(at, [middle(table, n, quantity) for n in names], 0.25, color=colour, label=label)
+    right.axvline(2, color="black", linewidth=0.8, linestyle="--")
+    right.set_yticks(range(len(names)), [""] * len(names))
+    right.set_xlabel("filter decisions changed, percent (goal: 2)")
+    right.legend(loc="lower right")
+    return figure
