@@ -7,9 +7,9 @@ answers a second on labelled pairs, all different (folder `shared` beside the ch
 world), and on a table in which answers repeat, as forced answers do: 20 at a prefix, most of them equal. Ours includes
 messages to the workers; these have started, and have judged nothing yet.
 
-A hostile answer stands among 200 ordinary ones, and all are graded as RL grades them (`mrt.train.rl.grades`, one worker):
-its cost is the seconds of that batch less those of the ordinary ones alone. Whether it says `\boxed` decides which of two
-ways it takes: comparing, or looking for the answer.
+A hostile answer stands among 200 ordinary ones, and all are graded as RL grades them (`mrt.train.rl.grades`, one
+worker): its cost is the seconds of that batch less those of the ordinary ones alone. Whether it says `\boxed` decides
+which of two ways it takes: comparing, or looking for the answer.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.common import TRACES, Goal, Record, Report, has, markdown, middle
+from benchmarks.common import TRACES, Goal, Record, Report, markdown, middle
 
 TITLE = "Grading"
 GRADED = TRACES.parent / "graded"
@@ -151,7 +151,8 @@ def measure_hostile(record: Record, quick: bool) -> None:
             record.add(f"hostile: {name}", "seconds", seconds)
             record.add(f"hostile: {name}", "ran out of time", late)
             record.add(f"hostile: {name}", "judged right", found[0])
-            record.add(f"hostile: {name}", "other verdicts changed", sum(a != b for a, b in zip(found[1:], without[1])))
+            changed = sum(now != before for now, before in zip(found[1:], without[1], strict=True))
+            record.add(f"hostile: {name}", "other verdicts changed", changed)
     finally:
         pool.close()
 
@@ -184,6 +185,7 @@ def report(table: pl.DataFrame) -> Report:
         for n in PROCESSES:
             mine = rate(f"ours, {kind}", n)
             rows.append((name, f"`mrt.grading`, {n} process{'es' * (n > 1)}", mine, mine / usual))
+    distinct = count("repeating", "pairs")
     pairs, differ = count("distinct", "pairs"), count("distinct", "verdicts that differ")
     right = {grader: count(f"{grader}, distinct", "as labelled") for grader in ("ours", "naive")}
     wrong = {grader: count(f"{grader}, distinct", "wrongly accepted") for grader in ("ours", "naive")}
@@ -193,13 +195,13 @@ def report(table: pl.DataFrame) -> Report:
     report = Report(
         [
             markdown(("answers", "graded by", "answers a second", "ratio"), rows),
-            f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {count('repeating', 'pairs'):,} distinct pairs,"
-            " each of which is judged once. Parsing takes nearly all the time of a pair that the exact rules leave open; Math-Verify is then asked"
-            " once with units taken off and, if that changes the text and does not settle it, once with them.",
-            f"{differ} of {pairs} verdicts differ from Math-Verify's. As labelled are {right['ours']} of ours and {right['naive']} of Math-Verify's;"
-            f" wrongly accepted are {wrong['ours']} and {wrong['naive']}.",
-            f"Hostile answers, each among 200 ordinary ones (which take {middle(table, 'ordinary', 'seconds'):.2f} s alone), with one worker and"
-            f" a limit of {LIMIT:g} s, as RL grades:",
+            f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {distinct:,} distinct pairs, each of"
+            " which is judged once. Parsing takes nearly all the time of a pair that the exact rules leave open; ours is"
+            " parsed once without its units and, if that changes the text and settles nothing, once with them.",
+            f"{differ} of {pairs} verdicts differ from Math-Verify's. As labelled are {right['ours']} of ours and"
+            f" {right['naive']} of Math-Verify's; wrongly accepted are {wrong['ours']} and {wrong['naive']}.",
+            f"Hostile answers, each among 200 ordinary ones (which take {middle(table, 'ordinary', 'seconds'):.2f} s"
+            f" alone), with one worker and a limit of {LIMIT:g} s, as RL grades:",
             markdown(
                 ("hostile answer", "adds, in s", "ran out of time", "other verdicts changed"),
                 [
