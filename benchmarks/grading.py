@@ -195,9 +195,9 @@ def report(table: pl.DataFrame) -> Report:
     report = Report(
         [
             markdown(("answers", "graded by", "answers a second", "ratio"), rows),
-            f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {distinct:,} distinct pairs, each of"
-            " which is judged once. Parsing takes nearly all the time of a pair that the exact rules leave open; ours is"
-            " parsed once without its units and, if that changes the text and settles nothing, once with them.",
+            f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {distinct:,} distinct pairs,"
+            " each judged once. What the exact rules leave open goes to Math-Verify, once without units and, if that"
+            " changes the text and settles nothing, once with them.",
             f"{differ} of {pairs} verdicts differ from Math-Verify's. As labelled are {right['ours']} of ours and"
             f" {right['naive']} of Math-Verify's; wrongly accepted are {wrong['ours']} and {wrong['naive']}.",
             f"Hostile answers, each among 200 ordinary ones (which take {middle(table, 'ordinary', 'seconds'):.2f} s"
