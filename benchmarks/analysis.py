@@ -197,7 +197,7 @@ def report(table: pl.DataFrame) -> Report:
     boot, size = middle(table, "bootstrap", "seconds"), middle(table, "bootstrap", "GiB")
     rows.append(("bootstrap (2,000 resamples)", "", size, MODELS * boot))
     total, highest = total + MODELS * boot, max(highest, size)
-    rows.append(("all", "", highest, total))
+    rows.append(("all, one after the other", "", highest, total))
     report = Report(
         [
             f"[maj@p]_j of {middle(table, 'maj@p', 'answers'):,.0f} answers at"
@@ -206,10 +206,9 @@ def report(table: pl.DataFrame) -> Report:
             f" few prefixes), {drawn / exact:,.0f} times that, and off by up to {error:.4f}.",
             f"The measures at full size: {len(names)} benchmarks, {SAMPLES} samples a problem, {LONG} prefixes a"
             f" sample, {FORCED} forced answers a prefix: {answers / 1e6:.2f} million answers a model,"
-            f" {MODELS * answers / 1e6:.1f} million of {MODELS} models. Every stage is a process of its own, so that a"
-            f" second or more of each is its start. {LARGEST} is the largest benchmark"
-            f" ({middle(table, LARGEST, 'answers') / 1e6:.2f} million answers). One model was measured; the sum over"
-            f" {MODELS} models is {MODELS} times its.",
+            f" {MODELS * answers / 1e6:.1f} million of {MODELS} models. Every stage is a process of its own; its seconds"
+            f" include its start. {LARGEST} is the largest benchmark ({middle(table, LARGEST, 'answers') / 1e6:.2f}"
+            f" million answers). One model was measured; the sum over {MODELS} models is {MODELS} times its.",
             markdown(("measure", f"s on {LARGEST}, one model", "peak GiB", f"s, sum of {MODELS} models"), rows),
         ],
         [

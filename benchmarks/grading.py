@@ -114,10 +114,10 @@ def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
 
 
 def measure_rates(record: Record, quick: bool) -> None:
-    rows = labelled(40 if quick else 240)
+    rows = labelled(40 if quick else 180)
     pairs = [(answer, gold) for answer, gold, _ in rows]
     table = repeating(pairs, 50 if quick else 2_000)
-    some = table[:: len(table) // (20 if quick else 150)]
+    some = table[:: len(table) // (20 if quick else 100)]
     for _ in range(1 if quick else 2):
         seconds, usual = theirs(pairs)
         record.add("naive, distinct", "answers a second", len(pairs) / seconds)

@@ -617,8 +617,10 @@ class Grader:
         self.timed_out += sum(late for _, late in results)
         return [value for value, _ in results]
 
-    def extract(self, completions: Sequence[str], thinking: Sequence[bool] | bool = False) -> list[str | None]:
-        """`extract_answer` of each completion; each distinct text is searched once."""
+    def extract(
+        self, completions: Sequence[str] | pl.Series, thinking: Sequence[bool] | bool = False
+    ) -> list[str | None]:
+        """`extract_answer` of each completion; each distinct text is searched once, a column part by part."""
         flags = [thinking] * len(completions) if isinstance(thinking, bool) else thinking
         found = [_find_box(text, flag) for text, flag in zip(completions, flags, strict=True)]
         texts = list(dict.fromkeys(text for _, text in found if text is not None))
@@ -761,7 +763,7 @@ def grade_table(
         inside = [starts_inside(prompt) for prompt in answers["prompt"]]
     else:
         inside = [bool(thinking)] * len(answers)
-    extracted = grader.extract(answers["text"].fill_null("").to_list(), inside)
+    extracted = grader.extract(answers["text"].fill_null(""), inside)
     ids = answers["problem_id"].to_list()
     parsed = [(i, answer) for i, answer in enumerate(extracted) if answer is not None]
     correct = [False] * len(ids)
