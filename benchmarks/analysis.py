@@ -206,8 +206,8 @@ def report(table: pl.DataFrame) -> Report:
             f" few prefixes), {drawn / exact:,.0f} times that, and off by up to {error:.4f}.",
             f"The measures at full size: {len(names)} benchmarks, {SAMPLES} samples a problem, {LONG} prefixes a"
             f" sample, {FORCED} forced answers a prefix: {answers / 1e6:.2f} million answers a model,"
-            f" {MODELS * answers / 1e6:.1f} million of {MODELS} models. Every stage is a process of its own; its seconds"
-            f" include its start. {LARGEST} is the largest benchmark ({middle(table, LARGEST, 'answers') / 1e6:.2f}"
+            f" {MODELS * answers / 1e6:.1f} million of {MODELS} models. Every stage is a process of its own;"
+            f" its seconds include its start. {LARGEST} is the largest benchmark ({middle(table, LARGEST, 'answers') / 1e6:.2f}"
             f" million answers). One model was measured; the sum over {MODELS} models is {MODELS} times its.",
             markdown(("measure", f"s on {LARGEST}, one model", "peak GiB", f"s, sum of {MODELS} models"), rows),
         ],
@@ -236,7 +236,6 @@ def draw(table: pl.DataFrame, names: list[str]) -> Any:
                 label=stage,
             )
         axis.set(xlabel="million answers of one model on a benchmark", ylabel=label, ylim=(0, None), xlim=(0, None))
-    axes[1].axhline(4, color="0.1", linestyle="--", linewidth=1)
     legend(figure, axes[0])
     return figure
 

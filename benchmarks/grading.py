@@ -246,12 +246,18 @@ def draw(table: pl.DataFrame, costs: dict[str, float]) -> Any:
             label = "Math-Verify, one by one" if grader == "naive" else f"mrt.grading, {n} process{'es' * (n > 1)}"
             value = middle(table, f"{grader}, {kind}", "answers a second", n)
             rates.bar(place + 0.27 * (i - 1), value, 0.25, color=SPARE_COLOURS[i], label=None if place else label)
-    rates.set(yscale="log", ylabel="answers a second", xticks=[0, 1], xticklabels=["all different", "repeating"])
+    rates.set(
+        yscale="log",
+        ylim=(1, None),
+        ylabel="answers a second",
+        xticks=[0, 1],
+        xticklabels=["all different", "repeating"],
+    )
     rates.legend(loc="upper left")
     names = [case.removeprefix("hostile: ") for case in costs][::-1]
     hostile.barh(names, list(costs.values())[::-1], color=SPARE_COLOURS[2])
     hostile.axvline(LIMIT, color="0.4", linestyle=":", linewidth=1)
     hostile.axvline(LIMIT + 2, color="0.1", linestyle="--", linewidth=1)
-    hostile.set(xlabel="seconds added by a hostile answer (dotted: limit, dashed: goal)", xlim=(0, None))
+    hostile.set(xlabel="seconds added (dotted: limit; dashed: goal)", xlim=(0, None))
     hostile.tick_params(axis="y", labelsize=6)
     return figure
