@@ -207,8 +207,9 @@ def report(table: pl.DataFrame) -> Report:
             f"The measures at full size: {len(names)} benchmarks, {SAMPLES} samples a problem, {LONG} prefixes a"
             f" sample, {FORCED} forced answers a prefix: {answers / 1e6:.2f} million answers a model,"
             f" {MODELS * answers / 1e6:.1f} million of {MODELS} models. Every stage is a process of its own;"
-            f" its seconds include its start. {LARGEST} is the largest benchmark ({middle(table, LARGEST, 'answers') / 1e6:.2f}"
-            f" million answers). One model was measured; the sum over {MODELS} models is {MODELS} times its.",
+            f" its seconds include its start. {LARGEST} is the largest benchmark"
+            f" ({middle(table, LARGEST, 'answers') / 1e6:.2f} million answers). One model was"
+            f" measured; the sum over {MODELS} models is {MODELS} times its.",
             markdown(("measure", f"s on {LARGEST}, one model", "peak GiB", f"s, sum of {MODELS} models"), rows),
         ],
         [
