@@ -22,7 +22,7 @@ import polars as pl
 from pydantic import Field
 
 from mrt import artifacts
-from mrt.artifacts import PREFIX, TRACE
+from mrt.artifacts import ANSWER, PREFIX, TRACE, graded
 from mrt.cli import Stage, run
 from mrt.metrics import maj_at_k_table, pass_at_k
 from mrt.parameterization import CLOSE
@@ -52,7 +52,7 @@ def accuracy(
 ) -> pl.DataFrame:
     """Mean accuracy and length of each problem's completions (Table 1)."""
     return (
-        rollouts.join(grades, on=TRACE, validate="1:1")
+        graded(rollouts, grades, TRACE)
         .group_by("problem_id")
         .agg(
             pl.len().alias("samples"),
@@ -69,7 +69,7 @@ def accuracy(
 
 def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
     """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 17 to 19)."""
-    joined = rollouts.select(*TRACE, "tokens").join(grades, on=TRACE, validate="1:1")
+    joined = graded(rollouts.select(*TRACE, "tokens"), grades, TRACE)
     totals = joined.group_by("problem_id").agg(
         pl.len().alias("n"), pl.col("correct").sum().alias("c"), pl.col("tokens").mean()
     )
@@ -84,7 +84,7 @@ def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataF
 
 def prefixes(prover: pl.DataFrame, grades: pl.DataFrame, votes: list[int]) -> pl.DataFrame:
     """[maj@p]_j of each trace at each prefix (Section 5, Figures 3, 24 to 28)."""
-    joined = prover.join(grades, on=[*PREFIX, "answer_index"], validate="1:1")
+    joined = graded(prover, grades, ANSWER)
     costs = joined.group_by(PREFIX).agg(pl.col("prompt_tokens").first(), pl.col("tokens").mean().alias("answer_tokens"))
     lengths = joined.group_by(TRACE).agg(pl.col("prefix").max().alias("episodes"))
     return (
@@ -106,7 +106,7 @@ def budget_forcing(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
 
 def linearized(answers: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
     """maj@k and pass@k over the first k attempts of each text, against the tokens written by then (Figures 8, 20)."""
-    joined = answers.join(grades, on=[*PREFIX, "answer_index"], validate="1:1")
+    joined = graded(answers, grades, ANSWER)
     parts = []
     for k in ks:
         first = joined.filter(pl.col("prefix") <= k)
@@ -202,38 +202,50 @@ class Evaluate(Stage):
     extrapolated: list[int] = Field([], description="Further C_0, for each number of extensions (with `forced`).")
     every: int = Field(1, ge=1, description="Episodes from one point of `episode_regret` to the next.")
 
-    def table(self, name: str) -> pl.DataFrame:
+    def table(self, name: str, *columns: str) -> pl.DataFrame:
+        """These columns of a table: the texts, which are most of it, stay on disk."""
         path = getattr(self, name)
         if path is None:
             raise ValueError(f"--measure {self.measure} needs --{name}")
         of_answers = name == "grades" and self.measure in ("prefixes", "budget_forcing", "linearized")
         kind = artifacts.ANSWER_GRADES if of_answers else KINDS[name]
-        return kind.read(path)
+        return kind.read(path, columns)
 
     def cli_cmd(self) -> None:
         match self.measure:
             case "accuracy":
-                problems, rollouts = self.table("problems"), self.table("rollouts")
-                result = accuracy(problems, rollouts, self.table("grades"), self.closing)
+                problems, rollouts = (
+                    self.table("problems", "id", "difficulty"),
+                    self.table("rollouts", *TRACE, "tokens", "text"),
+                )
+                result = accuracy(problems, rollouts, self.table("grades", *TRACE, "parsed", "correct"), self.closing)
             case "maj":
-                result = maj(self.table("rollouts"), self.table("grades"), self.ks)
+                rollouts, grades = (
+                    self.table("rollouts", *TRACE, "tokens"),
+                    self.table("grades", *TRACE, "correct", "cluster"),
+                )
+                result = maj(rollouts, grades, self.ks)
             case "prefixes":
-                result = prefixes(self.table("prover"), self.table("grades"), self.votes)
+                prover = self.table("prover", *ANSWER, "tokens", "prompt_tokens")
+                result = prefixes(prover, self.table("grades", *ANSWER, "correct", "cluster"), self.votes)
             case "regret":
                 forced = read_table(self.forced, FORCED) if self.forced else None
-                result = regret(self.table("progress"), self.budgets, forced, self.extrapolated)
+                progress = self.table("progress", *PREFIX, "prefix_tokens", "J")
+                result = regret(progress, self.budgets, forced, self.extrapolated)
             case "episode_regret":
                 if self.prefixes is None:
                     raise ValueError("--measure episode_regret needs --prefixes")
                 result = episode_regret(read_table(self.prefixes, PREFIXES), self.every)
             case "budget_forcing":
-                result = budget_forcing(self.table("prover"), self.table("grades"))
+                answers = self.table("prover", *ANSWER, "prefix_tokens")
+                result = budget_forcing(answers, self.table("grades", *ANSWER, "correct"))
             case "episodes":
-                result = episode_counts(self.table("episodes"))
+                result = episode_counts(self.table("episodes", *TRACE, "closed"))
             case "linearized":
-                result = linearized(self.table("prover"), self.table("grades"), self.ks)
+                answers = self.table("prover", *ANSWER, "tokens", "prefix_tokens")
+                result = linearized(answers, self.table("grades", *ANSWER, "correct", "cluster"), self.ks)
             case "progress":
-                result = self.table("progress").select(*PREFIX, "episodes", "J", "progress")
+                result = self.table("progress", *PREFIX, "episodes", "J", "progress")
         write_table(result, self.out)
         print(f"{self.measure}: {result.height} rows")
 

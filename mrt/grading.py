@@ -46,6 +46,7 @@ BATCH = 8  # pairs in a message to a worker
 # --- From a completion to its answer ----------------------------------------------------------------------------------
 
 _BOX_TOKEN = re.compile(r"\\\\?(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
+_FILLED = re.compile(r"\S")
 _LINKS = re.compile(r"\\q?quad|\\text|\b(?:and|or)\b|\w{1,9}\s*=|[\s$\\()\[\]{},;!.]")
 _JOINS = re.compile(r"[,;]|\b(?:and|or)\b")
 _LETTER = re.compile(
@@ -78,7 +79,7 @@ def boxed(text: str) -> str | None:
             opened.append((token.start(), -1))
         elif token.group() == "}" and opened:
             start, content = opened.pop()
-            if content >= 0 and text[content : token.start()].strip():
+            if content >= 0 and (filled := _FILLED.search(text, content)) and filled.start() < token.start():
                 while boxes and boxes[-1][0] > start:
                     boxes.pop()
                 boxes.append((start, content, token.start()))
@@ -89,8 +90,8 @@ def boxed(text: str) -> str | None:
         gap = text[end + 1 : start]
         if len(gap) > 60 or _LINKS.sub("", gap) or not _JOINS.search(gap):
             break
-        answers.insert(0, text[content:end].strip())
-    return ", ".join(dict.fromkeys(answers))
+        answers.append(text[content:end].strip())
+    return ", ".join(dict.fromkeys(reversed(answers)))
 
 
 def _find_box(completion: str, thinking: bool) -> tuple[str | None, str | None]:
@@ -616,8 +617,10 @@ class Grader:
         self.timed_out += sum(late for _, late in results)
         return [value for value, _ in results]
 
-    def extract(self, completions: Sequence[str], thinking: Sequence[bool] | bool = False) -> list[str | None]:
-        """`extract_answer` of each completion; each distinct text is searched once."""
+    def extract(
+        self, completions: Sequence[str] | pl.Series, thinking: Sequence[bool] | bool = False
+    ) -> list[str | None]:
+        """`extract_answer` of each completion; each distinct text is searched once, a column part by part."""
         flags = [thinking] * len(completions) if isinstance(thinking, bool) else thinking
         found = [_find_box(text, flag) for text, flag in zip(completions, flags, strict=True)]
         texts = list(dict.fromkeys(text for _, text in found if text is not None))
@@ -663,7 +666,11 @@ class Grader:
         labels: list[dict[Hashable, int]] = [{} for _ in groups]
         number = 0
         while any(left):
-            pairs = [(answer, rest[0][1]) for rest in left if rest for _, answer in rest[1:]]
+            for i, rest in enumerate(left):
+                if all(isinstance(name, Fraction) for name, _ in rest):  # numbers of different values: none are equal
+                    labels[i].update((name, number + k) for k, (name, _) in enumerate(rest))
+                    left[i] = []
+            pairs = [(answer, rest[0][1]) for rest in left if rest for name, answer in rest[1:] if _open(name, rest)]
             verdicts = iter(self.equal(pairs))
             for i, rest in enumerate(left):
                 if not rest:
@@ -671,7 +678,7 @@ class Grader:
                 labels[i][rest[0][0]] = number
                 left[i] = []
                 for name, answer in rest[1:]:
-                    if next(verdicts):
+                    if _open(name, rest) and next(verdicts):
                         labels[i][name] = number
                     else:
                         left[i].append((name, answer))
@@ -692,6 +699,11 @@ def _name(answer: str) -> Hashable:
         return answer
     value = _number(_plain(normalise(answer)))
     return value[0] if value and not value[1] else normalise(answer) or answer
+
+
+def _open(name: Hashable, rest: Sequence[tuple[Hashable, str]]) -> bool:
+    """Whether an answer of this name may equal the first of the rest; two exact numbers of two names do not."""
+    return not (isinstance(name, Fraction) and isinstance(rest[0][0], Fraction))
 
 
 def _firsts(names: dict[str, Hashable]) -> list[tuple[Hashable, str]]:
@@ -759,7 +771,7 @@ def grade_table(
         inside = [starts_inside(prompt) for prompt in answers["prompt"]]
     else:
         inside = [bool(thinking)] * len(answers)
-    extracted = grader.extract(answers["text"].fill_null("").to_list(), inside)
+    extracted = grader.extract(answers["text"].fill_null(""), inside)
     ids = answers["problem_id"].to_list()
     parsed = [(i, answer) for i, answer in enumerate(extracted) if answer is not None]
     correct = [False] * len(ids)

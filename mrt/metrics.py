@@ -454,6 +454,14 @@ def bootstrap_table(
     return groups.select(by).hstack(found) if by else found
 
 
+@lru_cache(maxsize=16)
+def _picks(seed: int, repeats: int, problems: int) -> npt.NDArray[np.int64]:
+    """The resamples of so many problems [repeats, problems]; drawing them takes longer than using them once."""
+    picks = np.random.default_rng(seed).integers(0, problems, (repeats, problems))
+    picks.setflags(write=False)
+    return picks
+
+
 def _bootstrap(data: npt.NDArray[np.float64], statistic: Statistic, repeats: int, seed: int, level: float) -> Interval:
     """`bootstrap` of rows [problems, ...], in blocks of resamples that fit the memory."""
     if not np.all(np.isfinite(data)):
@@ -461,7 +469,7 @@ def _bootstrap(data: npt.NDArray[np.float64], statistic: Statistic, repeats: int
     if repeats < 1 or not 0 < level < 1:
         raise ValueError(f"bootstrap: needs repeats >= 1 and 0 < level < 1, got {repeats} and {level}")
     problems = data.shape[0]
-    picks = np.random.default_rng(seed).integers(0, problems, (repeats, problems))
+    picks = _picks(seed, repeats, problems)
     block = max(1, 2_000_000 // data.size)
     found = [np.asarray(statistic(data[picks[i : i + block]], axis=1)) for i in range(0, repeats, block)]
     low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2], axis=0)

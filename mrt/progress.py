@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 from pydantic import Field
 
-from mrt.artifacts import ANSWER, ANSWER_GRADES, PREFIX, PROGRESS, PROVER, TRACE
+from mrt.artifacts import ANSWER, ANSWER_GRADES, PREFIX, PROGRESS, PROVER, TRACE, graded
 from mrt.cli import Stage, run
 
 
@@ -55,12 +55,17 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     """
     if answers.is_empty():
         raise ValueError("there are no forced answers")
-    for name, table in (("forced answers", answers), ("grades", grades)):
-        _refuse(table.filter(table.select(ANSWER).is_duplicated()), f"{name} with a key that repeats")
-    _refuse(answers.join(grades, on=ANSWER, how="anti"), "forced answers without a grade")
-    _refuse(grades.join(answers, on=ANSWER, how="anti"), "grades without a forced answer")
+    try:
+        rows = graded(answers.select(*ANSWER, "prefix_tokens"), grades.select(*ANSWER, "correct"), ANSWER)
+    except pl.exceptions.ComputeError:
+        rows = None  # a key repeats
+    if rows is None or not rows.height == answers.height == grades.height:
+        for name, table in (("forced answers", answers), ("grades", grades)):
+            _refuse(table.filter(table.select(ANSWER).is_duplicated()), f"{name} with a key that repeats")
+        _refuse(answers.join(grades, on=ANSWER, how="anti"), "forced answers without a grade")
+        _refuse(grades.join(answers, on=ANSWER, how="anti"), "grades without a forced answer")
+        raise AssertionError("forced answers and grades do not match, and no row says why")
     _refuse(grades.filter(pl.col("correct").is_null()), "grades neither right nor wrong")
-    rows = answers.select(*ANSWER, "prefix_tokens").join(grades.select(*ANSWER, "correct"), on=ANSWER, validate="1:1")
     prefixes = (
         rows.group_by(*PREFIX)
         .agg(

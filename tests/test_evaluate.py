@@ -146,3 +146,14 @@ def test_linearized_votes_are_of_the_attempts_so_far():
         ("p", 2, 0.5, 1.0, 22.0),
         ("p", 4, 1.0, 1.0, 46.0),
     ]
+
+
+def test_texts_stay_on_disk(tmp_path):
+    """They are most of a table of forced answers; a measure that does not use them must not read them."""
+    keys = {"problem_id": ["p"] * 2, "sample": [0] * 2, "prefix": [0, 1], "answer_index": [0, 0]}
+    prover, grades, out = (tmp_path / f"{name}.parquet" for name in ("prover", "grades", "out"))
+    pl.DataFrame({**keys, "tokens": [2, 4], "prompt_tokens": [9, 9], "prefix_tokens": [0, 5]}).write_parquet(prover)
+    pl.DataFrame({**keys, "correct": [True, False], "cluster": [0, 1]}).write_parquet(grades)
+    for measure in ("prefixes", "budget_forcing", "linearized"):
+        Evaluate(measure=measure, prover=prover, grades=grades, ks=[1], votes=[1], out=out).cli_cmd()
+        assert pl.read_parquet(out).height

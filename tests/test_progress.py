@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrt.artifacts import ANSWER, PROGRESS
+from mrt.artifacts import ANSWER, PROGRESS, graded
 from mrt.progress import Progress, progress, progress_table
 
 
@@ -64,6 +64,25 @@ def test_progress_spans_prefixes_left_out() -> None:
     trace = found.filter(problem_id="p2", sample=1)
     assert trace["prefix"].to_list() == [1, 3, 5] and trace["progress"][0] is None
     assert trace["progress"].sum() == pytest.approx(trace["J"][2] - trace["J"][0])
+
+
+@settings(deadline=None)
+@given(st.permutations(range(6)), st.integers(0, 6), st.booleans())
+def test_grades_beside_answers_are_those_joined_to_them(order: list[int], kept: int, null: bool) -> None:
+    """Whether tables agree in order, differ in it, lack rows or a key: what comes out is the join."""
+    answers, grades = (table.head(6) for table in answers_and_grades())
+    grades = answers.select(ANSWER).join(grades, on=ANSWER, how="left", maintain_order="left")[order].head(kept)
+    if null:
+        answers, grades = (t.with_columns(pl.lit(None, pl.String).alias("problem_id")) for t in (answers, grades))
+    joined = answers.join(grades, on=ANSWER, validate="1:1")
+    assert graded(answers, grades, ANSWER).sort(ANSWER).equals(joined.sort(ANSWER))
+
+
+def test_a_key_that_repeats_is_never_set_side_by_side() -> None:
+    answers = answers_and_grades()[0].head(2)
+    twice = pl.concat([answers, answers])
+    with pytest.raises(pl.exceptions.ComputeError):
+        graded(twice, twice.select(*ANSWER, pl.lit(True).alias("correct")), ANSWER)
 
 
 def test_progress_table_refuses() -> None:

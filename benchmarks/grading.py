@@ -1,0 +1,263 @@
+r"""Grading: `mrt.grading` against Math-Verify called naively, and what hostile answers cost the others.
+
+    python -m benchmarks grading
+
+Naively: in one process, one answer after the other, parse the gold answer, parse the answer, verify. Compared are
+answers a second on labelled pairs, all different (folder `shared` beside the checkout; without it, pairs of the toy
+world), and on a table in which answers repeat, as forced answers do: 20 at a prefix, most of them equal. Ours includes
+messages to the workers; these have started, and have judged nothing yet.
+
+A hostile answer stands among 200 ordinary ones, and all are graded as RL grades them (`mrt.train.rl.grades`, one
+worker): its cost is the seconds of that batch less those of the ordinary ones alone. Whether it says `\boxed` decides
+which of two ways it takes: comparing, or looking for the answer.
+"""
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import polars as pl
+
+from benchmarks.common import TRACES, Goal, Record, Report, markdown, middle
+
+TITLE = "Grading"
+GRADED = TRACES.parent / "graded"
+FILES = ("testsuite", "hard_verify", "model_answers")  # bare answers whose verdicts are matters of fact
+LIMIT = 1.0  # seconds a pair, in the batches with a hostile answer
+ANSWERS = 20  # at a prefix
+PROCESSES = (1, 2)
+HOSTILE = {
+    "a tower of powers": r"\boxed{9^{9^{9^9}}}",
+    "a power of a billion digits": r"\boxed{7^{2 \cdot 10^9} + x}",
+    "factorials of factorials": r"\boxed{99999999!!!!}",
+    "a huge binomial": r"\boxed{\binom{10^9}{5 \cdot 10^8}}",
+    "a sum of 10^12 terms": r"\boxed{\sum_{k=1}^{10^{12}} \frac{1}{k^k}}",
+    "190 nested fractions": r"\boxed{" + r"\frac{" * 190 + "1" + "}{2}" * 190 + "}",
+    "120 nested \\left(": r"\boxed{" + r"\left(" * 120 + "x" + r"\right)" * 120 + "}",
+    "5,000 nested \\left(": r"\boxed{" + r"\left(" * 5_000 + "x" + r"\right)" * 5_000 + "}",
+    "10,000 braces": r"\boxed{" + "{" * 10_000,
+    "100,000 boxes in boxes": r"\boxed{" * 100_000 + "1" + "}" * 100_000,
+    "a megabyte of boxes": r"\boxed{1}, " * 100_000,
+    "a megabyte of digits": r"\boxed{" + "1" * 2**20 + "}",
+    "a megabyte of text": "$x^2$ = 1, so " * 75_000,
+    "a tower of powers, not boxed": "The answer is $9^{9^{9^9}}$",
+    "200 square roots, not boxed": "The answer is $" + r"\sqrt{" * 200 + "2" + "}" * 200 + "$",
+    "10,000 braces, not boxed": "The answer is $" + "{" * 10_000 + "2" + "}" * 10_000 + "$",
+}
+
+Pair = tuple[str, str]  # answer, gold answer
+
+
+def labelled(count: int) -> list[tuple[str, str, bool]]:
+    """Distinct (answer, gold answer, whether it is right), drawn from the labelled pairs or from the toy world."""
+    rng = random.Random(0)
+    if GRADED.is_dir():
+        lines = [line for name in FILES for line in (GRADED / f"{name}.jsonl").read_text().splitlines()]
+        rows = [(row["pred"], row["gold"], row["correct"]) for row in map(json.loads, lines)]
+    else:
+        from mrt.toy.world import draw_problem
+
+        gold = [str(draw_problem(rng, 5).answer) for _ in range(count)]
+        rows = [(answer, right, answer == right) for right in gold for answer in (right, rng.choice(gold))]
+        rows = list(dict.fromkeys(rows))
+    return rng.sample(rows, min(count, len(rows)))
+
+
+def repeating(pairs: Sequence[Pair], prefixes: int) -> list[Pair]:
+    """A table's answers, ANSWERS at each prefix: of those given to one problem, three in four the most frequent one."""
+    rng = random.Random(1)
+    given: dict[str, list[str]] = {}
+    for answer, gold in pairs:
+        given.setdefault(gold, [gold]).append(answer)
+    table = []
+    for _ in range(prefixes):
+        gold = rng.choice(sorted(given))
+        most = rng.choice(given[gold])
+        table += [(most if rng.random() < 0.75 else rng.choice(given[gold]), gold) for _ in range(ANSWERS)]
+    return table
+
+
+def naive(pairs: Sequence[Pair]) -> list[bool]:
+    from math_verify import parse, verify
+
+    return [bool(verify(parse(f"${gold}$"), parse(f"${answer}$"))) for answer, gold in pairs]
+
+
+def theirs(pairs: Sequence[Pair]) -> tuple[float, list[bool]]:
+    """Seconds and verdicts of Math-Verify in a fresh process: SymPy and ANTLR remember what they have seen, too."""
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+        pool.submit(naive, [("x + 1", "1 + x")]).result()  # imports everything
+        return pool.submit(timed, naive, pairs).result()
+
+
+def timed(function: Any, *arguments: Any) -> tuple[float, Any]:
+    since = time.perf_counter()
+    found = function(*arguments)
+    return time.perf_counter() - since, found
+
+
+def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
+    """Seconds and verdicts of a grader whose workers have started and remember nothing."""
+    from mrt.grading import Grader, Pool, _plain, normalise
+
+    normalise.cache_clear(), _plain.cache_clear()
+    pool = Pool()
+    try:
+        pool.run([("same", str(i), "x") for i in range(8 * processes)], processes, 5.0)
+        return timed(Grader(processes, pool=pool).equal, pairs)
+    finally:
+        pool.close()
+
+
+def measure_rates(record: Record, quick: bool) -> None:
+    rows = labelled(40 if quick else 180)
+    pairs = [(answer, gold) for answer, gold, _ in rows]
+    table = repeating(pairs, 50 if quick else 2_000)
+    some = table[:: len(table) // (20 if quick else 100)]
+    for _ in range(1 if quick else 2):
+        seconds, usual = theirs(pairs)
+        record.add("naive, distinct", "answers a second", len(pairs) / seconds)
+        record.add("naive, repeating", "answers a second", len(some) / theirs(some)[0])
+        for processes in PROCESSES:
+            seconds, mine = ours(pairs, processes)
+            record.add("ours, distinct", "answers a second", len(pairs) / seconds, processes)
+            seconds, _ = ours(table, processes)
+            record.add("ours, repeating", "answers a second", len(table) / seconds, processes)
+    record.add("distinct", "pairs", len(pairs))
+    record.add("repeating", "answers", len(table))
+    record.add("repeating", "pairs", len(set(table)))
+    right = [label for _, _, label in rows]
+    for grader, verdicts in (("naive", usual), ("ours", mine)):
+        record.add(f"{grader}, distinct", "as labelled", sum(v == r for v, r in zip(verdicts, right, strict=True)))
+        record.add(f"{grader}, distinct", "wrongly accepted", sum(v > r for v, r in zip(verdicts, right, strict=True)))
+    record.add("distinct", "verdicts that differ", sum(v != u for v, u in zip(mine, usual, strict=True)))
+
+
+def measure_hostile(record: Record, quick: bool) -> None:
+    from mrt.grading import Grader, Pool
+    from mrt.train.rl import grades
+
+    ordinary = repeating([(answer, gold) for answer, gold, _ in labelled(60)], 10)
+    texts, golds = [rf"So it is $\boxed{{{answer}}}$." for answer, _ in ordinary], [gold for _, gold in ordinary]
+    pool = Pool()
+
+    def grade(hostile: Sequence[str]) -> tuple[float, list[float], int]:
+        """Seconds, rewards, and how many ran out of time, of a grader that remembers nothing."""
+        grader = Grader(1, LIMIT, pool)
+        seconds, found = timed(grades, grader, [*hostile, *texts], ["2"] * len(hostile) + golds, False)
+        return seconds, found, grader.timed_out
+
+    try:
+        grade([])  # starts the worker
+        without = min((grade([]) for _ in range(3)), key=lambda found: found[0])
+        record.add("ordinary", "seconds", without[0])
+        for name, completion in list(HOSTILE.items())[: 3 if quick else None]:
+            seconds, found, late = grade([completion])
+            record.add(f"hostile: {name}", "seconds", seconds)
+            record.add(f"hostile: {name}", "ran out of time", late)
+            record.add(f"hostile: {name}", "judged right", found[0])
+            changed = sum(now != before for now, before in zip(found[1:], without[1], strict=True))
+            record.add(f"hostile: {name}", "other verdicts changed", changed)
+    finally:
+        pool.close()
+
+
+def measure(record: Record, quick: bool) -> None:
+    measure_rates(record, quick)
+    measure_hostile(record, quick)
+
+
+def hostile_costs(table: pl.DataFrame) -> dict[str, float]:
+    """Seconds that each hostile answer adds to its batch, the dearest first."""
+    cases = table.filter(pl.col("case").str.starts_with("hostile: "))["case"].unique(maintain_order=True)
+    alone = middle(table, "ordinary", "seconds")
+    costs = {case: max(0.0, middle(table, case, "seconds") - alone) for case in cases}
+    return dict(sorted(costs.items(), key=lambda cost: -cost[1]))
+
+
+def report(table: pl.DataFrame) -> Report:
+    def rate(case: str, size: float = 0) -> float:
+        return middle(table, case, "answers a second", size)
+
+    def count(case: str, quantity: str) -> int:
+        return int(middle(table, case, quantity))
+
+    kinds = {"distinct": "all different", "repeating": "repeating"}
+    rows = []
+    for kind, name in kinds.items():
+        usual = rate(f"naive, {kind}")
+        rows.append((name, "Math-Verify, one by one", usual, 1.0))
+        for n in PROCESSES:
+            mine = rate(f"ours, {kind}", n)
+            rows.append((name, f"`mrt.grading`, {n} process{'es' * (n > 1)}", mine, mine / usual))
+    distinct = count("repeating", "pairs")
+    pairs, differ = count("distinct", "pairs"), count("distinct", "verdicts that differ")
+    right = {grader: count(f"{grader}, distinct", "as labelled") for grader in ("ours", "naive")}
+    wrong = {grader: count(f"{grader}, distinct", "wrongly accepted") for grader in ("ours", "naive")}
+    costs = hostile_costs(table)
+    changed = sum(count(case, "other verdicts changed") + count(case, "judged right") for case in costs)
+    dearest, cost = next(iter(costs.items()))
+    report = Report(
+        [
+            markdown(("answers", "graded by", "answers a second", "ratio"), rows),
+            f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {distinct:,} distinct pairs,"
+            " each judged once. What the exact rules leave open goes to Math-Verify, once without units and, if that"
+            " changes the text and settles nothing, once with them.",
+            f"{differ} of {pairs} verdicts differ from Math-Verify's. As labelled are {right['ours']} of ours and"
+            f" {right['naive']} of Math-Verify's; wrongly accepted are {wrong['ours']} and {wrong['naive']}.",
+            f"Hostile answers, each among 200 ordinary ones (which take {middle(table, 'ordinary', 'seconds'):.2f} s"
+            f" alone), with one worker and a limit of {LIMIT:g} s, as RL grades:",
+            markdown(
+                ("hostile answer", "adds, in s", "ran out of time", "other verdicts changed"),
+                [
+                    (
+                        case.removeprefix("hostile: "),
+                        cost,
+                        count(case, "ran out of time"),
+                        count(case, "other verdicts changed"),
+                    )
+                    for case, cost in costs.items()
+                ],
+            ),
+        ],
+        [
+            Goal("Grading distinct pairs in two processes, times Math-Verify's rate", rows[2][3], 1.5),
+            Goal("Grading a table whose answers repeat, two processes, times Math-Verify's rate", rows[5][3], 50),
+            Goal("Verdicts as labelled, ours over Math-Verify's", right["ours"] / right["naive"], 1),
+            Goal("The dearest hostile answer, seconds added to its batch", cost, LIMIT + 2, True, f"It is {dearest}."),
+            Goal("Hostile answers that left all other verdicts as they were, share", 1 - changed / len(costs), 1),
+        ],
+    )
+    report.figures["rates"] = draw(table, costs)
+    return report
+
+
+def draw(table: pl.DataFrame, costs: dict[str, float]) -> Any:
+    from mrt.figures.common import SPARE_COLOURS, panels
+
+    figure, (rates, hostile) = panels(2, height=2.8)
+    for place, kind in enumerate(("distinct", "repeating")):
+        cases = [("naive", 0), *(("ours", n) for n in PROCESSES)]
+        for i, (grader, n) in enumerate(cases):
+            label = "Math-Verify, one by one" if grader == "naive" else f"mrt.grading, {n} process{'es' * (n > 1)}"
+            value = middle(table, f"{grader}, {kind}", "answers a second", n)
+            rates.bar(place + 0.27 * (i - 1), value, 0.25, color=SPARE_COLOURS[i], label=None if place else label)
+    rates.set(
+        yscale="log",
+        ylim=(1, None),
+        ylabel="answers a second",
+        xticks=[0, 1],
+        xticklabels=["all different", "repeating"],
+    )
+    rates.legend(loc="upper left")
+    names = [case.removeprefix("hostile: ") for case in costs][::-1]
+    hostile.barh(names, list(costs.values())[::-1], color=SPARE_COLOURS[2])
+    hostile.axvline(LIMIT, color="0.4", linestyle=":", linewidth=1)
+    hostile.axvline(LIMIT + 2, color="0.1", linestyle="--", linewidth=1)
+    hostile.set(xlabel="seconds added (dotted: limit; dashed: goal)", xlim=(0, None))
+    hostile.tick_params(axis="y", labelsize=6)
+    return figure
