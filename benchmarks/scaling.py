@@ -1,0 +1,166 @@
+"""How time and memory of every stage grow as problems, prefixes, samples and answers double, four times.
+
+    python -m benchmarks scaling
+
+Each stage is run by its own command on synthetic tables (`benchmarks/tables.py`) of sizes 1, 2, 4, 8 and 16, of which one
+dimension grows and the others stay. From seconds and peak memory the exponent k of a + b * size^k is fitted: 1 if twice the
+input takes twice as much, beyond what a stage takes at any size. Stages that sample run with an engine that answers at once
+(`benchmarks/stages.py`): what is left is the work of this project, which a fast engine would wait for. With vLLM itself, and
+with the trainer, smaller sizes are run in one process each, whose start is not counted.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, markdown, middle
+from benchmarks.tables import MAKERS
+
+INSIDE = {"SET": "problems", "EVALUATION": "others", "TABLES": "progress"}  # tables that a command names within JSON
+TITLE = "Scaling: what twice the input takes"
+DOUBLINGS = (1, 2, 4, 8, 16)
+BOUND = 1.15
+LEAST = {"seconds": 0.1, "MiB": 16.0}  # a growth of less, from the smallest size to the largest, tells no exponent
+SIZES = {"problems": 20, "samples": 1, "prefixes": 8, "answers": 4}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stage's command, the tables that it reads, and where each dimension that grows begins."""
+
+    name: str
+    command: str  # {kind} stands for a table, {out} for the folder
+    grows: dict[str, int]
+    sizes: dict[str, int] = field(default_factory=dict)  # of the other dimensions, where not SIZES
+    engine: str | None = None
+    again: bool = False  # whether it is its second run that counts
+
+    def kinds(self) -> list[str]:
+        """The tables that it reads."""
+        inside = [kind for word, kind in INSIDE.items() if word in self.command.split()]
+        return [*inside, *(kind for kind in MAKERS if f"{{{kind}}}" in self.command)]
+
+
+SAMPLES = f"--model {TOY_BASE} --names m --names d"
+EVALUATE = "mrt.evaluate --out {out}/table.parquet --measure"
+PROVED = "--prover {prover} --grades {prover_grades}"
+CASES = [
+    Case("problems", "mrt.problems --name d --set SET --disjoint {others} --out {out}/d.parquet", {"problems": 250}),
+    Case("contamination", "mrt.contamination --problems {problems} --evaluation EVALUATION --out {out}/c.parquet", {"problems": 250}),
+    Case("sampling", f"mrt.sampling {SAMPLES} --problems {{problems}} --out {{out}}/r.parquet", {"problems": 100, "samples": 50}, engine="at once"),
+    Case("episodes", "mrt.episodes --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 100}),
+    Case("prover", f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4", {"samples": 8, "prefixes": 8}, engine="at once"),
+    Case("prover, all kept", f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4 --keep.folder {{out}}/kept", {"samples": 8}, engine="at once", again=True),
+    Case("budget_forcing", f"mrt.budget_forcing {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --out_thoughts {{out}}/t.parquet", {"samples": 3}, engine="at once"),
+    Case("linearized", f"mrt.backtracking.linearized {SAMPLES} --problems {{problems}} --out {{out}}/l.parquet --settings.window 256 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept", {"attempts": 5, "problems": 10}, {"attempts": 8}, engine="at once"),
+    Case("grading of rollouts", "mrt.grading --problems {problems} --answers {rollouts} --out {out}/g.parquet --workers 1", {"problems": 250, "samples": 50}),
+    Case("grading of forced answers", "mrt.grading --problems {problems} --answers {prover} --out {out}/g.parquet --workers 1", {"prefixes": 50, "answers": 25}),
+    Case("progress", f"mrt.progress {PROVED} --out {{out}}/x.parquet", {"problems": 1000, "prefixes": 400, "answers": 200}),
+    Case("sets, STaR", "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules {out}/r.parquet", {"samples": 200}),
+    Case("sets, MRT", "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules {out}/r.parquet", {"samples": 25, "prefixes": 200}),
+    Case("prompts", "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out {out}/p.parquet", {"problems": 500, "prefixes": 200}),
+    Case("accuracy", f"{EVALUATE} accuracy --problems {{problems}} --rollouts {{rollouts}} --grades {{grades}}", {"samples": 400}),
+    Case("maj", f"{EVALUATE} maj --rollouts {{rollouts}} --grades {{grades}}", {"problems": 250, "samples": 100}, {"samples": 8, "prefixes": 2}),
+    Case("prefixes", f"{EVALUATE} prefixes {PROVED}", {"prefixes": 200, "answers": 50}, {"answers": 8}),
+    Case("regret", f"{EVALUATE} regret --progress {{progress}}", {"problems": 5000, "prefixes": 2000}),
+    Case("episode_regret", f"{EVALUATE} episode_regret --prefixes {{prefixes}}", {"problems": 200, "prefixes": 100}),
+    Case("budget_forcing, measure", f"{EVALUATE} budget_forcing {PROVED}", {"problems": 1000}),
+    Case("linearized, measure", f"{EVALUATE} linearized {PROVED}", {"prefixes": 1000}, {"answers": 1}),
+    Case("figure of progress", "mrt.figures.progress --tables TABLES --models MODELS --out {out}/f", {"problems": 50, "prefixes": 40}),
+]
+
+
+class Stages:
+    """The process that runs commands (`benchmarks/stages.py`)."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "benchmarks.stages"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, **what: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline() or '{"error": "the process has ended"}')
+        if isinstance(answer, dict):
+            raise RuntimeError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def arguments(case: Case, sizes: dict[str, int], out: Path) -> list[str]:
+    """The command for tables in the folder `out`."""
+    paths = {kind: str(out / f"{kind}.parquet") for kind in case.kinds()}
+    given = {
+        "SET": {"file": str(out / "problems.parquet"), "split": "train", "disjoint_from": ["others"]},
+        "EVALUATION": {"others": str(out / "others.parquet")},
+        "TABLES": {"progress": {"m": {"d": str(out / "progress.parquet")}}},
+        "MODELS": {"m": {"label": "M"}},
+    }
+    words = [json.dumps(given[word]) if word in given else word.format(out=out, **paths) for word in case.command.split()]
+    return [str(sizes["attempts"]) if word == "ATTEMPTS" else word for word in words]
+
+
+def measure(record: Record, quick: bool = False) -> None:
+    stages = Stages()
+    try:
+        for case in CASES[:: 4 if quick else 1]:
+            for grows, least in case.grows.items():
+                for factor in DOUBLINGS[:2] if quick else DOUBLINGS:
+                    sizes = {**SIZES, **case.sizes, grows: least * factor}
+                    with tempfile.TemporaryDirectory() as folder:
+                        stages.ask(make=[folder, case.kinds(), sizes])
+                        command = arguments(case, sizes, Path(folder))
+                        for _ in range(2 if case.again else 1):
+                            ((seconds, mebibytes),) = stages.ask(command=command, engine=case.engine)
+                    record.add(f"{case.name}, {grows}", "seconds", seconds, least * factor)
+                    record.add(f"{case.name}, {grows}", "MiB", mebibytes, least * factor)
+    finally:
+        stages.close()
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The k of the a + b * size^k, a and b at least 0, that has the least relative errors."""
+    x, y = np.asarray(sizes) / sizes[0], np.asarray(values)
+    found = []
+    for k in np.arange(0.05, 4, 0.01):
+        left = np.stack([np.ones_like(x), x**k], axis=1) / y[:, None]
+        best, *_ = np.linalg.lstsq(left, np.ones_like(y))
+        if best[0] < 0:  # then a is 0, and b the best that there is
+            best = np.array([0.0, left[:, 1].sum() / (left[:, 1] ** 2).sum()])
+        if best[1] >= 0:
+            found.append((float(((left @ best - 1) ** 2).sum()), float(k)))
+    return min(found)[1]
+
+
+def curves(table: pl.DataFrame) -> Iterator[tuple[str, str, list[float], list[float]]]:
+    """(case, quantity, sizes, medians) of all that was measured at several sizes."""
+    rows = table.filter(pl.col("case") != "whole")
+    for case, quantity in rows.select("case", "quantity").unique(maintain_order=True).iter_rows():
+        sizes = sorted(rows.filter(case=case, quantity=quantity)["size"].unique())
+        yield case, quantity, sizes, [middle(rows, case, quantity, size) for size in sizes]
+
+
+def report(table: pl.DataFrame) -> Report:
+    report, rows = Report(), []
+    for case, quantity, sizes, values in curves(table):
+        grew = values[-1] - values[0]
+        told = grew >= LEAST[quantity]
+        k = exponent(sizes, values) if told else 0.0
+        rows.append((case, quantity, f"{sizes[0]:g} to {sizes[-1]:g}", values[0], values[-1], k if told else "too little to tell"))
+        if told:
+            report.goals.append(Goal(f"{case}: exponent of {quantity}", k, BOUND, at_most=True))
+    report.text.append(markdown(("stage, what grows", "quantity", "sizes", "least", "most", "exponent"), rows))
+    return report
