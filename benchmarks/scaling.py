@@ -54,27 +54,95 @@ EVALUATE = "mrt.evaluate --out {out}/table.parquet --measure"
 PROVED = "--prover {prover} --grades {prover_grades}"
 CASES = [
     Case("problems", "mrt.problems --name d --set SET --disjoint {others} --out {out}/d.parquet", {"problems": 250}),
-    Case("contamination", "mrt.contamination --problems {problems} --evaluation EVALUATION --out {out}/c.parquet", {"problems": 250}),
-    Case("sampling", f"mrt.sampling {SAMPLES} --problems {{problems}} --out {{out}}/r.parquet", {"problems": 100, "samples": 50}, engine="at once"),
+    Case(
+        "contamination",
+        "mrt.contamination --problems {problems} --evaluation EVALUATION --out {out}/c.parquet",
+        {"problems": 250},
+    ),
+    Case(
+        "sampling",
+        f"mrt.sampling {SAMPLES} --problems {{problems}} --out {{out}}/r.parquet",
+        {"problems": 100, "samples": 50},
+        engine="at once",
+    ),
     Case("episodes", "mrt.episodes --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 100}),
-    Case("prover", f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4", {"samples": 8, "prefixes": 8}, engine="at once"),
-    Case("prover, all kept", f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4 --keep.folder {{out}}/kept", {"samples": 8}, engine="at once", again=True),
-    Case("budget_forcing", f"mrt.budget_forcing {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --out_thoughts {{out}}/t.parquet", {"samples": 3}, engine="at once"),
-    Case("linearized", f"mrt.backtracking.linearized {SAMPLES} --problems {{problems}} --out {{out}}/l.parquet --settings.window 256 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept", {"attempts": 5, "problems": 10}, {"attempts": 8}, engine="at once"),
-    Case("grading of rollouts", "mrt.grading --problems {problems} --answers {rollouts} --out {out}/g.parquet --workers 1", {"problems": 250, "samples": 50}),
-    Case("grading of forced answers", "mrt.grading --problems {problems} --answers {prover} --out {out}/g.parquet --workers 1", {"prefixes": 50, "answers": 25}),
-    Case("progress", f"mrt.progress {PROVED} --out {{out}}/x.parquet", {"problems": 1000, "prefixes": 400, "answers": 200}),
-    Case("sets, STaR", "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules {out}/r.parquet", {"samples": 200}),
-    Case("sets, MRT", "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules {out}/r.parquet", {"samples": 25, "prefixes": 200}),
-    Case("prompts", "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out {out}/p.parquet", {"problems": 500, "prefixes": 200}),
-    Case("accuracy", f"{EVALUATE} accuracy --problems {{problems}} --rollouts {{rollouts}} --grades {{grades}}", {"samples": 400}),
-    Case("maj", f"{EVALUATE} maj --rollouts {{rollouts}} --grades {{grades}}", {"problems": 250, "samples": 100}, {"samples": 8, "prefixes": 2}),
+    Case(
+        "prover",
+        f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4",
+        {"samples": 8, "prefixes": 8},
+        engine="at once",
+    ),
+    Case(
+        "prover, all kept",
+        f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4 --keep.folder {{out}}/kept",
+        {"samples": 8},
+        engine="at once",
+        again=True,
+    ),
+    Case(
+        "budget_forcing",
+        f"mrt.budget_forcing {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --out_thoughts {{out}}/t.parquet",
+        {"samples": 3},
+        engine="at once",
+    ),
+    Case(
+        "linearized",
+        f"mrt.backtracking.linearized {SAMPLES} --problems {{problems}} --out {{out}}/l.parquet --settings.window 256 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
+        {"attempts": 5, "problems": 10},
+        {"attempts": 8},
+        engine="at once",
+    ),
+    Case(
+        "grading of rollouts",
+        "mrt.grading --problems {problems} --answers {rollouts} --out {out}/g.parquet --workers 1",
+        {"problems": 250, "samples": 50},
+    ),
+    Case(
+        "grading of forced answers",
+        "mrt.grading --problems {problems} --answers {prover} --out {out}/g.parquet --workers 1",
+        {"prefixes": 50, "answers": 25},
+    ),
+    Case(
+        "progress",
+        f"mrt.progress {PROVED} --out {{out}}/x.parquet",
+        {"problems": 1000, "prefixes": 400, "answers": 200},
+    ),
+    Case(
+        "sets, STaR",
+        "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules {out}/r.parquet",
+        {"samples": 200},
+    ),
+    Case(
+        "sets, MRT",
+        "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules {out}/r.parquet",
+        {"samples": 25, "prefixes": 200},
+    ),
+    Case(
+        "prompts",
+        "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out {out}/p.parquet",
+        {"problems": 500, "prefixes": 200},
+    ),
+    Case(
+        "accuracy",
+        f"{EVALUATE} accuracy --problems {{problems}} --rollouts {{rollouts}} --grades {{grades}}",
+        {"samples": 400},
+    ),
+    Case(
+        "maj",
+        f"{EVALUATE} maj --rollouts {{rollouts}} --grades {{grades}}",
+        {"problems": 250, "samples": 100},
+        {"samples": 8, "prefixes": 2},
+    ),
     Case("prefixes", f"{EVALUATE} prefixes {PROVED}", {"prefixes": 200, "answers": 50}, {"answers": 8}),
     Case("regret", f"{EVALUATE} regret --progress {{progress}}", {"problems": 5000, "prefixes": 2000}),
     Case("episode_regret", f"{EVALUATE} episode_regret --prefixes {{prefixes}}", {"problems": 200, "prefixes": 100}),
     Case("budget_forcing, measure", f"{EVALUATE} budget_forcing {PROVED}", {"problems": 1000}),
     Case("linearized, measure", f"{EVALUATE} linearized {PROVED}", {"prefixes": 1000}, {"answers": 1}),
-    Case("figure of progress", "mrt.figures.progress --tables TABLES --models MODELS --out {out}/f", {"problems": 50, "prefixes": 40}),
+    Case(
+        "figure of progress",
+        "mrt.figures.progress --tables TABLES --models MODELS --out {out}/f",
+        {"problems": 50, "prefixes": 40},
+    ),
 ]
 
 
@@ -109,7 +177,9 @@ def arguments(case: Case, sizes: dict[str, int], out: Path) -> list[str]:
         "TABLES": {"progress": {"m": {"d": str(out / "progress.parquet")}}},
         "MODELS": {"m": {"label": "M"}},
     }
-    words = [json.dumps(given[word]) if word in given else word.format(out=out, **paths) for word in case.command.split()]
+    words = [
+        json.dumps(given[word]) if word in given else word.format(out=out, **paths) for word in case.command.split()
+    ]
     return [str(sizes["attempts"]) if word == "ATTEMPTS" else word for word in words]
 
 
@@ -159,7 +229,16 @@ def report(table: pl.DataFrame) -> Report:
         grew = values[-1] - values[0]
         told = grew >= LEAST[quantity]
         k = exponent(sizes, values) if told else 0.0
-        rows.append((case, quantity, f"{sizes[0]:g} to {sizes[-1]:g}", values[0], values[-1], k if told else "too little to tell"))
+        rows.append(
+            (
+                case,
+                quantity,
+                f"{sizes[0]:g} to {sizes[-1]:g}",
+                values[0],
+                values[-1],
+                k if told else "too little to tell",
+            )
+        )
         if told:
             report.goals.append(Goal(f"{case}: exponent of {quantity}", k, BOUND, at_most=True))
     report.text.append(markdown(("stage, what grows", "quantity", "sizes", "least", "most", "exponent"), rows))

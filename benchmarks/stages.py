@@ -26,8 +26,17 @@ from mrt.engine import Engine
 
 PRELOADED = (  # what the children need
     *(f"mrt.{name}" for name in ("evaluate", "sets", "prompts", "episodes", "problems", "contamination", "grading")),
-    *(f"mrt.{name}" for name in ("sampling", "prover", "budget_forcing", "backtracking.linearized", "figures.progress")),
-    *("transformers.models.auto.tokenization_auto", "vllm.sampling_params", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "matplotlib.backends.backend_pdf"),
+    *(
+        f"mrt.{name}"
+        for name in ("sampling", "prover", "budget_forcing", "backtracking.linearized", "figures.progress")
+    ),
+    *(
+        "transformers.models.auto.tokenization_auto",
+        "vllm.sampling_params",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.pyplot",
+        "matplotlib.backends.backend_pdf",
+    ),
 )
 STATUS = Path("/proc/self/status")
 ANSWER = "Try 3 + 4.\n\nThat is 7.\n\nSo \\boxed{7}"
@@ -45,7 +54,9 @@ class AtOnce:
 
     def step(self) -> list[Any]:
         now, self.waiting = self.waiting[:256], self.waiting[256:]
-        return [SimpleNamespace(request_id=name, finished=True, outputs=[drawn(i) for i in range(n)]) for name, n in now]
+        return [
+            SimpleNamespace(request_id=name, finished=True, outputs=[drawn(i) for i in range(n)]) for name, n in now
+        ]
 
 
 def drawn(index: int) -> Any:

@@ -13,7 +13,9 @@ import polars as pl
 from mrt import artifacts
 from mrt.evaluate import PREFIXES
 
-EPISODE = "Wait, let me try {} + 4 again.\n\nThat makes {} in all, which is too much.\n\nSo some other pair is needed.\n\n"
+EPISODE = (
+    "Wait, let me try {} + 4 again.\n\nThat makes {} in all, which is too much.\n\nSo some other pair is needed.\n\n"
+)
 OPENING = "<|user|>Some of the numbers 3, 5, 9 add up to {}. What is the sum of the smallest and the largest?<|assistant|><think>\n"
 WORDS = 4000  # distinct words of problem texts
 COMMON = "As in every problem of this set, find the least positive integer for which the following statement holds. "
@@ -34,13 +36,17 @@ def numbered(name: str, count: int) -> pl.DataFrame:
 
 
 def traces(sizes: Sizes) -> pl.DataFrame:
-    problems = numbered("problem_id", sizes["problems"]).select(pl.format("p{}", pl.col("problem_id").cast(pl.String).str.zfill(6)))
+    problems = numbered("problem_id", sizes["problems"]).select(
+        pl.format("p{}", pl.col("problem_id").cast(pl.String).str.zfill(6))
+    )
     return crossed(problems, numbered("sample", sizes["samples"]))
 
 
 def answers(sizes: Sizes) -> pl.DataFrame:
     """Keys of forced answers; which of some eight answers each is, by chance."""
-    found = crossed(traces(sizes), numbered("prefix", sizes["prefixes"] + 1), numbered("answer_index", sizes["answers"]))
+    found = crossed(
+        traces(sizes), numbered("prefix", sizes["prefixes"] + 1), numbered("answer_index", sizes["answers"])
+    )
     draw = np.random.default_rng(0)
     return found.with_columns(pl.Series("given", (draw.random(found.height) ** 2 * 8).astype(np.int64)))
 
@@ -48,7 +54,11 @@ def answers(sizes: Sizes) -> pl.DataFrame:
 def problems(sizes: Sizes) -> pl.DataFrame:
     """Problems of random words after a sentence that they all share, as those of one source do."""
     draw = np.random.default_rng(sizes.get("seed", 0))
-    texts = [COMMON + " ".join(f"{chr(97 + w % 26)}w{'abcdefghij'[w % 10]}{'x' * (w // 400)}" for w in draw.integers(0, WORDS, 60)) for _ in range(sizes["problems"])]
+    texts = [
+        COMMON
+        + " ".join(f"{chr(97 + w % 26)}w{'abcdefghij'[w % 10]}{'x' * (w // 400)}" for w in draw.integers(0, WORDS, 60))
+        for _ in range(sizes["problems"])
+    ]
     return traces({**sizes, "samples": 1}).select(
         pl.col("problem_id").alias("id"),
         pl.Series("problem", texts),
@@ -81,11 +91,18 @@ def grades(sizes: Sizes) -> pl.DataFrame:
 
 def verdict() -> list[pl.Expr]:
     given = pl.col("given")
-    return [given.cast(pl.String).alias("answer"), pl.lit(True).alias("parsed"), (given == 3).alias("correct"), given.alias("cluster")]
+    return [
+        given.cast(pl.String).alias("answer"),
+        pl.lit(True).alias("parsed"),
+        (given == 3).alias("correct"),
+        given.alias("cluster"),
+    ]
 
 
 def episodes(sizes: Sizes) -> pl.DataFrame:
-    texts = pl.DataFrame({"episode": range(sizes["prefixes"]), "text": [EPISODE.format(i, i + 4) for i in range(sizes["prefixes"])]})
+    texts = pl.DataFrame(
+        {"episode": range(sizes["prefixes"]), "text": [EPISODE.format(i, i + 4) for i in range(sizes["prefixes"])]}
+    )
     return crossed(traces(sizes), texts.cast({"episode": pl.Int64})).with_columns(pl.lit(True).alias("closed"))
 
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -66,6 +67,8 @@ class Kept:
 
     def __init__(self, folder: Path, engine: Engine, *, track_versions: bool = True) -> None:
         self.folder = folder
+        self.found: dict[str, Completion] = {}
+        self.pieces: dict[Path, tuple[int, int]] = {}  # what it has been read from: time of change and size
         weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
         self.decided_by = digest(
             weights,
@@ -75,28 +78,57 @@ class Kept:
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions."""
-        how = request.decoding.model_dump_json()
-        return [self.decided_by + digest(how, request.prompt, str(request.seed + i)) for i in range(request.n)]
+        how = digest(request.decoding.model_dump_json(), str(request.prompt))  # read once, however many are drawn
+        return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:
-        """All that is kept by key; a piece that cannot be read is removed, and what it held is drawn again."""
-        found: dict[str, Completion] = {}
-        for piece in sorted(self.folder.glob("*.parquet")):
+        """All that is kept by key; a piece that cannot be read is removed, and what it held is drawn again.
+
+        A piece is read once, unless one that was read has changed or gone: then all are.
+        """
+        there = {piece: state_of(piece) for piece in sorted(self.folder.glob("*.parquet"))}
+        if any(there.get(piece) != state for piece, state in self.pieces.items()):
+            self.found, self.pieces = {}, {}
+        for piece in [piece for piece in there if piece not in self.pieces]:
             try:
                 table = pl.read_parquet(piece).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
             except (pl.exceptions.PolarsError, OSError):
                 print(f"{piece}: cannot be read; what it held is drawn again", flush=True)
                 piece.unlink(missing_ok=True)
                 continue
+            self.pieces[piece] = there[piece]
             for key, *rest in table.filter(pl.col("key").str.starts_with(self.decided_by)).iter_rows():
-                found[key] = Completion(*rest)
-        return found
+                self.found[key] = Completion(*rest)
+        return self.found
 
     def add(self, drawn: Sequence[tuple[str, Completion]]) -> None:
         """Keep completions, in a piece of their own."""
         rows = [(key, c.text, c.tokens, c.finish, c.mean_logprob) for key, c in drawn]
-        name = digest(*(key for key, _ in drawn))
-        write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), self.folder / f"{name}.parquet")
+        piece = self.folder / f"{digest(*(key for key, _ in drawn))}.parquet"
+        write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), piece)
+        self.found.update(drawn)
+        self.pieces[piece] = state_of(piece)
+
+
+def state_of(piece: Path) -> tuple[int, int]:
+    """A file's time of change and size; zeros if it is gone."""
+    try:
+        found = piece.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+_kept: WeakKeyDictionary[Engine, dict[tuple[Path, bool], Kept]] = WeakKeyDictionary()
+
+
+def kept_by(engine: Engine, folder: Path, *, track_versions: bool) -> Kept:
+    """What an engine's job keeps in a folder: a job that draws in rounds reads it once."""
+    of_engine = _kept.setdefault(engine, {})
+    key = folder.absolute(), track_versions
+    if key not in of_engine:
+        of_engine[key] = Kept(folder, engine, track_versions=track_versions)
+    return of_engine[key]
 
 
 Then = Callable[[int, list[Completion]], Iterable[Request]]
@@ -163,7 +195,7 @@ def draw(
     """
     if keep.folder is None and keep.part:
         raise ValueError("--keep.part needs --keep.folder: a part is handed over in it")
-    kept = Kept(keep.folder, engine, track_versions=track_versions) if keep.folder else None
+    kept = kept_by(engine, keep.folder, track_versions=track_versions) if keep.folder else None
     job = Job(kept, keep, then)
     job.take(requests)
     part = f", of which part {keep.part} draws {sum(count for _, _, count in job.asked)}" if keep.part else ""

@@ -18,7 +18,6 @@ import random
 import re
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

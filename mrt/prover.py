@@ -8,7 +8,8 @@ thought; the whole of a closed thought is closed by `</think>` alone. All prefix
 submission, so that each distinct prefix is read once and every answer at it, and every longer prefix, builds on it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -36,15 +37,31 @@ class ProverSettings(BaseModel):
     decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """The first `j` episodes of a thought; `str` of it is the prompt that forces an answer there."""
+
+    chat: str
+    episodes: Sequence[str]
+    closed: bool
+    parameterization: Parameterization
+    j: int
+
+    def text(self) -> str:
+        """z_0:j."""
+        return "".join(self.episodes[: self.j])
+
+    def __str__(self) -> str:
+        whole = self.closed and self.j == len(self.episodes)
+        return self.chat + (self.parameterization.finish if whole else self.parameterization.force)(self.text())
+
+
 def prefixes(
-    episodes: list[str], closed: bool, parameterization: Parameterization, every: int = 1
-) -> Iterator[tuple[int, str, str]]:
-    """(j, z_0:j, what follows the chat prompt to force an answer) for the prefixes of a thought, 0 and k included."""
+    chat: str, episodes: Sequence[str], closed: bool, parameterization: Parameterization, every: int = 1
+) -> list[Prefix]:
+    """The prefixes of a thought that are scored, 0 and k included."""
     k = len(episodes)
-    for j in sorted({*range(0, k, every), k}):
-        prefix = "".join(episodes[:j])
-        whole = j == k and closed
-        yield j, prefix, parameterization.finish(prefix) if whole else parameterization.force(prefix)
+    return [Prefix(chat, episodes, closed, parameterization, j) for j in sorted({*range(0, k, every), k})]
 
 
 class Prove(Stage):
@@ -77,18 +94,18 @@ class Prove(Stage):
         engine = Engine(self.model, self.engine, self.revision)
         decoding = self.settings.decoding
         decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
-        named, forced, spent = [], [], []
+        named, forced, scored = [], [], []
         for problem_id, sample, episodes, closed, prompt in thoughts.iter_rows():
-            for j, prefix, continuation in prefixes(episodes, closed, self.parameterization, self.settings.every):
-                named.append((problem_id, sample, j))
-                seed = seed_of(self.seed, *self.names, problem_id, sample, j, "prover")
-                forced.append(Request(prompt + continuation, self.settings.answers, seed, decoding))
-                spent.append(prefix)
+            for prefix in prefixes(prompt, episodes, closed, self.parameterization, self.settings.every):
+                named.append((problem_id, sample, prefix.j))
+                seed = seed_of(self.seed, *self.names, problem_id, sample, prefix.j, "prover")
+                forced.append(Request(prefix, self.settings.answers, seed, decoding))
+                scored.append(prefix)
         answers = draw(engine, forced, self.keep, track_versions=self.track_versions)
         if answers is None:
             return
-        prefix_tokens = [len(ids) for ids in engine.encode(spent)]
-        prompt_tokens = [len(ids) for ids in engine.encode([r.prompt for r in forced])]
+        prefix_tokens = engine.count(prefix.text() for prefix in scored)
+        prompt_tokens = engine.count(scored)
         rows = [
             (*name, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
             for name, n_prefix, n_prompt, drawn in zip(named, prefix_tokens, prompt_tokens, answers, strict=True)

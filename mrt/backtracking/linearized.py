@@ -95,7 +95,7 @@ class Linearize(Stage):
             seeds = [seed_of(self.seed, *self.names, *name, "linearized") for name in names]
             requests = [Request(p, 1, seed, decoding) for p, seed in zip(prompts, seeds, strict=True)]
             drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
-            seen = [len(ids) for ids in engine.encode(prompts)]
+            seen = engine.count(prompts)
             longest = max(longest, *seen)
             for trace, (completion,) in enumerate(drawn):
                 found = (completion.text, completion.tokens, spent[trace], seen[trace], completion.finish)
