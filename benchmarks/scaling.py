@@ -49,7 +49,7 @@ class Case:
         return [*inside, *(kind for kind in MAKERS if f"{{{kind}}}" in self.command)]
 
 
-SAMPLES = f"--model {TOY_BASE} --names m --names d"
+SAMPLED = f"--model {TOY_BASE} --names m --names d"
 EVALUATE = "mrt.evaluate --out {out}/table.parquet --measure"
 PROVED = "--prover {prover} --grades {prover_grades}"
 CASES = [
@@ -61,33 +61,33 @@ CASES = [
     ),
     Case(
         "sampling",
-        f"mrt.sampling {SAMPLES} --problems {{problems}} --out {{out}}/r.parquet",
+        f"mrt.sampling {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --samples SAMPLES",
         {"problems": 100, "samples": 50},
         engine="at once",
     ),
-    Case("episodes", "mrt.episodes --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 100}),
+    Case("episodes", "mrt.episodes --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 800}),
     Case(
         "prover",
-        f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4",
-        {"samples": 8, "prefixes": 8},
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4",
+        {"samples": 4, "prefixes": 16},
         engine="at once",
     ),
     Case(
         "prover, all kept",
-        f"mrt.prover {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4 --keep.folder {{out}}/kept",
-        {"samples": 8},
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4 --keep.folder {{out}}/kept",
+        {"samples": 6},
         engine="at once",
         again=True,
     ),
     Case(
         "budget_forcing",
-        f"mrt.budget_forcing {SAMPLES} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --out_thoughts {{out}}/t.parquet",
+        f"mrt.budget_forcing {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --out_thoughts {{out}}/t.parquet",
         {"samples": 3},
         engine="at once",
     ),
     Case(
         "linearized",
-        f"mrt.backtracking.linearized {SAMPLES} --problems {{problems}} --out {{out}}/l.parquet --settings.window 256 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
+        f"mrt.backtracking.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet --settings.window 64 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
         {"attempts": 5, "problems": 10},
         {"attempts": 8},
         engine="at once",
@@ -95,12 +95,12 @@ CASES = [
     Case(
         "grading of rollouts",
         "mrt.grading --problems {problems} --answers {rollouts} --out {out}/g.parquet --workers 1",
-        {"problems": 250, "samples": 50},
+        {"problems": 250, "samples": 200},
     ),
     Case(
         "grading of forced answers",
         "mrt.grading --problems {problems} --answers {prover} --out {out}/g.parquet --workers 1",
-        {"prefixes": 50, "answers": 25},
+        {"prefixes": 80, "answers": 40},
     ),
     Case(
         "progress",
@@ -110,38 +110,62 @@ CASES = [
     Case(
         "sets, STaR",
         "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules {out}/r.parquet",
-        {"samples": 200},
+        {"samples": 1200},
     ),
     Case(
         "sets, MRT",
         "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules {out}/r.parquet",
-        {"samples": 25, "prefixes": 200},
+        {"samples": 100, "prefixes": 800},
     ),
     Case(
         "prompts",
         "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out {out}/p.parquet",
-        {"problems": 500, "prefixes": 200},
+        {"problems": 2000, "prefixes": 1600},
     ),
     Case(
         "accuracy",
         f"{EVALUATE} accuracy --problems {{problems}} --rollouts {{rollouts}} --grades {{grades}}",
-        {"samples": 400},
+        {"samples": 1000},
     ),
     Case(
         "maj",
         f"{EVALUATE} maj --rollouts {{rollouts}} --grades {{grades}}",
-        {"problems": 250, "samples": 100},
+        {"problems": 4000, "samples": 100},
         {"samples": 8, "prefixes": 2},
     ),
     Case("prefixes", f"{EVALUATE} prefixes {PROVED}", {"prefixes": 200, "answers": 50}, {"answers": 8}),
-    Case("regret", f"{EVALUATE} regret --progress {{progress}}", {"problems": 5000, "prefixes": 2000}),
-    Case("episode_regret", f"{EVALUATE} episode_regret --prefixes {{prefixes}}", {"problems": 200, "prefixes": 100}),
+    Case("regret", f"{EVALUATE} regret --progress {{progress}}", {"problems": 5000, "prefixes": 5000}),
+    Case("episode_regret", f"{EVALUATE} episode_regret --prefixes {{prefixes}}", {"problems": 200, "prefixes": 500}),
     Case("budget_forcing, measure", f"{EVALUATE} budget_forcing {PROVED}", {"problems": 1000}),
-    Case("linearized, measure", f"{EVALUATE} linearized {PROVED}", {"prefixes": 1000}, {"answers": 1}),
+    Case("linearized, measure", f"{EVALUATE} linearized {PROVED}", {"prefixes": 4000}, {"answers": 1}),
     Case(
         "figure of progress",
         "mrt.figures.progress --tables TABLES --models MODELS --out {out}/f",
-        {"problems": 50, "prefixes": 40},
+        {"problems": 50, "prefixes": 60},
+    ),
+]
+
+
+REAL = [  # with vLLM and with the trainer: sizes in turn in one process, after a first run that is not counted
+    Case(
+        "sampling with vLLM",
+        f"mrt.sampling {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --decoding.max_tokens 32",
+        {"problems": 32},
+    ),
+    Case(
+        "prover with vLLM",
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        " --settings.answers 2 --settings.decoding.max_tokens 8",
+        {"samples": 1},
+        {"prefixes": 4, "problems": 10},
+    ),
+    Case(
+        "train.sft",
+        f"mrt.train.sft --model {TOY_BASE} --set {{examples}} --out {{out}}/m --log {{out}}/l.parquet --state {{out}}/s"
+        " --recipe.epochs 1 --recipe.batch_size 8 --recipe.micro_batch_size 8 --recipe.bf16 false"
+        " --recipe.gradient_checkpointing false",
+        {"samples": 2},
+        {"prefixes": 4, "problems": 8},
     ),
 ]
 
@@ -158,9 +182,9 @@ class Stages:
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline() or '{"error": "the process has ended"}')
-        if isinstance(answer, dict):
+        if "error" in answer:
             raise RuntimeError(answer["error"])
-        return answer
+        return answer["found"]
 
     def close(self) -> None:
         assert self.process.stdin
@@ -180,7 +204,7 @@ def arguments(case: Case, sizes: dict[str, int], out: Path) -> list[str]:
     words = [
         json.dumps(given[word]) if word in given else word.format(out=out, **paths) for word in case.command.split()
     ]
-    return [str(sizes["attempts"]) if word == "ATTEMPTS" else word for word in words]
+    return [str(sizes[word.lower()]) if word in ("SAMPLES", "ATTEMPTS") else word for word in words]
 
 
 def measure(record: Record, quick: bool = False) -> None:
@@ -194,11 +218,29 @@ def measure(record: Record, quick: bool = False) -> None:
                         stages.ask(make=[folder, case.kinds(), sizes])
                         command = arguments(case, sizes, Path(folder))
                         for _ in range(2 if case.again else 1):
-                            ((seconds, mebibytes),) = stages.ask(command=command, engine=case.engine)
+                            ((seconds, mebibytes),) = stages.ask(commands=[command], engine=case.engine)
                     record.add(f"{case.name}, {grows}", "seconds", seconds, least * factor)
                     record.add(f"{case.name}, {grows}", "MiB", mebibytes, least * factor)
+        for case in REAL[:1] if quick else REAL:
+            together(stages, case, DOUBLINGS[:2] if quick else DOUBLINGS, record)
     finally:
         stages.close()
+
+
+def together(stages: Stages, case: Case, factors: Sequence[int], record: Record) -> None:
+    """Measure the sizes of a case in one process, the smallest first and once more."""
+    ((grows, least),) = case.grows.items()
+    with tempfile.TemporaryDirectory() as folder:
+        commands = []
+        for turn, factor in enumerate((1, *factors)):
+            sizes = {**SIZES, **case.sizes, grows: least * factor}
+            out = Path(folder) / str(turn)
+            out.mkdir()
+            stages.ask(make=[str(out), case.kinds(), sizes])
+            commands.append(arguments(case, sizes, out))
+        taken = stages.ask(commands=commands, engine="vllm")
+    for factor, (seconds, _) in zip(factors, taken[1:], strict=True):
+        record.add(f"{case.name}, {grows}", "seconds", seconds, least * factor)
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:

@@ -2,11 +2,12 @@
 
     python -m benchmarks.stages < commands.jsonl
 
-A line of input is `{"command": ["mrt.progress", "--prover", ...], "engine": null}`, or `{"make": [folder, kinds,
+A line of input is `{"commands": [["mrt.progress", "--prover", ...]], "engine": null}`, or `{"make": [folder, kinds,
 sizes]}` to write the tables that a command reads. Children are forked from a process that has imported the stages and done
 nothing else, so that a command of 0.3 s is not lost in 1.5 s of imports. Seconds are those of the stage's work, from when its
-options are read; MiB are its peak of resident memory less what it held then. `engine` is null, or `at once`: in place of vLLM one
-that answers without computing, so that what is measured is all that a sampling stage does beside vLLM.
+options are read; MiB are its peak of resident memory less what it held then. `engine` is null; or `at once`: in place of vLLM one
+that answers without computing, so that what is measured is all that a sampling stage does beside vLLM; or `vllm`: one for all
+commands of the line.
 """
 
 import json
@@ -80,8 +81,8 @@ def watched(work: Callable[[Stage], None], results: list[tuple[float, float]]) -
     return wrapper
 
 
-def carry_out(command: list[str], engine: str | None) -> list[tuple[float, float]]:
-    """Run a stage's command as `python -m` would."""
+def carry_out(commands: list[list[str]], engine: str | None) -> list[tuple[float, float]]:
+    """Run stages' commands as `python -m` would, one after the other."""
     results: list[tuple[float, float]] = []
     plain = Stage.carry_out
 
@@ -91,10 +92,24 @@ def carry_out(command: list[str], engine: str | None) -> list[tuple[float, float
 
     Stage.carry_out = measured  # type: ignore[method-assign]
     if engine:
-        Engine.llm = AtOnce()  # type: ignore[assignment]
-    sys.argv = command
-    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        Engine.llm = AtOnce() if engine == "at once" else property(one_for_all(Engine.llm))  # type: ignore[assignment]
+    for command in commands:
+        sys.argv = command
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
     return results
+
+
+def one_for_all(llm: Any) -> Callable[[Engine], Any]:
+    """vLLM as the first engine builds it, for all engines; with nothing in its prefix cache."""
+    built: list[Any] = []
+
+    def given(engine: Engine) -> Any:
+        if not built:
+            built.append(llm.func(engine))
+        built[0].reset_prefix_cache()
+        return built[0]
+
+    return given
 
 
 def in_a_child(work: Callable[[], Any]) -> Any:
@@ -136,9 +151,10 @@ def main() -> None:
         asked = json.loads(line)
         try:
             if "make" in asked:
-                answer = in_a_child(lambda: tables.make(*asked["make"]))  # noqa: B023  called here and now
+                found = in_a_child(lambda: tables.make(*asked["make"]))  # noqa: B023  called here and now
             else:
-                answer = in_a_child(lambda: carry_out(asked["command"], asked["engine"]))  # noqa: B023
+                found = in_a_child(lambda: carry_out(asked["commands"], asked["engine"]))  # noqa: B023
+            answer: dict[str, Any] = {"found": found}
         except RuntimeError as error:
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)

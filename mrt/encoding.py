@@ -10,6 +10,7 @@ GPT-2's: what matches there has, behind a line break, nothing but white space. W
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,7 @@ PATTERNS = {
 BATCH = 256  # texts that are read at once
 
 
+@lru_cache(maxsize=8)  # a tokenizer's description is as long as its vocabulary
 def cuts_at_lines(tokenizer: Any) -> bool:
     """Whether a tokenizer is known to make no token across a line break and what is printed after it."""
     if not getattr(tokenizer, "is_fast", False):

@@ -32,7 +32,7 @@ from mrt.storage import read_table
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
 T = TypeVar("T")
-Shingles = set[tuple[str, ...]]
+Shingles = set[str]  # each its tokens with a space between
 SHINGLE = 10  # tokens
 OVERLAP = 0.4  # share of the shorter problem's shingles
 TOY_REDRAWS = 2000  # this many draws in a row that give nothing new mean that the toy world is exhausted
@@ -433,13 +433,13 @@ class Sets:
     def __init__(self, problems: Iterable[str]) -> None:
         self.equal: set[str] = set()
         self.own: list[Shingles] = []  # of each problem
-        self.owners: dict[tuple[str, ...], list[int]] = {}
+        self.owners: dict[str, list[int]] = {}
         for owner, problem in enumerate(problems):
             self.equal.add(self.key(problem))
             self.own.append(self.shingles(problem))
             for shingle in self.own[-1]:
                 self.owners.setdefault(shingle, []).append(owner)
-        self.owners_rarely: dict[tuple[str, ...], list[int]] = {}  # the same, of each problem's rare shingles
+        self.owners_rarely: dict[str, list[int]] = {}  # the same, of each problem's rare shingles
         for owner, shingles in enumerate(self.own):
             for shingle in self.rare(shingles):
                 self.owners_rarely.setdefault(shingle, []).append(owner)
@@ -451,7 +451,7 @@ class Sets:
     @staticmethod
     def shingles(problem: str) -> Shingles:
         tokens = re.findall(r"[^\W\d_]+|\d+|[-+*/=^<>!]", plain_math(problem))
-        return {tuple(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1)}
+        return {" ".join(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1)}
 
     def has(self, problem: str) -> bool:
         """Whether the text is equal to one of the problems."""
@@ -473,7 +473,7 @@ class Sets:
         common = len(mine & theirs)
         return common > 0 and common >= OVERLAP * min(len(mine), len(theirs))
 
-    def rare(self, shingles: Shingles) -> list[tuple[str, ...]]:
+    def rare(self, shingles: Shingles) -> list[str]:
         """So many of a problem's shingles, the rarest, that the others are too few to be enough."""
         too_few = max(math.ceil(OVERLAP * len(shingles)), 1) - 1
         return sorted(shingles, key=lambda shingle: len(self.owners.get(shingle, ())))[: len(shingles) - too_few]
