@@ -2,11 +2,11 @@
 
     python -m benchmarks scaling
 
-Each stage is run by its own command on synthetic tables (`benchmarks/tables.py`) of sizes 1, 2, 4, 8 and 16, of which one
-dimension grows and the others stay. From seconds and peak memory the exponent k of a + b * size^k is fitted: 1 if twice the
-input takes twice as much, beyond what a stage takes at any size. Stages that sample run with an engine that answers at once
-(`benchmarks/stages.py`): what is left is the work of this project, which a fast engine would wait for. With vLLM itself, and
-with the trainer, smaller sizes are run in one process each, whose start is not counted.
+Each stage is run by its own command on synthetic tables (`benchmarks/tables.py`) of sizes 1, 2, 4, 8 and 16, of which
+one dimension grows and the others stay. From seconds and peak memory the exponent k of a + b * size^k is fitted: 1 if
+twice the input takes twice as much, beyond what a stage takes at any size. Stages that sample run with an engine that
+answers at once (`benchmarks/stages.py`): what is left is the work of this project, which a fast engine would wait
+for. With vLLM itself, and with the trainer, smaller sizes are run in one process each, whose start is not counted.
 """
 
 import json
@@ -28,6 +28,20 @@ INSIDE = {"SET": "problems", "EVALUATION": "others", "TABLES": "progress"}  # ta
 TITLE = "Scaling: what twice the input takes"
 DOUBLINGS = (1, 2, 4, 8, 16)
 BOUND = 1.15
+TEXT = """Each line of the table is a stage on synthetic tables, of which one dimension doubles four times. Seconds
+are those of the stage's work, MiB its peak of resident memory beyond what it held before. The exponent k is
+that of the best a + b * size^k: what a stage takes at any size does not count. Where the growth is below
+0.1 s or 16 MiB it tells nothing. Stages that sample ran with an engine that answers at once, so that their
+own work shows; those with vLLM and the trainer ran at smaller sizes in one process each.
+
+An episode has a fixed length, so that a thought of twice as many episodes is twice as long, and the prompts
+of its prefixes are together four times as long. What they have in common is tokenized once
+(`mrt/encoding.py`), if the tokenizer is one whose tokens provably do not reach across the end of a line;
+with another one each prompt is tokenized whole, and the time grows with the square. Prompts are made when
+the engine takes them. What stays quadratic is copying: a request has all of its token ids.
+
+In the figure the dashed line is growth in proportion; lines above the bound of the exponent are orange."""
+WHY = "One run a size on a noisy machine; see the table for what it is of."
 LEAST = {"seconds": 0.1, "MiB": 16.0}  # a growth of less, from the smallest size to the largest, tells no exponent
 SIZES = {"problems": 20, "samples": 1, "prefixes": 8, "answers": 4}
 
@@ -68,26 +82,30 @@ CASES = [
     Case("episodes", "mrt.episodes --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 800}),
     Case(
         "prover",
-        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4",
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        f" --settings.answers 4",
         {"samples": 4, "prefixes": 16},
         engine="at once",
     ),
     Case(
         "prover, all kept",
-        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --settings.answers 4 --keep.folder {{out}}/kept",
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        f" --settings.answers 4 --keep.folder {{out}}/kept",
         {"samples": 6},
         engine="at once",
         again=True,
     ),
     Case(
         "budget_forcing",
-        f"mrt.budget_forcing {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet --out_thoughts {{out}}/t.parquet",
+        f"mrt.budget_forcing {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out"
+        f" {{out}}/p.parquet --out_thoughts {{out}}/t.parquet",
         {"samples": 3},
         engine="at once",
     ),
     Case(
         "linearized",
-        f"mrt.backtracking.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet --settings.window 64 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
+        f"mrt.backtracking.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet"
+        f" --settings.window 64 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
         {"attempts": 5, "problems": 10},
         {"attempts": 8},
         engine="at once",
@@ -109,17 +127,21 @@ CASES = [
     ),
     Case(
         "sets, STaR",
-        "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules {out}/r.parquet",
+        "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules"
+        " {out}/r.parquet",
         {"samples": 1200},
     ),
     Case(
         "sets, MRT",
-        "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules {out}/r.parquet",
+        "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress"
+        " {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules"
+        " {out}/r.parquet",
         {"samples": 100, "prefixes": 800},
     ),
     Case(
         "prompts",
-        "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out {out}/p.parquet",
+        "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out"
+        " {out}/p.parquet",
         {"problems": 2000, "prefixes": 1600},
     ),
     Case(
@@ -266,22 +288,36 @@ def curves(table: pl.DataFrame) -> Iterator[tuple[str, str, list[float], list[fl
 
 
 def report(table: pl.DataFrame) -> Report:
+    from mrt.figures.common import panels
+
     report, rows = Report(), []
-    for case, quantity, sizes, values in curves(table):
-        grew = values[-1] - values[0]
-        told = grew >= LEAST[quantity]
-        k = exponent(sizes, values) if told else 0.0
-        rows.append(
-            (
-                case,
-                quantity,
-                f"{sizes[0]:g} to {sizes[-1]:g}",
-                values[0],
-                values[-1],
-                k if told else "too little to tell",
-            )
+    drawn, axes = panels(2, columns=2)
+    for axis, quantity in zip(axes, LEAST, strict=True):
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlabel="size, in sizes of the smallest",
+            ylabel=f"{quantity}, in those of the smallest",
         )
+        axis.plot(DOUBLINGS, DOUBLINGS, color="#000000", linestyle="--", linewidth=0.8)
+    for case, quantity, sizes, values in curves(table):
+        told = values[-1] - values[0] >= LEAST[quantity]
+        k = exponent(sizes, values) if told else 0.0
+        span = f"{sizes[0]:g} to {sizes[-1]:g}"
+        rows.append((case, quantity, span, values[0], values[-1], f"{k:.2f}" if told else "too little to tell"))
         if told:
-            report.goals.append(Goal(f"{case}: exponent of {quantity}", k, BOUND, at_most=True))
-    report.text.append(markdown(("stage, what grows", "quantity", "sizes", "least", "most", "exponent"), rows))
+            report.goals.append(Goal(f"{case}: exponent of {quantity}", k, BOUND, at_most=True, why=WHY))
+            colour = "#D55E00" if k > BOUND else "#999999"
+            axes[list(LEAST).index(quantity)].plot(
+                np.divide(sizes, sizes[0]),
+                np.divide(values, values[0]),
+                color=colour,
+                linewidth=0.9,
+                zorder=2 + (k > BOUND),
+            )
+    report.text += [
+        TEXT,
+        markdown(("stage, what grows", "quantity", "sizes", "at the least", "at the most", "exponent"), rows),
+    ]
+    report.figures["growth"] = drawn
     return report

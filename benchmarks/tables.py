@@ -1,6 +1,6 @@
 """Synthetic tables of any size, in the artifacts' columns (`mrt/artifacts.py`), for `benchmarks.scaling`.
 
-Sizes are numbers of problems, of samples (traces a problem), of prefixes (episodes a trace) and of answers (at a prefix).
+Sizes are numbers of problems, of samples (traces a problem), of prefixes (episodes a trace), of answers (at a prefix).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,10 @@ from mrt.evaluate import PREFIXES
 EPISODE = (
     "Wait, let me try {} + 4 again.\n\nThat makes {} in all, which is too much.\n\nSo some other pair is needed.\n\n"
 )
-OPENING = "<|user|>Some of the numbers 3, 5, 9 add up to {}. What is the sum of the smallest and the largest?<|assistant|><think>\n"
+OPENING = (
+    "<|user|>Some of the numbers 3, 5, 9 add up to {}. What is the sum of the smallest and the largest?"
+    "<|assistant|><think>\n"
+)
 WORDS = 4000  # distinct words of problem texts
 COMMON = "As in every problem of this set, find the least positive integer for which the following statement holds. "
 

@@ -1,10 +1,11 @@
 """Token ids of many texts, of which each mostly goes on from the one before: the common beginning is read once.
 
-The prefixes of a thought of k episodes are, all together, as long as k² / 2 episodes. A tokenizer that never makes a token
-across a line break and the printed character after it, and looks no further than that character, gives two texts the
-same tokens up to any such place that they have in common; so only what follows the last one is read again. That is
-known of tokenizers that first cut a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's) or by
-GPT-2's: what matches there has, behind a line break, nothing but white space. With any other, every text is read whole.
+The prefixes of a thought of k episodes are, all together, as long as k² / 2 episodes. A tokenizer that never makes a
+token across a line break and the printed character after it, and looks no further than that character, gives two
+texts the same tokens up to any such place that they have in common; so only what follows the last one is read again.
+That is known of tokenizers that first cut a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's)
+or by GPT-2's: what matches there has, behind a line break, nothing but white space. With any other, every text is
+read whole.
 """
 
 import json
@@ -17,7 +18,8 @@ from typing import Any
 LINE = re.compile(r"\n(?=[!-~\u4e00-\u9fff])")  # its end is such a place
 PATTERNS = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"\d+|\n\n|\n|[^\d\n]+",
 }
 BATCH = 256  # texts that are read at once

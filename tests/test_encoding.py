@@ -105,8 +105,6 @@ def test_a_prefix_is_read_once():
 @given(st.text("ab", max_size=20), st.text("ab", max_size=20))
 def test_what_two_texts_have_in_common(one, other):
     length = common(one, other)
-    assert (
-        one[:length] == other[:length]
-        and one[length : length + 1] != other[length : length + 1]
-        or length == len(one) == len(other)
-    )
+    assert (one[:length] == other[:length] and one[length : length + 1] != other[length : length + 1]) or length == len(
+        one
+    ) == len(other)
