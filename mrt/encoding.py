@@ -89,6 +89,8 @@ class Reader:
 
     def read(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """Token ids of texts, nothing added."""
+        if not texts:
+            return
         begins = []
         for text in texts:
             begins.append(self.place(text))

@@ -172,7 +172,7 @@ class Engine:
                 while line and sequences < enough:
                     batch.append(heappop(line))
                     sequences += batch[-1][2].n
-                prompts = reader.read([str(request.prompt) for *_, request in batch]) if batch else ()
+                prompts = reader.read([str(request.prompt) for *_, request in batch])
                 for (_, index, request), ids in zip(batch, prompts, strict=True):
                     if len(ids) >= longest:
                         bar.update()
