@@ -301,7 +301,7 @@ def report(table: pl.DataFrame) -> Report:
         )
         axis.plot(DOUBLINGS, DOUBLINGS, color="#000000", linestyle="--", linewidth=0.8)
     for case, quantity, sizes, values in curves(table):
-        told = values[-1] - values[0] >= LEAST[quantity]
+        told = values[-1] - values[0] >= LEAST[quantity] and len(sizes) > 3  # fewer do not tell a + b * size^k
         k = exponent(sizes, values) if told else 0.0
         span = f"{sizes[0]:g} to {sizes[-1]:g}"
         rows.append((case, quantity, span, values[0], values[-1], f"{k:.2f}" if told else "too little to tell"))
