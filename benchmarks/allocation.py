@@ -2,8 +2,8 @@
 
     python -m benchmarks allocation
 
-Real traces: J by prefix is known from 100 rollouts at every sentence (`prefix_accuracy.jsonl`), and answers are drawn from it.
-Toy world: traces of the toy base, 40 forced answers at every prefix by the real engine; the first 20 count, the others
+Real traces: J by prefix is known from 100 rollouts at every sentence (`prefix_accuracy.jsonl`); answers are drawn from
+it. Toy world: traces of the toy base, 40 forced answers at every prefix by the real engine; the first 20 count, the others
 tell what another 20 would have decided, and how good the prefix kept really is. The decision is MRT (STaR)'s: whether
 the trace is kept, and cut where (`mrt.sets`), with J of at least 0.6. Allocated answers are among the 20.
 
@@ -28,8 +28,8 @@ from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
 from mrt.allocation import Allocate, Allocation, Kept, Trace
 from mrt.grading import Grader
 from mrt.kept import Keep
-from mrt.parameterization import Segmentation, split_episodes
-from mrt.prover import Place
+from mrt.parameterization import OpenEnded, Segmentation
+from mrt.prover import Place, Prefix
 
 TITLE = "Fewer answers for the same decisions"
 FILTER = Kept(minimum_J=0.6)
@@ -132,7 +132,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
     stage = workload.prover(folder, ANSWERS)
     places = list(stage.places(stage.thoughts()))
     toy = Engines(TOY_BASE)
-    text = "".join(at.text for at in places)
+    text = "".join(at.prefix.text() for at in places)
     for name, traces in (
         ("toy world", by_trace([((at.problem_id, at.sample), at.request) for at in places])[: 4 if quick else 48]),
         ("thoughts of 1,000 tokens", at_lengths(toy.ours, text, [[80] * 12] * (1 if quick else 8), places[0].request)),
@@ -140,7 +140,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
         ours = Allocate(**stage.model_dump(), problems=folder / "problems.parquet", filters=[FILTER])
         names = [at.problem_id for at in {at.problem_id: at for at in places}.values()]
         some = [
-            Place(names[t], 0, j, "", request)
+            Place(names[t], 0, Prefix("", (), False, OpenEnded(), j), request)
             for t, requests in enumerate(traces)
             for j, request in enumerate(requests)
         ]
@@ -176,10 +176,10 @@ def report(table: pl.DataFrame) -> Report:
     header = ("", "traces", "prefixes each", "times fewer answers", "filter decisions changed, %",
               "of another 20 answers, %", "J lost at the cut", "|J| that another 20 change there")  # fmt: skip
     text = [
-        "`training.allocation` gives a prefix only as many of the 20 answers as MRT (STaR)'s filter needs. Changed is a decision"
-        " to keep or drop a trace that all 20 answers at every prefix would have made otherwise; beside it, how often"
-        " another 20 answers everywhere decide otherwise. J lost: that of the prefix kept by all answers less that of the one kept by"
-        " those allocated, each by rollouts or answers that neither has seen.",
+        "`training.allocation` gives a prefix only as many of the 20 answers as MRT (STaR)'s filter needs. Changed is a"
+        " decision to keep or drop a trace that all 20 answers at every prefix would have made otherwise; beside it,"
+        " how often another 20 answers everywhere decide otherwise. J lost: that of the prefix kept by all answers less"
+        " that of the one kept by those allocated, each by rollouts or answers that neither has seen.",
         markdown(header, rows),
     ]
     times = []

@@ -29,6 +29,7 @@ import polars as pl
 from benchmarks import workload
 from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, has, markdown, middle
 from mrt.engine import Engine, Request
+from mrt.parameterization import OpenEnded
 
 TITLE = "Meta-prover throughput"
 ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal
@@ -86,7 +87,9 @@ class Engines:
         for start in range(0, len(requests), batch):
             some = requests[start : start + batch]
             longest = some[0].decoding.max_tokens
-            given = tokenizer([r.prompt for r in some], return_tensors="pt", padding=True, add_special_tokens=False)
+            given = tokenizer(
+                [str(r.prompt) for r in some], return_tensors="pt", padding=True, add_special_tokens=False
+            )
             with torch.inference_mode():
                 out = model.generate(
                     **given, do_sample=True, temperature=some[0].decoding.temperature, top_k=0, top_p=1.0,
@@ -137,7 +140,7 @@ def generated(llm: Any, requests: Sequence[Request], fixed: int = 0, seeded: boo
         )
         for r in requests
     ]  # fmt: skip
-    outputs = llm.generate([r.prompt for r in requests], parameters, use_tqdm=False)
+    outputs = llm.generate([str(r.prompt) for r in requests], parameters, use_tqdm=False)
     return sum(len(o.token_ids) for output in outputs for o in output.outputs)
 
 
@@ -151,7 +154,7 @@ def distinct(engine: Engine, traces: Sequence[Sequence[Request]]) -> int:
     """Prompt tokens that have to be read if each distinct prefix is read once."""
     total = 0
     for trace in traces:
-        ids = sorted(engine.encode([r.prompt for r in trace]))  # neighbours share the longest prefixes
+        ids = sorted(engine.encode([str(r.prompt) for r in trace]))  # neighbours share the longest prefixes
         for before, here in pairwise([[], *ids]):
             total += len(here) - sum(
                 1 for _ in takewhile(lambda both: both[0] == both[1], zip(before, here, strict=False))
@@ -174,7 +177,7 @@ def compare(
     drawn: dict[str, int] = {}
     for run in contenders.values():
         run(traces[:2])  # warm
-    prompts = [r.prompt for trace in traces for r in trace]
+    prompts = [str(r.prompt) for trace in traces for r in trace]
     read = distinct(engines.ours, traces)
     for _ in range(repeats):
         for who, run in contenders.items():
@@ -217,7 +220,7 @@ def measure(record: Record, quick: bool) -> None:
         toy = Engines(TOY_BASE)
         compare(record, "toy", toy, traces, repeats=repeats, transformers=2)
         record_settings(record, toy, traces, repeats)
-        text = "".join(at.text for at in places)
+        text = "".join(at.prefix.text() for at in places)
         thousand = at_lengths(toy.ours, text, [[STEP] * 12] * (1 if quick else 8), traces[0][0])
         compare(
             record, "thoughts of 1,000 tokens", toy, thousand, fixed=FIXED, repeats=1 if quick else 2, transformers=1
@@ -238,9 +241,11 @@ def measure(record: Record, quick: bool) -> None:
 def at_lengths(engine: Engine, text: str, lengths: Sequence[list[int]], like: Request) -> list[list[Request]]:
     """Requests at the prefixes of toy thoughts whose episodes have these lengths."""
     traces = [workload.at_real_lengths(text[5000 * t :] + text, own, engine.tokenizer) for t, own in enumerate(lengths)]
+    told = OpenEnded().force("")  # that time is up
+    chat = str(like.prompt).removesuffix(told)  # it is of the empty prefix
     return [
         [
-            Request(prefix, ANSWERS, like.seed + ANSWERS * (1000 * t + j), like.decoding)
+            Request(chat + prefix + told, ANSWERS, like.seed + ANSWERS * (1000 * t + j), like.decoding)
             for j, prefix in enumerate(trace)
         ]
         for t, trace in enumerate(traces)

@@ -79,7 +79,7 @@ def real_lengths(longest: int, count: int) -> list[list[int]]:
 
 def at_real_lengths(text: str, lengths: list[int], tokenizer: Any, most: int = 20) -> list[str]:
     """Prefixes of toy text, at most `most` + 2 and the empty one among them, at the lengths of a real thought's."""
-    words = tokenizer(text, add_special_tokens=False)["input_ids"]
+    words = tokenizer(text[: 8 * sum(lengths)], add_special_tokens=False)["input_ids"]
     words *= 1 + sum(lengths) // len(words)
     k = len(lengths)
     kept = sorted({*range(0, k, -(-k // most)), k})

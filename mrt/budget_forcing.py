@@ -138,9 +138,10 @@ class Force(Stage):
         drawn = draw(engine, first, self.keep, then, track_versions=self.track_versions)
         if drawn is None:
             return
-        thought_tokens = dict(zip(thoughts, map(len, engine.encode(list(thoughts.values()))), strict=True))
-        openings = {(i, count): prompts[i] + closed(thought, self.template) for (i, count), thought in thoughts.items()}
-        opening_tokens = dict(zip(openings, map(len, engine.encode(list(openings.values()))), strict=True))
+        in_order = sorted(thoughts)  # each goes on from the one before
+        thought_tokens = dict(zip(in_order, engine.count(thoughts[key] for key in in_order), strict=True))
+        openings = (prompts[i] + closed(thoughts[i, count], self.template) for i, count in in_order)
+        opening_tokens = dict(zip(in_order, engine.count(openings), strict=True))
         answers, extensions = [], []
         for (what, i, count), completions in zip(asked, drawn, strict=True):
             if what == "extension":

@@ -47,7 +47,7 @@ class Calibrate(Stage):
             done = engine.generate(requests)
             took = time.monotonic() - since
             drawn = sum(c.tokens for completions in done for c in completions)
-            read = sum(len(ids) for ids in engine.encode([r.prompt for r in requests]))
+            read = sum(engine.count([r.prompt for r in requests]))
             work = Work(drawn=drawn if prompt == 0 else 0, read=read, context=prompt or self.tokens)
             return took, seconds_of(work, architecture, hardware, gpus, seqs, ideal)
 

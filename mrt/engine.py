@@ -8,13 +8,16 @@ prefills whole prompts, because a seeded request cannot be cut into chunks there
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.encoding import Reader, encode
 
 
 class EngineSettings(BaseModel):
@@ -47,6 +50,12 @@ class Decoding(BaseModel):
     stop: tuple[str, ...] = Field((), description="Texts that end a completion, and are not part of it.")
 
 
+class Text(Protocol):
+    """A string, or what becomes one when it is needed: all prompts of a long thought at once may not fit the memory."""
+
+    def __str__(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Request:
     """A prompt, how many completions to draw for it and how, and the seed of the first; the i-th has seed + i.
@@ -54,7 +63,7 @@ class Request:
     Those of lower `priority` run first; one that goes on from another's completion then finds it in the prefix cache.
     """
 
-    prompt: str
+    prompt: Text
     n: int
     seed: int
     decoding: Decoding
@@ -125,19 +134,21 @@ class Engine:
             **options,
         )
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """Token ids of texts, nothing added."""
-        if not texts:
-            return []
-        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-        return ids
+        return list(encode(self.tokenizer, texts))
+
+    def count(self, texts: Iterable[Text]) -> list[int]:
+        """Numbers of their tokens; neither the texts nor their tokens are ever held all at once."""
+        return [len(ids) for ids in encode(self.tokenizer, map(str, texts))]
 
     def stream(self, waiting: deque[Request]) -> Iterator[tuple[int, list[Completion]]]:
-        """(number of a request, its completions), as they get finished; all that waits is submitted at once.
+        """(number of a request, its completions), as they get finished.
 
         Requests are numbered in the order of the queue. It is emptied; what is added to it meanwhile is submitted too.
-        A prompt that fills the model's context gets empty completions with finish `length`: truncation is data, not an
-        error.
+        They go to the engine by priority, then number, as it would take them itself, and only so many that it never
+        lacks any for a step: a waiting prompt takes memory there. A prompt that fills the model's context gets empty
+        completions with finish `length`: truncation is data, not an error.
         """
         if not waiting:
             return
@@ -146,17 +157,27 @@ class Engine:
         from vllm.sampling_params import RequestOutputKind
 
         engine, longest = self.llm.llm_engine, self.llm.model_config.max_model_len
+        reader = Reader(self.tokenizer)
+        line: list[tuple[int, int, Request]] = []  # (priority, number, request) of those not in the engine yet
         running: dict[str, Request] = {}
-        number = 0
+        number = sequences = 0  # how many sequences are in the engine
+        enough = 2 * self.settings.max_num_seqs  # as many as run, and as many again
         with tqdm(total=0, unit=" requests", mininterval=2) as bar:
-            while waiting or running:
-                batch = [waiting.popleft() for _ in range(len(waiting))]
-                bar.total += len(batch)
-                for request, ids in zip(batch, self.encode([r.prompt for r in batch]), strict=True):
-                    name, number = str(number), number + 1
+            while waiting or line or running:
+                bar.total += len(waiting)
+                while waiting:
+                    heappush(line, (waiting[0].priority, number, waiting.popleft()))
+                    number += 1
+                batch = []
+                while line and sequences < enough:
+                    batch.append(heappop(line))
+                    sequences += batch[-1][2].n
+                prompts = reader.read([str(request.prompt) for *_, request in batch])
+                for (_, index, request), ids in zip(batch, prompts, strict=True):
                     if len(ids) >= longest:
                         bar.update()
-                        yield int(name), [Completion("", 0, "length", None)] * request.n
+                        sequences -= request.n
+                        yield index, [Completion("", 0, "length", None)] * request.n
                         continue
                     parameters = SamplingParams(
                         n=request.n,
@@ -168,12 +189,13 @@ class Engine:
                         logprobs=0 if request.decoding.logprobs else None,
                         output_kind=RequestOutputKind.FINAL_ONLY,
                     )
-                    engine.add_request(name, {"prompt_token_ids": ids}, parameters, priority=request.priority)
-                    running[name] = request
+                    engine.add_request(str(index), {"prompt_token_ids": ids}, parameters, priority=request.priority)
+                    running[str(index)] = request
                 for output in engine.step() if running else []:
                     if output.finished:
                         bar.update()
                         request = running.pop(output.request_id)
+                        sequences -= request.n
                         drawn = sorted(output.outputs, key=lambda o: o.index)
                         yield int(output.request_id), [completion_of(o, request.decoding) for o in drawn]
 

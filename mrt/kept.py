@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -66,6 +67,8 @@ class Kept:
 
     def __init__(self, folder: Path, engine: Engine, *, track_versions: bool = True) -> None:
         self.folder = folder
+        self.found: dict[str, Completion] = {}
+        self.pieces: dict[Path, tuple[int, int]] = {}  # what it has been read from: time of change and size
         weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
         self.decided_by = digest(
             weights,
@@ -75,28 +78,57 @@ class Kept:
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions."""
-        how = request.decoding.model_dump_json()
-        return [self.decided_by + digest(how, request.prompt, str(request.seed + i)) for i in range(request.n)]
+        how = digest(request.decoding.model_dump_json(), str(request.prompt))  # read once, however many are drawn
+        return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:
-        """All that is kept by key; a piece that cannot be read is removed, and what it held is drawn again."""
-        found: dict[str, Completion] = {}
-        for piece in sorted(self.folder.glob("*.parquet")):
+        """All that is kept by key; a piece that cannot be read is removed, and what it held is drawn again.
+
+        A piece is read once, unless one that was read has changed or gone: then all are.
+        """
+        there = {piece: state_of(piece) for piece in sorted(self.folder.glob("*.parquet"))}
+        if any(there.get(piece) != state for piece, state in self.pieces.items()):
+            self.found, self.pieces = {}, {}
+        for piece in [piece for piece in there if piece not in self.pieces]:
             try:
                 table = pl.read_parquet(piece).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
             except (pl.exceptions.PolarsError, OSError):
                 print(f"{piece}: cannot be read; what it held is drawn again", flush=True)
                 piece.unlink(missing_ok=True)
                 continue
+            self.pieces[piece] = there[piece]
             for key, *rest in table.filter(pl.col("key").str.starts_with(self.decided_by)).iter_rows():
-                found[key] = Completion(*rest)
-        return found
+                self.found[key] = Completion(*rest)
+        return self.found
 
     def add(self, drawn: Sequence[tuple[str, Completion]]) -> None:
         """Keep completions, in a piece of their own."""
         rows = [(key, c.text, c.tokens, c.finish, c.mean_logprob) for key, c in drawn]
-        name = digest(*(key for key, _ in drawn))
-        write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), self.folder / f"{name}.parquet")
+        piece = self.folder / f"{digest(*(key for key, _ in drawn))}.parquet"
+        write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), piece)
+        self.found.update(drawn)
+        self.pieces[piece] = state_of(piece)
+
+
+def state_of(piece: Path) -> tuple[int, int]:
+    """A file's time of change and size; zeros if it is gone."""
+    try:
+        found = piece.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+_kept: WeakKeyDictionary[Engine, dict[tuple[Path, bool], Kept]] = WeakKeyDictionary()
+
+
+def kept_by(engine: Engine, folder: Path, *, track_versions: bool) -> Kept:
+    """What an engine's job keeps in a folder: a job that draws in rounds reads it once."""
+    of_engine = _kept.setdefault(engine, {})
+    key = folder.absolute(), track_versions
+    if key not in of_engine:
+        of_engine[key] = Kept(folder, engine, track_versions=track_versions)
+    return of_engine[key]
 
 
 Then = Callable[[int, list[Completion]], Iterable[Request]]
@@ -115,8 +147,18 @@ class Job:
         self.lacking: dict[int, int] = {}  # request: how many of its completions are yet to come
         self.found = self.missing = 0
 
-    def take(self, requests: Iterable[Request], root: int | None = None) -> None:
+    def take(self, requests: Iterable[Request]) -> None:
         """Number requests on; have what is missing drawn, and take up what follows from those that are all there."""
+        self.follow_all(self.number(requests, None))
+
+    def follow_all(self, ready: Iterable[int]) -> None:
+        """Take up what follows from requests that are all there, and from what follows, as far as that is there."""
+        left = deque(ready)
+        while left:
+            left += self.follow(left.popleft())
+
+    def number(self, requests: Iterable[Request], root: int | None) -> list[int]:
+        """Number requests on, and queue what is missing of them; gives those of which nothing is."""
         ready = []
         for request in requests:
             number = len(self.keys)
@@ -132,8 +174,11 @@ class Job:
                     self.waiting.append(replace(request, n=count, seed=request.seed + first))
             if not self.lacking[number]:
                 ready.append(number)
-        for number in ready:
-            self.follow(number)
+        return ready
+
+    def follow(self, number: int) -> list[int]:
+        """Number the requests that follow from one; gives those of which nothing is missing."""
+        return self.number(self.then(number, self.completions(number)), self.roots[number]) if self.then else []
 
     def receive(self, index: int, drawn: list[Completion]) -> list[tuple[str, Completion]]:
         """Take the completions of what went to the engine as its `index`; gives them with their keys."""
@@ -141,13 +186,8 @@ class Job:
         named = list(zip(self.keys[number][first : first + count], drawn, strict=True))
         self.known.update(named)
         self.lacking[number] -= count
-        if not self.lacking[number]:
-            self.follow(number)
+        self.follow_all([] if self.lacking[number] else [number])
         return named
-
-    def follow(self, number: int) -> None:
-        if self.then:
-            self.take(self.then(number, self.completions(number)), self.roots[number])
 
     def completions(self, number: int) -> list[Completion]:
         return [self.known[key] for key in self.keys[number]]
@@ -163,7 +203,7 @@ def draw(
     """
     if keep.folder is None and keep.part:
         raise ValueError("--keep.part needs --keep.folder: a part is handed over in it")
-    kept = Kept(keep.folder, engine, track_versions=track_versions) if keep.folder else None
+    kept = kept_by(engine, keep.folder, track_versions=track_versions) if keep.folder else None
     job = Job(kept, keep, then)
     job.take(requests)
     part = f", of which part {keep.part} draws {sum(count for _, _, count in job.asked)}" if keep.part else ""

@@ -191,11 +191,11 @@ def _credits(clusters: tuple[tuple[int, int], ...], unparseable: int, most: int)
     For each t, two counts are taken: of the subsets whose best credit among the clusters with t answers, the most of
     all, is q; and of those that a single cluster of credit q wins with t answers. Half of their sum is the credit.
 
-    Polynomials are integers: their values at x = 2^(n+2), above any coefficient, reduced modulo x^(most+1). Products
+    Polynomials are integers: their values at an x = 2^bits above any coefficient, reduced modulo x^(most+1). Products
     are so much faster, and a divisor, being odd, has an inverse.
     """
     n = sum(s for s, _ in clusters) + unparseable
-    bits = n + 2
+    bits = comb(n, min(most, n // 2)).bit_length() + 2
     modulus = 1 << bits * (most + 1)
 
     def ways(s: int, t: int) -> int:

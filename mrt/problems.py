@@ -18,7 +18,6 @@ import random
 import re
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from mrt.storage import read_table
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
 T = TypeVar("T")
+Shingles = set[str]  # each its tokens with a space between
 SHINGLE = 10  # tokens
 OVERLAP = 0.4  # share of the shorter problem's shingles
 TOY_REDRAWS = 2000  # this many draws in a row that give nothing new mean that the toy world is exhausted
@@ -432,33 +432,51 @@ class Sets:
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.equal: set[str] = set()
-        self.owners: dict[tuple[str, ...], list[int]] = {}
-        self.sizes: list[int] = []
+        self.own: list[Shingles] = []  # of each problem
+        self.owners: dict[str, list[int]] = {}
         for owner, problem in enumerate(problems):
             self.equal.add(self.key(problem))
-            shingles = self.shingles(problem)
-            self.sizes.append(len(shingles))
-            for shingle in shingles:
+            self.own.append(self.shingles(problem))
+            for shingle in self.own[-1]:
                 self.owners.setdefault(shingle, []).append(owner)
+        self.owners_rarely: dict[str, list[int]] = {}  # the same, of each problem's rare shingles
+        for owner, shingles in enumerate(self.own):
+            for shingle in self.rare(shingles):
+                self.owners_rarely.setdefault(shingle, []).append(owner)
 
     @staticmethod
     def key(problem: str) -> str:
         return re.sub(r"\s+|[.,;:?!'\"]+(?!\d)", "", plain_math(problem))
 
     @staticmethod
-    def shingles(problem: str) -> set[tuple[str, ...]]:
+    def shingles(problem: str) -> Shingles:
         tokens = re.findall(r"[^\W\d_]+|\d+|[-+*/=^<>!]", plain_math(problem))
-        return {tuple(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1)}
+        return {" ".join(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1)}
 
     def has(self, problem: str) -> bool:
         """Whether the text is equal to one of the problems."""
         return self.key(problem) in self.equal
 
     def overlaps(self, problem: str) -> bool:
-        """Whether the text has enough shingles in common with one of the problems."""
+        """Whether the text has enough shingles in common with one of the problems.
+
+        Two problems with enough in common share one of the rare shingles of the shorter. Others are not compared, lest
+        a phrase that many problems have make everything be compared with everything.
+        """
         mine = self.shingles(problem)
-        common = Counter(owner for shingle in mine for owner in self.owners.get(shingle, ()))
-        return any(n >= OVERLAP * min(len(mine), self.sizes[owner]) for owner, n in common.items())
+        alike = {owner for shingle in mine for owner in self.owners_rarely.get(shingle, ())}
+        alike.update(owner for shingle in self.rare(mine) for owner in self.owners.get(shingle, ()))
+        return any(self.enough(mine, self.own[owner]) for owner in alike)
+
+    @staticmethod
+    def enough(mine: Shingles, theirs: Shingles) -> bool:
+        common = len(mine & theirs)
+        return common > 0 and common >= OVERLAP * min(len(mine), len(theirs))
+
+    def rare(self, shingles: Shingles) -> list[str]:
+        """So many of a problem's shingles, the rarest, that the others are too few to be enough."""
+        too_few = max(math.ceil(OVERLAP * len(shingles)), 1) - 1
+        return sorted(shingles, key=lambda shingle: len(self.owners.get(shingle, ())))[: len(shingles) - too_few]
 
 
 def rank(problem: str, seed: int) -> bytes:
@@ -638,7 +656,10 @@ def take(rows: list[Row], settings: ProblemSet, tally: Tally) -> list[Row]:
         assert settings.per_difficulty is not None
         levels = settings.difficulties or sorted({row.difficulty for row in rows if row.difficulty is not None})
         wanted = settings.per_difficulty
-        groups = {f" of difficulty {level:g}": [r for r in rows if r.difficulty == level] for level in levels}
+        of_level: dict[float | None, list[Row]] = {level: [] for level in levels}
+        for row in rows:
+            of_level.get(row.difficulty, []).append(row)
+        groups = {f" of difficulty {level:g}": of_level[level] for level in levels}
     for label, group in groups.items():
         if len(group) < wanted:
             raise ValueError(

@@ -9,6 +9,7 @@ submission, so that each distinct prefix is read once and every answer at it, an
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,15 +38,31 @@ class ProverSettings(BaseModel):
     decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """The first `j` episodes of a thought; `str` of it is the prompt that forces an answer there."""
+
+    chat: str
+    episodes: Sequence[str]
+    closed: bool
+    parameterization: Parameterization
+    j: int
+
+    def text(self) -> str:
+        """z_0:j."""
+        return "".join(self.episodes[: self.j])
+
+    def __str__(self) -> str:
+        whole = self.closed and self.j == len(self.episodes)
+        return self.chat + (self.parameterization.finish if whole else self.parameterization.force)(self.text())
+
+
 def prefixes(
-    episodes: list[str], closed: bool, parameterization: Parameterization, every: int = 1
-) -> Iterator[tuple[int, str, str]]:
-    """(j, z_0:j, what follows the chat prompt to force an answer) for the prefixes of a thought, 0 and k included."""
+    chat: str, episodes: Sequence[str], closed: bool, parameterization: Parameterization, every: int = 1
+) -> list[Prefix]:
+    """The prefixes of a thought that are scored, 0 and k included."""
     k = len(episodes)
-    for j in sorted({*range(0, k, every), k}):
-        prefix = "".join(episodes[:j])
-        whole = j == k and closed
-        yield j, prefix, parameterization.finish(prefix) if whole else parameterization.force(prefix)
+    return [Prefix(chat, episodes, closed, parameterization, j) for j in sorted({*range(0, k, every), k})]
 
 
 class Place(NamedTuple):
@@ -53,8 +70,7 @@ class Place(NamedTuple):
 
     problem_id: str
     sample: int
-    prefix: int
-    text: str
+    prefix: Prefix
     request: Request
 
 
@@ -100,17 +116,16 @@ class Prove(Stage):
         decoding = self.settings.decoding
         decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
         for problem_id, sample, episodes, closed, prompt in thoughts.iter_rows():
-            for j, prefix, continuation in prefixes(episodes, closed, self.parameterization, self.settings.every):
-                seed = seed_of(self.seed, *self.names, problem_id, sample, j, "prover")
-                request = Request(prompt + continuation, self.settings.answers, seed, decoding)
-                yield Place(problem_id, sample, j, prefix, request)
+            for prefix in prefixes(prompt, episodes, closed, self.parameterization, self.settings.every):
+                seed = seed_of(self.seed, *self.names, problem_id, sample, prefix.j, "prover")
+                yield Place(problem_id, sample, prefix, Request(prefix, self.settings.answers, seed, decoding))
 
     def write(self, engine: Engine, places: Sequence[Place], answers: Sequence[Sequence[Completion]]) -> None:
         """Write the forced answers of each place."""
-        prefix_tokens = [len(ids) for ids in engine.encode([place.text for place in places])]
-        prompt_tokens = [len(ids) for ids in engine.encode([place.request.prompt for place in places])]
+        prefix_tokens = engine.count(place.prefix.text() for place in places)
+        prompt_tokens = engine.count(place.prefix for place in places)
         rows = [
-            (at.problem_id, at.sample, at.prefix, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
+            (at.problem_id, at.sample, at.prefix.j, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
             for at, n_prefix, n_prompt, drawn in zip(places, prefix_tokens, prompt_tokens, answers, strict=True)
             for index, c in enumerate(drawn)
         ]

@@ -68,8 +68,8 @@ class Sample(Stage):
         if completions is None:
             return
         rows = [
-            (problem_id, index, request.prompt, c.text, c.tokens, c.finish, c.mean_logprob)
-            for problem_id, request, drawn in zip(problems["id"], requests, completions, strict=True)
+            (problem_id, index, prompt, c.text, c.tokens, c.finish, c.mean_logprob)
+            for problem_id, prompt, drawn in zip(problems["id"], prompts, completions, strict=True)
             for index, c in enumerate(drawn)
         ]
         table = pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row").sort(ROLLOUTS.keys)

@@ -336,3 +336,18 @@ def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
     assert drawn["model"].unique().to_list() == ["mrt"] and drawn["sample"].to_list() == [1, 1, 1, 0, 0, 0]
     with pytest.raises(ValueError, match="attempt, backtrack, revision"):
         backtrack.draw({"traces": traces, "progress": progress.with_columns(episodes=pl.lit(1).cast(pl.Int64))}, styles)
+
+
+def test_a_trace_that_has_ended_keeps_its_last_J():
+    from mrt.figures.progress import held
+
+    lengths = {"a": 1, "b": 3, "c": 2}
+    rows = [("m", "s", name, 0, j, j / 4) for name, k in lengths.items() for j in range(k + 1)]
+    schema = ["model", "problem_set", "problem_id", "sample", "prefix", "J"]
+    table = held(pl.DataFrame(rows, schema=schema, orient="row"))
+    assert table.height == 3 * 3  # up to prefix 2, the 95th percentile, rounded down
+    assert dict(table.filter(pl.col("prefix") == 2).select("problem_id", "J").iter_rows()) == {
+        "a": 0.25,
+        "b": 0.5,
+        "c": 0.5,
+    }

@@ -22,3 +22,12 @@ def test_the_window_is_the_end_of_the_text_from_a_step_on(steps, size):
     if end != text:  # one step more would not have fitted
         more = longer.removesuffix(STEP_END).rpartition(STEP_END)[2] + STEP_END + end
         assert len(ENGINE.encode([more])[0]) > size
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["Step 1: Try 4.", "\n", "\n\n", "12", "a b"]), max_size=40), st.integers(1, 40))
+def test_the_window_is_what_dropping_step_by_step_leaves(parts, size):
+    text = left = "".join(parts)
+    while len(ENGINE.encode([left])[0]) > size:
+        _, _, left = left.partition(STEP_END)
+    assert window(text, size, ENGINE) == left

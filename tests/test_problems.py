@@ -527,3 +527,18 @@ def test_declared_benchmarks() -> None:
 def test_every_setting_is_described() -> None:
     for model in (ProblemSet, Problems, Toy, Hub, Columns):
         assert all(info.description for info in model.model_fields.values())
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcde"), max_size=30), max_size=8),
+    st.lists(st.sampled_from("abcde"), max_size=30),
+)
+def test_overlaps_are_those_of_comparing_with_every_problem(others, mine):
+    phrase = " ".join("pqrstuvwxyz") + " "  # that all of them share
+    texts = [phrase + " ".join(words) for words in others]
+    problem = phrase + " ".join(mine)
+    own = Sets.shingles(problem)
+    shared = ((len(own & theirs), len(theirs)) for theirs in map(Sets.shingles, texts))
+    expected = any(common > 0 and common >= 0.4 * min(len(own), size) for common, size in shared)
+    assert Sets(texts).overlaps(problem) == expected

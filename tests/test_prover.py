@@ -30,19 +30,19 @@ def test_without_the_stop_phrase_the_thought_just_closes():
 
 
 def test_the_whole_of_a_closed_thought_is_closed_without_the_stop_phrase():
-    forced = list(prefixes(EPISODES, True, OpenEnded()))
-    assert [j for j, _, _ in forced] == [0, 1, 2, 3]
-    assert all(STOP in text for _, _, text in forced[:-1])
-    assert forced[-1][2] == "".join(EPISODES) + "</think>\n\n"
+    forced = prefixes("chat", EPISODES, True, OpenEnded())
+    assert [prefix.j for prefix in forced] == [0, 1, 2, 3]
+    assert all(STOP in str(prefix) and str(prefix).startswith("chat") for prefix in forced[:-1])
+    assert str(forced[-1]) == "chat" + "".join(EPISODES) + "</think>\n\n"
 
 
 def test_the_whole_of_a_thought_that_was_cut_off_is_stopped():
-    assert STOP in list(prefixes(EPISODES, False, OpenEnded()))[-1][2]
+    assert STOP in str(prefixes("", EPISODES, False, OpenEnded())[-1])
 
 
 @given(st.integers(1, 40), st.integers(1, 7))
 def test_grouped_prefixes_include_the_first_and_the_last(k, every):
-    scored = [j for j, _, _ in prefixes(["x\n\n"] * k, True, OpenEnded(), every)]
+    scored = [prefix.j for prefix in prefixes("", ["x\n\n"] * k, True, OpenEnded(), every)]
     assert scored[0] == 0 and scored[-1] == k
     assert scored == sorted(set(scored))
     assert all(b - a <= every for a, b in itertools.pairwise(scored))

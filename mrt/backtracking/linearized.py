@@ -39,10 +39,20 @@ class Linearized(BaseModel):
 
 
 def window(text: str, tokens: int, engine: Engine) -> str:
-    """The end of a text that is at most so many tokens long and begins with a step; the whole if it fits."""
-    while len(engine.encode([text])[0]) > tokens:
-        _, _, text = text.partition(STEP_END)
-    return text
+    """The end of a text that is at most so many tokens long and begins with a step; the whole if it fits.
+
+    The beginning is found by bisection: the longer of two ends has no fewer tokens.
+    """
+    steps = text.split(STEP_END)
+    dropped, most = 0, len(steps)  # with all of them dropped it fits
+    fits = len(engine.encode([text])[0]) <= tokens
+    while not fits and most - dropped > 1:
+        middle = (dropped + most) // 2
+        if len(engine.encode([STEP_END.join(steps[middle:])])[0]) <= tokens:
+            most = middle
+        else:
+            dropped = middle
+    return text if fits else STEP_END.join(steps[most:])
 
 
 class Linearize(Stage):
@@ -72,19 +82,20 @@ class Linearize(Stage):
         decoding = decoding.model_copy(update={"stop": (*decoding.stop, *words.answer_ends)})
         back = STEP_END + words.marker + STEP_END
         back_tokens = len(engine.encode([back])[0])
-        written = [""] * len(traces)  # of each trace so far
+        written = [""] * len(traces)  # of each trace so far, as much of it as the window may hold
         spent = [0] * len(traces)
         rows: list[tuple[object, ...]] = []
         longest = 0
         # Attempt by attempt: if each text went on as soon as it can, engine steps would read a few new prompts each.
         for attempt in range(1, settings.attempts + 1):
-            ends = [window(text, settings.window, engine) for text in written]
-            prompts = [chats[i] + end for (i, _), end in zip(traces, ends, strict=True)]
+            # What is out of the window stays out of it.
+            written = [window(text, settings.window, engine) for text in written]
+            prompts = [chats[i] + end for (i, _), end in zip(traces, written, strict=True)]
             names = [(problems["id"][i], sample, attempt) for i, sample in traces]
             seeds = [seed_of(self.seed, *self.names, *name, "linearized") for name in names]
             requests = [Request(p, 1, seed, decoding) for p, seed in zip(prompts, seeds, strict=True)]
             drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
-            seen = [len(ids) for ids in engine.encode(prompts)]
+            seen = engine.count(prompts)
             longest = max(longest, *seen)
             for trace, (completion,) in enumerate(drawn):
                 found = (completion.text, completion.tokens, spent[trace], seen[trace], completion.finish)

@@ -72,11 +72,9 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 def held(data: pl.DataFrame) -> pl.DataFrame:
     """Rows of every trace at each prefix up to the 95th percentile of lengths; past its end, the last one's."""
     horizon = int(np.quantile(data.group_by(TRACE).agg(pl.col("prefix").max())["prefix"], 0.95))
-    last = pl.col("prefix").max().over(TRACE)
+    last = data.filter(pl.col("prefix") == pl.col("prefix").max().over(TRACE))
     later = [
-        data.filter((pl.col("prefix") == last) & (pl.col("prefix") < j)).with_columns(
-            pl.lit(j).cast(pl.Int64).alias("prefix")
-        )
+        last.filter(pl.col("prefix") < j).with_columns(pl.lit(j).cast(pl.Int64).alias("prefix"))
         for j in range(1, horizon + 1)
     ]
     return pl.concat([data.filter(pl.col("prefix") <= horizon), *later]).sort("problem_set", "model", "prefix")

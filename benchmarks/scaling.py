@@ -1,0 +1,323 @@
+"""How time and memory of every stage grow as problems, prefixes, samples and answers double, four times.
+
+    python -m benchmarks scaling
+
+Each stage is run by its own command on synthetic tables (`benchmarks/tables.py`) of sizes 1, 2, 4, 8 and 16, of which
+one dimension grows and the others stay. From seconds and peak memory the exponent k of a + b * size^k is fitted: 1 if
+twice the input takes twice as much, beyond what a stage takes at any size. Stages that sample run with an engine that
+answers at once (`benchmarks/stages.py`): what is left is the work of this project, which a fast engine would wait
+for. With vLLM itself, and with the trainer, smaller sizes are run in one process each, whose start is not counted.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, markdown, middle
+from benchmarks.tables import MAKERS
+
+INSIDE = {"SET": "problems", "EVALUATION": "others", "TABLES": "progress"}  # tables that a command names within JSON
+TITLE = "Scaling: what twice the input takes"
+DOUBLINGS = (1, 2, 4, 8, 16)
+BOUND = 1.15
+TEXT = """Each line of the table is a stage on synthetic tables, of which one dimension doubles four times. Seconds
+are those of the stage's work, MiB its peak of resident memory beyond what it held before. The exponent k is
+that of the best a + b * size^k: what a stage takes at any size does not count. Where the growth is below
+0.1 s or 16 MiB it tells nothing. Stages that sample ran with an engine that answers at once, so that their
+own work shows; those with vLLM and the trainer ran at smaller sizes in one process each.
+
+An episode has a fixed length, so that a thought of twice as many episodes is twice as long, and the prompts
+of its prefixes are together four times as long. What they have in common is tokenized once
+(`mrt/encoding.py`), if the tokenizer is one whose tokens provably do not reach across the end of a line;
+with another one each prompt is tokenized whole, and the time grows with the square. Prompts are made when
+the engine takes them. What stays quadratic is copying: a request has all of its token ids.
+
+In the figure the dashed line is growth in proportion; lines above the bound of the exponent are orange."""
+WHY = "One run a size on a noisy machine; see the table for what it is of."
+LEAST = {"seconds": 0.1, "MiB": 16.0}  # a growth of less, from the smallest size to the largest, tells no exponent
+SIZES = {"problems": 20, "samples": 1, "prefixes": 8, "answers": 4}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stage's command, the tables that it reads, and where each dimension that grows begins."""
+
+    name: str
+    command: str  # {kind} stands for a table, {out} for the folder
+    grows: dict[str, int]
+    sizes: dict[str, int] = field(default_factory=dict)  # of the other dimensions, where not SIZES
+    engine: str | None = None
+    again: bool = False  # whether it is its second run that counts
+
+    def kinds(self) -> list[str]:
+        """The tables that it reads."""
+        inside = [kind for word, kind in INSIDE.items() if word in self.command.split()]
+        return [*inside, *(kind for kind in MAKERS if f"{{{kind}}}" in self.command)]
+
+
+SAMPLED = f"--model {TOY_BASE} --names m --names d"
+EVALUATE = "mrt.evaluate --out {out}/table.parquet --measure"
+PROVED = "--prover {prover} --grades {prover_grades}"
+CASES = [
+    Case("problems", "mrt.problems --name d --set SET --disjoint {others} --out {out}/d.parquet", {"problems": 250}),
+    Case(
+        "contamination",
+        "mrt.contamination --problems {problems} --evaluation EVALUATION --out {out}/c.parquet",
+        {"problems": 250},
+    ),
+    Case(
+        "sampling",
+        f"mrt.sampling {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --samples SAMPLES",
+        {"problems": 100, "samples": 50},
+        engine="at once",
+    ),
+    Case("episodes", "mrt.episodes --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 800}),
+    Case(
+        "prover",
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        f" --settings.answers 4",
+        {"samples": 4, "prefixes": 16},
+        engine="at once",
+    ),
+    Case(
+        "prover, all kept",
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        f" --settings.answers 4 --keep.folder {{out}}/kept",
+        {"samples": 6},
+        engine="at once",
+        again=True,
+    ),
+    Case(
+        "budget_forcing",
+        f"mrt.budget_forcing {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out"
+        f" {{out}}/p.parquet --out_thoughts {{out}}/t.parquet",
+        {"samples": 3},
+        engine="at once",
+    ),
+    Case(
+        "linearized",
+        f"mrt.backtracking.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet"
+        f" --settings.window 64 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
+        {"attempts": 5, "problems": 10},
+        {"attempts": 8},
+        engine="at once",
+    ),
+    Case(
+        "grading of rollouts",
+        "mrt.grading --problems {problems} --answers {rollouts} --out {out}/g.parquet --workers 1",
+        {"problems": 250, "samples": 200},
+    ),
+    Case(
+        "grading of forced answers",
+        "mrt.grading --problems {problems} --answers {prover} --out {out}/g.parquet --workers 1",
+        {"prefixes": 80, "answers": 40},
+    ),
+    Case(
+        "progress",
+        f"mrt.progress {PROVED} --out {{out}}/x.parquet",
+        {"problems": 1000, "prefixes": 400, "answers": 200},
+    ),
+    Case(
+        "sets, STaR",
+        "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules"
+        " {out}/r.parquet",
+        {"samples": 1200},
+    ),
+    Case(
+        "sets, MRT",
+        "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress"
+        " {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules"
+        " {out}/r.parquet",
+        {"samples": 100, "prefixes": 800},
+    ),
+    Case(
+        "prompts",
+        "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out"
+        " {out}/p.parquet",
+        {"problems": 2000, "prefixes": 1600},
+    ),
+    Case(
+        "accuracy",
+        f"{EVALUATE} accuracy --problems {{problems}} --rollouts {{rollouts}} --grades {{grades}}",
+        {"samples": 1000},
+    ),
+    Case(
+        "maj",
+        f"{EVALUATE} maj --rollouts {{rollouts}} --grades {{grades}}",
+        {"problems": 4000, "samples": 100},
+        {"samples": 8, "prefixes": 2},
+    ),
+    Case("prefixes", f"{EVALUATE} prefixes {PROVED}", {"prefixes": 200, "answers": 50}, {"answers": 8}),
+    Case("regret", f"{EVALUATE} regret --progress {{progress}}", {"problems": 5000, "prefixes": 5000}),
+    Case("episode_regret", f"{EVALUATE} episode_regret --prefixes {{prefixes}}", {"problems": 200, "prefixes": 500}),
+    Case("budget_forcing, measure", f"{EVALUATE} budget_forcing {PROVED}", {"problems": 1000}),
+    Case("linearized, measure", f"{EVALUATE} linearized {PROVED}", {"prefixes": 4000}, {"answers": 1}),
+    Case(
+        "figure of progress",
+        "mrt.figures.progress --tables TABLES --models MODELS --out {out}/f",
+        {"problems": 50, "prefixes": 60},
+    ),
+]
+
+
+REAL = [  # with vLLM and with the trainer: sizes in turn in one process, after a first run that is not counted
+    Case(
+        "sampling with vLLM",
+        f"mrt.sampling {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --decoding.max_tokens 32",
+        {"problems": 32},
+    ),
+    Case(
+        "prover with vLLM",
+        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        " --settings.answers 2 --settings.decoding.max_tokens 8",
+        {"samples": 1},
+        {"prefixes": 4, "problems": 10},
+    ),
+    Case(
+        "train.sft",
+        f"mrt.train.sft --model {TOY_BASE} --set {{examples}} --out {{out}}/m --log {{out}}/l.parquet --state {{out}}/s"
+        " --recipe.epochs 1 --recipe.batch_size 8 --recipe.micro_batch_size 8 --recipe.bf16 false"
+        " --recipe.gradient_checkpointing false",
+        {"samples": 2},
+        {"prefixes": 4, "problems": 8},
+    ),
+]
+
+
+class Stages:
+    """The process that runs commands (`benchmarks/stages.py`)."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "benchmarks.stages"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, **what: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline() or '{"error": "the process has ended"}')
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["found"]
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def arguments(case: Case, sizes: dict[str, int], out: Path) -> list[str]:
+    """The command for tables in the folder `out`."""
+    paths = {kind: str(out / f"{kind}.parquet") for kind in case.kinds()}
+    given = {
+        "SET": {"file": str(out / "problems.parquet"), "split": "train", "disjoint_from": ["others"]},
+        "EVALUATION": {"others": str(out / "others.parquet")},
+        "TABLES": {"progress": {"m": {"d": str(out / "progress.parquet")}}},
+        "MODELS": {"m": {"label": "M"}},
+    }
+    words = [
+        json.dumps(given[word]) if word in given else word.format(out=out, **paths) for word in case.command.split()
+    ]
+    return [str(sizes[word.lower()]) if word in ("SAMPLES", "ATTEMPTS") else word for word in words]
+
+
+def measure(record: Record, quick: bool = False) -> None:
+    stages = Stages()
+    try:
+        for case in CASES[:: 4 if quick else 1]:
+            for grows, least in case.grows.items():
+                for factor in DOUBLINGS[:2] if quick else DOUBLINGS:
+                    sizes = {**SIZES, **case.sizes, grows: least * factor}
+                    with tempfile.TemporaryDirectory() as folder:
+                        stages.ask(make=[folder, case.kinds(), sizes])
+                        command = arguments(case, sizes, Path(folder))
+                        for _ in range(2 if case.again else 1):
+                            ((seconds, mebibytes),) = stages.ask(commands=[command], engine=case.engine)
+                    record.add(f"{case.name}, {grows}", "seconds", seconds, least * factor)
+                    record.add(f"{case.name}, {grows}", "MiB", mebibytes, least * factor)
+        for case in REAL[:1] if quick else REAL:
+            together(stages, case, DOUBLINGS[:2] if quick else DOUBLINGS, record)
+    finally:
+        stages.close()
+
+
+def together(stages: Stages, case: Case, factors: Sequence[int], record: Record) -> None:
+    """Measure the sizes of a case in one process, the smallest first and once more."""
+    ((grows, least),) = case.grows.items()
+    with tempfile.TemporaryDirectory() as folder:
+        commands = []
+        for turn, factor in enumerate((1, *factors)):
+            sizes = {**SIZES, **case.sizes, grows: least * factor}
+            out = Path(folder) / str(turn)
+            out.mkdir()
+            stages.ask(make=[str(out), case.kinds(), sizes])
+            commands.append(arguments(case, sizes, out))
+        taken = stages.ask(commands=commands, engine="vllm")
+    for factor, (seconds, _) in zip(factors, taken[1:], strict=True):
+        record.add(f"{case.name}, {grows}", "seconds", seconds, least * factor)
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The k of the a + b * size^k, a and b at least 0, that has the least relative errors."""
+    x, y = np.asarray(sizes) / sizes[0], np.asarray(values)
+    found = []
+    for k in np.arange(0.05, 4, 0.01):
+        left = np.stack([np.ones_like(x), x**k], axis=1) / y[:, None]
+        best, *_ = np.linalg.lstsq(left, np.ones_like(y))
+        if best[0] < 0:  # then a is 0, and b the best that there is
+            best = np.array([0.0, left[:, 1].sum() / (left[:, 1] ** 2).sum()])
+        if best[1] >= 0:
+            found.append((float(((left @ best - 1) ** 2).sum()), float(k)))
+    return min(found)[1]
+
+
+def curves(table: pl.DataFrame) -> Iterator[tuple[str, str, list[float], list[float]]]:
+    """(case, quantity, sizes, medians) of all that was measured at several sizes."""
+    rows = table.filter(pl.col("case") != "whole")
+    for case, quantity in rows.select("case", "quantity").unique(maintain_order=True).iter_rows():
+        sizes = sorted(rows.filter(case=case, quantity=quantity)["size"].unique())
+        yield case, quantity, sizes, [middle(rows, case, quantity, size) for size in sizes]
+
+
+def report(table: pl.DataFrame) -> Report:
+    from mrt.figures.common import panels
+
+    report, rows = Report(), []
+    drawn, axes = panels(2, columns=2)
+    for axis, quantity in zip(axes, LEAST, strict=True):
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlabel="size, in sizes of the smallest",
+            ylabel=f"{quantity}, in those of the smallest",
+        )
+        axis.plot(DOUBLINGS, DOUBLINGS, color="#000000", linestyle="--", linewidth=0.8)
+    for case, quantity, sizes, values in curves(table):
+        told = values[-1] - values[0] >= LEAST[quantity] and len(sizes) > 3  # fewer do not tell a + b * size^k
+        k = exponent(sizes, values) if told else 0.0
+        span = f"{sizes[0]:g} to {sizes[-1]:g}"
+        rows.append((case, quantity, span, values[0], values[-1], f"{k:.2f}" if told else "too little to tell"))
+        if told:
+            report.goals.append(Goal(f"{case}: exponent of {quantity}", k, BOUND, at_most=True, why=WHY))
+            colour = "#D55E00" if k > BOUND else "#999999"
+            axes[list(LEAST).index(quantity)].plot(
+                np.divide(sizes, sizes[0]),
+                np.divide(values, values[0]),
+                color=colour,
+                linewidth=0.9,
+                zorder=2 + (k > BOUND),
+            )
+    report.text += [
+        TEXT,
+        markdown(("stage, what grows", "quantity", "sizes", "at the least", "at the most", "exponent"), rows),
+    ]
+    report.figures["growth"] = drawn
+    return report

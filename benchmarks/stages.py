@@ -1,0 +1,164 @@
+"""A process that runs stages for `benchmarks.scaling`, each command in a child of its own, and says what it took.
+
+    python -m benchmarks.stages < commands.jsonl
+
+A line of input is `{"commands": [["mrt.progress", "--prover", ...]], "engine": null}`, or `{"make": [folder, kinds,
+sizes]}` to write the tables that a command reads. Children are forked from a process that has imported the stages and
+done nothing else, so that a command of 0.3 s is not lost in 1.5 s of imports. Seconds are those of the stage's work,
+from when its options are read; MiB are its peak of resident memory less what it held then. `engine` is null; or `at
+once`: in place of vLLM one that answers without computing, so that what is measured is all that a sampling stage does
+beside vLLM; or `vllm`: one for all commands of the line.
+"""
+
+import json
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks import tables
+from mrt.cli import Stage
+from mrt.engine import Engine
+
+PRELOADED = (  # what the children need
+    *(f"mrt.{name}" for name in ("evaluate", "sets", "prompts", "episodes", "problems", "contamination", "grading")),
+    *(
+        f"mrt.{name}"
+        for name in ("sampling", "prover", "budget_forcing", "backtracking.linearized", "figures.progress")
+    ),
+    *(
+        "transformers.models.auto.tokenization_auto",
+        "vllm.sampling_params",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.pyplot",
+        "matplotlib.backends.backend_pdf",
+    ),
+)
+STATUS = Path("/proc/self/status")
+ANSWER = "Try 3 + 4.\n\nThat is 7.\n\nSo \\boxed{7}"
+
+
+class AtOnce:
+    """Stands where vLLM's engine does: whatever it is asked, it answers in the next step, as many requests as fit."""
+
+    def __init__(self) -> None:
+        self.llm_engine, self.waiting = self, list[tuple[str, int]]()
+        self.model_config = SimpleNamespace(max_model_len=10_000_000)
+
+    def add_request(self, name: str, prompt: Any, parameters: Any, priority: int = 0) -> None:
+        self.waiting.append((name, parameters.n))
+
+    def step(self) -> list[Any]:
+        now, self.waiting = self.waiting[:256], self.waiting[256:]
+        return [
+            SimpleNamespace(request_id=name, finished=True, outputs=[drawn(i) for i in range(n)]) for name, n in now
+        ]
+
+
+def drawn(index: int) -> Any:
+    return SimpleNamespace(index=index, text=ANSWER, token_ids=range(20), cumulative_logprob=-1.0, finish_reason="stop")
+
+
+def mebibytes(line: str) -> float:
+    """A line of this process's status, such as its peak of resident memory."""
+    return next(int(found.split()[1]) for found in STATUS.read_text().splitlines() if found.startswith(line)) / 1024
+
+
+def watched(work: Callable[[Stage], None], results: list[tuple[float, float]]) -> Callable[[Stage], None]:
+    """A stage's work that notes its seconds and MiB."""
+
+    def wrapper(stage: Stage) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+        held, since = mebibytes("VmRSS"), time.perf_counter()
+        work(stage)
+        results.append((time.perf_counter() - since, mebibytes("VmHWM") - held))
+
+    return wrapper
+
+
+def carry_out(commands: list[list[str]], engine: str | None) -> list[tuple[float, float]]:
+    """Run stages' commands as `python -m` would, one after the other."""
+    results: list[tuple[float, float]] = []
+    plain = Stage.carry_out
+
+    def measured(stage: Stage) -> None:
+        type(stage).cli_cmd = watched(type(stage).cli_cmd, results)  # type: ignore[method-assign]
+        plain(stage)
+
+    Stage.carry_out = measured  # type: ignore[method-assign]
+    if engine:
+        Engine.llm = AtOnce() if engine == "at once" else property(one_for_all(Engine.llm))  # type: ignore[assignment]
+    for command in commands:
+        sys.argv = command
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    return results
+
+
+def one_for_all(llm: Any) -> Callable[[Engine], Any]:
+    """vLLM as the first engine builds it, for all engines; with nothing in its prefix cache."""
+    built: list[Any] = []
+
+    def given(engine: Engine) -> Any:
+        if not built:
+            built.append(llm.func(engine))
+        built[0].reset_prefix_cache()
+        return built[0]
+
+    return given
+
+
+def in_a_child(work: Callable[[], Any]) -> Any:
+    """What `work` gives, done in a child; what it prints is only told if it fails, by RuntimeError."""
+    here, there = os.pipe()
+    log = os.memfd_create("log")
+    child = os.fork()
+    if not child:
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        status = 1
+        try:
+            result = work()
+            os.write(there, json.dumps(result).encode())
+            status = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(there)
+    with os.fdopen(here, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    os.lseek(log, 0, 0)
+    with os.fdopen(log, "rb") as told:
+        if status:
+            raise RuntimeError(told.read().decode(errors="replace")[-3000:])
+    return json.loads(said)
+
+
+def main() -> None:
+    for name in PRELOADED:
+        import_module(name)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if "make" in asked:
+                found = in_a_child(lambda: tables.make(*asked["make"]))  # noqa: B023  called here and now
+            else:
+                found = in_a_child(lambda: carry_out(asked["commands"], asked["engine"]))  # noqa: B023
+            answer: dict[str, Any] = {"found": found}
+        except RuntimeError as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

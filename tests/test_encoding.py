@@ -1,0 +1,110 @@
+"""Token ids of texts that go on from each other are those of each text alone."""
+
+import re
+
+import pytest
+from conftest import TOY_BASE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from mrt.encoding import PATTERNS, Reader, common, cuts_at_lines, encode
+
+CORPUS = "Wait, let me try 3 + 4.\n\nThat is 7, isn't it?\n  So \\boxed{7}\n\n\n等等 再试 é\u0301\n\t- a\n1. b \n" * 20
+PIECES = [
+    "Wait",
+    " it",
+    "\n",
+    "\n\n",
+    " ",
+    "1",
+    "23",
+    "'s",
+    "é",
+    "\u0301",
+    "等",
+    "\t",
+    "-",
+    "<think>",
+    "\r",
+    "\n\n**",
+    "x\u200d",
+]
+
+
+def trained(cutter, normalizer=None):
+    """A byte-level tokenizer as a model's is, with merges of white space and line breaks too."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, cutter
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([CORPUS], trainer)
+    tokenizer.add_tokens([AddedToken("<think>", special=False, normalized=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def cut_by(pattern):
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), bytes_only])
+
+
+TOKENIZERS = [
+    AutoTokenizer.from_pretrained(TOY_BASE),
+    trained(pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    *(trained(cut_by(pattern), normalizers.NFC()) for pattern in sorted(PATTERNS)),
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.floats(0, 1), st.lists(st.sampled_from(PIECES), max_size=12)), max_size=12))
+def test_ids_are_those_of_each_text_alone(changes):
+    texts = [""]
+    for share, added in changes:
+        texts.append(texts[-1][: round(share * len(texts[-1]))] + "".join(added))
+    for tokenizer in TOKENIZERS:
+        alone = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        assert list(encode(tokenizer, texts)) == alone
+        reader = Reader(tokenizer)
+        assert [ids for at in range(0, len(texts), 3) for ids in reader.read(texts[at : at + 3])] == alone
+
+
+def test_all_of_these_tokenizers_are_known():
+    assert all(map(cuts_at_lines, TOKENIZERS))
+
+
+@pytest.mark.parametrize(
+    "cutter",
+    [
+        pre_tokenizers.Metaspace(),
+        pre_tokenizers.ByteLevel(add_prefix_space=True),
+        cut_by(r"\n?\w+|.|\n"),
+    ],
+)
+def test_others_are_not_and_are_read_whole(cutter):
+    tokenizer = trained(cutter)
+    assert not cuts_at_lines(tokenizer)
+    texts = [CORPUS[:50], CORPUS[:90]]
+    assert list(encode(tokenizer, texts)) == tokenizer(texts, add_special_tokens=False)["input_ids"]
+
+
+def test_a_prefix_is_read_once():
+    read = []
+
+    class Counting(PreTrainedTokenizerFast):
+        def __call__(self, texts, **options):
+            read.extend(texts)
+            return super().__call__(texts, **options)
+
+    tokenizer = Counting(tokenizer_object=TOKENIZERS[0].backend_tokenizer)
+    prefixes = [CORPUS[: match.end()] for match in re.finditer("\n\n", CORPUS)]
+    list(encode(tokenizer, prefixes))
+    assert sum(map(len, read)) < 3 * len(CORPUS) < sum(map(len, prefixes))
+
+
+@given(st.text("ab", max_size=20), st.text("ab", max_size=20))
+def test_what_two_texts_have_in_common(one, other):
+    length = common(one, other)
+    assert (one[:length] == other[:length] and one[length : length + 1] != other[length : length + 1]) or length == len(
+        one
+    ) == len(other)
