@@ -12,13 +12,11 @@ min_version("9.0")
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
-from workflow.running import guard
+from workflow.running import fork_stages, guard
 
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
-# Stages that import vLLM or TRL are forked from one process that has (mrt/warm.py), unless MRT_WARM=off or on a cluster.
-if os.environ.get("MRT_WARM") != "off" and not workflow.subprocess_exec:
-    os.environ["MRT_WARM"] = "off" if workflow.remote_exec else str(os.getpid())
+fork_stages(workflow)
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
 if "models" not in config:
     from mrt.config import check_yaml

@@ -57,6 +57,15 @@ class Job(NamedTuple):
         return f"  {self.id}  {what}  {self.state} {how_long}, of {self.user}"
 
 
+def fork_stages(workflow):
+    """Have stages that import vLLM or TRL forked from one process that has them, for as long as this Snakemake runs.
+
+    See mrt/warm.py; not if MRT_WARM=off, nor in a job on a cluster, which has one such stage or none.
+    """
+    if os.environ.get("MRT_WARM") != "off" and not workflow.subprocess_exec:
+        os.environ["MRT_WARM"] = "off" if workflow.remote_exec else str(os.getpid())
+
+
 def guard(workflow, results, choice="wait"):
     """Have Snakemake look for jobs that write into the results folder before it plans a run.
 
