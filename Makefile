@@ -1,5 +1,5 @@
 # The commands of the README by name; .ci/run does what `make test` does.
-.PHONY: laptop test test-slurm
+.PHONY: laptop test test-slurm bench
 
 laptop:
 	bash setup.sh && .venv/bin/snakemake --cores 2
@@ -10,3 +10,6 @@ test:
 test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install
 	bash setup.sh && .venv/bin/python -m pytest tests/test_running.py tests/test_slurm.py tests/test_slurm_faults.py
+
+bench: # docs/performance.md, its figures and records; twenty minutes on a machine with nothing else to do
+	bash setup.sh && .venv/bin/python -m benchmarks

@@ -3,10 +3,11 @@
     python -m benchmarks scaling
 
 Each stage is run by its own command on synthetic tables (`benchmarks/tables.py`) of sizes 1, 2, 4, 8 and 16, of which
-one dimension grows and the others stay. From seconds and peak memory the exponent k of a + b * size^k is fitted: 1 if
-twice the input takes twice as much, beyond what a stage takes at any size. Stages that sample run with an engine that
-answers at once (`benchmarks/stages.py`): what is left is the work of this project, which a fast engine would wait
-for. With vLLM itself, and with the trainer, smaller sizes are run in one process each, whose start is not counted.
+one dimension grows and the others stay. The exponent is the slope of log seconds, or log MiB, over the last two
+doublings, where what a stage takes at any size weighs least; 1 if twice the input takes twice as much. Stages that
+sample run with an engine that answers at once (`benchmarks/stages.py`): what is left is the work of this project, which
+a fast engine would wait for. With vLLM itself, and with the trainer, smaller sizes are run in one process each, whose
+start is not counted.
 """
 
 import json
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, markdown, middle
+from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, exponent, markdown, middle
 from benchmarks.tables import MAKERS
 
 INSIDE = {"SET": "problems", "EVALUATION": "others", "TABLES": "progress"}  # tables that a command names within JSON
@@ -29,9 +30,9 @@ TITLE = "Scaling: what twice the input takes"
 DOUBLINGS = (1, 2, 4, 8, 16)
 BOUND = 1.15
 TEXT = """Each line of the table is a stage on synthetic tables, of which one dimension doubles four times. Seconds
-are those of the stage's work, MiB its peak of resident memory beyond what it held before. The exponent k is
-that of the best a + b * size^k: what a stage takes at any size does not count. Where the growth is below
-0.1 s or 16 MiB it tells nothing. Stages that sample ran with an engine that answers at once, so that their
+are those of the stage's work (the less of two runs where it is short), MiB its peak of resident memory beyond
+what it held before. The exponent is the slope over the last two doublings. Where the whole growth is below 0.2 s
+or 16 MiB it tells nothing. Stages that sample ran with an engine that answers at once, so that their
 own work shows; those with vLLM and the trainer ran at smaller sizes in one process each.
 
 An episode has a fixed length, so that a thought of twice as many episodes is twice as long, and the prompts
@@ -41,8 +42,9 @@ with another one each prompt is tokenized whole, and the time grows with the squ
 the engine takes them. What stays quadratic is copying: a request has all of its token ids.
 
 In the figure the dashed line is growth in proportion; lines above the bound of the exponent are orange."""
-WHY = "One run a size on a noisy machine; see the table for what it is of."
-LEAST = {"seconds": 0.1, "MiB": 16.0}  # a growth of less, from the smallest size to the largest, tells no exponent
+WHY = "See the table for its five values."
+SHORT = 1.0  # seconds; what takes less is run twice
+LEAST = {"seconds": 0.2, "MiB": 16.0}  # a growth of less, from the smallest size to the largest, tells no exponent
 SIZES = {"problems": 20, "samples": 1, "prefixes": 8, "answers": 4}
 
 
@@ -241,6 +243,9 @@ def measure(record: Record, quick: bool = False) -> None:
                         command = arguments(case, sizes, Path(folder))
                         for _ in range(2 if case.again else 1):
                             ((seconds, mebibytes),) = stages.ask(commands=[command], engine=case.engine)
+                        if seconds < SHORT and not quick:
+                            ((again, _),) = stages.ask(commands=[command], engine=case.engine)
+                            seconds = min(seconds, again)
                     record.add(f"{case.name}, {grows}", "seconds", seconds, least * factor)
                     record.add(f"{case.name}, {grows}", "MiB", mebibytes, least * factor)
         for case in REAL[:1] if quick else REAL:
@@ -265,20 +270,6 @@ def together(stages: Stages, case: Case, factors: Sequence[int], record: Record)
         record.add(f"{case.name}, {grows}", "seconds", seconds, least * factor)
 
 
-def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The k of the a + b * size^k, a and b at least 0, that has the least relative errors."""
-    x, y = np.asarray(sizes) / sizes[0], np.asarray(values)
-    found = []
-    for k in np.arange(0.05, 4, 0.01):
-        left = np.stack([np.ones_like(x), x**k], axis=1) / y[:, None]
-        best, *_ = np.linalg.lstsq(left, np.ones_like(y))
-        if best[0] < 0:  # then a is 0, and b the best that there is
-            best = np.array([0.0, left[:, 1].sum() / (left[:, 1] ** 2).sum()])
-        if best[1] >= 0:
-            found.append((float(((left @ best - 1) ** 2).sum()), float(k)))
-    return min(found)[1]
-
-
 def curves(table: pl.DataFrame) -> Iterator[tuple[str, str, list[float], list[float]]]:
     """(case, quantity, sizes, medians) of all that was measured at several sizes."""
     rows = table.filter(pl.col("case") != "whole")
@@ -290,7 +281,7 @@ def curves(table: pl.DataFrame) -> Iterator[tuple[str, str, list[float], list[fl
 def report(table: pl.DataFrame) -> Report:
     from mrt.figures.common import panels
 
-    report, rows = Report(), []
+    report, rows, found = Report(), [], list[tuple[float, str]]()
     drawn, axes = panels(2, columns=2)
     for axis, quantity in zip(axes, LEAST, strict=True):
         axis.set(
@@ -301,12 +292,12 @@ def report(table: pl.DataFrame) -> Report:
         )
         axis.plot(DOUBLINGS, DOUBLINGS, color="#000000", linestyle="--", linewidth=0.8)
     for case, quantity, sizes, values in curves(table):
-        told = values[-1] - values[0] >= LEAST[quantity] and len(sizes) > 3  # fewer do not tell a + b * size^k
-        k = exponent(sizes, values) if told else 0.0
+        told = values[-1] - values[0] >= LEAST[quantity] and len(sizes) > 3
+        k = exponent(sizes[-3:], values[-3:]) if told else 0.0
         span = f"{sizes[0]:g} to {sizes[-1]:g}"
         rows.append((case, quantity, span, values[0], values[-1], f"{k:.2f}" if told else "too little to tell"))
         if told:
-            report.goals.append(Goal(f"{case}: exponent of {quantity}", k, BOUND, at_most=True, why=WHY))
+            found.append((k, f"{case}: exponent of {quantity}"))
             colour = "#D55E00" if k > BOUND else "#999999"
             axes[list(LEAST).index(quantity)].plot(
                 np.divide(sizes, sizes[0]),
@@ -315,6 +306,11 @@ def report(table: pl.DataFrame) -> Report:
                 linewidth=0.9,
                 zorder=2 + (k > BOUND),
             )
+    below = [k for k, _ in found if k <= BOUND]
+    report.goals = [Goal(name, k, BOUND, at_most=True, why=WHY) for k, name in found if k > BOUND]
+    if below:
+        others = f"largest exponent of {len(below)} of {len(found)} (stage, what grows, time or memory)"
+        report.goals.append(Goal(others, max(below), BOUND, at_most=True))
     report.text += [
         TEXT,
         markdown(("stage, what grows", "quantity", "sizes", "at the least", "at the most", "exponent"), rows),

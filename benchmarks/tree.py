@@ -1,0 +1,74 @@
+"""What a solution tree costs and finds, beside as many tokens of independent solutions (Appendix A.2).
+
+    python -m benchmarks tree
+
+Training problems of config/backtracking.yaml and the toy base; the search as that file has it, and, in the same engine,
+independent solutions by the number that brings as many tokens. Both are graded within the time.
+"""
+
+import time
+
+import polars as pl
+import yaml
+
+from benchmarks.common import ROOT, Record, Report, markdown, middle
+from mrt.backtracking.tree import Search, Tree
+from mrt.config import load
+from mrt.engine import Engine
+from mrt.problems import build
+
+TITLE = "Searching solution trees"
+WAYS = ("beam search", "independent solutions")
+
+
+def told(record: Record, name: str, trees: list[Tree], seconds: float) -> int:
+    """Record what was found in which time; returns the tokens."""
+    leaves = [[node for node in tree.nodes if node.leaf] for tree in trees]
+    tokens = sum(node.tokens for tree in trees for node in tree.nodes)
+    record.add(name, "seconds", seconds)
+    record.add(name, "tokens", tokens)
+    record.add(name, "problems solved", sum(any(node.right for node in found) for found in leaves))
+    both = sum(any(n.right for n in found) and any(not n.right for n in found) for found in leaves)
+    record.add(name, "problems with right and wrong solutions", both)
+    record.add(name, "different solutions", sum(map(len, leaves)))
+    return tokens
+
+
+def measure(record: Record, quick: bool) -> None:
+    count = 10 if quick else 200
+    config = load(yaml.safe_load((ROOT / "config" / "backtracking.yaml").read_text()))
+    training = config.problems["toy_train"].model_copy(update={"disjoint_from": []})
+    problems = build("toy_train", training)[0].head(count)
+    stage = Search(
+        model=str(ROOT / "mrt" / "toy" / "weights_attempts"), problems="-", out="-", names=("base", "toy_train"),
+        settings=config.training.tree, parameterization=config.parameterization, prompt=config.prompt,
+        engine=config.engine,
+    )  # fmt: skip
+    engine = Engine(stage.model, config.engine)
+    stage.search(engine, problems.head(count // 5))  # warm
+    # A search of one round from the root alone is independent sampling.
+    once = stage.settings.model_copy(update={"depth": 1})
+    some = stage.model_copy(update={"settings": once}).search(engine, problems.head(count // 4))
+    a_solution = sum(tree.nodes[0].tokens for tree in some) / (len(some) * once.rollouts)
+    for _ in range(1 if quick else 2):
+        began = time.perf_counter()
+        trees = stage.search(engine, problems)
+        tokens = told(record, WAYS[0], trees, time.perf_counter() - began)
+        alone = once.model_copy(update={"rollouts": round(tokens / a_solution / count)})
+        began = time.perf_counter()
+        trees = stage.model_copy(update={"settings": alone, "seed": 1}).search(engine, problems)
+        told(record, WAYS[1], trees, time.perf_counter() - began)
+
+
+def report(table: pl.DataFrame) -> Report:
+    quantities = ("seconds", "tokens", "problems solved", "problems with right and wrong solutions")
+    quantities += ("different solutions",)
+    rows = [(name, *(middle(table, name, quantity) for quantity in quantities)) for name in WAYS]
+    each = [middle(table, name, "seconds") / middle(table, name, "tokens") for name in WAYS]
+    return Report(
+        [
+            "The trees of [backtracking search](backtracking.md) beside as many tokens of solutions drawn independently:",
+            markdown(("", *quantities), rows),
+            f"A token of the search takes {each[0] / each[1]:.2f} times as long as one drawn independently.",
+        ]
+    )
