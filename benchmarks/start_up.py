@@ -3,8 +3,9 @@
     python -m benchmarks start_up
 
 Each stage that samples or trains is a job, a process. By itself it imports vLLM or TRL, builds its engine or trainer,
-works, and takes down what it has imported. Forked (mrt/warm.py) it builds and works. Both do the same here: one problem, one
-token, the toy base; a training of one step. How often a run of the laptop experiment starts, a dry run says.
+works, and takes down what it has imported. Forked (mrt/warm.py) it builds and works. Both do the same here: one
+problem, one token, the toy base; a training of one step. How often a run of the laptop experiment starts, a dry run
+says.
 """
 
 import os
@@ -106,9 +107,9 @@ def report(table: pl.DataFrame) -> Report:
             ("", "in a process of its own, seconds", "forked, seconds"),
             [(n, way[f"{n}, alone"], way[f"{n}, forked"]) for n in ("sampling", "training")],
         ),
-        f"The laptop experiment starts an engine {engines:.0f} times and a trainer {trainers:.0f} times: {before:.0f} s of"
-        f" start-up in processes of their own, {after:.0f} s forked, {first:.0f} s of it the one import. Where the time of"
-        " a sampling job of its own goes:",
+        f"The laptop experiment starts an engine {engines:.0f} times and a trainer {trainers:.0f} times: {before:.0f} s"
+        f" of start-up in processes of their own, {after:.0f} s forked, {first:.0f} s of it the one import. Where the"
+        " time of a sampling job of its own goes:",
         markdown(("part", "seconds"), [(part, middle(table, part, "seconds")) for part in parts]),
         "On a GPU jobs are not forked (CUDA does not go through a fork); there, parts of a stage are fewer and longer"
         " (`cluster.shards`).",

@@ -67,7 +67,7 @@ def report(table: pl.DataFrame) -> Report:
     each = [middle(table, name, "seconds") / middle(table, name, "tokens") for name in WAYS]
     return Report(
         [
-            "The trees of [backtracking search](backtracking.md) beside as many tokens of solutions drawn independently:",
+            "The trees of [backtracking search](backtracking.md) beside as many tokens of independent solutions:",
             markdown(("", *quantities), rows),
             f"A token of the search takes {each[0] / each[1]:.2f} times as long as one drawn independently.",
         ]

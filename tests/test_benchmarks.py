@@ -1,0 +1,47 @@
+import polars as pl
+import pytest
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.__main__ import NAMES, main
+from benchmarks.common import Goal, Record, exponent, markdown, middle
+
+
+def test_a_record_has_medians():
+    record = Record()
+    for seconds in (3, 1, 2):
+        record.add("ours", "seconds", seconds)
+    assert middle(record.table(), "ours", "seconds") == 2
+    with pytest.raises(KeyError, match="theirs"):
+        middle(record.table(), "theirs", "seconds")
+
+
+@given(st.floats(0.2, 3), st.floats(0.01, 100))
+def test_the_exponent_of_a_power_law_is_its_power(power, factor):
+    sizes = [1, 2, 4, 8, 16]
+    assert exponent(sizes, [factor * size**power for size in sizes]) == pytest.approx(power)
+
+
+def test_goals_say_by_how_much_they_are_missed():
+    assert Goal("times faster", 3.0, 2.5).row() == ("times faster", "at least 2.5", "3", "met")
+    assert Goal("times faster", 2.0, 2.5, why="Short thoughts.").row()[-1] == "missed by 20%. Short thoughts."
+    assert Goal("percent changed", 1.0, 2.0, at_most=True).met
+    assert markdown(("a",), [(1234.5,)]).splitlines()[-1] == "| 1,234 |"
+
+
+def test_an_unknown_benchmark_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["provers"])
+    assert "there is no provers; there are prover" in capsys.readouterr().err
+
+
+def test_the_page_is_what_the_records_say(tmp_path):
+    records = ROOT / "docs" / "performance"
+    (tmp_path / "performance").mkdir()
+    for file in records.iterdir():
+        (tmp_path / "performance" / file.name).write_bytes(file.read_bytes())
+    main(["--page", "--out", str(tmp_path)])
+    assert (tmp_path / "performance.md").read_text() == (ROOT / "docs" / "performance.md").read_text()
+    assert {pl.read_parquet(file).height > 0 for file in records.glob("*.parquet")} == {True}
+    assert {file.stem for file in records.glob("*.parquet")} == set(NAMES)
