@@ -34,7 +34,7 @@ from mrt.parameterization import OpenEnded
 TITLE = "Meta-prover throughput"
 ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal
 SETTINGS = {"ours": {}, "blocks of 128": {"block_size": 128}, "256 sequences": {"max_num_seqs": 256},
-            "1,024 sequences": {"max_num_seqs": 1024}}  # fmt: skip
+            "512 sequences": {"max_num_seqs": 512}}  # fmt: skip
 GOALS = (("the authors' way", 2.5), ("no prefix cache", 10.0), ("transformers", 60.0))
 GOALS_OF = ("toy", "thoughts of 1,000 tokens")
 Run = Callable[[Sequence[Sequence[Request]]], int]  # requests of each trace: tokens that were drawn
@@ -179,6 +179,7 @@ def compare(
         run(traces[:2])  # warm
     prompts = [str(r.prompt) for trace in traces for r in trace]
     read = distinct(engines.ours, traces)
+    ids = engines.ours.encode(prompts)
     for _ in range(repeats):
         for who, run in contenders.items():
             engines.ours.llm.reset_prefix_cache()
@@ -189,6 +190,9 @@ def compare(
             record.add(f"{name}: {who}", "seconds", time.perf_counter() - since)
         decoding, reading = engines.rates(prompts)
         record.add(f"{name}: floor", "seconds", drawn["ours"] / decoding + read / reading)
+        engines.ours.llm.reset_prefix_cache()
+        submit(engines.ours.llm, ids, 1, 1)
+        record.add(f"{name}: first tokens", "seconds", timed(lambda: submit(engines.ours.llm, ids, ANSWERS, 1)))
     for who, tokens in drawn.items():
         record.add(f"{name}: {who}", "tokens an answer", tokens / asked)
     record.add(name, "answers", asked)
@@ -229,7 +233,6 @@ def measure(record: Record, quick: bool) -> None:
             return
         larger = Engines(workload.make_model(folder / "larger", width=512, layers=8))
         compare(record, "27M parameters", larger, traces[:6], fixed=FIXED, repeats=1, transformers=1)
-        del larger
         if lengths := workload.real_lengths(8000, 6):
             long = Engines(workload.make_model(folder / "long", width=128, layers=4, longest=9000), 9000)
             real = at_lengths(long.ours, text, lengths, traces[0][0])
@@ -256,6 +259,7 @@ def record_settings(record: Record, toy: Engines, traces: Sequence[Sequence[Requ
     """Each of our settings changed alone."""
     engines = {name: Engine(toy.model, toy.settings.model_copy(update=own)) for name, own in SETTINGS.items()}
     engines["ours"] = toy.ours
+    toy.built |= engines  # vLLM, as one of its engines goes, takes down what all of a process share
     for engine in engines.values():
         toy.one_submission(traces[:2], engine)
     for _ in range(repeats):

@@ -17,7 +17,7 @@ from mrt.sampling import Prompt, Sample
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
 CHARACTERS = 3.7  # a token of the real traces, which come as text
-ENGINE = EngineSettings(max_model_len=1024, max_num_seqs=512)  # as in config.yaml
+ENGINE = EngineSettings(max_model_len=1024, max_num_seqs=1024)  # as in config.yaml
 
 
 def make_traces(folder: Path, problems: int, seed: int = 0) -> None:
