@@ -32,6 +32,7 @@ from mrt.parameterization import OpenEnded
 
 TITLE = "Meta-prover throughput"
 ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal
+DECODED = 24  # tokens of a sequence that tell the rate of decoding
 SETTINGS = {"ours": {}, "blocks of 128": {"block_size": 128}, "256 sequences": {"max_num_seqs": 256},
             "512 sequences": {"max_num_seqs": 512}}  # fmt: skip
 GOALS = (("the authors' way", 2.5), ("no prefix cache", 10.0), ("transformers", 60.0))
@@ -103,17 +104,17 @@ class Engines:
         """Tokens a second of this engine when it only decodes, at these prompts' mean length, and only reads."""
         llm, ids = self.ours.llm, self.ours.encode(prompts)
         length = max(32, int(sum(map(len, ids)) / len(ids)))
-        seqs = self.settings.max_num_seqs
+        seqs = min(self.settings.max_num_seqs, ANSWERS * len(ids))
         words = [token for one in ids for token in one]
         words *= 1 + 40 * length // len(words)
         llm.reset_prefix_cache()
         asked = [words[:length]] * seqs
         submit(llm, asked[:1], 1, 1)
-        decoded = timed(lambda: submit(llm, asked, 1, 65)) - timed(lambda: submit(llm, asked, 1, 1))
+        decoded = timed(lambda: submit(llm, asked, 1, 1 + DECODED)) - timed(lambda: submit(llm, asked, 1, 1))
         llm.reset_prefix_cache()
         others = [[*words[i : i + 1], *words[i + 7 : i + 6 + length]] for i in range(40)]
         read = timed(lambda: submit(llm, others, 1, 1))
-        return seqs * 64 / decoded, sum(map(len, others)) / read
+        return seqs * DECODED / decoded, sum(map(len, others)) / read
 
 
 def submit(llm: Any, ids: Sequence[Sequence[int]], n: int, tokens: int) -> int:
@@ -213,7 +214,7 @@ def measure(record: Record, quick: bool) -> None:
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    repeats = 1 if quick else 3
+    repeats = 1 if quick else 2
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         workload.make_traces(folder, 4 if quick else 48)
@@ -221,7 +222,7 @@ def measure(record: Record, quick: bool) -> None:
         places = list(stage.places(stage.thoughts()))
         traces = by_trace([((at.problem_id, at.sample), at.request) for at in places])
         toy = Engines(TOY_BASE)
-        compare(record, "toy", toy, traces, repeats=repeats, transformers=2)
+        compare(record, "toy", toy, traces, repeats=repeats, transformers=4)
         record_settings(record, toy, traces, repeats)
         text = "".join(at.prefix.text() for at in places)
         thousand = at_lengths(toy.ours, text, [[STEP] * 12] * (1 if quick else 8), traces[0][0])
@@ -231,8 +232,8 @@ def measure(record: Record, quick: bool) -> None:
         if quick:
             return
         larger = Engines(workload.make_model(folder / "larger", width=512, layers=8))
-        compare(record, "27M parameters", larger, traces[:6], fixed=FIXED, repeats=1, transformers=1)
-        if lengths := workload.real_lengths(8000, 6):
+        compare(record, "27M parameters", larger, traces[:4], fixed=FIXED, repeats=1, transformers=1)
+        if lengths := workload.real_lengths(8000, 4):
             long = Engines(workload.make_model(folder / "long", width=128, layers=4, longest=9000), 9000)
             real = at_lengths(long.ours, text, lengths, traces[0][0])
             compare(record, "real lengths, to 8,000 tokens", long, real, fixed=FIXED, repeats=1, uncached=False)
@@ -277,8 +278,6 @@ def peak(who: str, folder: Path) -> float:
 
 
 def main() -> None:
-    import resource
-
     who, folder = sys.argv[1], Path(sys.argv[2])
     stage = workload.prover(folder, ANSWERS)
     traces = by_trace([((at.problem_id, at.sample), at.request) for at in stage.places(stage.thoughts())])
@@ -286,12 +285,13 @@ def main() -> None:
     {"ours": engines.one_submission, "the authors' way": engines.authors, "no prefix cache": engines.uncached}[who](
         traces
     )
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    status = Path("/proc/self/status").read_text()  # unlike getrusage's, its peak is not that of the parent
+    print(int(status.partition("VmHWM:")[2].split()[0]) / 2**20)
 
 
 WHY = {
-    "the authors' way": "Its engine caches prefixes, too, in blocks of 128; a trace alone is 100 to 400 sequences, and"
-    " they nearly fill this engine.",
+    "the authors' way": "Its engine caches prefixes, too, in blocks of 128, see the settings below; a trace alone is"
+    " 100 to 400 sequences, which nearly fill this engine.",
     "no prefix cache": "What the cache saves grows with the length of thoughts, and these are short.",
     "transformers": "What the cache saves grows with the length of thoughts, and these are short.",
 }

@@ -40,8 +40,16 @@ def test_a_stages_environment_has_what_it_imports():
     for path in (ROOT / "workflow" / "rules").glob("*.smk"):
         for rule in re.split(r"\n(?=rule )", path.read_text()):
             kind, shell = re.search(r"conda:\n\s+(\w+)", rule), rule.partition("shell:")[2]
+            shell = shell.replace("mrt.{params.stage}", "mrt.prover mrt.allocation")
             for stage in re.findall(r"(mrt(?:\.\w+)+) ", shell) if kind else ():
                 checked.add(stage)
                 needed = set(closure(stage)[1]) - UNUSED.get(stage, set())
                 assert {name.replace("_", "-") for name in needed} <= set(asked(kind[1].lower())), (path.name, stage)
-    assert {"mrt.prover", "mrt.grading", "mrt.train.sft", "mrt.train.rl", "mrt.backtracking.tree"} <= checked
+    assert {
+        "mrt.prover",
+        "mrt.allocation",
+        "mrt.grading",
+        "mrt.train.sft",
+        "mrt.train.rl",
+        "mrt.backtracking.tree",
+    } <= checked
