@@ -217,5 +217,5 @@ def draw(table: pl.DataFrame) -> Any:
     right.axvline(2, color="black", linewidth=0.8, linestyle="--")
     right.set_yticks(range(len(names)), [""] * len(names))
     right.set_xlabel("filter decisions changed, percent (goal: 2)")
-    right.legend(loc="lower right")
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=2)
     return figure
