@@ -14,7 +14,6 @@ data is there.
 """
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +25,7 @@ from typing import Any
 import polars as pl
 
 from benchmarks import workload
-from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, has, markdown, middle
+from benchmarks.common import TOY_BASE, Goal, Record, Report, alone, has, markdown, middle
 from mrt.engine import Engine, Request
 from mrt.parameterization import OpenEnded
 
@@ -270,11 +269,7 @@ def record_settings(record: Record, toy: Engines, traces: Sequence[Sequence[Requ
 
 def peak(who: str, folder: Path) -> float:
     """Peak memory of a process of its own that answers the toy's traces, in GiB."""
-    command = [sys.executable, "-m", "benchmarks.prover", who, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-3000:])
-    return float(done.stdout.splitlines()[-1])
+    return float(alone("benchmarks.prover", who, folder).splitlines()[-1])
 
 
 def main() -> None:

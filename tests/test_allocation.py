@@ -47,7 +47,8 @@ def test_every_prefix_has_its_first_answers_and_none_more_than_all(curve, seed, 
 @given(curves.filter(lambda c: len(c) > 1), st.integers(0, 100))
 def test_the_prefix_kept_is_the_one_that_the_training_set_takes(curve, seed):
     trace = settled(answers_of(curve, seed))
-    rows = [("p", 0, j, len(curve) - 1, int(n), r / n) for j, (n, r) in enumerate(zip(trace.drawn, trace.right))]  # noqa: B905
+    counts = zip(trace.drawn, trace.right, strict=True)
+    rows = [("p", 0, j, len(curve) - 1, int(n), r / n) for j, (n, r) in enumerate(counts)]
     table = pl.DataFrame(rows, schema=["problem_id", "sample", "prefix", "episodes", "answers", "J"], orient="row")
     assert best_prefixes(table)["prefix"].item() == trace.best()
 

@@ -205,10 +205,7 @@ def outcome_reward(grader: Grader) -> Any:
 
 def grades(grader: Grader, texts: Sequence[str], gold: Sequence[str], inside: Sequence[bool] | bool) -> list[float]:
     """1 or 0 for each text; `inside`: it begins in a thought, and without `</think>` has no answer."""
-    found = grader.extract(texts, inside)
-    pairs = [(answer, right) for answer, right in zip(found, gold, strict=True) if answer is not None]
-    equal = iter(grader.equal(pairs))
-    return [0.0 if answer is None else float(next(equal)) for answer in found]
+    return list(map(float, grader.right(texts, gold, inside)))
 
 
 def make_trainer_class() -> type:
