@@ -83,22 +83,18 @@ def episode_regret_table(prefixes: pl.DataFrame) -> pl.DataFrame:
     Raises:
         ValueError: if a prefix lacks one of the four p, or a trace has one prefix only.
     """
-    wide = prefixes.filter(pl.col("p").is_in([1, 2, 4, 8])).sort([*TRACE, "prefix", "p"])
-    wide = wide.group_by([*TRACE, "prefix"], maintain_order=True).agg("maj", pl.len().alias("votes"))
-    if wide.filter(pl.col("votes") != 4).height:
+    rows = prefixes.filter(pl.col("p").is_in([1, 2, 4, 8])).sort([*TRACE, "prefix", "p"])
+    if rows.group_by([*TRACE, "prefix"]).len().filter(pl.col("len") != 4).height:
         raise ValueError("regret by episodes: needs maj@p for p = 1, 2, 4 and 8 at every prefix")
-    rows = []
-    for (problem_id, sample), trace in wide.group_by(TRACE, maintain_order=True):
-        maj, scored = np.array(trace["maj"].to_list()), trace["prefix"].to_list()
-        found = episode_regret(maj)
-        right = (maj.max(axis=1) > 0).cumsum() > 0
-        for index, (prefix, regret) in enumerate(zip(scored[1:], found, strict=True)):
-            hopeless = not right[index] and maj[index + 1, 0] == 0
-            rows.append((problem_id, sample, prefix, float(regret), hopeless, scored[-1]))
-    names = ["prefix", "regret", "hopeless", "total"]
-    kinds = [pl.Int64, pl.Float64, pl.Boolean, pl.Int64]
-    key = {"problem_id": prefixes.schema["problem_id"], "sample": prefixes.schema["sample"]}
-    return pl.DataFrame(rows, schema={**key, **dict(zip(names, kinds, strict=True))}, orient="row")
+    scored = rows.gather_every(4).select(*TRACE, "prefix", pl.col("prefix").last().over(TRACE).alias("total"))
+    of_trace = scored.group_by(TRACE, maintain_order=True).len()["len"].to_numpy()
+    found = [(np.empty(0), np.empty(0, dtype=bool))]
+    for maj in np.split(rows["maj"].to_numpy().reshape(-1, 4), of_trace.cumsum())[:-1]:  # the last one is empty
+        ever_right = np.logical_or.accumulate(maj.max(axis=1) > 0)
+        found.append((episode_regret(maj), ~ever_right[:-1] & (maj[1:, 0] == 0)))
+    regret, hopeless = map(np.concatenate, zip(*found, strict=True))
+    after_one = scored.filter(pl.col("prefix") != pl.col("prefix").first().over(TRACE))
+    return after_one.select(*TRACE, "prefix", pl.Series("regret", regret), pl.Series("hopeless", hopeless), "total")
 
 
 def normalized_regret(tokens: npt.ArrayLike, accuracy: npt.ArrayLike, budget: float) -> float:
