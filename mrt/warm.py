@@ -1,8 +1,9 @@
 """Start a stage in a process that has imported vLLM and TRL already, so that a job does not pay for it again.
 
     MRT_WARM=$$ python -m mrt.warm mrt.sampling --model ...
+    MRT_WARM=$$ python -m mrt.warm # only starts the host
 
-Importing vLLM or TRL takes longer than most of the laptop's stages. The first job of a run starts a host: a process
+Importing vLLM or TRL takes longer than most of the laptop's stages. A run, or its first job, starts a host: a process
 that imports them, listens on a socket, and forks for each stage that it is handed. A fork shares with the host what is
 imported, and nothing else: the stage reads its own model, builds its own engine, and ends with all that it had, so that
 artifacts depend on each other no more than before. What asked for the stage passes it its files, folder and
@@ -57,12 +58,13 @@ PATIENCE = 120.0  # seconds for the host to come up; the stage is then run witho
 
 
 def main(stage: Sequence[str]) -> NoReturn:
-    """Run a stage, given as module and options, in the host of this run or in this process."""
+    """Run a stage, given as module and options, in this run's host or in this process; without one, start the host."""
     owner = os.environ.get("MRT_WARM", "off")
-    if owner.isdecimal() and not os.path.exists("/dev/nvidiactl"):
-        host = reach(int(owner))
-        if host:
-            sys.exit(hand_over(host, stage))
+    host = reach(int(owner)) if owner.isdecimal() and not os.path.exists("/dev/nvidiactl") else None
+    if not stage:
+        sys.exit()
+    if host:
+        sys.exit(hand_over(host, stage))
     sys.argv = list(stage)
     runpy.run_module(stage[0], run_name="__main__", alter_sys=True)
     sys.exit(0)
@@ -284,7 +286,5 @@ def run_exit_functions() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--host"]:
         serve(Path(sys.argv[2]), int(sys.argv[3]))
-    elif len(sys.argv) > 1:
-        main(sys.argv[1:])
     else:
-        sys.exit("usage: python -m mrt.warm MODULE OPTIONS")
+        main(sys.argv[1:])

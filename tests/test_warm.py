@@ -104,6 +104,27 @@ def test_threads_are_those_of_the_job(start):
         assert f"threads {count}\n" in start.ended("threads", OMP_NUM_THREADS=count)[1]
 
 
+EARLY = """
+import os, sys, time
+from types import SimpleNamespace
+from mrt.warm import address
+from workflow.running import start_early
+shells = (None, "python -m mrt.progress", *sys.argv[1:])
+jobs = [SimpleNamespace(rule=SimpleNamespace(shellcmd=shell)) for shell in shells]
+os.environ["MRT_WARM"] = str(os.getpid())
+start_early(SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs)))
+until = time.monotonic() + (60 if len(sys.argv) > 1 else 3)
+while not address(os.getpid()).exists() and time.monotonic() < until:
+    time.sleep(0.1)
+print(address(os.getpid()).exists(), address(os.getpid()).with_suffix(".lock").exists())
+"""
+
+
+def test_a_run_starts_the_host_at_once_if_a_job_will_need_it():
+    assert python("-c", EARLY).split() == ["False", "False"]
+    assert python("-c", EARLY, "OMP_NUM_THREADS=1 python -m mrt.warm mrt.sampling").split()[0] == "True"
+
+
 def test_the_host_goes_with_its_owner(tmp_path):
     (tmp_path / "stage.py").write_text(STAGE)
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

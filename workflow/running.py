@@ -66,6 +66,14 @@ def fork_stages(workflow):
         os.environ["MRT_WARM"] = "off" if workflow.remote_exec else str(os.getpid())
 
 
+def start_early(workflow):
+    """Have that process import them while the first jobs, which need neither, run; if any job will need it."""
+    ask_for_it = ("mrt.warm", "mrt.train.launch")
+    shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
+    if os.environ["MRT_WARM"] == str(os.getpid()) and any(name in shell for name in ask_for_it for shell in shells):
+        subprocess.Popen([sys.executable, "-m", "mrt.warm"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def guard(workflow, results, choice="wait"):
     """Have Snakemake look for jobs that write into the results folder before it plans a run.
 
@@ -100,6 +108,8 @@ def guard(workflow, results, choice="wait"):
             if on_slurm:
                 mend_plugin(final_when_preempted=executor_settings.no_requeue)
                 executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
+            if executor_plugin.name == "local":
+                workflow._onstart = lambda _: start_early(workflow)  # once it is known which jobs run
             return run()
 
     if workflow.remote_exec:
