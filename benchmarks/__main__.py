@@ -20,7 +20,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.common import ROOT, Record, Report, markdown
+from benchmarks.common import ROOT, Goal, Record, Report, markdown, middle
 
 NAMES = ("prover", "allocation", "tree", "start_up", "rl_step", "grading", "analysis", "overhead", "scaling")
 HEAD = """# As fast as the hardware allows
@@ -40,9 +40,10 @@ def processor() -> str:
     return f"{len(names)} cores ({names[0] if names else platform.machine()}), {total:.0f} GiB, {libraries}"
 
 
-def page(reports: dict[str, tuple[str, Report]], about: str) -> str:
+def page(reports: dict[str, tuple[str, Report]], about: str, minutes: float) -> str:
     """The page: all goals first, then a section a benchmark."""
     goals = [goal.row() for _, report in reports.values() for goal in report.goals]
+    goals.append(Goal("All benchmarks, minutes", minutes, 20, at_most=True).row())
     parts = [HEAD.format(machine=about), markdown(("goal", "bound", "measured", ""), goals)]
     for name, (title, report) in reports.items():
         drawn = [f"![{title}](images/bench_{name}_{figure}.png)" for figure in report.figures]
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; all if none is given")
     parser.add_argument("--quick", action="store_true", help="smallest sizes, to see that everything works")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page from the records")
+    parser.add_argument("--records", action="store_true", help="write the records, not the page")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the page")
     chosen = parser.parse_args(arguments)
     if wrong := set(chosen.names) - set(NAMES):
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     images.mkdir(exist_ok=True)
     names = [] if chosen.page else chosen.names or NAMES
     for name in names if len(names) > 1 else ():  # each in a process of its own: engines leave memory and threads
-        command = [sys.executable, "-m", "benchmarks", name, "--out", str(chosen.out)]
+        command = [sys.executable, "-m", "benchmarks", name, "--records", "--out", str(chosen.out)]
         subprocess.run(command + ["--quick"] * chosen.quick, check=True)
     for name in names if len(names) == 1 else ():
         print(name, flush=True)
@@ -73,15 +75,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         record.add("whole", "seconds", time.perf_counter() - since)
         record.table().write_parquet(records / f"{name}.parquet")
         (records / "machine.txt").write_text(f"{processor()}, {datetime.date.today()}")
-    reports = {}
+    if chosen.records:
+        return
+    reports, seconds = {}, 0.0
     for name in NAMES:
         if (file := records / f"{name}.parquet").exists():
-            module = import_module(f"benchmarks.{name}")
-            report = module.report(pl.read_parquet(file))
+            module, table = import_module(f"benchmarks.{name}"), pl.read_parquet(file)
+            report = module.report(table)
+            seconds += middle(table, "whole", "seconds")
             for figure, drawn in report.figures.items():
                 drawn.savefig(images / f"bench_{name}_{figure}.png", dpi=150)
             reports[name] = (module.TITLE, report)
-    (chosen.out / "performance.md").write_text(page(reports, (records / "machine.txt").read_text()))
+    (chosen.out / "performance.md").write_text(page(reports, (records / "machine.txt").read_text(), seconds / 60))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
             "the authors' way": lambda traces=traces: toy.authors(traces),
         }
         toy.authors(traces[:1])
-        for _ in range(1 if quick else 3):
+        for _ in range(1 if quick else 2):
             for who, run in contenders.items():
                 for llm in (toy.ours.llm, toy.built["default"]):
                     llm.reset_prefix_cache()

@@ -81,8 +81,10 @@ def middle(table: pl.DataFrame, case: str, quantity: str, size: float | None = N
     return median(found["value"].to_list())
 
 
-def has(table: pl.DataFrame, case: str) -> bool:
-    return bool(table.filter(pl.col("case") == case).height)
+def has(table: pl.DataFrame, case: str, quantity: str | None = None) -> bool:
+    """Whether a case, or a quantity of it, was measured."""
+    found = table.filter(pl.col("case") == case)
+    return bool(found.height if quantity is None else found.filter(pl.col("quantity") == quantity).height)
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:

@@ -6,7 +6,8 @@ The same answers at the same prefixes: all in one submission with a prefix cache
 a submission a trace, in order, with the engine's default settings (the authors' way); one submission without a prefix
 cache; `generate` of transformers, in batches of 64 prompts. The floor is what the engine would take if it did nothing
 but decode the answers' tokens at its saturated rate, and read each distinct prefix token once at its rate for prompts.
-Only the engine's eager mode is used, in this process, because start-up is not what is compared.
+Only the engine's eager mode is used, in this process, because start-up is not what is compared. Meanwhile it is noted
+how long vLLM is in its parts, and how many tokens go through the model.
 
 Workloads: traces of the toy base, with answers as they end (stragglers); toy text in thoughts of 1,000 tokens with 12
 prefixes, answers of equal length; a model of 27M random parameters; toy text at the lengths of real thoughts, where the
@@ -17,7 +18,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -31,12 +34,25 @@ from mrt.parameterization import OpenEnded
 
 TITLE = "Meta-prover throughput"
 ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal
+LONGEST, REAL = 31_000, "lengths of real thoughts"  # tokens of a prompt and its answer
 DECODED = 24  # tokens of a sequence that tell the rate of decoding
-SETTINGS = {"ours": {}, "blocks of 128": {"block_size": 128}, "256 sequences": {"max_num_seqs": 256},
-            "512 sequences": {"max_num_seqs": 512}}  # fmt: skip
+SETTINGS = {"ours": {}, "blocks of 128": {"block_size": 128}, "256 sequences": {"max_num_seqs": 256}}
+PARTS = ("model", "sampling", "scheduling", "tokens drawn", "texts", "taking up")  # of vLLM's time, see `taken_apart`
 GOALS = (("the authors' way", 2.5), ("no prefix cache", 10.0), ("transformers", 60.0))
 GOALS_OF = ("toy", "thoughts of 1,000 tokens")
 Run = Callable[[Sequence[Sequence[Request]]], int]  # requests of each trace: tokens that were drawn
+
+
+class Exact(Engine):
+    """Ours; draws `fixed` tokens an answer if that is set."""
+
+    fixed = 0
+
+    def parameters(self, request: Request) -> Any:
+        found = super().parameters(request)
+        if self.fixed:
+            found.ignore_eos, found.max_tokens = True, self.fixed
+        return found
 
 
 class Engines:
@@ -45,7 +61,7 @@ class Engines:
     def __init__(self, model: Path, longest: int = 1024) -> None:
         self.model, self.longest = str(model), longest
         self.settings = workload.ENGINE.model_copy(update={"max_model_len": longest})
-        self.ours = Engine(self.model, self.settings)
+        self.ours = Exact(self.model, self.settings)
         self.built: dict[str, Any] = {}
 
     def llm(self, name: str, **options: Any) -> Any:
@@ -60,9 +76,8 @@ class Engines:
         return self.built[name]
 
     def one_submission(self, traces: Sequence[Sequence[Request]], engine: Engine | None = None, fixed: int = 0) -> int:
+        self.ours.fixed = fixed
         requests = [request for trace in traces for request in trace]
-        if fixed:
-            return generated(self.ours.llm, requests, fixed)
         return sum(c.tokens for drawn in (engine or self.ours).generate(requests) for c in drawn)
 
     def authors(self, traces: Sequence[Sequence[Request]], fixed: int = 0) -> int:
@@ -161,11 +176,48 @@ def distinct(engine: Engine, traces: Sequence[Sequence[Request]]) -> int:
     return total
 
 
+def counted(work: Callable[..., Any], part: str, found: Counter[str]) -> Callable[..., Any]:
+    """A method of vLLM's that adds its seconds to a part's."""
+
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        since = time.perf_counter()
+        result = work(*arguments, **named)
+        found[part] += time.perf_counter() - since  # type: ignore[assignment]
+        if part == "scheduling":
+            found["tokens computed"] += result.total_num_scheduled_tokens
+            found["steps"] += 1
+        return result
+
+    return wrapper
+
+
+@contextmanager
+def taken_apart(llm: Any) -> Iterator[Counter[str]]:
+    """Count vLLM's seconds by part, and the tokens that go through its model, until the end of the block.
+
+    `model` computes; `sampling` draws tokens; `scheduling` chooses what goes into a step and finds its blocks; `tokens
+    drawn` and `texts` take what came out, to the requests and to their texts; `taking up` is of requests.
+    """
+    core, found = llm.llm_engine.engine_core.engine_core, Counter[str]()
+    places = (
+        (core.model_executor, "execute_model"), (core.model_executor, "sample_tokens"),
+        (core.scheduler, "schedule"), (core.scheduler, "update_from_output"),
+        (llm.llm_engine.output_processor, "process_outputs"), (llm.llm_engine, "add_request"),
+    )  # fmt: skip
+    for part, (owner, method) in zip(PARTS, places, strict=True):
+        setattr(owner, method, counted(getattr(owner, method), part, found))
+    try:
+        yield found
+    finally:
+        for owner, method in places:
+            delattr(owner, method)
+
+
 def compare(
     record: Record, name: str, engines: Engines, traces: Sequence[Sequence[Request]], *, fixed: int = 0,
-    repeats: int = 3, transformers: int = 0, uncached: bool = True,
+    repeats: int = 2, transformers: Sequence[Sequence[Request]] = (), uncached: int = 2,
 ) -> None:  # fmt: skip
-    """Time the contenders in turn on requests, traces in order; transformers on the first so many traces only."""
+    """Time the contenders in turn on requests, traces in order; without a cache less often, transformers on some."""
     asked = sum(r.n for trace in traces for r in trace)
     contenders: dict[str, Run] = {
         "ours": lambda some: engines.one_submission(some, fixed=fixed),
@@ -175,18 +227,23 @@ def compare(
         contenders["no prefix cache"] = lambda some: engines.uncached(some, fixed)
     drawn: dict[str, int] = {}
     for run in contenders.values():
-        run(traces[:2])  # warm
+        run(traces[:1])  # warm
+    llms = {"ours": engines.ours.llm, "the authors' way": engines.built["default"]}
+    llms |= {"no prefix cache": engines.built["uncached"]} if uncached else {}
     prompts = [str(r.prompt) for trace in traces for r in trace]
     read = distinct(engines.ours, traces)
     ids = engines.ours.encode(prompts)
-    for _ in range(repeats):
+    for turn in range(repeats):
         for who, run in contenders.items():
-            engines.ours.llm.reset_prefix_cache()
-            if "default" in engines.built:
-                engines.built["default"].reset_prefix_cache()
-            since = time.perf_counter()
-            drawn[who] = run(traces)
-            record.add(f"{name}: {who}", "seconds", time.perf_counter() - since)
+            if who == "no prefix cache" and turn >= uncached:
+                continue
+            llms[who].reset_prefix_cache()
+            with taken_apart(llms[who]) as parts:
+                since = time.perf_counter()
+                drawn[who] = run(traces)
+                record.add(f"{name}: {who}", "seconds", time.perf_counter() - since)
+            for part, value in parts.items():
+                record.add(f"{name}: {who}", part, value)
         decoding, reading = engines.rates(prompts)
         record.add(f"{name}: floor", "seconds", drawn["ours"] / decoding + read / reading)
         engines.ours.llm.reset_prefix_cache()
@@ -196,10 +253,10 @@ def compare(
         record.add(f"{name}: {who}", "tokens an answer", tokens / asked)
     record.add(name, "answers", asked)
     record.add(name, "traces", len(traces))
+    record.add(name, "distinct prompt tokens", read)
     if transformers:
-        some = traces[:transformers]
-        share = asked / sum(r.n for trace in some for r in trace)
-        record.add(f"{name}: transformers", "seconds", share * timed(lambda: engines.transformers(some, fixed)))
+        share = asked / sum(r.n for trace in transformers for r in trace)
+        record.add(f"{name}: transformers", "seconds", share * timed(lambda: engines.transformers(transformers, fixed)))
 
 
 def by_trace(requests: Sequence[tuple[object, Request]]) -> list[list[Request]]:
@@ -221,22 +278,27 @@ def measure(record: Record, quick: bool) -> None:
         places = list(stage.places(stage.thoughts()))
         traces = by_trace([((at.problem_id, at.sample), at.request) for at in places])
         toy = Engines(TOY_BASE)
-        compare(record, "toy", toy, traces, repeats=repeats, transformers=4)
+        compare(record, "toy", toy, traces, repeats=repeats, transformers=traces[:4])
         record_settings(record, toy, traces, repeats)
         text = "".join(at.prefix.text() for at in places)
         thousand = at_lengths(toy.ours, text, [[STEP] * 12] * (1 if quick else 8), traces[0][0])
+        every_third = [thousand[0][::3]]  # of 13, so that their mean length is that of all
         compare(
-            record, "thoughts of 1,000 tokens", toy, thousand, fixed=FIXED, repeats=1 if quick else 2, transformers=1
-        )
+            record, "thoughts of 1,000 tokens", toy, thousand,
+            fixed=FIXED, repeats=repeats, transformers=every_third, uncached=1,
+        )  # fmt: skip
         if quick:
             return
         larger = Engines(workload.make_model(folder / "larger", width=512, layers=8))
-        compare(record, "27M parameters", larger, traces[:4], fixed=FIXED, repeats=1, transformers=1)
-        if lengths := workload.real_lengths(8000, 4):
-            long = Engines(workload.make_model(folder / "long", width=128, layers=4, longest=9000), 9000)
+        compare(
+            record, "27M parameters", larger, traces[:4], fixed=FIXED, repeats=1, transformers=traces[:1], uncached=1
+        )
+        if lengths := workload.real_lengths(LONGEST - 1000, 2):
+            long = Engines(workload.make_model(folder / "long", width=64, layers=2, longest=LONGEST), LONGEST)
             real = at_lengths(long.ours, text, lengths, traces[0][0])
-            compare(record, "real lengths, to 8,000 tokens", long, real, fixed=FIXED, repeats=1, uncached=False)
-        for who in ("ours", "the authors' way", "no prefix cache"):
+            record.add(REAL, "longest", max(map(sum, lengths)))
+            compare(record, REAL, long, real, fixed=FIXED, repeats=1, uncached=0)
+        for who in ("ours", "the authors' way"):
             record.add(f"toy: {who}", "peak GiB", peak(who, folder))
 
 
@@ -285,24 +347,32 @@ def main() -> None:
 
 
 WHY = {
-    "the authors' way": "Its engine caches prefixes, too, in blocks of 128, see the settings below; a trace alone is"
-    " 100 to 400 sequences, which nearly fill this engine.",
-    "no prefix cache": "What the cache saves grows with the length of thoughts, and these are short.",
-    "transformers": "What the cache saves grows with the length of thoughts, and these are short.",
+    "the authors' way": "It takes {tokens:.1f} times our tokens through the model (blocks of 128; prefixes are shared"
+    " there, too) in {steps:.1f} times as many steps; but the model is {model:.0%} of our time. Most of the rest is"
+    " vLLM's Python, the same for each request and token whoever asks.",
+    "no prefix cache": "It takes {tokens:.1f} times our tokens through the model, which is {model:.0%} of our time."
+    " These thoughts are too short for more.",
+    "transformers": "Thoughts are short here; where they are of 1,000 tokens, the goal is met.",
 }
 FLOOR = (
-    "The first token of an answer costs more than a later one: the engine takes up a request, and reads again what"
-    " does not fill a block. That alone is {:.0%} of our time, where answers have {:.1f} tokens."
+    "Each answer reads {again:.0f} prompt tokens again, those that fill no block, to draw {drawn:.1f}; and the engine"
+    " takes it up. Its first token alone is {first:.0%} of our time, so that both account for {both:.0%}."
 )
 
 
 def report(table: pl.DataFrame) -> Report:
     names = [case for case in table["case"].unique(maintain_order=True) if has(table, f"{case}: ours")]
     names = [name for name in names if name != "settings"]
-    rows, goals = [], []
+    rows, goals, taken = [], [], []
     for name in names:
         ours = middle(table, f"{name}: ours", "seconds")
-        cells: list[object] = [f"{name} ({middle(table, name, 'answers'):,.0f} answers)", ours]
+        asked, drawn = middle(table, name, "answers"), middle(table, f"{name}: ours", "tokens an answer")
+        shares = {part: middle(table, f"{name}: ours", part) / ours for part in PARTS}
+        computed = middle(table, f"{name}: ours", "tokens computed")  # the last token of an answer is not
+        again = computed / asked - (drawn - 1) - middle(table, name, "distinct prompt tokens") / asked
+        taken.append([name, *(f"{share:.0%}" for share in shares.values()), f"{1 - sum(shares.values()):.0%}",
+                      f"{again:.1f}", f"{drawn:.1f}"])  # fmt: skip
+        cells: list[object] = [f"{name} ({asked:,.0f} answers)", ours]
         for who, least in GOALS:
             if not has(table, f"{name}: {who}"):
                 cells.append("")
@@ -310,11 +380,18 @@ def report(table: pl.DataFrame) -> Report:
             times = middle(table, f"{name}: {who}", "seconds") / ours
             cells.append(f"{times:.1f}")
             if name in GOALS_OF:
-                goals.append(Goal(f"meta-prover, {name}: times faster than {who}", times, least, why=WHY[who]))
+                why = WHY[who]
+                if has(table, f"{name}: {who}", "steps"):
+                    more = {
+                        what: middle(table, f"{name}: {who}", what) / middle(table, f"{name}: ours", what)
+                        for what in ("tokens computed", "steps")
+                    }
+                    why = why.format(tokens=more["tokens computed"], steps=more["steps"], model=shares["model"])
+                goals.append(Goal(f"meta-prover, {name}: times faster than {who}", times, least, why=why))
         floor, first = (middle(table, f"{name}: {what}", "seconds") / ours for what in ("floor", "first tokens"))
         cells += [f"{floor:.2f}", f"{first:.2f}"]
         if name in GOALS_OF:
-            why = FLOOR.format(first, middle(table, f"{name}: ours", "tokens an answer"))
+            why = FLOOR.format(again=again, drawn=drawn, first=first, both=floor + first)
             goals.append(Goal(f"meta-prover, {name}: share of the engine's limit", floor, 0.85, why=why))
         rows.append(cells)
     text = [
@@ -326,6 +403,10 @@ def report(table: pl.DataFrame) -> Report:
             ("workload", "ours, seconds", *(f"{who}: times" for who, _ in GOALS), "share of the limit", "first tokens"),
             rows,
         ),
+        "Where our seconds go: vLLM's model, drawing tokens, scheduling, what it does with tokens drawn, texts, taking"
+        " up requests; the rest is ours. All but the model is Python on one core. Beside it, how many prompt tokens an"
+        " answer reads that another one has read, as they fill no block of 32, and how many it draws.",
+        markdown(("workload", *PARTS, "rest", "tokens read again", "tokens drawn"), taken),
     ]
     if has(table, "settings: ours"):
         base = middle(table, "settings: ours", "seconds")
@@ -336,9 +417,11 @@ def report(table: pl.DataFrame) -> Report:
         ]
     peaks = [
         (who, middle(table, f"toy: {who}", "peak GiB"))
-        for who in ("ours", "the authors' way", "no prefix cache")
-        if table.filter(pl.col("case") == f"toy: {who}", pl.col("quantity") == "peak GiB").height
+        for who in ("ours", "the authors' way")
+        if has(table, f"toy: {who}", "peak GiB")
     ]
+    if has(table, REAL, "longest"):
+        text.append(f"The real thoughts are of up to {middle(table, REAL, 'longest'):,.0f} tokens.")
     if peaks:
         text += ["Peak memory of a process, 1 GiB of it the cache:", markdown(("", "GiB"), peaks)]
     return Report(text, goals, {"times": draw(table, names)})

@@ -22,8 +22,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import tables
+from benchmarks.common import TOY_BASE
 from mrt.cli import Stage
-from mrt.engine import Engine
+from mrt.engine import Engine, EngineSettings
 
 PRELOADED = (  # what the children need
     *(f"mrt.{name}" for name in ("evaluate", "sets", "prompts", "episodes", "problems", "contamination", "grading")),
@@ -40,7 +41,7 @@ PRELOADED = (  # what the children need
     ),
 )
 STATUS = Path("/proc/self/status")
-ANSWER = "Try 3 + 4.\n\nThat is 7.\n\nSo \\boxed{7}"
+ANSWER = "Try 3 + 4.\n\nThat is 7.\n\nSo \\boxed{7}\n"
 
 
 class AtOnce:
@@ -49,6 +50,7 @@ class AtOnce:
     def __init__(self) -> None:
         self.llm_engine, self.waiting = self, list[tuple[str, int]]()
         self.model_config = SimpleNamespace(max_model_len=10_000_000)
+        self.ids = Engine(TOY_BASE, EngineSettings()).encode([ANSWER])[0]
 
     def add_request(self, name: str, prompt: Any, parameters: Any, priority: int = 0) -> None:
         self.waiting.append((name, parameters.n))
@@ -56,12 +58,14 @@ class AtOnce:
     def step(self) -> list[Any]:
         now, self.waiting = self.waiting[:256], self.waiting[256:]
         return [
-            SimpleNamespace(request_id=name, finished=True, outputs=[drawn(i) for i in range(n)]) for name, n in now
+            SimpleNamespace(request_id=name, finished=True, outputs=[self.drawn(i) for i in range(n)])
+            for name, n in now
         ]
 
-
-def drawn(index: int) -> Any:
-    return SimpleNamespace(index=index, text=ANSWER, token_ids=range(20), cumulative_logprob=-1.0, finish_reason="stop")
+    def drawn(self, index: int) -> Any:
+        return SimpleNamespace(
+            index=index, text=ANSWER, token_ids=self.ids, cumulative_logprob=-1.0, finish_reason="stop"
+        )
 
 
 def mebibytes(line: str) -> float:

@@ -71,7 +71,7 @@ def measure(record: Record, quick: bool) -> None:
         since = time.perf_counter()
         alone("mrt.warm", *commands["sampling"], "--out", folder / "first.parquet", MRT_WARM=str(os.getpid()))
         record.add("forked, the first, with the import", "seconds", time.perf_counter() - since)
-        for repeat in range(1 if quick else 3):
+        for repeat in range(1 if quick else 2):
             for name, command in commands.items():
                 for way, owner in ways.items():
                     own = folder / f"{name} {way} {repeat}"

@@ -6,6 +6,8 @@ texts the same tokens up to any such place that they have in common; so only wha
 That is known of tokenizers that first cut a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's)
 or by GPT-2's: what matches there has, behind a line break, nothing but white space. With any other, every text is
 read whole.
+
+And back: the text of an answer's token ids, without reading that of its whole prompt again.
 """
 
 import json
@@ -121,3 +123,22 @@ def encode(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
     reader, texts = Reader(tokenizer), iter(texts)
     while batch := list(islice(texts, BATCH)):
         yield from reader.read(batch)
+
+
+def decode(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> str:
+    """The text that token ids add to that of the ids before, as vLLM reads it.
+
+    Special tokens have none; nor have bytes at the end that are no character yet. Of a tokenizer that is_fast.
+    """
+    from tokenizers.decoders import DecodeStream
+
+    stream, pieces = DecodeStream(ids=list(before), skip_special_tokens=True), []
+    for token in ids:
+        try:
+            pieces.append(stream.step(tokenizer.backend_tokenizer, token))
+        except Exception as error:  # of bytes that are no text; the library has no narrower one
+            if not str(error).startswith("Invalid prefix encountered"):
+                raise
+            stream = DecodeStream(skip_special_tokens=True)
+            pieces.append(stream.step(tokenizer.backend_tokenizer, token))
+    return "".join(piece for piece in pieces if piece)

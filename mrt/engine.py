@@ -17,7 +17,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mrt.encoding import Reader, encode
+from mrt.encoding import Reader, decode, encode
+
+CONTEXT = 16  # tokens of the prompt that an answer's text is read after: more than a character has
 
 
 class EngineSettings(BaseModel):
@@ -153,13 +155,11 @@ class Engine:
         if not waiting:
             return
         from tqdm import tqdm
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
 
         engine, longest = self.llm.llm_engine, self.llm.model_config.max_model_len
         reader = Reader(self.tokenizer)
         line: list[tuple[int, int, Request]] = []  # (priority, number, request) of those not in the engine yet
-        running: dict[str, Request] = {}
+        running: dict[str, tuple[Request, list[int]]] = {}  # with the end of the prompt
         number = sequences = 0  # how many sequences are in the engine
         enough = 2 * self.settings.max_num_seqs  # as many as run, and as many again
         with tqdm(total=0, unit=" requests", mininterval=2) as bar:
@@ -179,34 +179,51 @@ class Engine:
                         sequences -= request.n
                         yield index, [Completion("", 0, "length", None)] * request.n
                         continue
-                    parameters = SamplingParams(
-                        n=request.n,
-                        seed=request.seed,
-                        temperature=request.decoding.temperature,
-                        top_p=request.decoding.top_p,
-                        max_tokens=request.decoding.max_tokens,
-                        stop=list(request.decoding.stop) or None,
-                        logprobs=0 if request.decoding.logprobs else None,
-                        output_kind=RequestOutputKind.FINAL_ONLY,
+                    engine.add_request(
+                        str(index), {"prompt_token_ids": ids}, self.parameters(request), request.priority
                     )
-                    engine.add_request(str(index), {"prompt_token_ids": ids}, parameters, priority=request.priority)
-                    running[str(index)] = request
+                    running[str(index)] = request, ids[-CONTEXT:]
                 for output in engine.step() if running else []:
                     if output.finished:
                         bar.update()
-                        request = running.pop(output.request_id)
+                        request, before = running.pop(output.request_id)
                         sequences -= request.n
                         drawn = sorted(output.outputs, key=lambda o: o.index)
-                        yield int(output.request_id), [completion_of(o, request.decoding) for o in drawn]
+                        yield int(output.request_id), [self.completion(o, request.decoding, before) for o in drawn]
+
+    def parameters(self, request: Request) -> Any:
+        """vLLM's parameters of a request.
+
+        vLLM reads an answer's text together with its whole prompt, as often as answers are drawn, which takes longer
+        than drawing them where prompts are long; so it is read here, unless a text in it ends the completion.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        decoding = request.decoding
+        return SamplingParams(
+            n=request.n,
+            seed=request.seed,
+            temperature=decoding.temperature,
+            top_p=decoding.top_p,
+            max_tokens=decoding.max_tokens,
+            stop=list(decoding.stop) or None,
+            detokenize=bool(decoding.stop) or not self.tokenizer.is_fast,
+            logprobs=0 if decoding.logprobs else None,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
+        """A completion from vLLM's, after a prompt that ends with the token ids `before`."""
+        ids, stopped = output.token_ids, output.finish_reason == "stop"
+        if decoding.stop or not self.tokenizer.is_fast:
+            text = output.text
+        else:
+            text = decode(self.tokenizer, before, ids[:-1] if stopped else ids)  # what stopped it is no text
+        mean = output.cumulative_logprob / len(ids) if decoding.logprobs and ids else None
+        return Completion(text, len(ids), "stop" if stopped else "length", mean)
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of each request, in order."""
         drawn = dict(self.stream(deque(requests)))
         return [drawn[index] for index in range(len(requests))]
-
-
-def completion_of(output: Any, decoding: Decoding) -> Completion:
-    """A completion from vLLM's."""
-    count = len(output.token_ids)
-    mean = output.cumulative_logprob / count if decoding.logprobs and count else None
-    return Completion(output.text, count, "stop" if output.finish_reason == "stop" else "length", mean)

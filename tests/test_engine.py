@@ -1,11 +1,17 @@
 """The real engine against the real model: log-probabilities and seeds."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from conftest import TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.encoding import decode
+from mrt.engine import CONTEXT, Decoding, Engine, EngineSettings, Request, seed_of
 
 QUESTION = "Some of the numbers 9, 17, 8, 2, 10 add up to 29. What is the sum of the smallest and the largest of them?"
 PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"
@@ -46,6 +52,46 @@ def test_samples_do_not_depend_on_the_batch_and_more_are_additions(engine):
     many = engine.generate([Request(PROMPT + "Try", 5, 3, decoding), Request(PROMPT, 5, 7, decoding)])[1]
     assert [c.text for c in few] == [c.text for c in many[:2]]
     assert len({c.text for c in many}) == 5
+
+
+def sentencepiece():
+    """A tokenizer whose blanks are in its pieces and whose other characters are bytes, as Llama 2's."""
+    pieces = [
+        "<unk>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "\u2581",
+        "\u2581Wait",
+        "it",
+        "\u25817",
+        ".",
+    ]
+    own = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [], byte_fallback=True))
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    own.decoder = decoders.Sequence(steps)
+    own.add_special_tokens([AddedToken("</s>")])
+    return PreTrainedTokenizerFast(tokenizer_object=own)
+
+
+TOKENIZERS = [AutoTokenizer.from_pretrained(TOY_BASE), sentencepiece()]
+
+
+@given(st.sampled_from(TOKENIZERS), st.lists(st.integers(0, 260), min_size=1), st.lists(st.integers(0, 260)))
+def test_texts_are_as_vllm_reads_them_after_the_whole_prompt(tokenizer, prompt, ids):
+    from vllm import SamplingParams
+    from vllm.v1.engine.detokenizer import FastIncrementalDetokenizer
+
+    asked = SimpleNamespace(sampling_params=SamplingParams(), prompt_token_ids=prompt, request_id="r")
+    vllms = FastIncrementalDetokenizer(tokenizer, asked)
+    vllms.update(ids, stop_terminated=False)
+    assert decode(tokenizer, prompt[-CONTEXT:], ids) == vllms.output_text
+
+
+def test_texts_are_as_vllm_reads_them_where_it_does(engine):
+    hot = Decoding(temperature=1.5, max_tokens=90)
+    never = hot.model_copy(update={"stop": ("never said",)})
+    read, told = (engine.generate([Request(PROMPT, 16, 3, decoding)])[0] for decoding in (hot, never))
+    assert read == told and {c.finish for c in read} == {"stop", "length"}
 
 
 def test_a_prompt_that_fills_the_context_is_data(engine):
