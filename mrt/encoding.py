@@ -125,8 +125,19 @@ def encode(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
         yield from reader.read(batch)
 
 
+def end_of(tokenizer: Any, ids: Sequence[int]) -> list[int]:
+    """The last ids of a text's: those that what follows may be read after. They begin with a character's first byte."""
+    size = 8
+    while size < len(ids) and tokenizer.is_fast:
+        text = tokenizer.backend_tokenizer.decode(ids[-size:])
+        if text and "\ufffd" not in text:
+            break
+        size *= 2
+    return list(ids[-size:])
+
+
 def decode(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> str:
-    """The text that token ids add to that of the ids before, as vLLM reads it.
+    """The text that token ids add to one whose `end_of` is `before`, as vLLM reads it after the whole.
 
     Special tokens have none; nor have bytes at the end that are no character yet. Of a tokenizer that is_fast.
     """

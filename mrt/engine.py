@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mrt.encoding import Reader, decode, encode
+from mrt.encoding import Reader, decode, encode, end_of
 
 CONTEXT = 16  # tokens of the prompt that an answer's text is read after: more than a character has
 
@@ -182,7 +182,7 @@ class Engine:
                     engine.add_request(
                         str(index), {"prompt_token_ids": ids}, self.parameters(request), request.priority
                     )
-                    running[str(index)] = request, ids[-CONTEXT:]
+                    running[str(index)] = request, end_of(self.tokenizer, ids)
                 for output in engine.step() if running else []:
                     if output.finished:
                         bar.update()
@@ -192,11 +192,7 @@ class Engine:
                         yield int(output.request_id), [self.completion(o, request.decoding, before) for o in drawn]
 
     def parameters(self, request: Request) -> Any:
-        """vLLM's parameters of a request.
-
-        vLLM reads an answer's text together with its whole prompt, as often as answers are drawn, which takes longer
-        than drawing them where prompts are long; so it is read here, unless a text in it ends the completion.
-        """
+        """vLLM's parameters of a request."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -208,22 +204,36 @@ class Engine:
             top_p=decoding.top_p,
             max_tokens=decoding.max_tokens,
             stop=list(decoding.stop) or None,
-            detokenize=bool(decoding.stop) or not self.tokenizer.is_fast,
+            detokenize=vllm_reads(self.tokenizer, decoding.stop),
             logprobs=0 if decoding.logprobs else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
     def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
-        """A completion from vLLM's, after a prompt that ends with the token ids `before`."""
-        ids, stopped = output.token_ids, output.finish_reason == "stop"
-        if decoding.stop or not self.tokenizer.is_fast:
-            text = output.text
-        else:
-            text = decode(self.tokenizer, before, ids[:-1] if stopped else ids)  # what stopped it is no text
-        mean = output.cumulative_logprob / len(ids) if decoding.logprobs and ids else None
-        return Completion(text, len(ids), "stop" if stopped else "length", mean)
+        """A completion from vLLM's, after a prompt whose `end_of` is `before`."""
+        text, count = text_of(self.tokenizer, output, decoding.stop, before), len(output.token_ids)
+        mean = output.cumulative_logprob / count if decoding.logprobs and count else None
+        return Completion(text, count, "stop" if output.finish_reason == "stop" else "length", mean)
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of each request, in order."""
         drawn = dict(self.stream(deque(requests)))
         return [drawn[index] for index in range(len(requests))]
+
+
+def vllm_reads(tokenizer: Any, stop: Sequence[str]) -> bool:
+    """Whether vLLM has to make texts of the tokens that it draws.
+
+    It reads each together with its whole prompt, as often as completions are drawn: where prompts are long, for longer
+    than it draws. So we do, if no text that is looked for ends a completion (and the tokenizer is of the library that
+    can).
+    """
+    return bool(stop) or not tokenizer.is_fast
+
+
+def text_of(tokenizer: Any, output: Any, stop: Sequence[str], before: Sequence[int]) -> str:
+    """The text of one of vLLM's completions, after a prompt whose `end_of` is `before`."""
+    if vllm_reads(tokenizer, stop):
+        return str(output.text)
+    ended = output.finish_reason == "stop"  # by a last token, which is no text
+    return decode(tokenizer, before, output.token_ids[:-1] if ended else output.token_ids)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mrt.encoding import decode
-from mrt.engine import CONTEXT, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.encoding import decode, end_of
+from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
 
 QUESTION = "Some of the numbers 9, 17, 8, 2, 10 add up to 29. What is the sum of the smallest and the largest of them?"
 PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"
@@ -76,15 +76,16 @@ def sentencepiece():
 TOKENIZERS = [AutoTokenizer.from_pretrained(TOY_BASE), sentencepiece()]
 
 
-@given(st.sampled_from(TOKENIZERS), st.lists(st.integers(0, 260), min_size=1), st.lists(st.integers(0, 260)))
-def test_texts_are_as_vllm_reads_them_after_the_whole_prompt(tokenizer, prompt, ids):
+@given(st.sampled_from(TOKENIZERS), st.text(min_size=1), st.lists(st.integers(0, 260)))
+def test_texts_are_as_vllm_reads_them_after_the_whole_prompt(tokenizer, text, ids):
     from vllm import SamplingParams
     from vllm.v1.engine.detokenizer import FastIncrementalDetokenizer
 
+    prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
     asked = SimpleNamespace(sampling_params=SamplingParams(), prompt_token_ids=prompt, request_id="r")
     vllms = FastIncrementalDetokenizer(tokenizer, asked)
     vllms.update(ids, stop_terminated=False)
-    assert decode(tokenizer, prompt[-CONTEXT:], ids) == vllms.output_text
+    assert decode(tokenizer, end_of(tokenizer, prompt), ids) == vllms.output_text
 
 
 def test_texts_are_as_vllm_reads_them_where_it_does(engine):

@@ -10,7 +10,7 @@ from mrt.fingerprint import closure
 
 KINDS = ("analysis", "inference", "training")
 # Stages import these for their settings' classes and run without them.
-UNUSED = {"mrt.prompts": {"torch", "transformers", "vllm"}}
+UNUSED = {"mrt.prompts": {"tokenizers", "torch", "transformers", "vllm"}}
 
 
 def asked(kind):

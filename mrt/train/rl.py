@@ -38,7 +38,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
 from mrt.cost import flops
-from mrt.engine import Decoding, EngineSettings, seed_of
+from mrt.encoding import end_of
+from mrt.engine import Decoding, EngineSettings, seed_of, text_of, vllm_reads
 from mrt.grading import Grader
 from mrt.parameterization import OpenEnded, Parameterization
 from mrt.train.log import RL_LOG
@@ -353,18 +354,24 @@ def make_trainer_class() -> type:
 
             gold_of = dict(zip(forced, gold, strict=True))
             prompts, each = list(gold_of), self.recipe.answers or self.num_generations
+            stop = self.parameterization.answer_ends
             parameters = SamplingParams(
                 n=each,
                 temperature=self.temperature,
                 top_p=self.top_p,
                 max_tokens=self.recipe.answer_tokens,
-                stop=list(self.parameterization.answer_ends) or None,
+                stop=list(stop) or None,
+                detokenize=vllm_reads(self.processing_class, stop),
             )
             ids = [self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
             outputs = self.vllm_generation.llm.generate(
                 [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
             )
-            texts = [o.text for output in outputs for o in output.outputs]
+            texts = [
+                text_of(self.processing_class, drawn, stop, before)
+                for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
+                for drawn in output.outputs
+            ]
             self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs))
             self.count("tokens_read", sum(map(len, ids)))
             answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
