@@ -1,10 +1,11 @@
 """What the workflow adds to its stages: Snakemake, processes that start, imports; and its growth with jobs.
 
     python -m benchmarks overhead
-    MRT_FINISHED_RUN=/a/checkout python -m benchmarks overhead # a finished experiment there is analysed, too
+    MRT_FINISHED_RUN=/a/checkout python -m benchmarks overhead # analyses the finished experiment there
 
-A run of the tests' smallest experiment, in a copy of the project, is taken apart from what Snakemake says and from the
-stages' logs, which end with the seconds that the work took. Of all core-seconds (wall time times cores) some are
+The finished experiment of this checkout is taken apart from what Snakemake said and from the stages' logs, which end
+with the seconds that the work took; without one, the tests' smallest experiment is run for it. Of all core-seconds
+(wall time times cores) some are
     stages      the work of the stages, without the next
     imports     of vLLM, torch, TRL and transformers in the stages (by Python's clock; not known of a finished run)
     processes   jobs that run, outside their stage: Python starts, parses options, ends
@@ -180,16 +181,16 @@ def experiment(sets: int, measured: int = 0) -> str:
 
 
 def measure(record: Record, quick: bool) -> None:
-    """Jobs without work and plans at several sizes; the smallest experiment; a finished one, if there is one."""
+    """Jobs without work and plans at several sizes; a finished experiment, or else the smallest."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_of_project(folder)
         measure_growth(record, folder, quick)
-        if not quick:
+        there = Path(os.environ.get("MRT_FINISHED_RUN", ROOT))
+        if run := finished_run(there):
+            take_apart(record, FINISHED, there, *run)
+        elif not quick:
             measure_run(record, folder)
-    there = Path(os.environ.get("MRT_FINISHED_RUN", ROOT))
-    if not quick and (run := finished_run(there)):
-        take_apart(record, FINISHED, there, *run)
 
 
 def measure_growth(record: Record, folder: Path, quick: bool) -> None:

@@ -291,15 +291,14 @@ def measure(record: Record, quick: bool) -> None:
             return
         larger = Engines(workload.make_model(folder / "larger", width=512, layers=8))
         compare(
-            record, "27M parameters", larger, traces[:4], fixed=FIXED, repeats=1, transformers=traces[:1], uncached=1
+            record, "27M parameters", larger, traces[:3], fixed=FIXED, repeats=1, transformers=traces[:1], uncached=1
         )
         if lengths := workload.real_lengths(LONGEST - 1000, 2):
             long = Engines(workload.make_model(folder / "long", width=64, layers=2, longest=LONGEST), LONGEST)
             real = at_lengths(long.ours, text, lengths, traces[0][0])
             record.add(REAL, "longest", max(map(sum, lengths)))
             compare(record, REAL, long, real, fixed=FIXED, repeats=1, uncached=0)
-        for who in ("ours", "the authors' way"):
-            record.add(f"toy: {who}", "peak GiB", peak(who, folder))
+        record.add("toy: ours", "peak GiB", peak(folder))
 
 
 def at_lengths(engine: Engine, text: str, lengths: Sequence[list[int]], like: Request) -> list[list[Request]]:
@@ -329,19 +328,16 @@ def record_settings(record: Record, toy: Engines, traces: Sequence[Sequence[Requ
             record.add(f"settings: {name}", "seconds", timed(lambda e=engine: toy.one_submission(traces, e)))  # type: ignore[misc]
 
 
-def peak(who: str, folder: Path) -> float:
+def peak(folder: Path) -> float:
     """Peak memory of a process of its own that answers the toy's traces, in GiB."""
-    return float(alone("benchmarks.prover", who, folder).splitlines()[-1])
+    return float(alone("benchmarks.prover", folder).splitlines()[-1])
 
 
 def main() -> None:
-    who, folder = sys.argv[1], Path(sys.argv[2])
+    folder = Path(sys.argv[1])
     stage = workload.prover(folder, ANSWERS)
     traces = by_trace([((at.problem_id, at.sample), at.request) for at in stage.places(stage.thoughts())])
-    engines = Engines(TOY_BASE)
-    {"ours": engines.one_submission, "the authors' way": engines.authors, "no prefix cache": engines.uncached}[who](
-        traces
-    )
+    Engines(TOY_BASE).one_submission(traces)
     status = Path("/proc/self/status").read_text()  # unlike getrusage's, its peak is not that of the parent
     print(int(status.partition("VmHWM:")[2].split()[0]) / 2**20)
 
@@ -415,15 +411,11 @@ def report(table: pl.DataFrame) -> Report:
             "Each setting changed alone, time in that of ours (blocks of 32, 1,024 sequences), the toy's traces:",
             markdown(("setting", "time"), found),
         ]
-    peaks = [
-        (who, middle(table, f"toy: {who}", "peak GiB"))
-        for who in ("ours", "the authors' way")
-        if has(table, f"toy: {who}", "peak GiB")
-    ]
     if has(table, REAL, "longest"):
         text.append(f"The real thoughts are of up to {middle(table, REAL, 'longest'):,.0f} tokens.")
-    if peaks:
-        text += ["Peak memory of a process, 1 GiB of it the cache:", markdown(("", "GiB"), peaks)]
+    if has(table, "toy: ours", "peak GiB"):
+        gibibytes = middle(table, "toy: ours", "peak GiB")
+        text.append(f"Peak memory of a process that answers the toy's traces: {gibibytes:.2f} GiB, 1 of it the cache.")
     return Report(text, goals, {"times": draw(table, names)})
 
 

@@ -167,7 +167,7 @@ CASES = [
     Case(
         "figure of progress",
         "mrt.figures.progress --tables TABLES --models MODELS --out {out}/f",
-        {"problems": 50, "prefixes": 60},
+        {"problems": 50},
     ),
 ]
 

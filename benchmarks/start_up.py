@@ -79,6 +79,8 @@ def measure(record: Record, quick: bool) -> None:
                     since = time.perf_counter()
                     alone("mrt.warm", *command, *places, MRT_WARM=owner, OMP_NUM_THREADS="1")
                     record.add(f"{name}, {way}", "seconds", time.perf_counter() - since)
+            if repeat:
+                continue
             began = time.time()
             done = subprocess.run([sys.executable, "-c", ANATOMY], cwd=ROOT, capture_output=True, text=True, check=True)
             imported, built, drawn, left = map(float, done.stdout.splitlines()[-1].split())
