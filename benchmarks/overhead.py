@@ -7,11 +7,12 @@ The finished experiment of this checkout is taken apart from what Snakemake said
 with the seconds that the work took; without one, the tests' smallest experiment is run for it. Of all core-seconds
 (wall time times cores) some are
     stages      the work of the stages, without the next
-    imports     of vLLM, torch, TRL and transformers in the stages (by Python's clock; not known of a finished run)
+    imports     of vLLM, torch, TRL and transformers: in the stages by Python's clock, or waiting for the process that
+                stages are forked from (of a finished run all that a job took for more than 5 s before its stage)
     processes   jobs that run, outside their stage: Python starts, parses options, ends
     snakemake   cores that are free while a job that could run waits; before the first job and after the last, too
     idle        cores that are free as no job can run yet
-Overhead is processes + snakemake + idle. Its growth is that of jobs without work (problem sets of a few problems), and
+Overhead is all but the stages. Its growth is that of jobs without work (problem sets of a few problems), and
 of plans.
 """
 
@@ -38,6 +39,7 @@ from benchmarks.common import ROOT, Goal, Record, Report, exponent, figures, has
 TITLE = "What the workflow adds"
 TINY, FINISHED, EMPTY, PLAN = "smallest experiment", "finished experiment", "jobs without work", "plan"
 PARTS = ("stages", "imports", "processes", "snakemake", "idle")
+WAITING = 5.0  # seconds
 HEAVY = {"vllm", "torch", "trl", "transformers", "accelerate", "datasets", "peft", "tokenizers"}
 CORES = 2
 # Jobs say what they import; Snakemake itself does not.
@@ -110,7 +112,7 @@ def take_apart(
     record: Record, case: str, folder: Path, jobs: Sequence[Job], wall: float, cores: int, size: float = 0
 ) -> None:
     """Record where the core-seconds of a run went."""
-    busy = worked = imports = 0.0
+    busy = worked = imports = waited = 0.0
     for job in jobs:
         log = (folder / job.log).read_text(errors="replace") if (folder / job.log).exists() else ""
         took = re.findall(r"^took ([\d.]+) s$", log, re.MULTILINE)
@@ -119,14 +121,14 @@ def take_apart(
         busy += job.threads * ran
         worked += job.threads * stage
         imports += job.threads * min(imported(log), stage)
+        waited += job.threads * (ran - stage) if ran - stage > WAITING else 0.0
     late, idle = free_cores(jobs, wall, cores)
-    parts = (worked - imports, imports, busy - worked, late, idle)
+    parts = (worked - imports, imports + waited, busy - worked - waited, late, idle)
     record.add(case, "jobs", len(jobs), size)
     record.add(case, "wall seconds", wall, size)
     record.add(case, "core-seconds", cores * wall, size)
     for name, value in zip(PARTS, parts, strict=True):
-        if case != FINISHED or name != "imports":  # nobody timed them there
-            record.add(case, f"core-seconds, {name}", value, size)
+        record.add(case, f"core-seconds, {name}", value, size)
 
 
 def copy_of_project(folder: Path) -> None:
@@ -220,14 +222,12 @@ def measure_run(record: Record, folder: Path) -> None:
 def shares(table: pl.DataFrame, case: str) -> dict[str, float]:
     """Shares of the core-seconds by part."""
     total = middle(table, case, "core-seconds")
-    recorded = table.filter(pl.col("case") == case)["quantity"].to_list()
-    named = {part: f"core-seconds, {part}" for part in PARTS}
-    return {part: middle(table, case, name) / total for part, name in named.items() if name in recorded}
+    return {part: middle(table, case, f"core-seconds, {part}") / total for part in PARTS}
 
 
 def outside(table: pl.DataFrame, case: str, size: float | None = None) -> float:
     """Core-seconds outside the stages."""
-    return sum(middle(table, case, f"core-seconds, {part}", size) for part in ("processes", "snakemake", "idle"))
+    return sum(middle(table, case, f"core-seconds, {part}", size) for part in PARTS[1:])
 
 
 def growth(table: pl.DataFrame, case: str) -> list[float]:
@@ -240,8 +240,12 @@ def report(table: pl.DataFrame) -> Report:
     runs = {case: shares(table, case) for case in (FINISHED, TINY) if has(table, case)}
     goals = []
     for case, share in runs.items():
-        value = 1 - share["stages"] - share.get("imports", 0)
-        why = ", ".join(f"{share[part]:.0%} {part}" for part in ("processes", "snakemake", "idle"))
+        value, jobs = 1 - share["stages"], middle(table, case, "jobs")
+        starting = middle(table, case, "core-seconds, processes") / jobs
+        why = (
+            f"{share['imports']:.1%} is for the import of vLLM, for which all cores wait; {share['processes']:.1%} for"
+            f" Python as it starts and ends, {starting:.2f} s in each of {jobs:.0f} jobs, most of which do less."
+        )
         goals.append(Goal(f"{case}: share of core-seconds outside the stages", value, 0.15, at_most=True, why=why))
     jobs, planned = growth(table, EMPTY), growth(table, PLAN)
     added = [outside(table, EMPTY, size) for size in jobs]
@@ -258,14 +262,14 @@ def report(table: pl.DataFrame) -> Report:
         goals.append(Goal(f"{what}: exponent of its growth with jobs", found, 1.15, at_most=True))
     text = [
         "A run is taken apart by what Snakemake says and by the stages' logs. Each core-second is the work of a stage"
-        " (`stages`), an import of vLLM, torch, TRL or transformers in it (`imports`), a job outside its stage, as"
+        " (`stages`), the import of vLLM, torch, TRL and transformers (`imports`), a job outside its stage, as"
         " Python starts and ends (`processes`), a core that is free while a job that could run waits, or before the"
         " first job and after the last (`snakemake`), or a core that is free as no job can run yet (`idle`)."
     ]
     rows = []
     for case, share in runs.items():
         counted = [f"{middle(table, case, name):,.0f}" for name in ("jobs", "wall seconds")]
-        parts = [f"{share[part]:.1%}" if part in share else "in stages" for part in PARTS]
+        parts = [f"{share[part]:.1%}" for part in PARTS]
         rows.append((case, *counted, *parts))
     if runs:
         text.append(markdown(("run", "jobs", "seconds", *PARTS), rows))

@@ -118,7 +118,7 @@ class Engines:
         """Tokens a second of this engine when it only decodes, at these prompts' mean length, and only reads."""
         llm, ids = self.ours.llm, self.ours.encode(prompts)
         length = max(32, int(sum(map(len, ids)) / len(ids)))
-        seqs = min(self.settings.max_num_seqs, ANSWERS * len(ids))
+        seqs = min(self.settings.max_num_seqs, ANSWERS * len(ids), 4_000_000 // length)
         words = [token for one in ids for token in one]
         words *= 1 + 40 * length // len(words)
         llm.reset_prefix_cache()
@@ -215,9 +215,9 @@ def taken_apart(llm: Any) -> Iterator[Counter[str]]:
 
 def compare(
     record: Record, name: str, engines: Engines, traces: Sequence[Sequence[Request]], *, fixed: int = 0,
-    repeats: int = 2, transformers: Sequence[Sequence[Request]] = (), uncached: int = 2,
+    repeats: int = 3, transformers: Sequence[Sequence[Request]] = (), uncached: bool = True,
 ) -> None:  # fmt: skip
-    """Time the contenders in turn on requests, traces in order; without a cache less often, transformers on some."""
+    """Time the contenders in turn on requests, traces in order; without a cache once, transformers on some of them."""
     asked = sum(r.n for trace in traces for r in trace)
     contenders: dict[str, Run] = {
         "ours": lambda some: engines.one_submission(some, fixed=fixed),
@@ -235,7 +235,7 @@ def compare(
     ids = engines.ours.encode(prompts)
     for turn in range(repeats):
         for who, run in contenders.items():
-            if who == "no prefix cache" and turn >= uncached:
+            if who == "no prefix cache" and turn:
                 continue
             llms[who].reset_prefix_cache()
             with taken_apart(llms[who]) as parts:
@@ -244,6 +244,8 @@ def compare(
                 record.add(f"{name}: {who}", "seconds", time.perf_counter() - since)
             for part, value in parts.items():
                 record.add(f"{name}: {who}", part, value)
+        if turn > 1:
+            continue
         decoding, reading = engines.rates(prompts)
         record.add(f"{name}: floor", "seconds", drawn["ours"] / decoding + read / reading)
         engines.ours.llm.reset_prefix_cache()
@@ -270,7 +272,7 @@ def measure(record: Record, quick: bool) -> None:
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    repeats = 1 if quick else 2
+    repeats = 1 if quick else 3
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         workload.make_traces(folder, 4 if quick else 48)
@@ -279,25 +281,23 @@ def measure(record: Record, quick: bool) -> None:
         traces = by_trace([((at.problem_id, at.sample), at.request) for at in places])
         toy = Engines(TOY_BASE)
         compare(record, "toy", toy, traces, repeats=repeats, transformers=traces[:4])
-        record_settings(record, toy, traces, repeats)
+        record_settings(record, toy, traces[::2], repeats)
         text = "".join(at.prefix.text() for at in places)
         thousand = at_lengths(toy.ours, text, [[STEP] * 12] * (1 if quick else 8), traces[0][0])
         every_third = [thousand[0][::3]]  # of 13, so that their mean length is that of all
         compare(
             record, "thoughts of 1,000 tokens", toy, thousand,
-            fixed=FIXED, repeats=repeats, transformers=every_third, uncached=1,
+            fixed=FIXED, repeats=repeats, transformers=every_third,
         )  # fmt: skip
         if quick:
             return
         larger = Engines(workload.make_model(folder / "larger", width=512, layers=8))
-        compare(
-            record, "27M parameters", larger, traces[:3], fixed=FIXED, repeats=1, transformers=traces[:1], uncached=1
-        )
+        compare(record, "27M parameters", larger, traces[:3], fixed=FIXED, repeats=1, transformers=[traces[0][::2]])
         if lengths := workload.real_lengths(LONGEST - 1000, 2):
             long = Engines(workload.make_model(folder / "long", width=64, layers=2, longest=LONGEST), LONGEST)
             real = at_lengths(long.ours, text, lengths, traces[0][0])
             record.add(REAL, "longest", max(map(sum, lengths)))
-            compare(record, REAL, long, real, fixed=FIXED, repeats=1, uncached=0)
+            compare(record, REAL, long, real, fixed=FIXED, repeats=1, uncached=False)
         record.add("toy: ours", "peak GiB", peak(folder))
 
 

@@ -35,7 +35,7 @@ def told(record: Record, name: str, trees: list[Tree], seconds: float) -> int:
 
 
 def measure(record: Record, quick: bool) -> None:
-    count = 10 if quick else 200
+    count = 10 if quick else 100
     config = load(yaml.safe_load((ROOT / "config" / "backtracking.yaml").read_text()))
     training = config.problems["toy_train"].model_copy(update={"disjoint_from": []})
     problems = build("toy_train", training)[0].head(count)
