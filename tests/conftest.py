@@ -21,13 +21,6 @@ TOY_ATTEMPTS = ROOT / "mrt" / "toy" / "weights_attempts"
 SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not beside this checkout")
 
-# Files that take minutes. They come first: else one process is left with them at the end, and the other one waits.
-LONGEST = ("test_slurm", "test_rl", "test_slurm_faults", "test_backtracking", "test_running", "test_faults")
-
-
-def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
-
 
 @pytest.fixture
 def toy_problems(tmp_path: Path) -> Path:

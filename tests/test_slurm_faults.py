@@ -20,7 +20,7 @@ RULES = {  # {rule: what it asks for}
     "other": "",
     "failing": "",
     "held": 'slurm_extra=config.get("extra", "")',
-    "late": "runtime=lambda wildcards, attempt: attempt",  # minutes, SLURM knows no less
+    "late": "runtime=lambda wildcards, attempt: 2 * attempt",  # minutes; in one, a job may not have begun here
     "greedy": "mem_mb=lambda wildcards, attempt: 700 * attempt",
 }
 SNAKEFILE = f"""
