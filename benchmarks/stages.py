@@ -10,6 +10,7 @@ once`: in place of vLLM one that answers without computing, so that what is meas
 beside vLLM; or `vllm`: one for all commands of the line.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -151,6 +152,8 @@ def in_a_child(work: Callable[[], Any]) -> Any:
 def main() -> None:
     for name in PRELOADED:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # else a child's first garbage collection copies all that was imported
     for line in sys.stdin:
         asked = json.loads(line)
         try:

@@ -16,6 +16,7 @@ what takes the time there.
 
 import contextlib
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -161,6 +162,8 @@ def serve(path: Path, owner: int) -> None:
         found = import_module(module)
         if attribute:
             getattr(found, attribute)
+    gc.collect()
+    gc.freeze()  # else a fork's first garbage collection touches all that was imported, and so copies it
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
     listening.listen(64)
