@@ -19,8 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.encoding import Reader, decode, encode, end_of
 
-CONTEXT = 16  # tokens of the prompt that an answer's text is read after: more than a character has
-
 
 class EngineSettings(BaseModel):
     """How the sampling engine is built; nothing here changes what is sampled, except `max_model_len` and `dtype`."""
@@ -179,9 +177,8 @@ class Engine:
                         sequences -= request.n
                         yield index, [Completion("", 0, "length", None)] * request.n
                         continue
-                    engine.add_request(
-                        str(index), {"prompt_token_ids": ids}, self.parameters(request), request.priority
-                    )
+                    prompt, parameters = {"prompt_token_ids": ids}, self.parameters(request)
+                    engine.add_request(str(index), prompt, parameters, priority=request.priority)
                     running[str(index)] = request, end_of(self.tokenizer, ids)
                 for output in engine.step() if running else []:
                     if output.finished:
