@@ -4,20 +4,22 @@ The prefixes of a thought of k episodes are, all together, as long as k² / 2 ep
 token across a line break and the printed character after it, and looks no further than that character, gives two
 texts the same tokens up to any such place that they have in common; so only what follows the last one is read again.
 That is known of tokenizers that first cut a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's)
-or by GPT-2's: what matches there has, behind a line break, nothing but white space. With any other, every text is
-read whole.
+or by GPT-2's: what matches there has, behind a line break, nothing but white space. A character that may begin an
+added token is no such place: that token is cut out first, and the line breaks before it are then the end of a text.
+With any other tokenizer, every text is read whole.
 
 And back: the text of an answer's token ids, without reading that of its whole prompt again.
 """
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-LINE = re.compile(r"\n(?=[!-~\u4e00-\u9fff])")  # its end is such a place
+LINE = re.compile(r"\n(?=[!-~\u4e00-\u9fff])")  # its end is such a place, unless an added token may begin there
 PATTERNS = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -28,10 +30,10 @@ BATCH = 256  # texts that are read at once
 
 
 @lru_cache(maxsize=8)  # a tokenizer's description is as long as its vocabulary
-def cuts_at_lines(tokenizer: Any) -> bool:
-    """Whether a tokenizer is known to make no token across a line break and what is printed after it."""
+def line_of(tokenizer: Any) -> re.Pattern[str] | None:
+    """What matches a line break that a tokenizer is known to make no token across, nor look past; None if unknown."""
     if not getattr(tokenizer, "is_fast", False):
-        return False
+        return None
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
     model, cutter = parts["model"], parts["pre_tokenizer"] or {}
     stages = cutter["pretokenizers"] if cutter.get("type") == "Sequence" else [cutter]
@@ -45,16 +47,19 @@ def cuts_at_lines(tokenizer: Any) -> bool:
         known = known and whole_bytes and not last["use_regex"]
     else:
         known = whole_bytes and last["use_regex"]
-    return (
+    added = parts["added_tokens"]
+    known = (
         known
         and model["type"] == "BPE"
         and not model.get("dropout")
         and (parts["normalizer"] or {"type": "NFC"})["type"] == "NFC"
         and not any(
             token["lstrip"] or token["rstrip"] or token["single_word"] or LINE.search(token["content"])
-            for token in parts["added_tokens"]
+            for token in added
         )
     )
+    begins = "".join(sorted({unicodedata.normalize("NFD", token["content"])[0] for token in added}))
+    return re.compile(f"{LINE.pattern}(?![{re.escape(begins)}])" if begins else LINE.pattern) if known else None
 
 
 def common(one: str, other: str) -> int:
@@ -73,19 +78,19 @@ class Reader:
     """Reads texts in turn, each from where it parts from the one before."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer, self.known = tokenizer, cuts_at_lines(tokenizer)
+        self.tokenizer, self.line = tokenizer, line_of(tokenizer)
         self.last, self.begin = "", 0  # the last text, and up to where it is as the one before
         self.ids: list[int] = []  # of the last text
         self.pieces: list[tuple[int, int, Any]] = []  # that it was read in: characters and tokens before, the encoding
 
     def place(self, text: str) -> int:
         """The last place up to which a text has the same tokens as the last one; 0 if there is none."""
-        if not self.known:
+        if not self.line:
             return 0
         alike = common(self.last, text)
         stop = self.begin if self.begin < alike else 0  # itself such a place: no need to look further
         line = text.rfind("\n", stop, max(alike - 1, stop))  # what follows the line break has to be alike too
-        while line >= 0 and not LINE.match(text, line):
+        while line >= 0 and not self.line.match(text, line):
             line = text.rfind("\n", stop, line)
         return line + 1 if line >= 0 else stop
 
@@ -101,7 +106,7 @@ class Reader:
         encoded = self.tokenizer(rest, add_special_tokens=False)
         for index, begin in enumerate(begins):
             found: list[int] = encoded["input_ids"][index]
-            if self.known:
+            if self.line:
                 while self.pieces and self.pieces[-1][0] > begin:
                     self.pieces.pop()
                 count = 0

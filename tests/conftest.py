@@ -12,8 +12,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# No time limits, as first examples import and machines are busy; the same examples each time, as a gate has to.
+settings.register_profile("mrt", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, max_examples=5000)  # pytest --hypothesis-profile thorough
+settings.load_profile("mrt")
 
 ROOT = Path(__file__).parents[1]
 TOY_BASE = ROOT / "mrt" / "toy" / "weights"

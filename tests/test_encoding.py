@@ -4,12 +4,12 @@ import re
 
 import pytest
 from conftest import TOY_BASE
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mrt.encoding import PATTERNS, Reader, common, cuts_at_lines, encode
+from mrt.encoding import PATTERNS, Reader, common, encode, line_of
 
 CORPUS = "Wait, let me try 3 + 4.\n\nThat is 7, isn't it?\n  So \\boxed{7}\n\n\n等等 再试 é\u0301\n\t- a\n1. b \n" * 20
 PIECES = [
@@ -27,6 +27,8 @@ PIECES = [
     "\t",
     "-",
     "<think>",
+    "<",
+    "e",
     "\r",
     "\n\n**",
     "x\u200d",
@@ -56,8 +58,11 @@ TOKENIZERS = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.lists(st.sampled_from(PIECES), max_size=12)), max_size=12))
+@example(
+    [(0.0, ["\n\n", "<think>"]), (0.5, [])]
+)  # GPT-2's pattern cuts "\n\n<" at the last "\n", an added token before it
 def test_ids_are_those_of_each_text_alone(changes):
     texts = [""]
     for share, added in changes:
@@ -70,7 +75,7 @@ def test_ids_are_those_of_each_text_alone(changes):
 
 
 def test_all_of_these_tokenizers_are_known():
-    assert all(map(cuts_at_lines, TOKENIZERS))
+    assert all(map(line_of, TOKENIZERS))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,7 @@ def test_all_of_these_tokenizers_are_known():
 )
 def test_others_are_not_and_are_read_whole(cutter):
     tokenizer = trained(cutter)
-    assert not cuts_at_lines(tokenizer)
+    assert line_of(tokenizer) is None
     texts = [CORPUS[:50], CORPUS[:90]]
     assert list(encode(tokenizer, texts)) == tokenizer(texts, add_special_tokens=False)["input_ids"]
 

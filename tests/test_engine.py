@@ -95,6 +95,17 @@ def test_texts_are_as_vllm_reads_them_where_it_does(engine):
     assert read == told and {c.finish for c in read} == {"stop", "length"}
 
 
+def test_requests_reach_the_scheduler_by_priority(engine, monkeypatch):
+    core, reached = engine.llm.llm_engine.engine_core, []
+    add = core.add_request
+    monkeypatch.setattr(core, "add_request", lambda request: (reached.append(request), add(request))[1])
+    one = Decoding(max_tokens=1)
+    engine.generate([Request(PROMPT, 1, number, one, priority) for number, priority in enumerate([3, -1, 3, 0])])
+    assert [(r.sampling_params.seed, r.priority) for r in reached] == [(1, -1), (3, 0), (0, 3), (2, 3)]
+    arrived = [r.arrival_time for r in reached]
+    assert arrived == sorted(arrived) and arrived[0] > 0
+
+
 def test_a_prompt_that_fills_the_context_is_data(engine):
     five = Decoding(max_tokens=5)
     long, short = engine.generate([Request(PROMPT * 30, 2, 1, five), Request(PROMPT, 1, 1, five)])

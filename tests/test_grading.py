@@ -187,7 +187,6 @@ def test_grade_keeps_the_order() -> None:
 NUMBERS = st.sampled_from(["1", "2", "3", "1.0", "1/2", "0.5", "2/4", "0.333333", "1/3", "0.3333333", "007", "7"])
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.none() | NUMBERS, max_size=8), max_size=3))
 def test_a_cluster_is_what_equals_its_first_answer(groups: list[list[str | None]]) -> None:
     expected = []

@@ -1,7 +1,7 @@
 """The sliding window of linearized evaluation; `test_backtracking` runs the stage."""
 
 from conftest import TOY_BASE
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.backtracking.linearized import window
@@ -11,7 +11,6 @@ from mrt.parameterization import STEP_END
 ENGINE = Engine(str(TOY_BASE), EngineSettings())
 
 
-@settings(deadline=None)  # the first call reads the tokenizer
 @given(st.integers(1, 60), st.integers(16, 500))
 def test_the_window_is_the_end_of_the_text_from_a_step_on(steps, size):
     text = STEP_END.join(f"Step {i}: Try {i} + 4." for i in range(steps))
@@ -24,7 +23,6 @@ def test_the_window_is_the_end_of_the_text_from_a_step_on(steps, size):
         assert len(ENGINE.encode([more])[0]) > size
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["Step 1: Try 4.", "\n", "\n\n", "12", "a b"]), max_size=40), st.integers(1, 40))
 def test_the_window_is_what_dropping_step_by_step_leaves(parts, size):
     text = left = "".join(parts)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.metrics import (
@@ -25,8 +25,6 @@ from mrt.metrics import (
     pass_at_k,
     token_efficiency,
 )
-
-quick = settings(deadline=None, max_examples=100)
 
 
 def votes(max_size: int = 10, mixed: bool = False) -> st.SearchStrategy[list[tuple[int, bool]]]:
@@ -63,7 +61,6 @@ def unzip(answers: list[tuple[int, bool]]) -> tuple[list[int], list[bool]]:
     return [c for c, _ in answers], [r for _, r in answers]
 
 
-@quick
 @given(st.integers(1, 9), st.data())
 def test_pass_at_k_is_brute_force(n: int, data: st.DataObject) -> None:
     c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
@@ -95,14 +92,12 @@ def test_pass_at_k_refuses(n: int, c: int, k: int) -> None:
         pass_at_k(n, c, k)
 
 
-@quick
 @given(st.booleans().flatmap(lambda mixed: votes(mixed=mixed)), st.data())
 def test_maj_at_k_is_brute_force(answers: list[tuple[int, bool]], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(answers)))
     assert maj_at_k(*unzip(answers), k) == brute_force(answers, k)
 
 
-@quick
 @given(votes(max_size=9), st.data())
 def test_weighted_maj_at_k_is_brute_force(answers: list[tuple[int, bool]], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(answers)))
@@ -112,7 +107,6 @@ def test_weighted_maj_at_k_is_brute_force(answers: list[tuple[int, bool]], data:
     assert found == pytest.approx(brute_force(answers, k, weights), abs=1e-12)
 
 
-@quick
 @given(votes(max_size=9, mixed=True), st.data())
 def test_equal_weights_are_no_weights(answers: list[tuple[int, bool]], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(answers)))
@@ -120,7 +114,6 @@ def test_equal_weights_are_no_weights(answers: list[tuple[int, bool]], data: st.
     assert found == pytest.approx(maj_at_k(*unzip(answers), k), abs=1e-12)
 
 
-@quick
 @given(votes(max_size=20, mixed=True), st.permutations(range(5)), st.data())
 def test_maj_at_k_ignores_names_and_order(
     answers: list[tuple[int, bool]], names: list[int], data: st.DataObject
@@ -130,7 +123,6 @@ def test_maj_at_k_ignores_names_and_order(
     assert maj_at_k(*unzip(shuffled), k) == maj_at_k(*unzip(answers), k)
 
 
-@quick
 @given(votes(max_size=40, mixed=True))
 def test_maj_at_1_is_mean_accuracy(answers: list[tuple[int, bool]]) -> None:
     clusters, correct = unzip(answers)

@@ -473,7 +473,7 @@ def test_toy_gold_by_brute_force() -> None:
     assert table["difficulty"].value_counts().sort("difficulty")["count"].to_list() == [34, 33, 33]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 80), st.integers(0, 5), st.integers(0, 5))
 def test_toy_laws(count: int, seed: int, other: int) -> None:
     """Distinct, disjoint even for equal seeds, and growing only appends."""
@@ -529,7 +529,6 @@ def test_every_setting_is_described() -> None:
         assert all(info.description for info in model.model_fields.values())
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from("abcde"), max_size=30), max_size=8),
     st.lists(st.sampled_from("abcde"), max_size=30),

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.artifacts import ANSWER, PROGRESS, graded
 from mrt.progress import Progress, progress, progress_table
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_progress_telescopes(accuracy: list[float]) -> None:
     found = progress(accuracy)
@@ -66,7 +65,6 @@ def test_progress_spans_prefixes_left_out() -> None:
     assert trace["progress"].sum() == pytest.approx(trace["J"][2] - trace["J"][0])
 
 
-@settings(deadline=None)
 @given(st.permutations(range(6)), st.integers(0, 6), st.booleans())
 def test_grades_beside_answers_are_those_joined_to_them(order: list[int], kept: int, null: bool) -> None:
     """Whether tables agree in order, differ in it, lack rows or a key: what comes out is the join."""

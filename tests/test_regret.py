@@ -20,7 +20,7 @@ from mrt.regret import (
     normalized_regret_table,
 )
 
-quick = settings(deadline=None, max_examples=200)
+quick = settings(max_examples=200)
 
 
 def by_midpoints(tokens: list[int], accuracy: list[float], budget: int) -> float:
