@@ -323,7 +323,7 @@ def test_bootstrap_average_weighs_benchmarks_alike() -> None:
         bootstrap_average([small, np.array([])])
 
 
-curves = st.lists(st.tuples(st.floats(1, 1000), st.floats(0, 1)), min_size=1, max_size=6, unique_by=lambda p: p[0])
+curves = st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1)), min_size=1, max_size=6, unique_by=lambda p: p[0])
 
 
 @given(curves, curves, st.floats(0.1, 10))
