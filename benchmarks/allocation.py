@@ -11,7 +11,6 @@ Time: the stage itself beside all 20 answers and beside the authors' way, on toy
 """
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ import polars as pl
 from benchmarks import workload
 from benchmarks.common import TOY_BASE, TRACES, Goal, Record, Report, has, markdown, middle
 from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
+from mrt import vllm_environment
 from mrt.allocation import Allocate, Allocation, Kept, Trace
 from mrt.grading import Grader
 from mrt.kept import Keep
@@ -114,9 +114,7 @@ def toy_traces(folder: Path, problems: int) -> list[tuple[Bools, Bools, npt.NDAr
 
 
 def measure(record: Record, quick: bool) -> None:
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    vllm_environment.tell(cpu=True)
     if (TRACES / "prefix_accuracy.jsonl").is_file():
         for name, by_episode, draws in (("real traces, by episode", True, 10), ("real traces, by sentence", False, 2)):
             curves = [(s, curve) for s in range(1 if quick else draws) for curve in real_curves(by_episode)]

@@ -14,7 +14,6 @@ prefixes, answers of equal length, short and longer; a model of 27M random param
 thoughts, where the data is there.
 """
 
-import os
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ import polars as pl
 
 from benchmarks import workload
 from benchmarks.common import TOY_BASE, Goal, Record, Report, alone, has, markdown, middle
+from mrt import vllm_environment
 from mrt.engine import Engine, Request
 from mrt.parameterization import OpenEnded
 
@@ -270,9 +270,7 @@ def by_trace(requests: Sequence[tuple[object, Request]]) -> list[list[Request]]:
 
 
 def measure(record: Record, quick: bool) -> None:
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    vllm_environment.tell(cpu=True)
     repeats = 1 if quick else 3
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

@@ -141,20 +141,25 @@ def end_of(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     return list(ids[-size:])
 
 
-def decode(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> str:
-    """The text that token ids add to one whose `end_of` is `before`, as vLLM reads it after the whole.
+def pieces(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
+    """What each token id adds to a text whose `end_of` is `before`, as vLLM reads them after the whole.
 
-    Special tokens have none; nor have bytes at the end that are no character yet. Of a tokenizer that is_fast.
+    Special tokens add nothing; nor do bytes until they are a character. Of a tokenizer that is_fast.
     """
     from tokenizers.decoders import DecodeStream
 
-    stream, pieces = DecodeStream(ids=list(before), skip_special_tokens=True), []
+    stream = DecodeStream(ids=list(before), skip_special_tokens=True)
     for token in ids:
         try:
-            pieces.append(stream.step(tokenizer.backend_tokenizer, token))
+            piece = stream.step(tokenizer.backend_tokenizer, token)
         except Exception as error:  # of bytes that are no text; the library has no narrower one
             if not str(error).startswith("Invalid prefix encountered"):
                 raise
             stream = DecodeStream(skip_special_tokens=True)
-            pieces.append(stream.step(tokenizer.backend_tokenizer, token))
-    return "".join(piece for piece in pieces if piece)
+            piece = stream.step(tokenizer.backend_tokenizer, token)
+        yield piece or ""
+
+
+def decode(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> str:
+    """The text that token ids add to one whose `end_of` is `before`; see `pieces`."""
+    return "".join(pieces(tokenizer, before, ids))

@@ -6,7 +6,6 @@ prefills whole prompts, because a seeded request cannot be cut into chunks there
 """
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt import vllm_environment
 from mrt.encoding import Reader, decode, encode, end_of
 
 
@@ -106,11 +106,7 @@ class Engine:
 
         settings = self.settings
         cpu = not torch.cuda.is_available()
-        if cpu:
-            os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # jobs side by side must not pin one core
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        vllm_environment.tell(cpu)
         from vllm import LLM
 
         options: dict[str, Any] = {"block_size": settings.block_size} if settings.block_size else {}

@@ -33,6 +33,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from mrt import vllm_environment
+
 # What stages import that takes long, with what those import when they are first used. Not polars: its threads would not
 # be there after a fork, and it comes at once.
 IMPORTS = (
@@ -48,13 +50,6 @@ IMPORTS = (
     "trl:GRPOTrainer",
     "tqdm",
 )
-ENVIRONMENT = {  # as mrt.engine sets it before the import
-    "OMP_NUM_THREADS": "1",  # no thread of the host's may stand behind a fork
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_NO_USAGE_STATS": "1",
-}
 PATIENCE = 120.0  # seconds for the host to come up; the stage is then run without
 
 
@@ -98,7 +93,7 @@ def reach(owner: int) -> socket.socket | None:
             stdout=nothing,
             stderr=nothing,
             start_new_session=True,
-            env=os.environ | ENVIRONMENT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},  # no thread of the host's may stand behind a fork
         )
         until = time.monotonic() + PATIENCE
         while host.poll() is None and time.monotonic() < until:
@@ -157,6 +152,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 def serve(path: Path, owner: int) -> None:
     """The host: import, listen, fork; for as long as the owner lives. One thread, so that forks are clean."""
+    vllm_environment.tell(cpu=True)
     for name in IMPORTS:
         module, _, attribute = name.partition(":")
         found = import_module(module)

@@ -35,10 +35,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt import vllm_environment
 from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
 from mrt.cost import flops
-from mrt.encoding import end_of
+from mrt.encoding import end_of, pieces
 from mrt.engine import Decoding, EngineSettings, seed_of, text_of, vllm_reads
 from mrt.grading import Grader
 from mrt.parameterization import OpenEnded, Parameterization
@@ -172,11 +173,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
             dispatch_cpu_unquantized_gemm(runner.model.lm_head, remove_weight=False)
         self.llm.reset_prefix_cache()
 
-    if cpu:
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    vllm_environment.tell(cpu)
     # TRL would take 29500 if nobody listens there yet, and so would another job that starts at the same time.
     os.environ.setdefault("MASTER_PORT", str(get_open_port()))
     vllm_generation.LLM = built
@@ -381,17 +378,17 @@ def make_trainer_class() -> type:
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantages of tokens [completions, tokens] by the progress of their episode."""
-            from tokenizers.decoders import DecodeStream
-
             ids, mask = output["completion_ids"], output["completion_mask"].bool()
+            prompts = (
+                own[kept].tolist() for own, kept in zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
+            )
             boundaries: list[list[int]] = []  # of each completion: tokens after which an episode ends
             asked: list[tuple[str, str]] = []
-            for x, own, kept in zip(inputs, ids, mask, strict=True):
-                stream = DecodeStream(skip_special_tokens=True)
-                pieces = [stream.step(self.processing_class.backend_tokenizer, t) or "" for t in own[kept].tolist()]
-                ends = np.cumsum([len(piece) for piece in pieces])
+            for x, prompt, own, kept in zip(inputs, prompts, ids, mask, strict=True):
+                told = list(pieces(self.processing_class, end_of(self.processing_class, prompt), own[kept].tolist()))
+                ends = np.cumsum([len(piece) for piece in told])
                 before = x["prefix_text"]
-                episodes = self.parameterization.cut("".join(pieces), before).episodes
+                episodes = self.parameterization.cut("".join(told), before).episodes
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
                 boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
