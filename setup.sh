@@ -30,6 +30,9 @@ echo "setup: installing torch (its CPU build, if your package index has one)"
 .venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps -r requirements-torch.lock
 echo "setup: installing $(grep -c '==' requirements.lock) locked packages"
 .venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+# On all cores, and now: where Python may not write bytecode later, every start would compile what it imports, vLLM 8 s.
+# Some files that packages bring are templates, which do not compile.
+.venv/bin/python -m compileall -qq -j 0 .venv/lib || true
 .venv/bin/python -c 'import sys; print("setup: done, Python", sys.version.split()[0])'
 echo "$locks" >"$stamp"
 echo "setup: took $((SECONDS - started)) s"
