@@ -11,5 +11,5 @@ test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install
 	bash setup.sh && .venv/bin/python -m pytest tests/test_running.py tests/test_slurm.py tests/test_slurm_faults.py
 
-bench: # docs/performance.md, its figures and records; twenty minutes on a machine with nothing else to do
+bench: # docs/performance.md, its figures and records; fifteen minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks
