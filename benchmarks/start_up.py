@@ -24,9 +24,10 @@ from mrt.artifacts import PROBLEMS, SET
 TITLE = "Engine start-up"
 ENGINE_RULES = ("sample_rollouts", "force_answers", "force_budget")
 ANATOMY = f"""
-import os, time
+import time
 began = time.perf_counter()
-os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+from mrt import vllm_environment
+vllm_environment.tell(cpu=True)
 from vllm import LLM
 imported = time.perf_counter()
 from mrt.engine import Decoding, Engine, EngineSettings, Request

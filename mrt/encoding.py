@@ -48,7 +48,7 @@ def line_of(tokenizer: Any) -> re.Pattern[str] | None:
     else:
         known = whole_bytes and last["use_regex"]
     added = parts["added_tokens"]
-    known = (
+    if not (
         known
         and model["type"] == "BPE"
         and not model.get("dropout")
@@ -57,9 +57,10 @@ def line_of(tokenizer: Any) -> re.Pattern[str] | None:
             token["lstrip"] or token["rstrip"] or token["single_word"] or LINE.search(token["content"])
             for token in added
         )
-    )
+    ):
+        return None
     begins = "".join(sorted({unicodedata.normalize("NFD", token["content"])[0] for token in added}))
-    return re.compile(f"{LINE.pattern}(?![{re.escape(begins)}])" if begins else LINE.pattern) if known else None
+    return re.compile(f"{LINE.pattern}(?![{re.escape(begins)}])" if begins else LINE.pattern)
 
 
 def common(one: str, other: str) -> int:

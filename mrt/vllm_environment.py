@@ -4,7 +4,7 @@ import os
 
 ALWAYS = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"}
 ON_CPU = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process: a batch of ours is a batch of the engine's
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, which steps it
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # jobs side by side must not pin one core
 }
 

@@ -2,7 +2,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import TOY_BASE
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.allocation import LEVELS, Allocate, Allocation, Kept, Trace, paths_of_J
@@ -35,7 +35,6 @@ def answers_of(curve, seed=0):
 curves = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.6, 0.9, 1.0]), min_size=1, max_size=8)
 
 
-@settings(max_examples=60)
 @given(curves, st.integers(0, 100), st.integers(1, 5), st.integers(1, 25))
 def test_every_prefix_has_its_first_answers_and_none_more_than_all(curve, seed, first, batch):
     trace = settled(answers_of(curve, seed), first=first, batch=batch)
@@ -43,7 +42,6 @@ def test_every_prefix_has_its_first_answers_and_none_more_than_all(curve, seed, 
     assert (trace.right <= trace.drawn).all()
 
 
-@settings(max_examples=60)
 @given(curves.filter(lambda c: len(c) > 1), st.integers(0, 100))
 def test_the_prefix_kept_is_the_one_that_the_training_set_takes(curve, seed):
     trace = settled(answers_of(curve, seed))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from conftest import TOY_BASE
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -58,11 +58,9 @@ TOKENIZERS = [
 ]
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.lists(st.sampled_from(PIECES), max_size=12)), max_size=12))
-@example(
-    [(0.0, ["\n\n", "<think>"]), (0.5, [])]
-)  # GPT-2's pattern cuts "\n\n<" at the last "\n", an added token before it
+# GPT-2's pattern cuts "\n\n<" before the last "\n", an added token behind it.
+@example([(0.0, ["\n\n", "<think>"]), (0.5, [])])
 def test_ids_are_those_of_each_text_alone(changes):
     texts = [""]
     for share, added in changes:

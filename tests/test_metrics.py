@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mrt.metrics import (
@@ -323,7 +323,8 @@ def test_bootstrap_average_weighs_benchmarks_alike() -> None:
         bootstrap_average([small, np.array([])])
 
 
-curves = st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1)), min_size=1, max_size=6, unique_by=lambda p: p[0])
+shares = st.just(0.0) | st.floats(1e-9, 1)  # of fewer than 1e9 answers; between subnormal ones no slope is finite
+curves = st.lists(st.tuples(st.floats(1, 1000), shares), min_size=1, max_size=6, unique_by=lambda p: p[0])
 
 
 @given(curves, curves, st.floats(0.1, 10))
@@ -332,6 +333,7 @@ def test_token_efficiency_is_antisymmetric_and_scales(
 ) -> None:
     x, y = np.array(sorted(one)).T
     other_x, other_y = np.array(sorted(two)).T
+    assume((np.diff(x / factor) > 0).all())  # neighbouring floats may become one
     ratio, kind = token_efficiency(x, y, other_x, other_y)
     back, opposite = token_efficiency(other_x, other_y, x, y)
     assert ratio * back == pytest.approx(1)

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from conftest import SHARED, needs_shared
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from pydantic_settings import CliApp
@@ -473,7 +473,6 @@ def test_toy_gold_by_brute_force() -> None:
     assert table["difficulty"].value_counts().sort("difficulty")["count"].to_list() == [34, 33, 33]
 
 
-@settings(max_examples=15)
 @given(st.integers(1, 80), st.integers(0, 5), st.integers(0, 5))
 def test_toy_laws(count: int, seed: int, other: int) -> None:
     """Distinct, disjoint even for equal seeds, and growing only appends."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.metrics import bootstrap_table
@@ -19,8 +19,6 @@ from mrt.regret import (
     normalized_regret,
     normalized_regret_table,
 )
-
-quick = settings(max_examples=200)
 
 
 def by_midpoints(tokens: list[int], accuracy: list[float], budget: int) -> float:
@@ -69,7 +67,6 @@ def test_normalized_regret_by_hand() -> None:
 curves = st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 1)), min_size=1, max_size=10)
 
 
-@quick
 @given(curves, st.integers(1, 3000), st.data())
 def test_regret_is_bounded_and_falls_as_accuracy_rises(
     curve: list[tuple[int, float]], budget: int, data: st.DataObject
@@ -189,7 +186,6 @@ shares = st.floats(0, 1).map(lambda x: round(x, 3))
 majs = st.lists(st.tuples(shares, shares, shares, shares), min_size=2, max_size=8)
 
 
-@quick
 @given(majs)
 def test_episode_regret_is_what_integration_gives(maj: list[tuple[float, ...]]) -> None:
     x = np.linspace(1, 6, 5001)

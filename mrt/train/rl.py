@@ -379,13 +379,12 @@ def make_trainer_class() -> type:
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantages of tokens [completions, tokens] by the progress of their episode."""
             ids, mask = output["completion_ids"], output["completion_mask"].bool()
-            prompts = (
-                own[kept].tolist() for own, kept in zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
-            )
+            prompts = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
             boundaries: list[list[int]] = []  # of each completion: tokens after which an episode ends
             asked: list[tuple[str, str]] = []
-            for x, prompt, own, kept in zip(inputs, prompts, ids, mask, strict=True):
-                told = list(pieces(self.processing_class, end_of(self.processing_class, prompt), own[kept].tolist()))
+            for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
+                end = end_of(self.processing_class, prompt[read].tolist())
+                told = list(pieces(self.processing_class, end, own[kept].tolist()))
                 ends = np.cumsum([len(piece) for piece in told])
                 before = x["prefix_text"]
                 episodes = self.parameterization.cut("".join(told), before).episodes
