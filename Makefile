@@ -1,11 +1,17 @@
 # The commands of the README by name; .ci/run does what `make test` does.
-.PHONY: laptop test test-slurm bench
+.PHONY: laptop test test-setup test-gpu test-slurm bench
 
 laptop:
 	bash setup.sh && .venv/bin/snakemake --cores 2
 
 test:
 	bash .ci/run
+
+test-setup: # makes environments with the package index alone; 20 GB of downloads, a quarter of an hour
+	bash setup.sh && .venv/bin/python -m pytest -m setup tests/test_setup.py
+
+test-gpu: # on a machine with a GPU, fifteen minutes: docs/gpu.md
+	bash setup.sh --gpu && .venv/bin/python -m pytest -m gpu
 
 test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install

@@ -1,0 +1,170 @@
+"""`setup.sh` on machines unlike this one: an environment that imports, or a sentence that says what to do.
+
+What makes environments (marker `setup`, `make test-setup`) takes minutes and gigabytes each, and is not run by default.
+"""
+
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+INDEX_ALONE = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": "", "UV_NO_CONFIG": "1"}
+NO_INDEX = {**INDEX_ALONE, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+IMPORTS = "import torch, vllm, trl, deepspeed, snakemake, polars, matplotlib; print(torch.__version__)"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """What `setup.sh` reads, in a folder of its own."""
+    shutil.copy(ROOT / "setup.sh", tmp_path)
+    shutil.copytree(ROOT / "envs", tmp_path / "envs")
+    return tmp_path
+
+
+def setup(project, *arguments, before=(), **environment):
+    command = [*before, "bash", str(project / "setup.sh"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+def refusal(done):
+    """The one sentence that it ended in."""
+    *_, last = done.stderr.strip().splitlines()
+    assert done.returncode == 1 and last.startswith("setup: "), done.stdout + done.stderr
+    return last
+
+
+def programs(folder, **texts):
+    """A PATH on which these shell scripts come first."""
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name.replace("_", "-")).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name.replace("_", "-")).chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def test_an_unknown_option(project):
+    assert "--tpu" in refusal(setup(project, "--tpu")) and not (project / ".venv").exists()
+
+
+def test_a_driver_that_is_too_old_for_the_cuda_build(project):
+    path = programs(project / "bin", nvidia_smi="echo 550.54.15")
+    said = refusal(setup(project, PATH=path))
+    assert "driver 550.54.15" in said and "580" in said and "bash setup.sh --cpu" in said
+    assert not (project / ".venv").exists()
+
+
+def test_no_python_that_fits(project):
+    path = programs(project / "bin", **dict.fromkeys(("python3", "python3.11", "python3.12"), "exit 1"))
+    said = refusal(setup(project, "--cpu", PATH=path, PYTHON=""))
+    assert "Python 3.11 or 3.12" in said and "PYTHON=" in said
+
+
+def test_a_disk_that_is_full(project):
+    path = programs(project / "bin", df="echo head; echo /dev/x 9 9 1000000 9% /")
+    assert "needs 4 GB" in refusal(setup(project, "--cpu", PATH=path, PYTHON=sys.executable))
+
+
+def test_no_package_index_at_all(project):
+    said = refusal(setup(project, "--cpu", PYTHON=sys.executable, **NO_INDEX))
+    assert "Connection refused" in said and "PIP_INDEX_URL" in said and "logs/setup.log" in said
+
+
+def imported(project, **environment):
+    """torch's version, after importing everything from a folder that is not the project's."""
+    return subprocess.run(
+        [project / ".venv" / "bin" / "python", "-c", IMPORTS],
+        cwd=project.parent,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    ).stdout.split()[-1]
+
+
+@pytest.mark.setup
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_an_ordinary_index_gives_an_environment_that_imports(project, kind):
+    done = setup(project, f"--{kind}", **INDEX_ALONE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert imported(project).startswith("2.13.0")
+    assert "up to date" in setup(project, f"--{kind}", **INDEX_ALONE).stdout
+
+
+@pytest.mark.setup
+def test_pytorchs_own_index_gives_the_cpu_build(project, tmp_path):
+    """A stand-in for it on this machine, with the wheel that pip can get here."""
+    if os.geteuid() or not shutil.which("unshare") or not shutil.which("openssl"):
+        pytest.skip("a stand-in for PyTorch's index takes root, unshare and openssl")
+    lock = (ROOT / "envs" / "torch-cpu.lock").read_text()
+    files = tmp_path / "served" / "whl" / "cpu" / "torch"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(files),
+        "torch==2.13.0+cpu",
+    ]
+    if subprocess.run(command).returncode:
+        pytest.skip("pip has no CPU build of torch here")
+    (wheel,) = files.iterdir()
+    assert wheel.name in lock
+    (files / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+    asked = ["pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "uv"]
+    subprocess.run([sys.executable, "-m", *asked], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "uv")], check=True)
+    subprocess.run([tmp_path / "uv" / "bin" / "pip", "install", "--quiet", *tmp_path.glob("uv-*.whl")], check=True)
+    host = host_of_pytorchs_index(tmp_path / "uv")
+    certificates = certify(tmp_path, host)
+    server = HTTPServer(("127.0.0.1", 443), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served")))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost {host}\n" + Path("/etc/hosts").read_text())
+    inside = ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+    try:
+        cache = str(tmp_path / "cache")
+        done = setup(project, "--cpu", before=inside, SSL_CERT_FILE=certificates, UV_CACHE_DIR=cache, **INDEX_ALONE)
+    finally:
+        server.shutdown()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CUDA" not in done.stdout and imported(project) == "2.13.0+cpu"
+
+
+def host_of_pytorchs_index(venv):
+    """The host that uv asks for CPU builds; uv knows it, and this project names none."""
+    command = [venv / "bin" / "uv", "pip", "install", "--verbose", "--dry-run", "--offline", "--torch-backend", "cpu"]
+    asked = subprocess.run(
+        [*command, "torch==2.13.0"], capture_output=True, text=True, env={**os.environ, "VIRTUAL_ENV": str(venv)}
+    )
+    found = re.search(r"https://([\w.-]+)/whl/cpu", asked.stderr)
+    assert found, asked.stderr
+    return found[1]
+
+
+def certify(folder, host):
+    """A certificate for the host, by an authority of its own; the file of what is trusted, this one included."""
+    openssl = partial(subprocess.run, check=True, capture_output=True, cwd=folder)
+    new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj"]
+    openssl([*new, "/CN=a test's authority", "-x509", "-days", "2", "-keyout", "own.key", "-out", "own.pem"])
+    openssl([*new, f"/CN={host}", "-keyout", "server.key", "-out", "server.csr"])
+    (folder / "names").write_text(f"subjectAltName=DNS:{host}\n")
+    sign = ["openssl", "x509", "-req", "-in", "server.csr", "-CA", "own.pem", "-CAkey", "own.key", "-CAcreateserial"]
+    openssl([*sign, "-days", "2", "-extfile", "names", "-out", "server.pem"])
+    usual = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
+    (folder / "trusted.pem").write_text(Path(usual).read_text() + (folder / "own.pem").read_text())
+    return str(folder / "trusted.pem")
