@@ -86,7 +86,7 @@ install -r "envs/$kind.lock" || unreachable "the packages of envs/$kind.lock"
 install --no-build-isolation -r envs/sources.lock || unreachable "the packages of envs/sources.lock"
 # On all cores, and now: where Python may not write bytecode later, every start would compile what it imports, vLLM 8 s.
 # Some files that packages bring are templates, which do not compile.
-.venv/bin/python -m compileall -qq -j 0 .venv/lib || true
+.venv/bin/python -m compileall -qq -j 0 .venv/lib >>"$log" 2>&1 || true
 echo "setup: importing torch, vllm, trl, deepspeed"
 if ! .venv/bin/python -c 'import torch, vllm, trl, deepspeed' >>"$log" 2>&1; then
     stop "all is installed, but does not import: $(tail -n 1 "$log" | cut -c1-300); please report it with $log"
