@@ -14,6 +14,7 @@ STAGES = {
     "grading": "right or wrong",
     "progress": "J and progress of every prefix",
     "sets": "STaR's and MRT's training sets",
+    "cold_start": "the set that makes a model without thoughts one that thinks",
     "train.sft": "fine-tune, with TRL",
     "train.log": "the log of a model that RL trained elsewhere",
     "evaluate": "measurements of one model on one problem set",

@@ -18,6 +18,7 @@ from mrt.backtracking.linearized import Linearized
 from mrt.backtracking.tree import BeamSearch
 from mrt.budget_forcing import BudgetForcing
 from mrt.cluster import Architecture, Cluster, architecture_of
+from mrt.cold_start import ColdStart
 from mrt.engine import Decoding, EngineSettings
 from mrt.imports import check_completions
 from mrt.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
@@ -31,6 +32,7 @@ from mrt.train.sft import SFT
 
 RL_METHODS = ("grpo", "length_penalty", "mrt_rl")
 TREE_METHODS = ("warmstart", "rise", "rejection")
+Method = Literal["star", "mrt", "grpo", "length_penalty", "mrt_rl", "cold_start", "warmstart", "rise", "rejection"]
 READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -69,11 +71,16 @@ class Model(Strict):
     )
     evaluate_on: list[str] | None = Field(None, description="Evaluation sets that it is measured on; all if not given.")
     parent: str | None = Field(None, description="Model that this one is trained from.")
-    method: Literal["star", "mrt", "grpo", "length_penalty", "mrt_rl", "warmstart", "rise", "rejection"] | None = Field(
+    method: Method | None = Field(
         None,
-        description="How it is trained: by SFT on traces (star, mrt), by RL (grpo, length_penalty, mrt_rl), or, to"
-        " backtrack, by SFT on solution trees (warmstart, rise, rejection; Figure 14).",
+        description="How it is trained: by SFT on traces (star, mrt), by RL (grpo, length_penalty, mrt_rl), by SFT on"
+        " right answers of a model without thoughts, so that it thinks (cold_start), or, to backtrack, by SFT on"
+        " solution trees (warmstart, rise, rejection; Figure 14).",
     )
+    teacher: str | None = Field(
+        None, description="cold_start: the model whose right completions it learns; else its parent's own."
+    )
+    cold_start: ColdStart = Field(default_factory=ColdStart, description="How these become thoughts with an answer.")
     problems: str | None = Field(None, description="Problem set that its parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
     recipe: SFT | None = Field(None, description="Hyperparameters of SFT other than those of `training.recipe`.")
@@ -234,6 +241,10 @@ class Config(Strict):
     def imported(self) -> list[str]:
         """Models that are files of completions."""
         return [name for name, model in self.models.items() if model.rollouts]
+
+    def learns_from(self, name: str) -> str | None:
+        """The model whose completions a trained model learns from: its parent, or the teacher of a cold start."""
+        return self.models[name].teacher or self.models[name].parent
 
     def measured_on(self, name: str) -> list[str]:
         """Evaluation sets that a model is measured on."""
@@ -537,8 +548,10 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"{path}.parent", "its ancestors go round in a circle"
             if (parent := models.get(model.parent)) and parent.rollouts:
                 yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
-        elif {"recipe", "rules", "rl", "replicate_of", "seed"} & model.model_fields_set:
-            yield path, "recipe, rl, rules, seed and replicate_of are for trained models; this one has no parent"
+        elif {"recipe", "rules", "rl", "replicate_of", "seed", "teacher"} & model.model_fields_set:
+            wrong = "recipe, rl, rules, seed, teacher and replicate_of are for trained models; this one has no parent"
+            yield path, wrong
+        yield from cold_start_mistakes(path, model, models, section("prompt"))
         yield from replicate_mistakes(name, model, models)
         if model.method and "recipe" in model.model_fields_set and model.method in RL_METHODS:
             yield f"{path}.recipe", f"{model.method} is trained by RL; its hyperparameters stand under rl"
@@ -598,6 +611,9 @@ def backtracking_contradictions(
         if linearized:
             yield "evaluation.linearized", "attempts in a row are of backtracking search: set `backtracking: {}`"
         return
+    for name, model in models.items():
+        if model and model.method == "cold_start":
+            yield f"models.{name}.method", "cold_start teaches thoughts, and with `backtracking` there are none"
     if isinstance(training := config.get("training"), dict) and training.get("allocation") is not None:
         yield "training.allocation", "it is made for MRT (STaR)'s choice of a prefix; attempts have one backtrack each"
     prompt = parsed(Prompt, config.get("prompt", {}))
@@ -610,6 +626,23 @@ def backtracking_contradictions(
     if linearized and isinstance(longest, int) and linearized.window + linearized.decoding.max_tokens >= longest:
         needed = f"{linearized.window} + {linearized.decoding.max_tokens} tokens (window, attempt)"
         yield "evaluation.linearized", f"{needed} do not fit into engine.max_model_len, {longest}, with a prompt"
+
+
+def cold_start_mistakes(
+    path: str, model: Model, models: Mapping[str, Model | None], prompt: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Those of a model that learns to think."""
+    if model.method != "cold_start":
+        for name in sorted({"teacher", "cold_start"} & model.model_fields_set):
+            yield f"{path}.{name}", "it is for a model of method cold_start"
+        return
+    if model.teacher is not None:
+        yield from unknown(f"{path}.teacher", model.teacher, models)
+    elif (parent := models.get(str(model.parent))) and parent.method is None:
+        own = parent.prompt or parsed(Prompt, prompt)
+        if own and own.open_thought:
+            wrong = 'its prompt opens a thought, in which it would not answer; set its `prompt: {open_thought: ""}`'
+            yield f"models.{model.parent}.prompt", wrong
 
 
 def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | None]) -> Iterator[tuple[str, str]]:

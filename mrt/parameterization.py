@@ -45,6 +45,11 @@ class Segmentation(BaseModel):
     min_steps: int = Field(3, ge=1, description="Steps an episode has at least (Appendix D).")
     max_episodes: int | None = Field(None, ge=0, description="Cuts made at most; what follows the last is one episode.")
     markers: tuple[str, ...] = Field(MARKERS, description="A step that begins with one of these opens an episode.")
+    by: Literal["markers", "steps"] = Field(
+        "markers",
+        description="What opens an episode: a step that begins with a marker, as in the paper, or every step, for"
+        " models whose thoughts have no markers. A step is a paragraph: what stands between blank lines.",
+    )
 
 
 class Template(BaseModel):
@@ -196,12 +201,18 @@ def take_apart(completion: str) -> Parts:
 
 
 def split_episodes(
-    thought: str, *, min_steps: int = 3, max_episodes: int | None = None, markers: Sequence[str] = MARKERS
+    thought: str,
+    *,
+    min_steps: int = 3,
+    max_episodes: int | None = None,
+    markers: Sequence[str] = MARKERS,
+    by: Literal["markers", "steps"] = "markers",
 ) -> list[str]:
     """Episodes of a thought, in order; `"".join(...)` of them is the thought. No thought, no episodes.
 
-    `min_steps` is how many steps an episode needs before a marker may end it, `max_episodes` how many cuts are made at
-    most (what follows the last cut is one episode). Raises ValueError if either is out of range.
+    A step that begins with one of the markers opens an episode, or with `by="steps"` any step. `min_steps` is how many
+    steps an episode has before another may begin, `max_episodes` how many cuts are made at most (what follows the last
+    cut is one episode). Raises ValueError if either is out of range.
     """
     if min_steps < 1 or (max_episodes is not None and max_episodes < 0):
         raise ValueError(f"min_steps must be at least 1 and max_episodes at least 0; got {min_steps}, {max_episodes}")
@@ -209,7 +220,8 @@ def split_episodes(
         return []
     cuts, start, steps, position = [0], tuple(markers), 0, 0
     for step in thought.split(STEP_END):
-        if steps >= min_steps and step.startswith(start) and (max_episodes is None or len(cuts) <= max_episodes):
+        opens = step.startswith(start) if by == "markers" else bool(step.strip())
+        if opens and steps >= min_steps and (max_episodes is None or len(cuts) <= max_episodes):
             cuts.append(position)
             steps = 0
         steps += 1

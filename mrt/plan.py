@@ -201,7 +201,7 @@ class Bill:
             drawn = attempts * asked.decoding.max_tokens / 2
             return Work(drawn, attempts * (prompt + asked.window), attempts * (prompt + asked.window), 0, asked.window)
         recipe, trained = config.recipe(model), config.models[model]
-        parents = self.lengths.rollout(str(trained.parent), problem_set)
+        parents = self.lengths.rollout(str(config.learns_from(model)), problem_set)
         if isinstance(recipe, RL):
             completions = count * recipe.epochs * recipe.group
             length = min(self.lengths.rollout(model, problem_set), recipe.decoding.max_tokens)
@@ -286,13 +286,14 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         if trained.parent is None or trained.problems is None:
             return 0.0, []
         parent, d = trained.parent, trained.problems
+        learnt = str(config.learns_from(model))
         train = "train_rl" if trained.method in RL_METHODS else "train"
         before = {
             "mrt": [("sample_rollouts", parent, d), ("force_answers", parent, d)],
             "warmstart": [("search_tree", parent, d)],
             "rise": [("search_tree", parent, d)],
             "rejection": [("search_tree", parent, d)],
-        }.get(str(trained.method), [("sample_rollouts", parent, d)])
+        }.get(str(trained.method), [("sample_rollouts", learnt, d)])
         return then(ready(parent), *before, (train, model, d))
 
     chains = [

@@ -95,6 +95,12 @@ class ProblemSet(BaseModel):
     answer_from_solution: bool = Field(
         False, description="The gold answer is the last balanced \\boxed{} of the solution; without one, drop the row."
     )
+    answer_after: str | None = Field(
+        None,
+        min_length=1,
+        description="With `answer_from_solution`: the gold answer is what follows the last of this text instead, as"
+        ' "####" in GSM8K.',
+    )
     keep: dict[str, tuple[float, float]] = Field(
         default_factory=dict,
         description="Inclusive range of a source column, or of a field of the schema; of text (`1983-I-1`), the first "
@@ -125,6 +131,8 @@ class ProblemSet(BaseModel):
                 raise ValueError(f"{', '.join(odd)}: not for the toy world, where `toy` says all of it")
         if self.answer_from_solution and self.columns.answer:
             raise ValueError("columns.answer and answer_from_solution exclude each other")
+        if self.answer_after and not self.answer_from_solution:
+            raise ValueError("answer_after goes with `answer_from_solution: true`")
         if self.count and self.per_difficulty:
             raise ValueError("count and per_difficulty exclude each other")
         for name, (low, high) in self.keep.items():
@@ -493,6 +501,14 @@ def sample(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
 # ---- sets ------------------------------------------------------------------------------------------------------------
 
 
+def answer_in(solution: str, mark: str | None) -> str | None:
+    """The answer that a solution ends in: its last box, or what follows the last `mark`; None without one."""
+    if mark is None:
+        return last_boxed(solution)
+    _, found, answer = solution.rpartition(mark)
+    return answer.strip() or None if found else None
+
+
 def parse(settings: ProblemSet, tally: Tally) -> list[Row]:
     """Read a hub dataset or a file, apply `keep`, and make rows of it; raises ValueError naming row and field."""
     raw, fields, keep = read_source(settings)
@@ -517,18 +533,18 @@ def parse(settings: ProblemSet, tally: Tally) -> list[Row]:
 
         indexed = tally.filter(f"keep {key} {low:g} to {high:g}", indexed, inside)
 
-    rows, empty, unboxed = [], 0, 0
+    rows, empty, unanswered = [], 0, 0
     for index, (at, record) in indexed:
         row = Row(line=at, index=index)
         for name, column in fields.items():
             found = value(number if name == "difficulty" else text, at, record, column, name)
             setattr(row, name, found or "" if name in ("problem", "answer") else found)
         if settings.answer_from_solution:
-            boxed = last_boxed(row.solution or "")
-            if boxed is None:
-                unboxed += 1
+            found = answer_in(row.solution or "", settings.answer_after)
+            if found is None:
+                unanswered += 1
                 continue
-            row.answer = boxed
+            row.answer = found
         if not (row.problem and row.answer):
             if "empty" not in settings.drop:
                 name = "answer" if row.problem else "problem"
@@ -543,7 +559,8 @@ def parse(settings: ProblemSet, tally: Tally) -> list[Row]:
             raise ValueError(f"{settings.origin}, {noun} {at}: id (column {fields['id']!r}) is empty or missing")
         rows.append(row)
     if settings.answer_from_solution:
-        tally.add("no boxed answer", len(rows) + empty, unboxed)
+        what = f"nothing after {settings.answer_after}" if settings.answer_after else "no boxed answer"
+        tally.add(what, len(rows) + empty, unanswered)
     if "empty" in settings.drop:
         tally.add("drop empty", len(rows), empty)
     return rows

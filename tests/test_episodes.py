@@ -14,17 +14,24 @@ pieces = st.sampled_from([*MARKERS, "\n", "\n\n", "\n\n\n", " ", "so x = 2", "Wa
 thoughts = st.one_of(st.text(), st.lists(pieces, max_size=60).map("".join))
 
 
-@given(thoughts, st.integers(1, 5), st.one_of(st.none(), st.integers(0, 4)))
-def test_splitting_is_lossless_for_any_text_and_any_limits(thought, min_steps, max_episodes):
-    parts = split_episodes(thought, min_steps=min_steps, max_episodes=max_episodes)
+@given(thoughts, st.integers(1, 5), st.one_of(st.none(), st.integers(0, 4)), st.sampled_from(["markers", "steps"]))
+def test_splitting_is_lossless_for_any_text_and_any_limits(thought, min_steps, max_episodes, by):
+    parts = split_episodes(thought, min_steps=min_steps, max_episodes=max_episodes, by=by)
     assert "".join(parts) == thought
     assert all(parts)
     if max_episodes is not None:
         assert len(parts) <= max_episodes + 1
     for part in parts[1:]:
-        assert part.startswith(MARKERS)
+        assert part.startswith(MARKERS) if by == "markers" else part.strip()
     for part in parts[:-1]:
         assert part.count("\n\n") >= min_steps
+
+
+def test_steps_without_markers():
+    thought = "a\n\n\n\nb\n\nc"
+    assert split_episodes(thought, min_steps=1, by="steps") == ["a\n\n\n\n", "b\n\n", "c"]
+    assert split_episodes(thought, min_steps=3, by="steps") == ["a\n\n\n\nb\n\n", "c"]
+    assert split_episodes(thought, min_steps=1) == [thought]
 
 
 def steps(*texts):

@@ -26,6 +26,7 @@ METHOD_COLOURS = {
     "grpo": "#0072B2",
     "mrt_rl": "#E69F00",
     "length_penalty": "#CC79A7",
+    "cold_start": "#999999",
     "warmstart": "#666666",
     "rise": "#56B4E9",
     "rejection": "#882255",

@@ -250,11 +250,11 @@ def content_of(file):
 
 
 def of_parent(kind, suffix="parquet"):
-    """The parent's artifact on the model's training problems."""
+    """The artifact, on the model's training problems, of its parent, or of the teacher of a cold start."""
 
     def path(wildcards):
-        model = experiment.models[wildcards.model]
-        return artifact(kind, suffix).format(model=model.parent, dataset=model.problems)
+        problems = experiment.models[wildcards.model].problems
+        return artifact(kind, suffix).format(model=experiment.learns_from(wildcards.model), dataset=problems)
 
     return path
 

@@ -49,3 +49,30 @@ rule mrt_set:
         " --progress {input.progress} --prover {input.prover} --prover_grades {input.prover_grades}"
         " --rules {params.rules:q} --parameterization {params.parameterization:q}"
         " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
+
+
+# A cold start: right completions of a model without thoughts, or of a teacher, as thoughts with an answer.
+rule cold_start_set:
+    input:
+        checkpoint=lambda w: weights_input(parent_of(w)),
+        problems=lambda w: f"{RESULTS}/problems/{experiment.models[w.model].problems}.parquet",
+        rollouts=of_parent("rollouts"),
+        grades=of_parent("grades", "rollouts.parquet"),
+    output:
+        examples=f"{RESULTS}/sets/{{model}}.parquet",
+        rules=f"{RESULTS}/sets/{{model}}.rules.parquet",
+    log:
+        log_of("cold_start_set", "model"),
+    wildcard_constraints:
+        model=trained_with("cold_start"),
+    conda:
+        INFERENCE
+    params:
+        code=code_of("cold_start"),
+        parent=lambda w: model_options(parent_of(w)),
+        prompt=prompt_of,
+        settings=lambda w: slice_of(experiment.models[w.model].cold_start),
+    shell:
+        "python -m mrt.cold_start {params.parent} --problems {input.problems} --rollouts {input.rollouts}"
+        " --grades {input.grades} --settings {params.settings:q} --prompt {params.prompt:q}"
+        " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"

@@ -9,7 +9,7 @@ rule train:
     log:
         log_of("train", "model"),
     wildcard_constraints:
-        model=trained_with("star", "mrt", *TREE_METHODS),
+        model=trained_with("star", "mrt", "cold_start", *TREE_METHODS),
     cache: True
     conda:
         TRAINING
@@ -100,7 +100,7 @@ rule train_rl:
 rule add_up_cost:
     input:
         log=f"{RESULTS}/models/{{model}}.log.parquet",
-        rollouts=of_parent_for("rollouts", "star", "mrt", "mrt_rl"),
+        rollouts=of_parent_for("rollouts", "star", "mrt", "mrt_rl", "cold_start"),
         tree=of_parent_for("trees", *TREE_METHODS),
         prover=of_parent_for("prover", "mrt"),
         parent=parents_cost,
