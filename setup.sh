@@ -17,7 +17,7 @@ kind=${kind#--}
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1) || driver=""
 driver=${driver:-$(sed -n 's/.* \([0-9]\{3,\}\.[0-9.]\+\) .*/\1/p' /proc/driver/nvidia/version 2>/dev/null | head -n 1)} || driver=""
 stamp=.venv/.locks # the kind of environment, and what it was made from
-locks=$(cat envs/*.lock | sha256sum)
+locks=$(cat envs/*.lock pyproject.toml | sha256sum)
 read -r made of <<<"$(cat "$stamp" 2>/dev/null)" || true
 case "$kind" in
 "") if [ "$of" = "$locks" ]; then kind=$made; elif [ -n "$driver" ]; then kind=gpu; else kind=cpu; fi ;;
@@ -84,11 +84,13 @@ fi
 echo "setup: installing $(grep -c '^[^#]' "envs/$kind.lock") locked packages"
 install -r "envs/$kind.lock" || unreachable "the packages of envs/$kind.lock"
 install --no-build-isolation -r envs/sources.lock || unreachable "the packages of envs/sources.lock"
+# The project itself, as it stands here: `import mrt` and the command `mrt` work in any folder.
+.venv/bin/python -m pip install --no-deps --no-build-isolation --no-index --editable . >>"$log" 2>&1 || stop "the project itself could not be installed; $log says why"
 # On all cores, and now: where Python may not write bytecode later, every start would compile what it imports, vLLM 8 s.
 # Some files that packages bring are templates, which do not compile.
 .venv/bin/python -m compileall -qq -j 0 .venv/lib >>"$log" 2>&1 || true
 echo "setup: importing torch, vllm, trl, deepspeed"
-if ! .venv/bin/python -c 'import torch, vllm, trl, deepspeed' >>"$log" 2>&1; then
+if ! .venv/bin/python -c 'import torch, vllm, trl, deepspeed, mrt' >>"$log" 2>&1; then
     stop "all is installed, but does not import: $(tail -n 1 "$log" | cut -c1-300); please report it with $log"
 fi
 echo "$kind $locks" >"$stamp"

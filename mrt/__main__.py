@@ -1,4 +1,4 @@
-"""`python -m mrt STAGE ...` runs a stage, as `python -m mrt.STAGE ...` does; alone, it lists them."""
+"""`mrt STAGE ...` runs a stage, as `python -m mrt.STAGE ...` does; `mrt` alone lists them."""
 
 import runpy
 import sys
@@ -26,10 +26,16 @@ STAGES = {
     "calibrate": "how fast this machine is, for the plan",
 }
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the stage that the command line names."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if not name or name.startswith("-") or find_spec(f"mrt.{name}") is None:
-        print("usage: python -m mrt STAGE [--help | options]\n", *(f"  {k:15}{v}" for k, v in STAGES.items()), sep="\n")
+        print("usage: mrt STAGE [--help | options]\n", *(f"  {k:15}{v}" for k, v in STAGES.items()), sep="\n")
         sys.exit(0 if name in ("", "-h", "--help") else f"\nthere is no stage {name!r}")
     del sys.argv[1]
     runpy.run_module(f"mrt.{name}", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

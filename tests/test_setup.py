@@ -19,14 +19,16 @@ from conftest import ROOT
 
 INDEX_ALONE = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": "", "UV_NO_CONFIG": "1"}
 NO_INDEX = {**INDEX_ALONE, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
-IMPORTS = "import torch, vllm, trl, deepspeed, snakemake, polars, matplotlib; print(torch.__version__)"
+IMPORTS = "import torch, vllm, trl, deepspeed, snakemake, polars, matplotlib, mrt.engine; print(torch.__version__)"
 
 
 @pytest.fixture
 def project(tmp_path):
     """What `setup.sh` reads, in a folder of its own."""
-    shutil.copy(ROOT / "setup.sh", tmp_path)
-    shutil.copytree(ROOT / "envs", tmp_path / "envs")
+    for name in ("setup.sh", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("envs", "mrt"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
