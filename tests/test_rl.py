@@ -123,7 +123,7 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
         ids = [[one if rng.random() < p else two] for _ in prompts]
         return {"prompt_ids": [[two]] * len(prompts), "completion_ids": ids, "logprobs": None}
 
-    monkeypatch.setattr(rl, "check_fresh", lambda output: None)  # nothing is sampled by an engine here
+    monkeypatch.setattr(rl, "check_fresh", lambda output: 0.0)  # nothing is sampled by an engine here
     kind = rl.make_trainer_class()
 
     class Known(kind):

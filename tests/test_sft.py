@@ -16,6 +16,7 @@ from mrt.fingerprint import digest_of_files
 from mrt.train.sft import (
     SFT,
     Train,
+    arguments,
     bucketed_order,
     make_trainer,
     tokenize,
@@ -215,7 +216,8 @@ def test_the_trainer_takes_our_order_and_another_one_each_epoch(tokenizer, tmp_p
 
     rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 31)]
     model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
-    loader = make_trainer(model, tokenizer, rows, RECIPE, tmp_path / "state").get_train_dataloader()
+    args = arguments(RECIPE, tmp_path / "state")
+    loader = make_trainer(model, tokenizer, rows, RECIPE, args).get_train_dataloader()
     lengths = [len(row["input_ids"]) for row in rows]
     for epoch in (0, 1):
         loader.set_epoch(epoch)

@@ -40,15 +40,18 @@ from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
 from mrt.cost import flops
 from mrt.encoding import end_of, pieces
-from mrt.engine import Decoding, EngineSettings, seed_of, text_of, vllm_reads
+from mrt.engine import Decoding, EngineSettings, engine_options, seed_of, text_of, vllm_reads
 from mrt.grading import Grader
+from mrt.hub import folder_of
 from mrt.parameterization import OpenEnded, Parameterization
 from mrt.train.log import RL_LOG
 from mrt.train.stage import TrainingStage, batches, join_processes, last_complete_checkpoint, leave, parameters
 
 Method = Literal["grpo", "length_penalty", "mrt_rl"]
 LENGTHS = 4  # parts, by length, of a micro-batch
-STALE = 0.05  # nats a token: beyond this a mean difference of log-probabilities is no rounding (1e-2 in bfloat16)
+# Mean differences of the engine's and the trainer's log-probabilities, in nats a token. Rounding in bfloat16 makes
+# about 0.03 to 0.04 (docs/rl.md); an engine that was not handed the weights soon has more than the second.
+DOUBTFUL, STALE = 0.05, 0.2
 
 
 class RL(BaseModel):
@@ -153,14 +156,11 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
     build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not torch.cuda.is_available()
 
     def built(**options: Any) -> Any:
-        options["max_num_seqs"] = settings.max_num_seqs
+        options |= engine_options(settings, cpu)
         if cpu:
-            cache = int(settings.cpu_cache_gib * 2**30)
-            options |= {"enforce_eager": True, "dtype": "float32", "kv_cache_memory_bytes": cache}
-            options |= {"block_size": settings.block_size or 32, "disable_log_stats": True}
             # seeds and a prompt read in pieces do not go together on a CPU
             longest = max(options["max_model_len"] or 0, options["max_num_batched_tokens"] or 0)
-            options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": longest}
+            options |= {"max_num_batched_tokens": longest, "disable_log_stats": True}
         return build(**options)
 
     def synced(self: Any) -> None:
@@ -230,6 +230,7 @@ def make_trainer_class() -> type:
             self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
             self.size = parameters(self.model)
             self.draws = 0  # of the engine, in this step
+            self.doubted = False  # whether its log-probabilities were far from the trainer's
             if self.use_vllm:
                 self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
             self.remove_callback(ProgressCallback)
@@ -282,7 +283,9 @@ def make_trainer_class() -> type:
                 told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
                 inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-            check_fresh(output)
+            if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
+                self.doubted = True
+                print(FAR.format(self.state.global_step + 1), flush=True)
             self.count("tokens_sampled", int(output["completion_mask"].sum()))
             self.count("tokens_read", int(output["prompt_mask"].sum()) // self.num_generations)
             outcomes = self.outcomes[first : first + len(inputs)]
@@ -416,8 +419,18 @@ def make_trainer_class() -> type:
     return MRTTrainer
 
 
-def check_fresh(output: dict[str, Any]) -> None:
-    """Raise StaleEngine if the engine's log-probabilities of what it sampled are not the trainer's."""
+FAR = (
+    f"step {{}}: the engine's log-probabilities differ from the trainer's by more than {DOUBTFUL} nats a token in the"
+    f" mean, beyond what rounding in bfloat16 usually makes; beyond {STALE} the run stops. Watch logp_difference in the"
+    " log (docs/rl.md)"
+)
+
+
+def check_fresh(output: dict[str, Any]) -> float:
+    """Mean difference of the engine's and the trainer's log-probabilities of what was sampled, in nats a token.
+
+    Raises StaleEngine if they are of other weights, or are not there.
+    """
     if "old_per_token_logps" not in output or "sampling_per_token_logps" not in output:
         raise StaleEngine("TRL no longer gives both log-probabilities; whether the engine is fresh cannot be checked")
     mask = output["completion_mask"].bool()
@@ -428,6 +441,7 @@ def check_fresh(output: dict[str, Any]) -> None:
             f"the engine samples from other weights than the trainer has: log-probabilities differ by {mean:.3f} nats a"
             f" token in the mean, where {STALE} is allowed. Were weights handed over? (mrt.train.rl.cpu_vllm)"
         )
+    return float(mean)
 
 
 LOGGED = {  # name in the log: TRL's
@@ -489,14 +503,20 @@ class Train(TrainingStage):
         """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
         random.Random(self.recipe.seed).shuffle(examples)
         with cpu_vllm(self.engine):
+            usual = self.usual(examples, state)
+            padded = usual["processing_class"].pad_token is not None
             trainer = make_trainer_class()(
                 method=self.method,
                 recipe=self.recipe,
                 grader=Grader(1),
                 parameterization=self.parameterization,
-                **self.usual(examples, state),
+                **usual,
             )
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        if not padded:  # TRL pads with the end token then; the model is left as it came
+            trainer.processing_class.pad_token = None
+            for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
+                config.pad_token_id = None
         leave(trainer, trainer.processing_class, rl_log(trainer.state.log_history), state, made)
 
     def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
@@ -506,7 +526,7 @@ class Train(TrainingStage):
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from trl import GRPOConfig
 
-        recipe = self.recipe
+        recipe, folder = self.recipe, folder_of(self.model, self.revision)
         micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
         args = GRPOConfig(
             output_dir=str(state),
@@ -541,10 +561,10 @@ class Train(TrainingStage):
         )
         join_processes(self.deepspeed, args.use_cpu)
         return {
-            "model": AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32),
+            "model": AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
             "args": args,
             "train_dataset": Dataset.from_list(examples),
-            "processing_class": AutoTokenizer.from_pretrained(self.model, revision=self.revision, padding_side="left"),
+            "processing_class": AutoTokenizer.from_pretrained(folder, padding_side="left"),
         }
 
 
