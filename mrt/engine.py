@@ -22,7 +22,7 @@ from mrt.hub import folder_of
 
 
 class EngineSettings(BaseModel):
-    """How the sampling engine is built; nothing here changes what is sampled, except `max_model_len` and `dtype`."""
+    """How the sampling engine is built; only `max_model_len` and `dtype` change the distribution that is sampled."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

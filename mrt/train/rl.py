@@ -237,7 +237,7 @@ def make_trainer_class() -> type:
             self.add_callback(Bar)
 
         def seeded(self, generate: Any) -> Any:
-            """The engine's `generate` with a seed for each request, by step and place: a resumed run draws the same."""
+            """The engine's `generate` with a seed for each request, by step and place: a resumed run has the same."""
             rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
 
             def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
@@ -340,7 +340,7 @@ def make_trainer_class() -> type:
             total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
             return total / max(count, 1.0)
 
-        def count(self, name: str, own: int) -> None:
+        def count(self, name: str, own: float) -> None:
             """Add what all processes drew; a resumed run goes on from what its log says."""
             if self.state.log_history and not self.spent["tokens_sampled"]:
                 for entry in self.state.log_history:
@@ -352,6 +352,14 @@ def make_trainer_class() -> type:
             """J of the current policy at each prefix: the share of the forced answers that are right, once a prefix."""
             from vllm import SamplingParams
 
+            # the processes that share an engine (tensor parallelism) have to ask it the same: what all of them ask
+            size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
+            if size > 1:
+                group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
+                torch.distributed.all_gather_object(told, (list(forced), list(gold)), group=group)
+                before = sum(len(theirs) for theirs, _ in told[: torch.distributed.get_rank(group)])
+                own = slice(before, before + len(forced))
+                forced, gold = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
             gold_of = dict(zip(forced, gold, strict=True))
             prompts, each = list(gold_of), self.recipe.answers or self.num_generations
             stop = self.parameterization.answer_ends
@@ -372,12 +380,12 @@ def make_trainer_class() -> type:
                 for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
                 for drawn in output.outputs
             ]
-            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs))
-            self.count("tokens_read", sum(map(len, ids)))
+            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs) / size)
+            self.count("tokens_read", sum(map(len, ids)) / size)
             answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
             right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
             J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
-            return [J[prompt] for prompt in forced]
+            return [J[prompt] for prompt in forced][own]
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantages of tokens [completions, tokens] by the progress of their episode."""
