@@ -313,6 +313,16 @@ def test_table_3_is_the_default_recipe():
     assert stage == 3
 
 
+def test_trls_engine_gets_the_settings_of_ours(monkeypatch):
+    from trl.generation import vllm_generation
+
+    monkeypatch.setattr(vllm_generation, "LLM", lambda **options: options)
+    settings = EngineSettings(dtype="bfloat16", block_size=64, max_num_seqs=7)
+    with rl.cpu_vllm(settings):
+        found = vllm_generation.LLM(model="m", max_num_seqs=None, max_model_len=None, max_num_batched_tokens=4096)
+    assert {"model": "m", "dtype": "bfloat16", "block_size": 64, "max_num_seqs": 7}.items() <= found.items()
+
+
 def test_jobs_that_start_at_the_same_time_do_not_meet_at_one_port(monkeypatch):
     found = []
     for port in ("", "", "4321"):  # torchrun gives one
