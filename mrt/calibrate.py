@@ -38,7 +38,7 @@ class Calibrate(Stage):
             raise ValueError(f"--gpu {self.gpu}: not known; there are {', '.join(GPUS)}")
         engine = Engine(self.model, self.engine, self.revision)
         hardware = GPUS[self.gpu] if self.gpu else CORE
-        architecture = Architecture.read(folder_of(self.model, self.revision))
+        architecture = Architecture.read(engine.folder)
         gpus, seqs, ideal = self.engine.tensor_parallel_size or 1, self.engine.max_num_seqs, Reached.ideal()
 
         def seconds(requests: list[Request], prompt: int) -> tuple[float, float]:
@@ -69,15 +69,6 @@ class Calibrate(Stage):
         size = len(engine.tokenizer)
         text: str = engine.tokenizer.decode(rng.choices(range(size), k=self.prompt_tokens), skip_special_tokens=True)
         return text
-
-
-def folder_of(model: str, revision: str | None) -> Path:
-    """The folder of a checkpoint, of a hub model in the hub's cache."""
-    if Path(model).is_dir():
-        return Path(model)
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(model, revision=revision))
 
 
 if __name__ == "__main__":

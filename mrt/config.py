@@ -433,6 +433,9 @@ def size_mistakes(config: Config) -> Iterator[str]:
                 if config.recipe(name).batch_size % (nodes * processes):
                     gpus = f"{nodes} x {processes} GPUs"
                     yield f"models.{name}: batch_size {config.recipe(name).batch_size} is not divided by its {gpus}"
+                shared = config.sampling_gpus(name)  # in RL the processes of a node share engines
+                if model.method in RL_METHODS and shared > 1 and processes % shared:
+                    yield f"models.{name}: its engine, on {shared} GPUs, does not divide the {processes} of a node"
         except ValueError as error:
             yield str(error) if str(error).startswith("models.") else f"models.{name}: {error}"
 

@@ -18,10 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt import vllm_environment
 from mrt.encoding import Reader, decode, encode, end_of
+from mrt.hub import folder_of
 
 
 class EngineSettings(BaseModel):
-    """How the sampling engine is built; nothing here changes what is sampled, except `max_model_len` and `dtype`."""
+    """How the sampling engine is built; only `max_model_len` and `dtype` change the distribution that is sampled."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -80,6 +81,18 @@ class Completion:
     mean_logprob: float | None
 
 
+def engine_options(settings: EngineSettings, cpu: bool) -> dict[str, Any]:
+    """vLLM's options that follow from the settings, of an engine for sampling as of RL's, on a CPU or a GPU."""
+    options: dict[str, Any] = {"dtype": settings.dtype, "max_num_seqs": settings.max_num_seqs}
+    if settings.block_size or cpu:
+        options["block_size"] = settings.block_size or 32
+    if cpu:
+        options |= {"dtype": "float32"} if settings.dtype == "auto" else {}
+        options |= {"enforce_eager": True, "enable_chunked_prefill": False}
+        options["kv_cache_memory_bytes"] = int(settings.cpu_cache_gib * 2**30)
+    return options
+
+
 def seed_of(*parts: object) -> int:
     """A seed of 62 bits from whatever names a request, so that requests of different names never share samples."""
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
@@ -93,11 +106,16 @@ class Engine:
         self.model, self.settings, self.revision = str(model), settings, revision
 
     @cached_property
+    def folder(self) -> Path:
+        """The folder that the model is loaded from."""
+        return folder_of(self.model, self.revision)
+
+    @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer; reading it does not start vLLM."""
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(self.model, revision=self.revision)
+        return AutoTokenizer.from_pretrained(self.folder)
 
     @cached_property
     def llm(self) -> Any:
@@ -109,25 +127,14 @@ class Engine:
         vllm_environment.tell(cpu)
         from vllm import LLM
 
-        options: dict[str, Any] = {"block_size": settings.block_size} if settings.block_size else {}
-        if cpu:
-            options = {
-                "block_size": settings.block_size or 32,
-                "enforce_eager": True,
-                "kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30),
-                "enable_chunked_prefill": False,
-            }
         return LLM(
-            self.model,
-            revision=self.revision,
-            dtype="float32" if cpu and settings.dtype == "auto" else settings.dtype,
+            str(self.folder),
             max_model_len=settings.max_model_len,
-            max_num_seqs=settings.max_num_seqs,
             gpu_memory_utilization=settings.gpu_memory_utilization,
             tensor_parallel_size=settings.tensor_parallel_size or 1,
             enable_prefix_caching=True,
             scheduling_policy="priority",
-            **options,
+            **engine_options(settings, cpu),
         )
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:

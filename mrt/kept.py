@@ -6,7 +6,7 @@ while the work goes on. So a job that was killed, that is asked for more samples
 because an input got a new date, draws what no piece holds; and if nothing is missing, vLLM does not even start.
 
 Several processes may fill one folder at once, each its own part of the requests (`--keep.part 0/4`); how many there are
-changes nothing in what is drawn.
+does not matter (docs/operations.md: equal, or on a GPU equal in distribution).
 """
 
 import time

@@ -1,5 +1,6 @@
 """What tests share: where the toy base is, where real data may be, and tables in the artifacts' columns."""
 
+import json
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from hashlib import sha1
 from pathlib import Path
 
 import polars as pl
@@ -29,6 +31,30 @@ SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not beside this checkout")
 
 
+def hub_cache(home, kind, path, revision, files):
+    """A repository in the hub's cache as a download leaves it, `main` at this revision: names that point to blobs."""
+    repository = home / "hub" / f"{kind}s--{path.replace('/', '--')}"
+    snapshot, blobs = repository / "snapshots" / revision, repository / "blobs"
+    (repository / "refs").mkdir(parents=True, exist_ok=True)
+    (repository / "refs" / "main").write_text(revision)
+    blobs.mkdir(exist_ok=True)
+    for name, content in files.items():
+        blob = blobs / sha1(f"{revision}/{name}".encode()).hexdigest()
+        blob.symlink_to(content.resolve())
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).symlink_to(os.path.relpath(blob, (snapshot / name).parent))
+    return snapshot
+
+
+def without_pad_token(folder):
+    """A copy of the toy base whose tokenizer and configuration name no pad token, like Llama 3.1's."""
+    shutil.copytree(TOY_BASE, folder)
+    for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
+        kept = {k: v for k, v in json.loads((folder / name).read_text()).items() if not k.startswith("pad_token")}
+        (folder / name).write_text(json.dumps(kept))
+    return folder
+
+
 @pytest.fixture
 def toy_problems(tmp_path: Path) -> Path:
     """A problem set of 12 toy problems on disk."""
@@ -44,6 +70,31 @@ def toy_problems(tmp_path: Path) -> Path:
         rows.append((f"t{i:02}", problem.text, str(problem.answer), None, float(3 + i % 3), "toy", "test"))
     path = tmp_path / "problems.parquet"
     pl.DataFrame(rows, schema=PROBLEMS.columns, orient="row").write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def prompts(tmp_path_factory):
+    """Twelve prompts of RL, a third of them with a prefix of two episodes."""
+    import random
+
+    from transformers import AutoTokenizer
+
+    from mrt.artifacts import RL_PROMPTS
+    from mrt.parameterization import Template
+    from mrt.sampling import Prompt
+    from mrt.toy.world import draw_problem
+
+    tokenizer, rng, rows = AutoTokenizer.from_pretrained(TOY_BASE), random.Random(1), []
+    for i in range(12):
+        problem = draw_problem(rng, 3)
+        chat = Prompt(instruction="{problem}").render(tokenizer, problem.text)
+        step = "Try 3 + 4 = 7.\n\n7 is less than 9.\n\nNo answer so far.\n\n"
+        prefix = step + "Wait, t" + step[1:] if i % 3 == 0 else ""
+        forced = chat + Template().force(prefix)
+        rows.append((f"p{i:02}", 0, 2 * (i % 3 == 0), prefix, chat + prefix, forced, str(problem.answer), True))
+    path = tmp_path_factory.mktemp("prompts") / "prompts.parquet"
+    pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row").write_parquet(path)
     return path
 
 

@@ -87,6 +87,15 @@ def test_what_does_not_fit_is_told_before_any_job(cluster, message):
         experiment(**cluster)
 
 
+def test_an_engine_that_rl_shares_divides_a_nodes_gpus():
+    tiny = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    tiny |= {"cluster": {"gpu": "h100"}, "engine": {"tensor_parallel_size": 3}}
+    with pytest.raises(ValueError, match=r"models\.mrt_rl: its engine, on 3 GPUs, does not divide the 8") as error:
+        load(tiny)
+    assert "1 mistakes" in str(error.value)  # SFT has no engine
+    load(tiny | {"engine": {"tensor_parallel_size": 4}})
+
+
 def test_a_hub_model_has_to_tell_its_sizes():
     raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
     del raw["models"]["base_7b"]["architecture"]

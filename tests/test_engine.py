@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mrt.encoding import decode, end_of
-from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.engine import Decoding, Engine, EngineSettings, Request, engine_options, seed_of
 
 QUESTION = "Some of the numbers 9, 17, 8, 2, 10 add up to 29. What is the sum of the smallest and the largest of them?"
 PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"
@@ -118,6 +118,14 @@ def test_a_stop_text_ends_a_completion_and_is_not_part_of_it(engine):
     cut = engine.generate([Request(PROMPT, 3, 7, Decoding(temperature=1.0, max_tokens=300, stop=("</think>",)))])[0]
     assert [c.text for c in cut] == [c.text.split("</think>")[0] for c in whole]
     assert all(c.finish == "stop" for c in cut) and any("</think>" in c.text for c in whole)
+
+
+def test_settings_reach_vllm_on_a_gpu_and_on_a_cpu():
+    own = EngineSettings(dtype="float16", block_size=64, max_num_seqs=7)
+    assert engine_options(EngineSettings(), cpu=False) == {"dtype": "auto", "max_num_seqs": 512}  # the rest is vLLM's
+    assert engine_options(own, cpu=False) == {"dtype": "float16", "max_num_seqs": 7, "block_size": 64}
+    assert engine_options(own, cpu=False).items() <= engine_options(own, cpu=True).items()
+    assert {"dtype": "float32", "block_size": 32}.items() <= engine_options(EngineSettings(), cpu=True).items()
 
 
 def test_seeds_are_spaced_and_named():

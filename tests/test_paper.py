@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT, TOY_BASE, checkout, planned
+from conftest import ROOT, TOY_BASE, checkout, hub_cache, planned
 from test_config import laid_over
 
 from mrt.artifacts import PROBLEMS
@@ -274,20 +274,6 @@ def test_the_configs_are_planned_without_a_network(tmp_path, name, jobs):
 
 
 # ---- where models and data are loaded from
-
-
-def hub_cache(home: Path, kind: str, path: str, revision: str, files: dict[str, Path]) -> Path:
-    """A repository in the hub's cache as a download leaves it: names in a snapshot that point to blobs."""
-    repository = home / "hub" / f"{kind}s--{path.replace('/', '--')}"
-    snapshot, blobs = repository / "snapshots" / revision, repository / "blobs"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(revision)
-    blobs.mkdir()
-    for number, (name, content) in enumerate(files.items()):
-        (blobs / f"{number:040x}").symlink_to(content.resolve())
-        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
-        (snapshot / name).symlink_to(os.path.relpath(blobs / f"{number:040x}", (snapshot / name).parent))
-    return snapshot
 
 
 def offline(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -13,17 +13,19 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pytest
-from conftest import ROOT, TOY_BASE
+from conftest import ROOT, TOY_BASE, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.engine import Decoding, EngineSettings
 from mrt.grading import Grader
-from mrt.parameterization import OpenEnded, Template
+from mrt.parameterization import OpenEnded
 from mrt.train import rl
 from mrt.train.rl import (
+    DOUBTFUL,
     LOGGED,
     RL,
+    STALE,
     StaleEngine,
     check_fresh,
     episode_advantages,
@@ -76,10 +78,13 @@ def test_an_engine_with_other_weights_is_noticed():
 
     own = torch.zeros(2, 3)
     output = {"old_per_token_logps": own, "completion_mask": torch.tensor([[1, 1, 0], [1, 0, 0]])}
-    check_fresh(output | {"sampling_per_token_logps": own + 1e-3})
+    for far in (1e-3, 0.9 * STALE):
+        assert check_fresh(output | {"sampling_per_token_logps": own + far}) == pytest.approx(far)
     check_fresh(output | {"sampling_per_token_logps": torch.tensor([[0, 0, 9.0], [0, 9.0, 9.0]])})  # masked
     with pytest.raises(StaleEngine, match=r"differ by 0\.500 nats a token"):
         check_fresh(output | {"sampling_per_token_logps": own + 0.5})
+    with pytest.raises(StaleEngine):
+        check_fresh(output | {"sampling_per_token_logps": own - 1.1 * STALE})
     with pytest.raises(StaleEngine):
         check_fresh(output)
 
@@ -123,7 +128,7 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
         ids = [[one if rng.random() < p else two] for _ in prompts]
         return {"prompt_ids": [[two]] * len(prompts), "completion_ids": ids, "logprobs": None}
 
-    monkeypatch.setattr(rl, "check_fresh", lambda output: None)  # nothing is sampled by an engine here
+    monkeypatch.setattr(rl, "check_fresh", lambda output: 0.0)  # nothing is sampled by an engine here
     kind = rl.make_trainer_class()
 
     class Known(kind):
@@ -190,30 +195,6 @@ QUICK = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory):
-    """Twelve prompts of RL, a third of them with a prefix of two episodes."""
-    import random
-
-    from transformers import AutoTokenizer
-
-    from mrt.artifacts import RL_PROMPTS
-    from mrt.sampling import Prompt
-    from mrt.toy.world import draw_problem
-
-    tokenizer, rng, rows = AutoTokenizer.from_pretrained(TOY_BASE), random.Random(1), []
-    for i in range(12):
-        problem = draw_problem(rng, 3)
-        chat = Prompt(instruction="{problem}").render(tokenizer, problem.text)
-        step = "Try 3 + 4 = 7.\n\n7 is less than 9.\n\nNo answer so far.\n\n"
-        prefix = step + "Wait, t" + step[1:] if i % 3 == 0 else ""
-        forced = chat + Template().force(prefix)
-        rows.append((f"p{i:02}", 0, 2 * (i % 3 == 0), prefix, chat + prefix, forced, str(problem.answer), True))
-    path = tmp_path_factory.mktemp("prompts") / "prompts.parquet"
-    pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row").write_parquet(path)
-    return path
-
-
 def command(prompts, folder, method, **recipe):
     """A training run in a process of its own: an engine takes its process over."""
     settings = RL(**QUICK | recipe)
@@ -264,6 +245,10 @@ def rivals(prompts, tmp_path_factory):
         }
         for (method, variant), folder in folders.items()
     ]  # fmt: skip
+    folder = folders["unpadded"] = tmp_path_factory.mktemp("unpadded")
+    files = {"state": str(folder / "state"), "log": str(folder / "log.parquet"), "out": str(folder / "model")}
+    one = RL(**QUICK | {"epochs": 1 / 3}).model_dump()
+    options.append(options[0] | files | {"model": str(without_pad_token(folder / "parent")), "recipe": one})
     done = subprocess.run([sys.executable, "-c", EACH, json.dumps(options)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return folders
@@ -283,6 +268,17 @@ def test_each_method_trains_with_the_real_engine(method, variant, explicit, riva
     assert (log["flops"] > 0).all() and (log["num_tokens"] > log["tokens_sampled"]).all()
     assert (folder / "model" / "model.safetensors").exists() and not (folder / "state").exists()
     assert not list(folder.rglob("*.bin")) and not list(folder.rglob("*.pt"))
+
+
+def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(rivals):
+    made, parent = rivals["unpadded"] / "model", rivals["unpadded"] / "parent"
+    log, padded = (pl.read_parquet(rivals[which] / "log.parquet") for which in ("unpadded", ("grpo", "explicit")))
+    same = ["outcome", "completion_tokens", "cut_off", "loss"]
+    assert log.select(same).row(0) == pytest.approx(padded.select(same).row(0))
+    for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
+        for folder in (made, parent):
+            found = json.loads((folder / name).read_text())
+            assert found.get("pad_token") is None and found.get("pad_token_id") is None
 
 
 SABOTAGE = """
@@ -317,6 +313,16 @@ def test_table_3_is_the_default_recipe():
     assert stage == 3
 
 
+def test_trls_engine_gets_the_settings_of_ours(monkeypatch):
+    from trl.generation import vllm_generation
+
+    monkeypatch.setattr(vllm_generation, "LLM", lambda **options: options)
+    settings = EngineSettings(dtype="bfloat16", block_size=64, max_num_seqs=7)
+    with rl.cpu_vllm(settings):
+        found = vllm_generation.LLM(model="m", max_num_seqs=None, max_model_len=None, max_num_batched_tokens=4096)
+    assert {"model": "m", "dtype": "bfloat16", "block_size": 64, "max_num_seqs": 7}.items() <= found.items()
+
+
 def test_jobs_that_start_at_the_same_time_do_not_meet_at_one_port(monkeypatch):
     found = []
     for port in ("", "", "4321"):  # torchrun gives one
@@ -326,6 +332,15 @@ def test_jobs_that_start_at_the_same_time_do_not_meet_at_one_port(monkeypatch):
         with rl.cpu_vllm(EngineSettings()):
             found.append(os.environ["MASTER_PORT"])
     assert len(set(found)) == 3 and "29500" not in found and found[2] == "4321"
+
+
+def test_an_engine_that_is_far_from_the_trainer_is_told_of_once(tmp_path, monkeypatch, capsys):
+    trainer, rows, ascent = two_token_trainer(tmp_path, RL(), 0.4, 0.5, monkeypatch)
+    gradients(trainer, rows, ascent, 2)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(rl, "check_fresh", lambda output: 1.2 * DOUBTFUL)
+    gradients(trainer, rows, ascent, 3)
+    assert capsys.readouterr().out.count("differ from the trainer's by more than 0.05 nats a token") == 1
 
 
 def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_path):
@@ -361,16 +376,34 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint_and_ends_the_same(prompts
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-def test_two_processes_under_zero_3_train_one_model(prompts, tmp_path):
-    _, _, module, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)
-    launch = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node", "2", "-m", "--", module, *options]
+def two_processes(folder, *options):
+    """The log of a training on two processes under ZeRO-3, which did change the weights."""
+    from safetensors.torch import load_file
+
+    launch = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node", "2", "-m", "--", *options]
     launch += ["--deepspeed", str(ROOT / "config" / "zero3.json")]
     done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-6000:]
-    from safetensors.torch import load_file
-
-    log = pl.read_parquet(tmp_path / "log.parquet")
-    assert log["step"].to_list() == [1, 2, 3] and log["logp_difference"].max() < 1e-3
-    before, after = load_file(TOY_BASE / "model.safetensors"), load_file(tmp_path / "model" / "model.safetensors")
+    before, after = (load_file(of / "model.safetensors") for of in (TOY_BASE, folder / "model"))
     assert {k: v.shape for k, v in before.items()} == {k: v.shape for k, v in after.items()}
     assert any(not before[name].float().equal(after[name].float()) for name in before)
+    return pl.read_parquet(folder / "log.parquet")
+
+
+def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explicit, tmp_path):
+    """With the engine spread over both (tensor parallelism) they ask it what one process with all prompts asks."""
+    _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)
+    options[options.index("--engine") + 1] = ENGINE.model_copy(update={"tensor_parallel_size": 2}).model_dump_json()
+    log, alone = two_processes(tmp_path, *options), pl.read_parquet(explicit / "log.parquet")
+    assert log["step"].to_list() == [1, 2, 3] and log["logp_difference"].max() < 1e-3
+    same = ["outcome", "J_prefix", "progress", "tokens_sampled", "tokens_forced"]
+    assert log.select(same).row(0) == pytest.approx(alone.select(same).row(0))
+
+
+def test_two_processes_train_in_bf16_with_checkpointing(prompts, tmp_path):
+    """A step under ZeRO-3, each process with an engine of its own, which draws in float32 from weights in bf16."""
+    one = {"bf16": True, "gradient_checkpointing": True, "epochs": 1 / 3, "warmup_ratio": 0, "learning_rate": 1e-3}
+    _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8, **one)
+    log = two_processes(tmp_path, *options)
+    assert log["step"].to_list() == [1] and 1e-4 < log["logp_difference"][0] < DOUBTFUL
+    assert log["tokens_forced"][0] > 0 and log["grad_norm"][0] > 0

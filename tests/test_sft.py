@@ -1,6 +1,8 @@
 """TRL's SFTTrainer on a tiny model: what the loss covers, weights, the checkpoint, the log, resuming."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,7 +10,7 @@ import time
 
 import polars as pl
 import pytest
-from conftest import ROOT, TOY_BASE
+from conftest import ROOT, TOY_BASE, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from mrt.fingerprint import digest_of_files
 from mrt.train.sft import (
     SFT,
     Train,
+    arguments,
     bucketed_order,
     make_trainer,
     tokenize,
@@ -67,9 +70,9 @@ def test_examples_that_are_too_long_are_dropped_and_counted(tokenizer):
     assert tokenize(tokenizer, examples(3), 20) == ([], 3)
 
 
-def run(tmp_path, name, rows, recipe=RECIPE):
+def run(tmp_path, name, rows, recipe=RECIPE, model=TOY_BASE):
     stage = Train(
-        model=str(TOY_BASE),
+        model=str(model),
         set=write_set(tmp_path / f"{name}.set.parquet", rows),
         out=tmp_path / name,
         log=tmp_path / f"{name}.log.parquet",
@@ -215,7 +218,8 @@ def test_the_trainer_takes_our_order_and_another_one_each_epoch(tokenizer, tmp_p
 
     rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 31)]
     model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
-    loader = make_trainer(model, tokenizer, rows, RECIPE, tmp_path / "state").get_train_dataloader()
+    args = arguments(RECIPE, tmp_path / "state")
+    loader = make_trainer(model, tokenizer, rows, RECIPE, args).get_train_dataloader()
     lengths = [len(row["input_ids"]) for row in rows]
     for epoch in (0, 1):
         loader.set_epoch(epoch)
@@ -232,3 +236,93 @@ def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_
     assert stage.reporters() == ["tensorboard"]
     with pytest.raises(ValueError, match="wandb is not installed in this environment"):
         stage.model_copy(update={"report_to": ["wandb"]}).reporters()
+
+
+SPREAD = """
+import os
+from mrt.cli import run
+from mrt.train import sft
+
+make = sft.make_trainer
+
+def checked(model, *others):
+    whole = sum(p.ds_numel for p in model.parameters())
+    print("LOADED", os.environ["RANK"], sum(p.numel() for p in model.parameters()),
+          sum(p.ds_tensor.numel() for p in model.parameters()), whole, flush=True)
+    return make(model, *others)
+
+sft.make_trainer = checked
+run(sft.Train)
+"""
+
+
+def torchrun(folder, script, *options, processes=2):
+    """A training script on several processes under gloo; what it prints."""
+    (folder / "script.py").write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, "--", str(folder / "script.py"), *map(str, options)],
+        cwd=ROOT, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout
+
+
+def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_checkpointing(tmp_path):
+    recipe = RECIPE.model_copy(update={"bf16": True, "gradient_checkpointing": True, "warmup_ratio": 0.0})
+    said = torchrun(
+        tmp_path, SPREAD, "--model", TOY_BASE, "--set", write_set(tmp_path / "set.parquet", examples(4)),
+        "--out", tmp_path / "out", "--log", tmp_path / "log.parquet", "--state", tmp_path / "state",
+        "--recipe", recipe.model_dump_json(), "--deepspeed", ROOT / "config" / "zero3.json",
+    )  # fmt: skip
+    loaded = [list(map(int, found)) for found in re.findall(r"LOADED (\d) (\d+) (\d+) (\d+)", said)]
+    before, after = weights(TOY_BASE), weights(tmp_path / "out")
+    whole = sum(tensor.numel() for tensor in before.values())
+    assert sorted(rank for rank, *_ in loaded) == [0, 1]
+    for _, at_hand, own, told in loaded:
+        assert at_hand == 0 and told == whole and abs(own - whole / 2) < 0.01 * whole
+    log = pl.read_parquet(tmp_path / "log.parquet")
+    alone = pl.read_parquet(run(tmp_path, "alone", examples(4)).log)  # in float32
+    assert log["step"].to_list() == [1] and log["parameters"].to_list() == [whole]
+    assert log["loss"][0] == pytest.approx(alone["loss"][0], rel=0.02)
+    assert {name: t.shape for name, t in before.items()} == {name: t.shape for name, t in after.items()}
+    assert any(not before[name].float().equal(after[name].float()) for name in before)
+
+
+RESUME = """
+import sys
+from pathlib import Path
+from torch import distributed
+from mrt.train.stage import join_processes, last_complete_checkpoint
+
+join_processes(Path("zero3.json"), cpu=True)
+for state in map(Path, sys.argv[1:]):
+    print("TAKEN", last_complete_checkpoint(state), flush=True)
+distributed.barrier()
+"""
+
+
+def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
+    """Each would remove the same files: with so many both are at it at the same time."""
+    states = [tmp_path / f"state-{i}" for i in range(5)]
+    for state in states:
+        for step in (2, 4):
+            (state / f"checkpoint-{step}").mkdir(parents=True)
+        (state / "checkpoint-2" / "trainer_state.json").write_text("{}")
+        for i in range(300):
+            (state / "checkpoint-4" / f"shard-{i}").touch()
+    taken = re.findall(r"TAKEN (\S+)", torchrun(tmp_path, RESUME, *states))
+    assert sorted(taken) == sorted(str(state / "checkpoint-2") for state in states for _ in range(2))
+    assert [path.name for path in tmp_path.glob("state-*/*")] == ["checkpoint-2"] * 5
+
+
+def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(tmp_path):
+    unpadded = without_pad_token(tmp_path / "unpadded")
+    rows = examples(2) + [{**row, "completion": row["completion"] * 2} for row in examples(2)]
+    whole, stage = run(tmp_path, "a", rows), run(tmp_path, "b", rows, model=unpadded)
+    assert pl.read_parquet(stage.log)["loss"][0] == pytest.approx(pl.read_parquet(whole.log)["loss"][0], rel=1e-4)
+    for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
+        made, came = (json.loads((folder / name).read_text()) for folder in (stage.out, unpadded))
+        for what in ("pad_token", "pad_token_id"):
+            assert made.get(what) is None and came.get(what) is None

@@ -26,6 +26,7 @@ from pydantic import Field
 from mrt.artifacts import PROBLEMS, RULES, SET, TREE
 from mrt.cli import Stage, run
 from mrt.engine import seed_of
+from mrt.hub import folder_of
 from mrt.parameterization import STEP_END, Backtracking
 from mrt.sampling import Prompt
 
@@ -101,7 +102,7 @@ class MakeWarmstart(Stage):
     def cli_cmd(self) -> None:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision)
+        tokenizer = AutoTokenizer.from_pretrained(folder_of(self.model, self.revision))
         texts = dict(PROBLEMS.read(self.problems, ["id", "problem"]).iter_rows())
         tables = TREE.read(self.tree).partition_by("problem_id", maintain_order=True)
         trees = {table["problem_id"][0]: Paths(table) for table in tables}

@@ -40,15 +40,18 @@ from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
 from mrt.cost import flops
 from mrt.encoding import end_of, pieces
-from mrt.engine import Decoding, EngineSettings, seed_of, text_of, vllm_reads
+from mrt.engine import Decoding, EngineSettings, engine_options, seed_of, text_of, vllm_reads
 from mrt.grading import Grader
+from mrt.hub import folder_of
 from mrt.parameterization import OpenEnded, Parameterization
 from mrt.train.log import RL_LOG
 from mrt.train.stage import TrainingStage, batches, join_processes, last_complete_checkpoint, leave, parameters
 
 Method = Literal["grpo", "length_penalty", "mrt_rl"]
 LENGTHS = 4  # parts, by length, of a micro-batch
-STALE = 0.05  # nats a token: beyond this a mean difference of log-probabilities is no rounding (1e-2 in bfloat16)
+# Mean differences of the engine's and the trainer's log-probabilities, in nats a token. Rounding in bfloat16 makes
+# about 0.03 to 0.04 (docs/rl.md); an engine that was not handed the weights soon has more than the second.
+DOUBTFUL, STALE = 0.05, 0.2
 
 
 class RL(BaseModel):
@@ -153,14 +156,11 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
     build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not torch.cuda.is_available()
 
     def built(**options: Any) -> Any:
-        options["max_num_seqs"] = settings.max_num_seqs
+        options |= engine_options(settings, cpu)
         if cpu:
-            cache = int(settings.cpu_cache_gib * 2**30)
-            options |= {"enforce_eager": True, "dtype": "float32", "kv_cache_memory_bytes": cache}
-            options |= {"block_size": settings.block_size or 32, "disable_log_stats": True}
             # seeds and a prompt read in pieces do not go together on a CPU
             longest = max(options["max_model_len"] or 0, options["max_num_batched_tokens"] or 0)
-            options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": longest}
+            options |= {"max_num_batched_tokens": longest, "disable_log_stats": True}
         return build(**options)
 
     def synced(self: Any) -> None:
@@ -230,13 +230,14 @@ def make_trainer_class() -> type:
             self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
             self.size = parameters(self.model)
             self.draws = 0  # of the engine, in this step
+            self.doubted = False  # whether its log-probabilities were far from the trainer's
             if self.use_vllm:
                 self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
             self.remove_callback(ProgressCallback)
             self.add_callback(Bar)
 
         def seeded(self, generate: Any) -> Any:
-            """The engine's `generate` with a seed for each request, by step and place: a resumed run draws the same."""
+            """The engine's `generate` with a seed for each request, by step and place: a resumed run has the same."""
             rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
 
             def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
@@ -282,7 +283,9 @@ def make_trainer_class() -> type:
                 told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
                 inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-            check_fresh(output)
+            if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
+                self.doubted = True
+                print(FAR.format(self.state.global_step + 1), flush=True)
             self.count("tokens_sampled", int(output["completion_mask"].sum()))
             self.count("tokens_read", int(output["prompt_mask"].sum()) // self.num_generations)
             outcomes = self.outcomes[first : first + len(inputs)]
@@ -337,7 +340,7 @@ def make_trainer_class() -> type:
             total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
             return total / max(count, 1.0)
 
-        def count(self, name: str, own: int) -> None:
+        def count(self, name: str, own: float) -> None:
             """Add what all processes drew; a resumed run goes on from what its log says."""
             if self.state.log_history and not self.spent["tokens_sampled"]:
                 for entry in self.state.log_history:
@@ -349,6 +352,14 @@ def make_trainer_class() -> type:
             """J of the current policy at each prefix: the share of the forced answers that are right, once a prefix."""
             from vllm import SamplingParams
 
+            # the processes that share an engine (tensor parallelism) have to ask it the same: what all of them ask
+            size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
+            if size > 1:
+                group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
+                torch.distributed.all_gather_object(told, (list(forced), list(gold)), group=group)
+                before = sum(len(theirs) for theirs, _ in told[: torch.distributed.get_rank(group)])
+                own = slice(before, before + len(forced))
+                forced, gold = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
             gold_of = dict(zip(forced, gold, strict=True))
             prompts, each = list(gold_of), self.recipe.answers or self.num_generations
             stop = self.parameterization.answer_ends
@@ -369,12 +380,12 @@ def make_trainer_class() -> type:
                 for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
                 for drawn in output.outputs
             ]
-            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs))
-            self.count("tokens_read", sum(map(len, ids)))
+            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs) / size)
+            self.count("tokens_read", sum(map(len, ids)) / size)
             answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
             right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
             J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
-            return [J[prompt] for prompt in forced]
+            return [J[prompt] for prompt in forced][own]
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantages of tokens [completions, tokens] by the progress of their episode."""
@@ -416,8 +427,18 @@ def make_trainer_class() -> type:
     return MRTTrainer
 
 
-def check_fresh(output: dict[str, Any]) -> None:
-    """Raise StaleEngine if the engine's log-probabilities of what it sampled are not the trainer's."""
+FAR = (
+    f"step {{}}: the engine's log-probabilities differ from the trainer's by more than {DOUBTFUL} nats a token in the"
+    f" mean, beyond what rounding in bfloat16 usually makes; beyond {STALE} the run stops. Watch logp_difference in the"
+    " log (docs/rl.md)"
+)
+
+
+def check_fresh(output: dict[str, Any]) -> float:
+    """Mean difference of the engine's and the trainer's log-probabilities of what was sampled, in nats a token.
+
+    Raises StaleEngine if they are of other weights, or are not there.
+    """
     if "old_per_token_logps" not in output or "sampling_per_token_logps" not in output:
         raise StaleEngine("TRL no longer gives both log-probabilities; whether the engine is fresh cannot be checked")
     mask = output["completion_mask"].bool()
@@ -428,6 +449,7 @@ def check_fresh(output: dict[str, Any]) -> None:
             f"the engine samples from other weights than the trainer has: log-probabilities differ by {mean:.3f} nats a"
             f" token in the mean, where {STALE} is allowed. Were weights handed over? (mrt.train.rl.cpu_vllm)"
         )
+    return float(mean)
 
 
 LOGGED = {  # name in the log: TRL's
@@ -489,14 +511,20 @@ class Train(TrainingStage):
         """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
         random.Random(self.recipe.seed).shuffle(examples)
         with cpu_vllm(self.engine):
+            usual = self.usual(examples, state)
+            padded = usual["processing_class"].pad_token is not None
             trainer = make_trainer_class()(
                 method=self.method,
                 recipe=self.recipe,
                 grader=Grader(1),
                 parameterization=self.parameterization,
-                **self.usual(examples, state),
+                **usual,
             )
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        if not padded:  # TRL pads with the end token then; the model is left as it came
+            trainer.processing_class.pad_token = None
+            for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
+                config.pad_token_id = None
         leave(trainer, trainer.processing_class, rl_log(trainer.state.log_history), state, made)
 
     def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
@@ -506,7 +534,7 @@ class Train(TrainingStage):
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from trl import GRPOConfig
 
-        recipe = self.recipe
+        recipe, folder = self.recipe, folder_of(self.model, self.revision)
         micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
         args = GRPOConfig(
             output_dir=str(state),
@@ -541,10 +569,10 @@ class Train(TrainingStage):
         )
         join_processes(self.deepspeed, args.use_cpu)
         return {
-            "model": AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32),
+            "model": AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
             "args": args,
             "train_dataset": Dataset.from_list(examples),
-            "processing_class": AutoTokenizer.from_pretrained(self.model, revision=self.revision, padding_side="left"),
+            "processing_class": AutoTokenizer.from_pretrained(folder, padding_side="left"),
         }
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt.artifacts import SET
 from mrt.cli import run
 from mrt.cost import flops
+from mrt.hub import folder_of
 from mrt.storage import read_table
 from mrt.train.stage import TrainingStage, batches, join_processes, last_complete_checkpoint, leave, parameters
 
@@ -82,20 +83,49 @@ def bucketed_order(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
     return [j for b in batches for j in b]
 
 
-def make_trainer(
-    model: Any,
-    tokenizer: Any,
-    rows: list[dict[str, Any]],
-    recipe: SFT,
-    state: Path,
-    report_to: Sequence[str] = (),
-    deepspeed: Path | None = None,
-) -> Any:
+def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed: Path | None = None) -> Any:
+    """TRL's configuration; the processes of a distributed run have joined.
+
+    Built before the model is loaded, and held on to: ZeRO-3 then spreads the model over the processes while it loads.
+    """
+    import torch
+    from trl import SFTConfig
+
+    cpu = not torch.cuda.is_available()
+    micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
+    args = SFTConfig(
+        output_dir=str(state),
+        learning_rate=recipe.learning_rate,
+        num_train_epochs=recipe.epochs,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=accumulation,
+        max_length=recipe.max_length,
+        warmup_steps=recipe.warmup_ratio,
+        lr_scheduler_type=recipe.schedule,
+        weight_decay=recipe.weight_decay,
+        adam_beta2=recipe.adam_beta2,
+        bf16=recipe.bf16,
+        gradient_checkpointing=recipe.gradient_checkpointing,
+        save_strategy="steps",
+        save_steps=recipe.save_steps,
+        save_total_limit=1,
+        logging_steps=1,
+        report_to=list(report_to),
+        use_cpu=cpu,
+        seed=recipe.seed,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        deepspeed=str(deepspeed) if deepspeed else None,
+    )
+    join_processes(deepspeed, cpu)
+    return args
+
+
+def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, args: Any) -> Any:
     """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
     import torch
     from datasets import Dataset
     from transformers import ProgressCallback
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTTrainer
     from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
     class Collator(DataCollatorForLanguageModeling):
@@ -148,38 +178,14 @@ def make_trainer(
 
             return super().compute_loss(weighted_model, inputs, *args, **kwargs)
 
-    cpu = not torch.cuda.is_available()
-    micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
-    args = SFTConfig(
-        output_dir=str(state),
-        learning_rate=recipe.learning_rate,
-        num_train_epochs=recipe.epochs,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=accumulation,
-        max_length=recipe.max_length,
-        warmup_steps=recipe.warmup_ratio,
-        lr_scheduler_type=recipe.schedule,
-        weight_decay=recipe.weight_decay,
-        adam_beta2=recipe.adam_beta2,
-        bf16=recipe.bf16,
-        gradient_checkpointing=recipe.gradient_checkpointing,
-        save_strategy="steps",
-        save_steps=recipe.save_steps,
-        save_total_limit=1,
-        logging_steps=1,
-        report_to=list(report_to),
-        use_cpu=cpu,
-        seed=recipe.seed,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        deepspeed=str(deepspeed) if deepspeed else None,
-    )
-    join_processes(deepspeed, cpu)
+    # padding carries no loss; a tokenizer without a token for it, as Llama 3.1's, is left as it is
+    padding = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     trainer = Trainer(
         model,
         args=args,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        data_collator=Collator(pad_token_id=tokenizer.pad_token_id),
+        data_collator=Collator(pad_token_id=padding),
     )
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(Bar)
@@ -204,11 +210,13 @@ class Train(TrainingStage):
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         torch.manual_seed(self.recipe.seed)
-        tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision)
-        model = AutoModelForCausalLM.from_pretrained(self.model, revision=self.revision, dtype=torch.float32)
+        folder = folder_of(self.model, self.revision)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
         rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
-        trainer = make_trainer(model, tokenizer, rows, self.recipe, state, self.reporters(), self.deepspeed)
+        args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        trainer = make_trainer(model, tokenizer, rows, self.recipe, args)
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
         leave(trainer, tokenizer, training_log(trainer.state.log_history, parameters(model)), state, made)
 

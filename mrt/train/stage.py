@@ -138,7 +138,20 @@ def is_whole(made: Path) -> bool:
 
 
 def last_complete_checkpoint(state: Path) -> str | None:
-    """The trainer's last checkpoint that it wrote to its end; incomplete ones, of a killed job, are removed."""
+    """The trainer's last checkpoint that it wrote to its end; incomplete ones, of a killed job, are removed.
+
+    Of several processes, which all call it once they have joined, the first one looks and tells the others.
+    """
+    from torch import distributed
+
+    found = [looked_for(state) if is_first_process() else None]
+    if distributed.is_initialized():
+        distributed.broadcast_object_list(found)
+    return found[0]
+
+
+def looked_for(state: Path) -> str | None:
+    """`last_complete_checkpoint`, of one process."""
     complete = []
     for folder in sorted(state.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])):
         try:

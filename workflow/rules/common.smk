@@ -83,7 +83,7 @@ def identity_of(name):
 
 def engine_options(wildcards, threads):
     """All engine settings. Snakemake does not compare params that are made from threads, and most of these settings
-    change nothing in what is sampled; `engine_decides` has the others.
+    change no distribution that is sampled from (docs/operations.md); `engine_decides` has the others.
     """
     gpus = experiment.sampling_gpus(wildcards.model)
     return slice_of(experiment.engine.model_copy(update={"tensor_parallel_size": gpus if gpus > 1 else None}))

@@ -1,0 +1,67 @@
+"""The folder of a model's files: its own, or a hub model's snapshot in the hub's cache.
+
+Every stage that loads weights or a tokenizer asks here first and loads from the folder. So all of them, TRL's engine
+too, have the revision that is asked for; and a node without a network works once the model was downloaded elsewhere.
+"""
+
+import json
+from pathlib import Path
+
+# What a model is loaded from: weights as safetensors, settings, tokenizer; never pickled weights.
+FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+NOT = ("*/*", "consolidated*")  # other formats of the same weights
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+def folder_of(model: str, revision: str | None = None) -> Path:
+    """The folder of a checkpoint; of a hub model that of its snapshot, downloaded if the cache has no whole one.
+
+    Nothing is asked of the network if the cache has one. A branch is then what it was when it was downloaded.
+
+    Args:
+        model: checkpoint folder, or hub id.
+        revision: commit, tag or branch of a hub model; `main` if None.
+
+    Raises:
+        FileNotFoundError: there is no such folder, and it is neither in the cache nor can it be downloaded.
+    """
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    why = ""
+    for local in (True, False):
+        try:
+            found = Path(
+                snapshot_download(
+                    model,
+                    revision=revision,
+                    allow_patterns=list(FILES),
+                    ignore_patterns=list(NOT),
+                    local_files_only=local,
+                )
+            )
+        except LocalEntryNotFoundError as error:
+            why = str(error).strip()
+            continue
+        except (OSError, ValueError) as error:  # not there, no access, no name of a hub model
+            why = str(error).strip()
+            break
+        if not (lacking := missing(found)):
+            return found
+        why = f"its snapshot lacks {', '.join(lacking)}"
+    asked = f" --revision {revision}" if revision else ""
+    raise FileNotFoundError(
+        f"{model}: there is no such folder, and the hub's model of this name (revision {revision or 'main'}) is neither"
+        f" whole in the cache, {constants.HF_HUB_CACHE}, nor can it be downloaded from here. Where there is a network:"
+        f" hf download {model}{asked}\n({why})"
+    )
+
+
+def missing(folder: Path) -> list[str]:
+    """The files that a checkpoint folder lacks: settings, all shards of the weights that its index names, tokenizer."""
+    index = folder / "model.safetensors.index.json"
+    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    lacking = [n for n in ("config.json", "tokenizer_config.json", *sorted(shards)) if not (folder / n).is_file()]
+    return lacking if any((folder / n).is_file() for n in VOCABULARIES) else [*lacking, VOCABULARIES[0]]

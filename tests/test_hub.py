@@ -1,0 +1,198 @@
+"""Hub models come from the folder of their snapshot, of the revision that is pinned, without a network if they can."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from hashlib import sha1
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import polars as pl
+import pytest
+from conftest import ROOT, TOY_BASE, hub_cache
+
+from mrt.fingerprint import identity_of_model
+from mrt.hub import folder_of, missing
+
+NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
+TOY = {file.name: file for file in TOY_BASE.iterdir() if file.name != "README.md"}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty cache of the hub's, without a network."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory):
+    """The toy base with its weights in two files, by name."""
+    from safetensors.torch import load_file, save_file
+
+    folder, weights = tmp_path_factory.mktemp("sharded"), load_file(TOY["model.safetensors"])
+    shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    names = sorted(weights)
+    parts = dict(zip(shards, (names[::2], names[1::2]), strict=True))
+    for shard, own in parts.items():
+        save_file({name: weights[name] for name in own}, folder / shard, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": {name: shard for shard, own in parts.items() for name in own}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return {k: v for k, v in TOY.items() if k != "model.safetensors"} | {f.name: f for f in folder.iterdir()}
+
+
+def test_a_folder_is_its_own():
+    assert folder_of(str(TOY_BASE)) == TOY_BASE and missing(TOY_BASE) == []
+
+
+def test_a_snapshot_is_taken_by_commit_and_by_branch(home, sharded):
+    pinned = hub_cache(home, "model", NAME, PINNED, sharded)
+    later = hub_cache(home, "model", NAME, LATER, TOY)
+    assert [folder_of(NAME, revision) for revision in (PINNED, LATER, "main", None)] == [pinned, later, later, later]
+    assert identity_of_model(NAME, PINNED) == f"{NAME}@{PINNED}"  # what decides keys is no folder
+
+
+@pytest.mark.parametrize(
+    "lost",
+    ["config.json", "tokenizer.json", "tokenizer_config.json", "model-00002-of-00002.safetensors"],
+)
+def test_a_snapshot_that_lacks_a_file_is_not_taken(home, sharded, lost):
+    snapshot = hub_cache(home, "model", NAME, PINNED, sharded)
+    (snapshot / lost).unlink()
+    with pytest.raises(FileNotFoundError) as error:
+        folder_of(NAME, PINNED)
+    said = str(error.value)
+    assert f"hf download {NAME} --revision {PINNED}" in said and str(home / "hub") in said
+
+
+@pytest.mark.parametrize("name", [NAME, "no/such/folder", "results/models/absent_1"])
+def test_a_model_that_is_nowhere_is_told(home, name):
+    with pytest.raises(FileNotFoundError, match=f"{name}: there is no such folder, and the hub's model"):
+        folder_of(name, PINNED)
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The hub's interface to one repository, as far as downloading asks for it."""
+
+    files: dict[str, bytes]  # of the repository, by name
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        resolved = re.fullmatch(rf"/{NAME}/resolve/(\w+)/(.+)", self.path)
+        if re.match(rf"/api/models/{NAME}/tree/{PINNED}", self.path):
+            tree = [
+                {"type": "file", "path": name, "size": len(content), "oid": sha1(content).hexdigest()}
+                for name, content in self.server.files.items()
+            ]
+            self.answer(json.dumps(tree).encode(), {})
+        elif resolved and resolved[2] in self.server.files:
+            content = self.server.files[resolved[2]]
+            self.answer(content, {"X-Repo-Commit": resolved[1], "ETag": f'"{sha1(content).hexdigest()}"'})
+        else:
+            self.send_error(404)
+
+    do_HEAD = do_GET
+
+    def answer(self, content, headers):
+        self.send_response(200)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub():
+    """A hub on this machine; `asked` is what it was asked for, `files` what it has."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.asked, server.files = [], {}
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def online(home, hub, *command):
+    """Python with this cache and this hub, and no word of being offline; its output."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
+    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}"}
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout
+
+
+def test_what_is_not_there_is_downloaded_once_and_no_pickled_weights(tmp_path, hub):
+    hub.files = {name: file.read_bytes() for name, file in TOY.items()}
+    hub.files |= {
+        "pytorch_model.bin": b"pickled",
+        "original/consolidated.00.pth": b"pickled",
+        "original/params.json": b"",
+    }
+    part = {name: file for name, file in TOY.items() if name != "model.safetensors"}
+    snapshot = hub_cache(tmp_path, "model", NAME, PINNED, part)
+    code = f"from mrt.hub import folder_of; print(folder_of({NAME!r}, {PINNED!r}))"
+    assert online(tmp_path, hub, "-c", code).strip() == str(snapshot)
+    assert {path.name for path in snapshot.iterdir()} == set(TOY) and missing(snapshot) == []
+    assert hub.asked
+    hub.asked.clear()
+    assert online(tmp_path, hub, "-c", code).strip() == str(snapshot) and hub.asked == []
+
+
+QUESTION = "Some of the numbers 9, 17, 8, 2 add up to 17. What is the sum of the smallest and the largest of them?"
+PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"
+SAMPLE = """
+import sys
+from mrt.engine import Decoding, Engine, EngineSettings, Request
+engine = Engine(sys.argv[1], EngineSettings(max_model_len=512, cpu_cache_gib=0.1), sys.argv[2])
+print(engine.generate([Request(sys.argv[3], 1, 0, Decoding(temperature=0, max_tokens=9))]))
+"""
+
+TRAIN = """
+import json, sys
+from trl.generation import vllm_generation
+from mrt.train import rl, sft
+
+build = vllm_generation.LLM
+vllm_generation.LLM = lambda **options: (print("ENGINE", options["model"]), build(**options))[1]
+for kind, options in zip((sft, rl), json.loads(sys.argv[1])):
+    kind.Train(**options).carry_out()
+"""
+
+
+def test_engine_sft_and_rl_take_the_pinned_revision_and_ask_no_network(tmp_path, hub, prompts):
+    """Of two revisions the later one, `main`, has a head of zeros, with which every token is as likely as any other."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(TOY["model.safetensors"])
+    save_file(weights | {"lm_head.weight": 0 * weights["lm_head.weight"]}, tmp_path / "zeros", {"format": "pt"})
+    pinned = hub_cache(tmp_path, "model", NAME, PINNED, TOY)
+    hub_cache(tmp_path, "model", NAME, LATER, TOY | {"model.safetensors": tmp_path / "zeros"})
+    assert "Try" in online(tmp_path, hub, "-c", SAMPLE, NAME, PINNED, PROMPT)
+
+    def options(name, recipe, **own):
+        files = {what: str(tmp_path / f"{name}.{what}") for what in ("out", "log", "state")}
+        shared = {"bf16": False, "gradient_checkpointing": False, "epochs": 1}
+        return {"model": NAME, "revision": PINNED, **files, **own, "recipe": shared | recipe}
+
+    rows = [{"prompt": PROMPT, "completion": "Try 9 + 8 = 17.", "weight": 1.0}] * 2
+    pl.DataFrame(rows).write_parquet(tmp_path / "set.parquet")
+    decoding = {"temperature": 1.0, "max_tokens": 30}
+    both = [
+        options("sft", {"batch_size": 2, "max_length": 256}, set=str(tmp_path / "set.parquet")),
+        options(
+            "rl", {"batch_size": 48, "micro_batch_size": 48, "group": 4, "decoding": decoding}, method="grpo",
+            prompts=str(prompts), engine={"max_model_len": 512, "cpu_cache_gib": 0.1},
+        ),
+    ]  # fmt: skip
+    said = online(tmp_path, hub, "-c", TRAIN, json.dumps(both))
+    assert f"ENGINE {pinned}\n" in said
+    assert [path for path in hub.asked if NAME in path] == []  # of telemetry and the like it is
+    for name in ("sft", "rl"):
+        assert pl.read_parquet(tmp_path / f"{name}.log")["entropy"][0] < 2  # of zeros: ln 607 = 6.4
