@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt import accelerator
 from mrt.artifacts import SET
 from mrt.cli import run
 from mrt.cost import flops
@@ -148,7 +149,7 @@ def make_trainer(
 
             return super().compute_loss(weighted_model, inputs, *args, **kwargs)
 
-    cpu = not torch.cuda.is_available()
+    cpu = not accelerator.on_gpu()
     micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
     args = SFTConfig(
         output_dir=str(state),
