@@ -7,10 +7,11 @@ purpose.
 Nobody else gives out the GPUs of a machine: Snakemake counts them at best, and all jobs would start on the first one.
 So a process claims as many as it needs before it uses any. A claim is a file lock a card, in a folder that all users of
 the machine share, by the card's UUID, which is the same in every job and container; `CUDA_VISIBLE_DEVICES` then names
-the claimed cards only. The kernel frees a lock when its holder dies, however it dies. One process at a time collects
-cards, while the others queue, and it keeps those that it has got: so requests for one card do not starve one for four,
-and no two processes wait for each other. SLURM's jobs claim too: the cards that SLURM gave to a job are free, as a
-rule, and several stages that somebody starts within one job share them out.
+the claimed cards only. The kernel frees a lock when its holder dies, however it dies. Of the
+processes that may use the same cards, one at a time collects, while the others queue, and it keeps those that it has
+got: so requests for one card do not starve one for four, and no two processes wait for each other. SLURM's jobs claim
+too: the cards that SLURM gave to a job are free, as a rule, and several stages that somebody starts within one job
+share them out.
 
 Children of a claiming process (torchrun's, vLLM's) `join` it: they share its locks, so that a card stays taken while
 anything of the job lives, and they die with it.
@@ -157,8 +158,8 @@ def claim(count: int) -> None:
     if count > len(found):
         raise NoGPU(
             f"{count} GPUs are asked for, {len(found)} are there: {', '.join(card.name for card in found) or 'none'}. "
-            "Lower cluster.training_gpus or cluster.gpus_per_node (training) or engine.tensor_parallel_size (sampling); "
-            f"set {DEVICES} if nvidia-smi does not list your cards"
+            "Lower cluster.training_gpus or cluster.gpus_per_node for trainings, engine.tensor_parallel_size for "
+            f"sampling; set {DEVICES} if nvidia-smi does not list your cards"
         )
     if LOCKS in os.environ:
         return
@@ -200,11 +201,14 @@ def collect(found: list[Card], count: int) -> list[Card]:
         others = "; ".join(f"{card.name}: {holder_of(card)}" for card in found if card not in held)
         print(f"waiting for {count} of {len(found)} GPUs ({others})", flush=True)
 
-    queue = opened(folder() / "queue")
-    waits = not locked(queue)
-    if waits:
-        tell()
-        fcntl.flock(queue, fcntl.LOCK_EX)
+    waits = False
+    queues = [opened(lock_of(card, ".queue")) for card in sorted(found, key=lambda card: card.identity)]
+    for queue in queues:  # in one order for all, lest two wait for each other
+        if not locked(queue):
+            if not waits:
+                tell()
+            waits = True
+            fcntl.flock(queue, fcntl.LOCK_EX)
     while True:  # this process collects
         for card in found:
             if card not in held and len(held) < count and (lock := locked_card(card)) is not None:
@@ -215,7 +219,8 @@ def collect(found: list[Card], count: int) -> list[Card]:
             tell()
             waits = True
         time.sleep(POLL)
-    os.close(queue)
+    for queue in queues:
+        os.close(queue)
     mine = sorted(held, key=found.index)
     if waits:
         took = time.monotonic() - began
@@ -234,8 +239,9 @@ def folder() -> Path:
     return path
 
 
-def lock_of(card: Card) -> Path:
-    return folder() / card.identity.replace("/", "-")
+def lock_of(card: Card, suffix: str = "") -> Path:
+    """The lock of a card; `.queue`: that of whoever collects cards, this one among them."""
+    return folder() / (card.identity.replace("/", "-") + suffix)
 
 
 def opened(path: Path) -> int:

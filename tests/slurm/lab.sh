@@ -153,7 +153,8 @@ if [ "${1:-}" = --install ]; then install=yes; shift; fi
 case "${1:-}" in
 install) install=yes; installed || get_installed ;;
 up) up ;;
-run) shift; exec nsenter --target "$(<"$LAB/namespace.pid")" --mount --wd="$PWD" -- "$@" ;;
+run) shift; export MRT_DEVICE=cpu # the GPUs that SLURM hands out here are none
+  exec nsenter --target "$(<"$LAB/namespace.pid")" --mount --wd="$PWD" -- "$@" ;;
 controller)
   case "$2" in
   stop) kill "$(<"$LAB/slurmctld.pid")" && within 20 test ! -e "$LAB/slurmctld.pid" ;;
