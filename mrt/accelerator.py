@@ -7,11 +7,10 @@ purpose.
 Nobody else gives out the GPUs of a machine: Snakemake counts them at best, and all jobs would start on the first one.
 So a process claims as many as it needs before it uses any. A claim is a file lock a card, in a folder that all users of
 the machine share, by the card's UUID, which is the same in every job and container; `CUDA_VISIBLE_DEVICES` then names
-the claimed cards only. The kernel frees a lock when its holder dies, however it dies. Of the
-processes that may use the same cards, one at a time collects, while the others queue, and it keeps those that it has
-got: so requests for one card do not starve one for four, and no two processes wait for each other. SLURM's jobs claim
-too: the cards that SLURM gave to a job are free, as a rule, and several stages that somebody starts within one job
-share them out.
+the claimed cards only. The kernel frees a lock when its holder dies, however it dies. Of the processes that
+may use the same cards, one at a time collects, while the others queue, and it keeps those that it has got: so requests
+for one card do not starve one for four, and no two processes wait for each other. SLURM's jobs claim too: the cards
+that SLURM gave to a job are free, as a rule, and several stages that somebody starts within one job share them out.
 
 Children of a claiming process (torchrun's, vLLM's) `join` it: they share its locks, so that a card stays taken while
 anything of the job lives, and they die with it.
@@ -113,19 +112,27 @@ def on_gpu() -> bool:
     if there():
         build = torch.version.cuda
         driver = next((words[0] for words in ask_driver("driver_version")), None)
-        if (problem := why_unusable(build, driver)) or not usable:
+        problem = too_old(driver, build) if build else "this torch is built for CPUs"
+        if problem and build and another_process_can():  # by NVIDIA's forward compatibility
+            problem = None
+        if problem or not usable:
             raise NoGPU(complaint(build, driver, problem))
     return usable
 
 
-def why_unusable(build: str | None, driver: str | None) -> str | None:
-    """Why a torch that is built for this CUDA (None: for CPUs) cannot use GPUs with this driver, if that is known."""
-    if build is None:
-        return "this torch is built for CPUs"
-    needed = OLDEST_DRIVER.get(int(build.partition(".")[0]), 0)
-    if driver and driver.partition(".")[0].isdecimal() and int(driver.partition(".")[0]) < needed:
-        return f"CUDA {build} needs driver {needed} or later"
-    return None
+def too_old(driver: str | None, build: str) -> str | None:
+    """What is wrong with a driver for a torch that is built for this CUDA; None if nothing is, or it is not known."""
+    needed, found = OLDEST_DRIVER.get(int(build.partition(".")[0]), 0), (driver or "").partition(".")[0]
+    return f"CUDA {build} needs driver {needed} or later" if found.isdecimal() and int(found) < needed else None
+
+
+def another_process_can() -> bool:
+    """Whether torch can use a GPU, tried in another process: NVML lists cards whatever the driver, and to try it here
+    would initialize CUDA.
+    """
+    code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    own = os.environ | {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
+    return subprocess.run([sys.executable, "-c", code], env=own, capture_output=True).returncode == 0
 
 
 def complaint(build: str | None, driver: str | None, problem: str | None) -> str:

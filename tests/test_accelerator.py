@@ -208,6 +208,8 @@ def test_a_gpu_that_torch_cannot_use_is_an_error_with_what_to_do(tmp_path, monke
     assert "driver: 550.54.15" in said and "setup.sh --gpu" in said and "MRT_DEVICE=cpu" in said
     assert "CUDA 13.0 needs driver 580 or later" in asked(CUDA_13.format(True))  # NVML lists cards all the same
     assert asked(CUDA_13.format(True).replace("13", "12")) == "True"
+    compatible = "\nfrom mrt import accelerator; accelerator.another_process_can = lambda: True"
+    assert asked(CUDA_13.format(True) + compatible) == "True"
     assert "torch finds none" in asked(CUDA_13.format(False).replace("13", "12"), CUDA_VISIBLE_DEVICES="7")
 
 

@@ -163,8 +163,7 @@ def test_what_gathers_draws_nothing_and_names_the_parts_that_drew_too_little(eng
 
 def test_what_gathers_finds_lacking_what_follows(engine, tmp_path):
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
-    names, then = chain()
-    draw(engine, REQUESTS, Keep(folder=tmp_path, part="0/2"), then)
+    draw(engine, REQUESTS, Keep(folder=tmp_path, part="0/2"), chain()[1])
     draw(engine, REQUESTS[:2], Keep(folder=tmp_path, part="1/2"))
     draw(engine, REQUESTS[3:], Keep(folder=tmp_path), then=None)
     with pytest.raises(ValueError, match="part 1 of 2 lacks at least 12 completions;"):  # 2 of each of 6
