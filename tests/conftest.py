@@ -178,7 +178,10 @@ esac
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
     monkeypatch.setenv("MRT_GPU_FOLDER", str(folder / "locks"))
-    for name in ("MRT_DEVICE", "CUDA_VISIBLE_DEVICES", "MRT_GPU_HOLDER", "MRT_GPU_LOCKS", "SLURM_JOB_ID"):
+    for name in ("MRT_DEVICE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK"):
+        monkeypatch.setenv(name, "")  # so that what is set meanwhile is undone
+        monkeypatch.delenv(name)
+    for name in ("MRT_GPU_HOLDER", "MRT_GPU_LOCKS", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -191,33 +191,72 @@ def test_all_users_may_lock(machine, tmp_path):
     assert all(file.stat().st_mode & 0o777 == 0o666 for file in folder.iterdir())
 
 
-def asked(code, **environment):
-    """What a process prints of `on_gpu`, after some code."""
-    code += "\nfrom mrt import accelerator\ntry:\n print(accelerator.on_gpu())\nexcept OSError as error:\n print(error)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ | environment, stdout=-1, text=True)
-    return done.stdout.strip()
+@pytest.fixture
+def torch_is(monkeypatch):
+    """Has torch look like another build."""
+    import torch
+
+    def torch_is(cuda, finds=True, compatible=False):
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: finds)
+        monkeypatch.setattr(accelerator, "another_process_can", lambda: compatible)
+
+    return torch_is
 
 
-CUDA_13 = "import torch; torch.version.cuda = '13.0'; torch.cuda.is_available = lambda: {}"
-
-
-def test_a_gpu_that_torch_cannot_use_is_an_error_with_what_to_do(tmp_path, monkeypatch):
+def test_a_torch_for_cpus_beside_gpus_is_an_error_with_what_to_do(tmp_path, monkeypatch, torch_is):
     fake_cards(tmp_path, monkeypatch, 2, driver="550.54.15")
-    said = asked("import torch; torch.version.cuda = None")
+    torch_is(None, finds=False)
+    with pytest.raises(accelerator.NoGPU) as error:
+        accelerator.on_gpu()
+    said = str(error.value)
     assert said.startswith("this machine has GPUs, but torch cannot use them: this torch is built for CPUs")
     assert "driver: 550.54.15" in said and "setup.sh --gpu" in said and "MRT_DEVICE=cpu" in said
-    assert "CUDA 13.0 needs driver 580 or later" in asked(CUDA_13.format(True))  # NVML lists cards all the same
-    assert asked(CUDA_13.format(True).replace("13", "12")) == "True"
-    compatible = "\nfrom mrt import accelerator; accelerator.another_process_can = lambda: True"
-    assert asked(CUDA_13.format(True) + compatible) == "True"
-    assert "torch finds none" in asked(CUDA_13.format(False).replace("13", "12"), CUDA_VISIBLE_DEVICES="7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(accelerator.NoGPU, match="CUDA_VISIBLE_DEVICES=1, but torch"):
+        accelerator.on_gpu()
 
 
-def test_the_cpu_is_used_on_purpose_only(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("driver", "cuda", "compatible", "wrong"),
+    [
+        ("580.65.06", "13.0", False, None),
+        ("550.54.15", "13.0", False, r"CUDA 13\.0 needs driver 580 or later"),  # though NVML lists its cards
+        ("550.54.15", "13.0", True, None),
+        ("550.54.15", "12.8", False, None),
+        ("515.43", "12.8", False, "driver 525"),
+    ],
+)
+def test_a_driver_that_is_too_old_is_an_error(tmp_path, monkeypatch, torch_is, driver, cuda, compatible, wrong):
+    fake_cards(tmp_path, monkeypatch, 2, driver=driver)
+    torch_is(cuda, compatible=compatible)
+    if wrong is None:
+        assert accelerator.on_gpu() is True
+    else:
+        with pytest.raises(accelerator.NoGPU, match=wrong):
+            accelerator.on_gpu()
+
+
+def test_cards_that_torch_does_not_find_are_an_error(tmp_path, monkeypatch, torch_is):
     fake_cards(tmp_path, monkeypatch, 2)
-    assert asked(CUDA_13.format("False"), MRT_DEVICE="cpu") == "False"
-    assert asked(CUDA_13.format("False"), CUDA_VISIBLE_DEVICES="") == "False"
-    assert asked(CUDA_13.format("True")) == "True"
+    torch_is("13.0", finds=False)
+    with pytest.raises(accelerator.NoGPU, match="torch finds none"):
+        accelerator.on_gpu()
+
+
+@pytest.mark.parametrize(("name", "value"), [("MRT_DEVICE", "cpu"), ("CUDA_VISIBLE_DEVICES", "")])
+def test_the_cpu_is_used_on_purpose(tmp_path, monkeypatch, torch_is, name, value):
+    fake_cards(tmp_path, monkeypatch, 2)
+    torch_is("13.0", finds=False)
+    monkeypatch.setenv(name, value)
+    assert accelerator.on_gpu() is False
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_another_process_tries_torch_for_real():
+    import torch
+
+    assert accelerator.another_process_can() == torch.cuda.is_available()
 
 
 def test_nothing_else_asks_torch_for_a_gpu():
