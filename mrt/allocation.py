@@ -225,7 +225,13 @@ class Allocate(Prove):
             return [] if waiting[name] else ask(name)
 
         requests = [request for name in traces for request in ask(name)]
-        draw(engine, requests, keep, then, track_versions=self.track_versions)
+        order = {name: number for number, name in enumerate(traces)}
+
+        def part_of(request: int) -> int:
+            at = places[asked[request]]
+            return order[at.problem_id, at.sample]
+
+        draw(engine, requests, keep, then, track_versions=self.track_versions, part_of=part_of)
         return found
 
 

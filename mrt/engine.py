@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mrt import vllm_environment
+from mrt import accelerator, vllm_environment
 from mrt.encoding import Reader, decode, encode, end_of
 from mrt.hub import folder_of
 
@@ -119,11 +119,10 @@ class Engine:
 
     @cached_property
     def llm(self) -> Any:
-        """vLLM with the model loaded."""
-        import torch
-
+        """vLLM with the model loaded, on GPUs that are this process's until it ends, or on the CPU."""
         settings = self.settings
-        cpu = not torch.cuda.is_available()
+        accelerator.claim(settings.tensor_parallel_size or 1)
+        cpu = not accelerator.on_gpu()
         vllm_environment.tell(cpu)
         from vllm import LLM
 
@@ -132,6 +131,7 @@ class Engine:
             max_model_len=settings.max_model_len,
             gpu_memory_utilization=settings.gpu_memory_utilization,
             tensor_parallel_size=settings.tensor_parallel_size or 1,
+            worker_extension_cls="mrt.worker.Worker",
             enable_prefix_caching=True,
             scheduling_policy="priority",
             **engine_options(settings, cpu),

@@ -6,11 +6,12 @@ while the work goes on. So a job that was killed, that is asked for more samples
 because an input got a new date, draws what no piece holds; and if nothing is missing, vLLM does not even start.
 
 Several processes may fill one folder at once, each its own part of the requests (`--keep.part 0/4`); how many there are
-does not matter (docs/operations.md: equal, or on a GPU equal in distribution).
+does not matter (docs/operations.md: equal, or on a GPU equal in distribution). What gathers the parts
+(`--keep.gather 4`) draws nothing and starts no engine.
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,9 @@ class Keep(BaseModel):
     part: str | None = Field(
         None,
         description="`i/n`: of the i-th (from 0) of n parts of the job, draw and keep what is missing; write no table.",
+    )
+    gather: int | None = Field(
+        None, ge=1, description="Gather what so many parts drew, and draw nothing: an error if anything is missing."
     )
 
     @field_validator("part")
@@ -134,6 +138,19 @@ def kept_by(engine: Engine, folder: Path, *, track_versions: bool) -> Kept:
 Then = Callable[[int, list[Completion]], Iterable[Request]]
 
 
+def refuse(keep: Keep, lacking: Counter[int]) -> None:
+    """Raise ValueError if parts have drawn too little; `lacking`: how many completions each of them has not."""
+    if lacking:
+        parts = ", ".join(
+            f"part {part} of {keep.gather} lacks at least {count}" for part, count in sorted(lacking.items())
+        )
+        marks = " ".join(str(keep.folder / f"part-{part}-of-{keep.gather}") for part in sorted(lacking) if keep.folder)
+        raise ValueError(
+            f"{keep.folder}: {parts} completions; a job that gathers draws none, as it may have no GPU. "
+            f"Remove their marks ({marks}) and start again: then these parts run once more"
+        )
+
+
 class Job:
     """The requests of a job by number, and what is known of their completions."""
 
@@ -194,21 +211,34 @@ class Job:
 
 
 def draw(
-    engine: Engine, requests: Sequence[Request], keep: Keep, then: Then | None = None, *, track_versions: bool = True
+    engine: Engine,
+    requests: Sequence[Request],
+    keep: Keep,
+    then: Then | None = None,
+    *,
+    track_versions: bool = True,
+    part_of: Callable[[int], int] = int,
 ) -> list[list[Completion]] | None:
     """Completions of each request in order, the kept ones found and the others drawn; None for a part of the work.
 
     `then(i, completions)` is called when request i has all of its completions, and gives the requests that follow from
-    them. These are numbered on, in the order in which they are given, and drawn along with the others.
+    them. These are numbered on, in the order in which they are given, and drawn along with the others. Where the job
+    only gathers what parts drew, ValueError is raised if anything is missing, and names the parts: request i, of those
+    that follow from none, is of part `part_of(i)`, modulo their number.
     """
-    if keep.folder is None and keep.part:
-        raise ValueError("--keep.part needs --keep.folder: a part is handed over in it")
+    if keep.folder is None and (keep.part or keep.gather):
+        raise ValueError("--keep.part and --keep.gather need --keep.folder: parts are handed over in it")
     kept = kept_by(engine, keep.folder, track_versions=track_versions) if keep.folder else None
     job = Job(kept, keep, then)
     job.take(requests)
     part = f", of which part {keep.part} draws {sum(count for _, _, count in job.asked)}" if keep.part else ""
     if kept:
         print(f"{job.found} completions kept from before, {job.missing} to draw{part}", flush=True)
+    if keep.gather:
+        lacking = Counter[int]()
+        for number, _, count in job.asked:
+            lacking[part_of(job.roots[number]) % keep.gather] += count
+        refuse(keep, lacking)
     unsaved: list[tuple[str, Completion]] = []
     since = time.monotonic()
     try:

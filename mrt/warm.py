@@ -33,7 +33,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from mrt import vllm_environment
+from mrt import accelerator, vllm_environment
 
 # What stages import that takes long, with what those import when they are first used. Not polars: its threads would not
 # be there after a fork, and it comes at once.
@@ -56,7 +56,7 @@ PATIENCE = 120.0  # seconds for the host to come up; the stage is then run witho
 def main(stage: Sequence[str]) -> NoReturn:
     """Run a stage, given as module and options, in this run's host or in this process; without one, start the host."""
     owner = os.environ.get("MRT_WARM", "off")
-    host = reach(int(owner)) if owner.isdecimal() and not os.path.exists("/dev/nvidiactl") else None
+    host = reach(int(owner)) if owner.isdecimal() and not accelerator.there() else None
     if not stage:
         sys.exit()
     if host:

@@ -209,3 +209,34 @@ def cluster(tmp_path_factory):
     """A SLURM of three nodes."""
     with brought_up(Cluster(tmp_path_factory.mktemp("slurm"))) as cluster:
         yield cluster
+
+
+def fake_cards(folder, monkeypatch, count, driver="580.65.06"):
+    """Have this machine look as if it had GPUs, by an nvidia-smi that lists so many; their locks lie in `locks`."""
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "nvidia-smi"
+    listed = "\n".join(f"'{i}, GPU-{i}'" for i in range(count)).replace("\n", " ")
+    program.write_text(
+        f"""#!/bin/sh
+case "$1" in
+--query-gpu=index,uuid) printf '%s\\n' {listed} ;;
+--query-gpu=index) seq 0 {count - 1} ;;
+--query-gpu=driver_version) for i in $(seq {count}); do echo {driver}; done ;;
+*) exit 1 ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("MRT_GPU_FOLDER", str(folder / "locks"))
+    for name in ("MRT_DEVICE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK"):
+        monkeypatch.setenv(name, "")  # so that what is set meanwhile is undone
+        monkeypatch.delenv(name)
+    for name in ("MRT_GPU_HOLDER", "MRT_GPU_LOCKS", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def has_ended(process):
+    """Whether a process has ended, even if nobody has asked yet how."""
+    status = Path(f"/proc/{process}/status")
+    return not status.exists() or "State:\tZ" in status.read_text()

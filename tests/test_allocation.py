@@ -110,10 +110,14 @@ def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problem
     full, fewer, again = (tmp_path / f"{name}.parquet" for name in ("full", "fewer", "again"))
     Prove(out=full, **common).cli_cmd()
     Allocate(out=fewer, **ours).cli_cmd()
-    for part in ("0/2", "1/2"):
-        Allocate(out=again, keep={"folder": tmp_path / "kept", "part": part}, **ours).cli_cmd()
+    gather = Allocate(out=again, keep={"folder": tmp_path / "kept", "gather": 2}, **ours)
+    for part in (1, 0):
+        Allocate(out=again, keep={"folder": tmp_path / "kept", "part": f"{part}/2"}, **ours).cli_cmd()
         assert not again.exists()
-    Allocate(out=again, keep={"folder": tmp_path / "kept"}, **ours).cli_cmd()
+        if part == 1:
+            with pytest.raises(ValueError, match=r": part 0 of 2 lacks at least \d+ completions;"):
+                gather.cli_cmd()
+    gather.cli_cmd()
     whole, some = pl.read_parquet(full), pl.read_parquet(fewer)
     assert some.equals(pl.read_parquet(again))
     keys = ["problem_id", "sample", "prefix"]

@@ -148,3 +148,25 @@ def test_kept_pieces_are_tables(engine, tmp_path):
     draw(engine, REQUESTS[:1], Keep(folder=tmp_path))
     (piece,) = tmp_path.glob("*.parquet")
     assert pl.read_parquet(piece).columns == ["key", "text", "tokens", "finish", "mean_logprob"]
+
+
+def test_what_gathers_draws_nothing_and_names_the_parts_that_drew_too_little(engine, plain, tmp_path):
+    for part in (0, 2):
+        draw(engine, REQUESTS, Keep(folder=tmp_path, part=f"{part}/3"))
+    asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
+    with pytest.raises(ValueError, match=r"part 1 of 3 lacks at least 3 completions.*part-1-of-3\) and start again"):
+        draw(asleep, REQUESTS, Keep(folder=tmp_path, gather=3))
+    draw(engine, REQUESTS, Keep(folder=tmp_path, part="1/3"))
+    assert draw(asleep, REQUESTS, Keep(folder=tmp_path, gather=3)) == plain
+    assert "llm" not in vars(asleep)  # vLLM did not start
+
+
+def test_what_gathers_finds_lacking_what_follows(engine, tmp_path):
+    asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
+    draw(engine, REQUESTS, Keep(folder=tmp_path, part="0/2"), chain()[1])
+    draw(engine, REQUESTS[:2], Keep(folder=tmp_path, part="1/2"))
+    draw(engine, REQUESTS[3:], Keep(folder=tmp_path), then=None)
+    with pytest.raises(ValueError, match="part 1 of 2 lacks at least 12 completions;"):  # 2 of each of 6
+        draw(asleep, REQUESTS, Keep(folder=tmp_path, gather=2), chain()[1])
+    with pytest.raises(ValueError, match="need --keep"):
+        draw(asleep, REQUESTS, Keep(gather=2))

@@ -1,6 +1,8 @@
 """The workflow on a real SLURM: the same artifacts as here, GPUs where they were asked for, training on two nodes."""
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -8,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, checkout, copy_of, snakemake
+from conftest import ROOT, Cluster, brought_up, checkout, copy_of, snakemake
 
 from mrt.artifacts import SET
+from mrt.train import launch
 
 SMALL = {  # of tiny.yaml, what has all kinds of jobs
     "models": {"mrt_rl": None},
@@ -120,3 +123,18 @@ def test_training_on_two_nodes_equals_that_on_one(cluster, finished, tmp_path):
     assert one.keys() == two.keys() == before.keys()
     assert max((one[name] - before[name].float()).abs().max() for name in one) > 5e-4
     assert max((one[name] - two[name]).abs().max() for name in one) < 2e-5
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core alone is always shared")
+def test_processes_on_several_nodes_have_all_cores_of_the_job(tmp_path):
+    """SLURM binds them to the cores that the step asks for; Snakemake's jobs have lost what SLURM told of the job's."""
+    show = "import os; print('cores', os.environ['SLURM_NODEID'], len(os.sched_getaffinity(0)))"
+    *srun, _, _, _ = launch.on_nodes(2, 2, [])  # instead of the module that it starts
+    wrap = "env -u SLURM_CPUS_PER_TASK " + shlex.join([*srun, "python3", "-c", show])
+    asked = ["--nodes=2", "--ntasks=2", "--cpus-per-task=2", f"--output={tmp_path}/out", "--wrap", wrap]
+    (tmp_path / "lab").mkdir()
+    settings = {"NODES": "n1 n2", "CPUS": "2", "TASK_PLUGIN": "task/affinity"}
+    with brought_up(Cluster(tmp_path / "lab", **settings)) as cluster:
+        cluster.run("sbatch", "--wait", *asked)
+    said = (tmp_path / "out").read_text()
+    assert sorted(re.findall(r"cores (\d) (\d+)", said)) == [("0", "2"), ("1", "2")], said

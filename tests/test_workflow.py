@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT, checkout, copy_of, needs_shared, planned, planned_jobs, snakemake
+from conftest import ROOT, checkout, copy_of, fake_cards, needs_shared, planned, planned_jobs, snakemake
 
 FIGURES = {  # and the paper's numbers of those that the tiny experiment has
     "maj_tokens": (7, 8, 19),
@@ -219,6 +219,43 @@ def test_the_report_has_the_figures(finished):
     snakemake(finished, "--report", "report.html")
     text = (finished / "report.html").read_text(errors="replace")
     assert "Normalized regret" in text and "regret.png" in text
+
+
+def test_the_trial_with_gpus_has_them_for_sampling_and_training_alone(tmp_path):
+    folder, asked = checkout(tmp_path), {}
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder)
+    done = snakemake(folder, "-n", "--configfile", "tiny.yaml", "config/gpu_trial.yaml")
+    for rule, block in re.findall(r"^(?:local)?rule (\w+):\n((?: +.*\n)*)", done.stdout + done.stderr, re.MULTILINE):
+        asked.setdefault(rule, set()).update(re.findall(r"\bgpu=(\d+)", block) or ["none"])
+    with_gpu = {"sample_rollouts", "force_answers", "force_budget", "train", "train_rl"}
+    assert {rule for rule, gpus in asked.items() if gpus != {"none"}} == with_gpu
+    assert {gpus for rule in with_gpu for gpus in asked[rule]} == {"1"}
+
+
+@pytest.mark.parametrize(("asked", "limit"), [([], 3), (["--resources", "gpu=2"], 2)])
+def test_a_run_here_has_as_many_gpu_jobs_as_cards(tmp_path, monkeypatch, asked, limit):
+    fake_cards(tmp_path, monkeypatch, 3)
+    (tmp_path / "run").mkdir()
+    folder = checkout(tmp_path / "run")
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    said = snakemake(folder, "results/tiny/problems/toy_test.parquet", "--cores", "1", *asked).stderr
+    assert re.search(r"Provided resources: .*gpu\D+(\d+)", said)[1] == str(limit), said
+
+
+def test_the_job_that_gathers_parts_is_told_so(tmp_path):
+    folder = checkout(tmp_path)
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"cluster": {"shards": 2}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    target = "results/tiny/budget_forcing/base/toy_test.parquet"
+    done = snakemake(folder, "-n", "-p", target, "results/tiny/prover/base/toy_train.parquet")
+    said = done.stdout + done.stderr
+    for stage in ("sampling", "prover", "budget_forcing"):
+        calls = re.findall(rf"mrt\.{stage} .*", said)
+        assert {re.search(r"--keep\.(part \d/2|gather 2)", call)[1] for call in calls} == {
+            "part 0/2",
+            "part 1/2",
+            "gather 2",
+        }
 
 
 def test_a_bad_config_stops_before_any_job(tmp_path):

@@ -35,6 +35,8 @@ from typing import NamedTuple
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from mrt import accelerator
+
 CHOICES = ("wait", "cancel", "stop")
 POLL, REPORT = 10, 30  # seconds between looks into the queue, and between lines about it
 PATIENCE, ANSWER = 300, 60  # seconds for SLURM to come back, and to answer
@@ -74,6 +76,16 @@ def start_early(workflow):
         subprocess.Popen([sys.executable, "-m", "mrt.warm"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def limit_gpus(workflow):
+    """Start no more jobs at once than this machine has GPUs for, unless `--resources gpu=` says how many.
+
+    More would do no harm, as jobs claim their GPUs (mrt/accelerator.py), but would hold cores while they wait.
+    """
+    cards = accelerator.cards()
+    if cards and "gpu" not in workflow.global_resources:
+        workflow.global_resources["gpu"] = len(cards)
+
+
 def guard(workflow, results, choice="wait"):
     """Have Snakemake look for jobs that write into the results folder before it plans a run.
 
@@ -109,6 +121,7 @@ def guard(workflow, results, choice="wait"):
                 mend_plugin(final_when_preempted=executor_settings.no_requeue)
                 executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
             if executor_plugin.name == "local":
+                limit_gpus(workflow)
                 workflow._onstart = lambda _: start_early(workflow)  # once it is known which jobs run
             return run()
 

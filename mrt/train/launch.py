@@ -2,6 +2,8 @@
 
     python -m mrt.train.launch --nodes 2 --processes 8 mrt.train.sft --model ...
 
+On GPUs, the processes of a node see as many as they are: the training claims these (mrt.accelerator).
+
 One process is this one, or forked for it (mrt.warm). Several on a node are torchrun's. Several nodes are one
 `torchrun` each, started by `srun`; they meet at the node that called it (what accelerate calls the launcher `standard`:
 each node is told the first one's address). Several processes spread the model with ZeRO-3, by `config/zero3.json`.
@@ -10,12 +12,11 @@ each node is told the first one's address). Several processes spread the model w
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mrt import warm
+from mrt import accelerator, warm
 
 ZERO_3 = Path(__file__).parents[2] / "config" / "zero3.json"
 
@@ -34,9 +35,14 @@ def torchrun(processes: int, stage: Sequence[str], environment: Mapping[str, str
     return [*command, "-m", "--", module, "--deepspeed", str(ZERO_3), *options]
 
 
-def on_nodes(nodes: int, arguments: Sequence[str]) -> list[str]:
-    """The command that starts this module on each node of the job that it runs in; the first failure ends all."""
+def on_nodes(nodes: int, cpus: int, arguments: Sequence[str]) -> list[str]:
+    """The command that starts this module on each node of the job that it runs in; the first failure ends all.
+
+    Steps do not take over how many CPU cores the job has a task (since SLURM 22.05): without `cpus`, all processes of a
+    node would share one core.
+    """
     srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    srun += [f"--cpus-per-task={cpus}"]
     return [*srun, sys.executable, "-m", "mrt.train.launch", *arguments]
 
 
@@ -44,6 +50,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m mrt.train.launch", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=1, help="nodes of the SLURM job")
     parser.add_argument("--processes", type=int, default=1, help="processes on each node: its GPUs")
+    parser.add_argument("--cpus", type=int, default=1, help="CPU cores on each node, if there are several")
     parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
     asked = parser.parse_args(arguments)
     if asked.nodes == asked.processes == 1:
@@ -51,11 +58,16 @@ def main(arguments: Sequence[str]) -> None:
     step = "SLURM_STEP_ID" in os.environ and "SLURM_NODEID" in os.environ
     if asked.nodes == 1 or (step and int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) == asked.nodes):
         command = torchrun(asked.processes, asked.stage, os.environ, asked.nodes)
+        try:
+            accelerator.claim(asked.processes)
+        except accelerator.NoGPU as error:
+            sys.exit(f"error: {error}")
     elif shutil.which("srun") and "SLURM_JOB_ID" in os.environ:
-        command = on_nodes(asked.nodes, arguments)
+        command = on_nodes(asked.nodes, asked.cpus, arguments)
     else:
         sys.exit(f"error: a training on {asked.nodes} nodes is a SLURM job; lower cluster.training_nodes")
-    sys.exit(subprocess.call(command))
+    sys.stdout.flush()
+    os.execvp(command[0], command)  # so that the GPUs stay claimed as long as the command runs, and signals reach it
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from mrt import vllm_environment
+from mrt import accelerator, vllm_environment
 from mrt.artifacts import RL_PROMPTS
 from mrt.cli import run
 from mrt.cost import flops
@@ -148,12 +148,11 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
 
     TRL's own hand-over does not know the packed weights of vLLM's CPU backend; that of a tied head is packed again.
     """
-    import torch
     from trl.generation import vllm_generation
     from vllm.utils.network_utils import get_open_port
 
     generation = vllm_generation.VLLMGeneration
-    build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not torch.cuda.is_available()
+    build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not accelerator.on_gpu()
 
     def built(**options: Any) -> Any:
         options |= engine_options(settings, cpu)
@@ -553,7 +552,7 @@ class Train(TrainingStage):
             loss_type=recipe.loss,
             bf16=recipe.bf16,
             gradient_checkpointing=recipe.gradient_checkpointing,
-            use_cpu=not torch.cuda.is_available(),
+            use_cpu=not accelerator.on_gpu(),
             use_vllm=True,
             vllm_mode="colocate",
             vllm_max_model_length=self.engine.max_model_len,

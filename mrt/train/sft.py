@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt import accelerator
 from mrt.artifacts import SET
 from mrt.cli import run
 from mrt.cost import flops
@@ -88,10 +89,9 @@ def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed
 
     Built before the model is loaded, and held on to: ZeRO-3 then spreads the model over the processes while it loads.
     """
-    import torch
     from trl import SFTConfig
 
-    cpu = not torch.cuda.is_available()
+    cpu = not accelerator.on_gpu()
     micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
     args = SFTConfig(
         output_dir=str(state),

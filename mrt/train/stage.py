@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from mrt import accelerator
 from mrt.cli import Stage
 from mrt.fingerprint import digest, digest_of_files, fingerprint, identity_of_model
 from mrt.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
@@ -68,6 +69,7 @@ class TrainingStage(Stage):
                 if other.name != key:  # of another recipe, set or parent
                     shutil.rmtree(other)
             (self.state / key).mkdir(parents=True, exist_ok=True)
+            accelerator.claim(1)  # a trainer would use all GPUs that it sees
             self.train(examples, self.state / key, made)
             kept = made
         if not is_first_process():  # one process of a distributed run hands over
@@ -91,9 +93,7 @@ def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
 
     Raises ValueError if the devices do not divide it.
     """
-    import torch
-
-    devices = int(os.environ.get("WORLD_SIZE") or max(1, torch.cuda.device_count()))
+    devices = int(os.environ.get("WORLD_SIZE", "1"))
     if batch_size % devices:
         raise ValueError(f"batch_size {batch_size} is not spread evenly over {devices} devices; train on fewer GPUs")
     own = batch_size // devices

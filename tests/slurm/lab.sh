@@ -2,8 +2,9 @@
 # A real SLURM cluster of several nodes on this one machine, for tests. Root only; all its files lie in the folder $LAB,
 # /etc/slurm is replaced only inside a mount namespace of its own.
 #   lab.sh install                  get SLURM by apt-get, if it is not there
-#   lab.sh [--install] up           bring it up; the nodes, GPUs of each and first port by NODES, GPUS, PORT, and by
-#                                   SLURMD_TIMEOUT the seconds after which a silent node counts as dead
+#   lab.sh [--install] up           bring it up; the nodes, GPUs and cores of each and first port by NODES, GPUS, CPUS,
+#                                   PORT; by SLURMD_TIMEOUT the seconds after which a silent node counts as dead; by
+#                                   TASK_PLUGIN what binds processes to cores (only as many as the machine has)
 #   lab.sh run COMMAND...           run a command as on its login node (becomes that command: same process id)
 #   lab.sh controller stop|start    the controller away and back, jobs go on
 #   lab.sh daemon NODE kill|start   the daemon of a node away and back, jobs go on
@@ -13,7 +14,7 @@
 set -u
 LAB=${LAB:?the folder of the lab}
 read -ra nodes <<<"${NODES:-n1 n2 n3}"
-gpus=${GPUS:-2} port=${PORT:-16800} host=$(hostname -s)
+gpus=${GPUS:-2} cpus=${CPUS:-16} port=${PORT:-16800} host=$(hostname -s)
 
 cannot() { echo "lab.sh: $*" >&2; exit 3; }
 failed() { echo "lab.sh: $*" >&2; tail -n 20 "$LAB"/log/*.log >&2; exit 1; }
@@ -58,7 +59,7 @@ SlurmctldLogFile=$LAB/log/slurmctld.log
 SlurmdLogFile=$LAB/log/slurmd.%n.log
 # No cgroups: the lab shares its machine.
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=${TASK_PLUGIN:-task/none}
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=2
@@ -82,7 +83,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 END
   for i in "${!nodes[@]}"; do
-    echo "NodeName=${nodes[i]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1 + i)) CPUs=16 RealMemory=64000" \
+    echo "NodeName=${nodes[i]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1 + i)) CPUs=$cpus RealMemory=64000" \
       "Gres=gpu:h200:$gpus"
   done
   echo "PartitionName=cpu Nodes=ALL Default=YES State=UP"
@@ -153,7 +154,8 @@ if [ "${1:-}" = --install ]; then install=yes; shift; fi
 case "${1:-}" in
 install) install=yes; installed || get_installed ;;
 up) up ;;
-run) shift; exec nsenter --target "$(<"$LAB/namespace.pid")" --mount --wd="$PWD" -- "$@" ;;
+run) shift; export MRT_DEVICE=cpu # the GPUs that SLURM hands out here are none
+  exec nsenter --target "$(<"$LAB/namespace.pid")" --mount --wd="$PWD" -- "$@" ;;
 controller)
   case "$2" in
   stop) kill "$(<"$LAB/slurmctld.pid")" && within 20 test ! -e "$LAB/slurmctld.pid" ;;

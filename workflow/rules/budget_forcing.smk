@@ -19,7 +19,7 @@ rule force_budget:
     resources:
         **sampling_resources("force_budget", spread_gpus),
     params:
-        part="",
+        part=gathered,
         out=lambda w, output: f"--out {output.answers} --out_thoughts {output.thoughts}",
         code=code_of("budget_forcing"),
         model=lambda w: model_options(w.model),

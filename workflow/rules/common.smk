@@ -135,10 +135,15 @@ def parts_of(kind):
     return parts if SHARDS > 1 else []
 
 
+def gathered(wildcards, threads):
+    """The option of the job that gathers what parts drew; made from threads, as it changes no result."""
+    return f" --keep.gather {SHARDS}" if SHARDS > 1 else ""
+
+
 def launched(wildcards, threads):
     """Options that start a training's processes; made from threads, as they change results within rounding only."""
     nodes, processes = experiment.training_processes(wildcards.model)
-    return f"--nodes {nodes} --processes {processes}"
+    return f"--nodes {nodes} --processes {processes} --cpus {training_cores(wildcards, threads)}"
 
 
 def sampling_gpus(wildcards):
@@ -175,6 +180,12 @@ def cores(gpus):
     """CPU cores of a job: some with each GPU, else its threads. Snakemake caps threads at what the login node has."""
     own = experiment.cluster.cpus_per_gpu
     return lambda w, threads: max(threads, own * gpus(w))
+
+
+def training_cores(wildcards, threads):
+    """CPU cores of a training, on each node."""
+    gpus = experiment.training_processes(wildcards.model)[1] if experiment.cluster.gpu else 0
+    return cores(lambda w: gpus)(wildcards, threads)
 
 
 def memory(bytes_a_parameter):
@@ -225,7 +236,7 @@ def training_resources(rule):
         "tasks": nodes,
         "tasks_per_gpu": 0,  # else SLURM wants so many tasks for each GPU, and the job waits for ever
         "mpi": lambda w: "srun" if nodes(w) > 1 else "",  # else the plugin starts it on one node
-        "cpus_per_task": cores(lambda w: experiment.training_processes(w.model)[1] if experiment.cluster.gpu else 0),
+        "cpus_per_task": training_cores,
         "mem_mb": memory(24),
         "runtime": time_limit(rule),
     }

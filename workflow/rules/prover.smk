@@ -19,7 +19,7 @@ rule force_answers:
     resources:
         **sampling_resources("force_answers", spread_gpus),
     params:
-        part="",
+        part=gathered,
         code=lambda w: code_of(prover_stage(w)),
         stage=prover_stage,
         allocation=allocation_options,

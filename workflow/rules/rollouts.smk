@@ -17,7 +17,7 @@ rule sample_rollouts:
     resources:
         **sampling_resources("sample_rollouts", spread_gpus),
     params:
-        part="",
+        part=gathered,
         code=code_of("sampling"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),

@@ -1,0 +1,298 @@
+"""Whether stages run on GPUs or on CPUs, and which GPUs a job has: both are decided here and nowhere else.
+
+A machine that has NVIDIA GPUs, or a job that was given some, uses them, or ends with an error that says why it cannot:
+nothing falls back to the CPU without a word. `MRT_DEVICE=cpu`, or an empty `CUDA_VISIBLE_DEVICES`, uses the CPU on
+purpose.
+
+Nobody else gives out the GPUs of a machine: Snakemake counts them at best, and all jobs would start on the first one.
+So a process claims as many as it needs before it uses any. A claim is a file lock a card, in a folder that all users of
+the machine share, by the card's UUID, which is the same in every job and container; `CUDA_VISIBLE_DEVICES` then names
+the claimed cards only. The kernel frees a lock when its holder dies, however it dies. Of the processes that
+may use the same cards, one at a time collects, while the others queue, and it keeps those that it has got: so requests
+for one card do not starve one for four, and no two processes wait for each other. SLURM's jobs claim too: the cards
+that SLURM gave to a job are free, as a rule, and several stages that somebody starts within one job share them out.
+
+Children of a claiming process (torchrun's, vLLM's) `join` it: they share its locks, so that a card stays taken while
+anything of the job lives, and they die with it.
+"""
+
+import fcntl
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import parent_process
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+DEVICES, HOLDER, LOCKS = "CUDA_VISIBLE_DEVICES", "MRT_GPU_HOLDER", "MRT_GPU_LOCKS"  # of the environment
+FOLDER = "/tmp/mrt-gpus"  # of the locks, unless MRT_GPU_FOLDER names another; not TMPDIR, which may be a user's own
+POLL = 0.5  # seconds between looks for free cards
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}  # by CUDA's major version (NVIDIA, "CUDA Compatibility", minor versions)
+
+
+class NoGPU(OSError):
+    """GPUs that are there or were asked for cannot be used."""
+
+
+class Card(NamedTuple):
+    """A GPU: as `CUDA_VISIBLE_DEVICES` calls it, and what it is called in every process of the machine."""
+
+    name: str
+    identity: str
+
+
+def ask_driver(*fields: str) -> list[list[str]]:
+    """What nvidia-smi says of each card of the machine; nothing if there is none, or no nvidia-smi."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    lines = [[word.strip() for word in line.split(",")] for line in said.stdout.splitlines()]
+    return [words for words in lines if len(words) == len(fields)] if said.returncode == 0 else []
+
+
+def named() -> list[str] | None:
+    """The cards that `CUDA_VISIBLE_DEVICES` names, up to the first that is none; None if it is not set."""
+    if DEVICES not in os.environ:
+        return None
+    names = [name.strip() for name in os.environ[DEVICES].split(",")]
+    ends = [i for i, name in enumerate(names) if name in ("", "-1", "NoDevFiles")]  # the last is SLURM's
+    return names[: ends[0]] if ends else names
+
+
+def cpu_on_purpose() -> bool:
+    return os.environ.get("MRT_DEVICE", "").lower() == "cpu"
+
+
+def there() -> bool:
+    """Whether this process is to use a GPU: one was given to it, or its machine has some. Does not import torch."""
+    if cpu_on_purpose():
+        return False
+    given = named()
+    if given is not None:
+        return bool(given)
+    return os.path.exists("/dev/nvidiactl") or bool(ask_driver("index"))
+
+
+def cards() -> list[Card]:
+    """The GPUs that this process may use; none if it is to use the CPU."""
+    if not there():
+        return []
+    listed = [Card(*words) for words in ask_driver("index", "uuid")]
+    given = named()
+    if given is None:
+        return listed
+    # Without a UUID, a number is of this machine, or of this job of SLURM, which may number its own.
+    unknown = os.environ.get("SLURM_JOB_ID", "card")
+    return [
+        next((Card(name, c.identity) for c in listed if name == c.name or c.identity.startswith(name)), None)
+        or Card(name, f"{unknown}-{name}" if name.isdecimal() else name)
+        for name in given
+    ]
+
+
+def on_gpu() -> bool:
+    """Whether this process runs on GPUs. Raises NoGPU if it should and torch cannot."""
+    if cpu_on_purpose():
+        os.environ[DEVICES] = ""  # lest a library finds one
+        return False
+    # Before anything asks torch: else the question itself initializes CUDA, and no fork can use it any more.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    usable = torch.cuda.is_available()
+    if there():
+        build = torch.version.cuda
+        driver = next((words[0] for words in ask_driver("driver_version")), None)
+        problem = too_old(driver, build) if build else "this torch is built for CPUs"
+        if problem and build and another_process_can():  # by NVIDIA's forward compatibility
+            problem = None
+        if problem or not usable:
+            raise NoGPU(complaint(build, driver, problem))
+    return usable
+
+
+def too_old(driver: str | None, build: str) -> str | None:
+    """What is wrong with a driver for a torch that is built for this CUDA; None if nothing is, or it is not known."""
+    needed, found = OLDEST_DRIVER.get(int(build.partition(".")[0]), 0), (driver or "").partition(".")[0]
+    return f"CUDA {build} needs driver {needed} or later" if found.isdecimal() and int(found) < needed else None
+
+
+def another_process_can() -> bool:
+    """Whether torch can use a GPU, tried in another process: NVML lists cards whatever the driver, and to try it here
+    would initialize CUDA.
+    """
+    code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    own = os.environ | {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
+    return subprocess.run([sys.executable, "-c", code], env=own, capture_output=True).returncode == 0
+
+
+def complaint(build: str | None, driver: str | None, problem: str | None) -> str:
+    """What is wrong with the GPUs, and what to do."""
+    given = f"{DEVICES}={os.environ[DEVICES]}" if DEVICES in os.environ else "this machine has GPUs"
+    torch = f"built for CUDA {build}" if build else "the CPU build"
+    return (
+        f"{given}, but torch cannot use them: {problem or 'torch finds none'}.\n"
+        f"  torch: {torch}; driver: {driver or 'unknown, nvidia-smi lists no card'}\n"
+        "  What to do, one of: `bash setup.sh --gpu`, for an environment with CUDA; a newer driver (CUDA 13 needs 580\n"
+        "  or later); `export MRT_DEVICE=cpu`, or an empty CUDA_VISIBLE_DEVICES, to use the CPU on purpose."
+    )
+
+
+def claim(count: int) -> None:
+    """Take `count` of the machine's GPUs for this process until it ends, waiting for them, and show it no others.
+
+    A process that has claimed before keeps its cards, and the child of one that has shares these. Nothing is claimed on
+    a CPU, nor by a process of a torchrun that was started by hand. Raises NoGPU if there are fewer.
+    """
+    holder = os.environ.get(HOLDER, "")
+    if holder not in ("", str(os.getpid())):
+        join()
+    elif not holder and "LOCAL_RANK" in os.environ:
+        return
+    os.environ[HOLDER] = str(os.getpid())  # for its own children to join
+    if not there():
+        return
+    found = cards()
+    if count > len(found):
+        raise NoGPU(
+            f"{count} GPUs are asked for, {len(found)} are there: {', '.join(card.name for card in found) or 'none'}. "
+            "Lower cluster.training_gpus or cluster.gpus_per_node for trainings, engine.tensor_parallel_size for "
+            f"sampling; set {DEVICES} if nvidia-smi does not list your cards"
+        )
+    if LOCKS in os.environ:
+        return
+    held = collect(found, count)
+    os.environ[LOCKS] = os.pathsep.join(str(lock_of(card)) for card in held)
+    os.environ[DEVICES] = ",".join(card.name for card in held)
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as nvidia-smi counts
+
+
+def join() -> None:
+    """In a child of a process that has claimed: share its locks, and die with it, even if it is killed."""
+    holder = int(os.environ.get(HOLDER, os.getpid()))
+    if holder == os.getpid():
+        return
+    try:
+        watched = os.pidfd_open(holder)
+    except ProcessLookupError:
+        print(f"process {holder} ({HOLDER}), which this one belongs to, has ended", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_too() -> None:
+        select.select([watched], [], [])  # readable when that process has ended
+        between = parent_process()  # vLLM's engine core, of its workers: it would take its time
+        if between and between.pid and between.is_alive():
+            os.kill(between.pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Thread(target=die_too, name="dies with the job", daemon=True).start()
+    for path in filter(None, os.environ.get(LOCKS, "").split(os.pathsep)):
+        fcntl.flock(opened(Path(path)), fcntl.LOCK_SH)
+
+
+def collect(found: list[Card], count: int) -> list[Card]:
+    """Lock `count` of these cards as soon as they are free; says so if it has to wait."""
+    held: dict[Card, int] = {}
+    began = time.monotonic()
+
+    def tell() -> None:
+        others = "; ".join(f"{card.name}: {holder_of(card)}" for card in found if card not in held)
+        print(f"waiting for {count} of {len(found)} GPUs ({others})", flush=True)
+
+    waits = False
+    queues = [opened(lock_of(card, ".queue")) for card in sorted(found, key=lambda card: card.identity)]
+    for queue in queues:  # in one order for all, lest two wait for each other
+        if not locked(queue):
+            if not waits:
+                tell()
+            waits = True
+            fcntl.flock(queue, fcntl.LOCK_EX)
+    while True:  # this process collects
+        for card in found:
+            if card not in held and len(held) < count and (lock := locked_card(card)) is not None:
+                held[card] = lock
+        if len(held) == count:
+            break
+        if not waits:
+            tell()
+            waits = True
+        time.sleep(POLL)
+    for queue in queues:
+        os.close(queue)
+    mine = sorted(held, key=found.index)
+    if waits:
+        took = time.monotonic() - began
+        print(f"got GPUs {', '.join(card.name for card in mine)} after {took:.0f} s", flush=True)
+    return mine
+
+
+def folder() -> Path:
+    """The folder of the locks, made for all users."""
+    path = Path(os.environ.get("MRT_GPU_FOLDER", FOLDER))
+    try:
+        path.mkdir()
+        path.chmod(0o1777)
+    except FileExistsError:
+        pass
+    return path
+
+
+def lock_of(card: Card, suffix: str = "") -> Path:
+    """The lock of a card; `.queue`: that of whoever collects cards, this one among them."""
+    return folder() / (card.identity.replace("/", "-") + suffix)
+
+
+def opened(path: Path) -> int:
+    """A file that all users may lock, open; it stays so in a program that this process becomes."""
+    while True:
+        try:
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # Linux refuses O_CREAT of another user's file here
+            break
+        except FileNotFoundError:
+            before = os.umask(0)
+            try:
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+            except FileExistsError:
+                pass
+            finally:
+                os.umask(before)
+    os.set_inheritable(file, True)
+    return file
+
+
+def locked(file: int) -> bool:
+    """Whether an open file could be locked, for this process alone."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def locked_card(card: Card) -> int | None:
+    """The open lock of a card, which says who holds it; None if somebody does. Only for the process that collects."""
+    file = opened(lock_of(card))
+    if not locked(file):
+        os.close(file)
+        return None
+    os.ftruncate(file, 0)
+    os.pwrite(file, f"{os.environ.get('USER') or os.getuid()}, process {os.getpid()}".encode(), 0)
+    fcntl.flock(file, fcntl.LOCK_SH)  # so that children can join
+    return file
+
+
+def holder_of(card: Card) -> str:
+    """Who has or had a card, in words."""
+    try:
+        return lock_of(card).read_text() or "free"
+    except OSError:
+        return "free"
