@@ -1,6 +1,6 @@
 """What a machine reaches of its data sheet, for `python -m mrt plan`: a job of a minute or two.
 
-    python -m mrt calibrate --model deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B --card.gpu h100 --out calibration.parquet
+    python -m mrt calibrate --model deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B --gpu h100 --out calibration.parquet
 
 It reads prompts that share nothing and draws one token of each (prefill), then draws long completions of short prompts,
 as many at once as the engine takes (decoding). A first round of each is not counted: it warms the engine up.
@@ -14,20 +14,17 @@ import polars as pl
 from pydantic import Field
 
 from mrt.cli import Stage, run
-from mrt.cluster import GPUS, Architecture, Card
+from mrt.cluster import Architecture, Card
 from mrt.engine import Decoding, Engine, EngineSettings, Request
 from mrt.plan import CORE, Reached, Work, seconds_of
 from mrt.storage import write_table
 
 
-class Calibrate(Stage):
+class Calibrate(Stage, Card):
     """Measure prefill and decoding of a model on this machine."""
 
     model: str = Field(description="Checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Revision of a hub model.")
-    card: Card = Field(
-        default_factory=Card, description=f"GPU of this machine, `--card.gpu` of {', '.join(GPUS)}; a core if not given."
-    )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     prompts: int = Field(64, ge=1, description="Prompts that are read.")
     prompt_tokens: int = Field(512, ge=1, description="Tokens of each, about.")
@@ -36,7 +33,7 @@ class Calibrate(Stage):
     out: Path = Field(description="Shares of the data sheet that are reached (Parquet).")
 
     def cli_cmd(self) -> None:
-        hardware = self.card.hardware or CORE
+        hardware = self.hardware or CORE
         engine = Engine(self.model, self.engine, self.revision)
         architecture = Architecture.read(folder_of(self.model, self.revision))
         gpus, seqs, ideal = self.engine.tensor_parallel_size or 1, self.engine.max_num_seqs, Reached.ideal()

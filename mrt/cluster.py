@@ -112,7 +112,7 @@ class Card(BaseModel):
         if len(told) < len(given):
             lacking = ", ".join(f"gpu_{name}" for name in given if name not in told)
             raise ValueError(
-                f"{self.gpu!r} is not known; there are {', '.join(GPUS)}. Any other GPU is given by its numbers, of which"
+                f"{self.gpu!r} is not known; there are {', '.join(GPUS)}. Any other is given by its numbers, of which"
                 f" {lacking} are not there: gpu_memory in GiB, gpu_flops (dense, bfloat16) and gpu_bandwidth (bytes)"
                 " a second, from its data sheet"
             )

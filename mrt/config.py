@@ -355,7 +355,9 @@ class Config(Strict):
     def training_size(self, name: str) -> memory.Training:
         """What a model's training holds on a GPU at once."""
         recipe = self.recipe(name)
-        length = recipe.max_length if isinstance(recipe, SFT) else PROMPT + self.begun(name) + recipe.decoding.max_tokens
+        length = (
+            recipe.max_length if isinstance(recipe, SFT) else PROMPT + self.begun(name) + recipe.decoding.max_tokens
+        )
         if isinstance(recipe, SFT):
             return memory.Training(recipe.micro_batch_size, length, recipe.bf16, recipe.gradient_checkpointing)
         rows, length = recipe.micro_batch_size, min(length, self.longest(name) or self.architecture(name).context)
@@ -464,7 +466,7 @@ def size_mistakes(config: Config) -> Iterator[str]:
     """Models that the GPUs cannot hold, train or draw as long texts from as the config has it."""
     found: dict[str, list[str]] = {}
     for name, model in config.models.items():
-        checks = [config.sampling_gpus] if not model.rollouts else []
+        checks: list[Callable[[str], object]] = [config.sampling_gpus] if not model.rollouts else []
         checks += [partial(training_mistakes, config)] if model.parent else []
         for check in checks:
             try:

@@ -5,7 +5,7 @@ on n GPUs:
 
 | part | one GPU, bf16 | ZeRO-3 (n > 1), bf16 | float32 |
 |---|---|---|---|
-| state: 16 P / n bytes | weights 4, gradients 4, Adam 8, float32 | weights 2, gradients 2, float32 copy 4, Adam 8 | as one GPU |
+| state: 16 P / n bytes | weights 4, gradients 4, Adam 8 | weights 2, gradients 2, float32 copy 4, Adam 8 | as one GPU |
 | what a layer keeps with checkpointing, a token | its input: 4 x hidden | 2 x hidden | 4 x hidden |
 | the largest step, of these one at a time: | | | |
 | - a forward pass | 2 P: autocast keeps the casts of the weights; `FORWARD` | - | - |
@@ -17,10 +17,10 @@ on n GPUs:
 Under ZeRO-3 DeepSpeed casts the model itself and there is no autocast (accelerate/accelerator.py), so that the stream
 between layers has 16 bits; with autocast alone it has 32, as the embedding that begins it.
 
-SFT and RL take the same way to the loss: `add_fused_lm_head` (trl/trainer/utils.py), called by trl/trainer/sft_trainer.py
-and by trl/trainer/grpo_trainer.py. It never builds all logits: a tile of 4096 tokens x 32768 words
-(trl/kernels/chunked_logprob.py) is computed, folded in place, and computed again in the backward pass, which adds up the
-head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
+SFT and RL take the same way to the loss: `add_fused_lm_head` (trl/trainer/utils.py), which sft_trainer.py and
+grpo_trainer.py there call. It never builds all logits: a tile of 4096 tokens x 32768 words
+(trl/kernels/chunked_logprob.py) is computed, folded in place, and computed again in the backward pass, which adds up
+the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
 What differs: RL's sequences are a prompt, perhaps a prefix of a thought, and a completion, its engine has a share of
 each GPU, and with `beta` a reference model is there too. Padding needs masks of T x T (`PADDED`); SFT pads
 micro-batches of several rows, while RL's rows go by themselves (mrt/train/rl.py).
@@ -52,12 +52,7 @@ class PerToken(NamedTuple):
 
     def of(self, a: Architecture) -> float:
         queries, keys = a.heads * a.head_dim, a.kv_heads * a.head_dim
-        return (
-            self.hidden * a.hidden
-            + self.intermediate * a.intermediate
-            + self.queries * queries
-            + self.keys * keys
-        )
+        return self.hidden * a.hidden + self.intermediate * a.intermediate + self.queries * queries + self.keys * keys
 
 
 # Of a layer of Llama's or Qwen's kind, counted with MemTracker: what it keeps for its backward pass, with gradient
@@ -66,17 +61,17 @@ KEPT = {
     ("autocast", True): PerToken(4),
     ("bf16", True): PerToken(2),
     ("float32", True): PerToken(4),
-    ("autocast", False): PerToken(30, 9.5, 6, 3.5),
-    ("bf16", False): PerToken(26, 9.5, 6, 5),
-    ("float32", False): PerToken(34, 18, 20, 16),
+    ("autocast", False): PerToken(27, 8.5, 5, 4),
+    ("bf16", False): PerToken(17, 8, 4.1, 4),
+    ("float32", False): PerToken(24, 16, 8, 8),
 }
 LAYER = {
     "autocast": PerToken(34, 12, 4, 6),
     "bf16": PerToken(29, 10, 1, 10),
-    "float32": PerToken(34, 24, 24, 16),
+    "float32": PerToken(25, 24, 9, 9),
 }
 FORWARD = PerToken(10.5, 4.5, 12.5, 9.5)  # of a layer's forward pass with autocast
-HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 18.5}  # bytes x hidden a token: the last norm's and its gradients
+HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a token: the last norm's and its gradients
 PADDED = 3  # bytes x rows x length^2: a mask in bool, and the attention's own in 16 bits
 
 
@@ -114,9 +109,12 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
     casts = 2 * (a.parameters - head)
     kept = a.layers * tokens * KEPT[how, training.checkpointing].of(a)
     kept += casts if how == "autocast" and not training.checkpointing else 0
+    kept += tokens * (16 * a.head_dim + 64)  # rotary embeddings; ids, labels, positions
+    one = a.parameters / a.layers if how == "autocast" else 0  # a bound of a layer's weights, and the casts of them
+    matrix = width * a.intermediate * a.hidden  # a gradient before it is added up
     largest = max(
-        tile + (8 if zero else 4) * head + tokens * HEAD[how] * a.hidden,
-        tokens * LAYER[how].of(a),
+        tile + (8 if zero else 4) * head + 2 * TILE[1] * a.hidden + tokens * HEAD[how] * a.hidden,
+        tokens * LAYER[how].of(a) + 2 * one + matrix,
         casts + max(tile, tokens * FORWARD.of(a)) if how == "autocast" else 0,
         4 * min(a.parameters / gpus, sizes["sub_group_size"]) - kept if zero else 0,
     )
@@ -145,9 +143,9 @@ class Engine(NamedTuple):
 def engine_parts(a: Architecture, engine: Engine, hardware: Hardware, gpus: int) -> dict[str, float]:
     """Bytes that an engine takes of each of its GPUs at least: weights, the cache of one sequence, and its own.
 
-    vLLM does not start if its share cannot hold a sequence of `max_model_len` (vllm/v1/core/kv_cache_utils.py). It tries
-    a step of all tokens that it will take at once (vllm/engine/arg_utils.py: 16,384 on GPUs of 70 GB and more, else
-    8,192; TRL: 4,096) and samples for all sequences; CUDA and its graphs take about 1 GiB.
+    vLLM does not start if its share cannot hold a sequence of `max_model_len` (vllm/v1/core/kv_cache_utils.py). It
+    tries a step of all tokens that it will take at once (vllm/engine/arg_utils.py: 16,384 on GPUs of 70 GB and more,
+    else 8,192; TRL: 4,096) and samples for all sequences; CUDA and its graphs take about 1 GiB.
     """
     batched = engine.batched or (16_384 if hardware.memory >= 70 else 8_192)
     step = batched * (6 * a.hidden + 6 * a.intermediate / gpus) + 3 * 4 * engine.sequences * a.vocabulary
@@ -205,8 +203,8 @@ def check_engine(a: Architecture, engine: Engine, hardware: Hardware, gpus: int,
     if card := smallest_card(lambda gpu: engine_fits(a, engine, gpu, gpus), hardware):
         fits.append(card)
     raise ValueError(
-        f"{what} with engine.max_model_len {engine.longest:,} does not fit on {counted(gpus)} of {hardware.memory:g} GiB,"
-        f" of which the engine has {room:.1f} ({engine.share:g}): {told(parts)}. {fitting(fits)}"
+        f"{what} with engine.max_model_len {engine.longest:,} does not fit on {counted(gpus)} of {hardware.memory:g}"
+        f" GiB, of which the engine has {room:.1f} ({engine.share:g}): {told(parts)}. {fitting(fits)}"
     )
 
 
@@ -247,8 +245,9 @@ def check_training(a: Architecture, training: Training, hardware: Hardware, shar
     if not training.checkpointing:
         fits.append("perhaps gradient_checkpointing")
     raise ValueError(
-        f"training it with a micro-batch of {training.rows} x {training.length:,} tokens does not fit on {counted(gpus)}"
-        f" of {hardware.memory:g} GiB, of which {USABLE * hardware.memory:.1f} can be used: {told(parts)}. {fitting(fits)}"
+        f"training it with a micro-batch of {training.rows} x {training.length:,} tokens does not fit on"
+        f" {counted(gpus)} of {hardware.memory:g} GiB, of which {USABLE * hardware.memory:.1f} can be used:"
+        f" {told(parts)}. {fitting(fits)}"
     )
 
 

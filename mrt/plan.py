@@ -398,7 +398,10 @@ def memory_taken(config: Config, plans: list[Planned]) -> list[str]:
         models[plan.model] = None
     if not hardware:
         return []
-    head = ["", f"memory, in GiB of the {hardware.memory:g} of a GPU; an engine's cache then takes the rest of its share:"]
+    head = [
+        "",
+        f"memory, in GiB of the {hardware.memory:g} of a GPU; an engine's cache then takes the rest of its share:",
+    ]
     return [*head, *(f"{line} {', '.join(models)}" for line, models in lines.items())]
 
 
