@@ -70,6 +70,7 @@ LAYER = {
     "bf16": PerToken(29, 10, 1, 10),
     "float32": PerToken(25, 24, 9, 9),
 }
+BACKWARD = PerToken(24, 3, 5, 5)  # of a layer whose forward pass has been kept
 FORWARD = PerToken(10.5, 4.5, 12.5, 9.5)  # of a layer's forward pass with autocast
 HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a token: the last norm's and its gradients
 PADDED = 3  # bytes x rows x length^2: a mask in bool, and the attention's own in 16 bits
@@ -113,8 +114,8 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
     one = a.parameters / a.layers if how == "autocast" else 0  # a bound of a layer's weights, and the casts of them
     matrix = width * a.intermediate * a.hidden  # a gradient before it is added up
     largest = max(
-        tile + (8 if zero else 4) * head + 2 * TILE[1] * a.hidden + tokens * HEAD[how] * a.hidden,
-        tokens * LAYER[how].of(a) + 2 * one + matrix,
+        tile + (8 if zero else 4) * head + tokens * HEAD[how] * a.hidden + (4 * TILE[1] * a.hidden if one else 0),
+        tokens * (LAYER[how] if training.checkpointing else BACKWARD).of(a) + 2 * one + matrix,
         casts + max(tile, tokens * FORWARD.of(a)) if how == "autocast" else 0,
         4 * min(a.parameters / gpus, sizes["sub_group_size"]) - kept if zero else 0,
     )
@@ -186,7 +187,9 @@ def sampling_gpus(a: Architecture, engine: Engine, hardware: Hardware, most: int
     if fitting := [n for n in ample or there if divides(a, n)]:
         return fitting[0]
     if there:
-        raise ValueError(f"{a.heads} attention heads ({a.kv_heads} of keys) cannot be spread over {there[0]} GPUs")
+        raise ValueError(
+            f"{a.heads} attention heads ({a.kv_heads} of keys) cannot be spread over {(ample or there)[0]} GPUs"
+        )
     return check_engine(a, engine, hardware, max(n for n in NUMBERS if n <= most))
 
 

@@ -54,7 +54,10 @@ def test_a_training_takes_a_node_or_as_many_as_it_is_told():
         ({"gpu": "mine", "gpu_memory": 24576}, r"cluster\.gpu_memory: .*less than or equal to 2048"),
         ({"gpu": "mine", "gpu_flops": 165}, r"cluster\.gpu_flops: .*greater than or equal to 1e\+12|1000000000000"),
         ({"gpu_memory": 24}, "gpu_memory is of a GPU that has no name"),
-        ({"gpu": "h100", "training_gpus": 3}, "models.mrt_1: batch_size 32 is not divided by its 1 x 3 GPUs"),
+        (
+            {"gpu": "h100", "training_gpus": 3},
+            "models.star_1, mrt_1, .*: batch_size 32 is not divided by its 1 x 3 GPUs",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_before_any_job(cluster, message):
