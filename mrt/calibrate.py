@@ -14,18 +14,17 @@ import polars as pl
 from pydantic import Field
 
 from mrt.cli import Stage, run
-from mrt.cluster import GPUS, Architecture
+from mrt.cluster import Architecture, Card
 from mrt.engine import Decoding, Engine, EngineSettings, Request
 from mrt.plan import CORE, Reached, Work, seconds_of
 from mrt.storage import write_table
 
 
-class Calibrate(Stage):
+class Calibrate(Stage, Card):
     """Measure prefill and decoding of a model on this machine."""
 
     model: str = Field(description="Checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Revision of a hub model.")
-    gpu: str | None = Field(None, description=f"GPU of this machine ({', '.join(GPUS)}); a CPU core if not given.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     prompts: int = Field(64, ge=1, description="Prompts that are read.")
     prompt_tokens: int = Field(512, ge=1, description="Tokens of each, about.")
@@ -34,10 +33,8 @@ class Calibrate(Stage):
     out: Path = Field(description="Shares of the data sheet that are reached (Parquet).")
 
     def cli_cmd(self) -> None:
-        if self.gpu and self.gpu not in GPUS:
-            raise ValueError(f"--gpu {self.gpu}: not known; there are {', '.join(GPUS)}")
+        hardware = self.hardware or CORE
         engine = Engine(self.model, self.engine, self.revision)
-        hardware = GPUS[self.gpu] if self.gpu else CORE
         architecture = Architecture.read(engine.folder)
         gpus, seqs, ideal = self.engine.tensor_parallel_size or 1, self.engine.max_num_seqs, Reached.ideal()
 

@@ -1,15 +1,10 @@
-"""How many GPUs a job asks for: what follows from a model's architecture and the GPU.
-
-Sampling holds the weights in 16 bits, and at least as many bytes of key-value cache, on as few GPUs as that takes
-(tensor parallelism). Training holds 16 bytes a parameter (float32 weights, gradients, and Adam's two moments) spread
-over all GPUs (ZeRO-3), and on each the activations of its micro-batch; RL gives the engine its share of each GPU too.
-"""
+"""GPUs and models by their numbers: what a job is sized for (`mrt/memory.py` says what fits)."""
 
 import json
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,20 +12,26 @@ GIB = 2**30
 
 
 class Hardware(NamedTuple):
-    """A GPU, from its maker's data sheet: memory in GiB, dense bfloat16 FLOPs a second, memory bytes a second."""
+    """A GPU: the memory that a process finds in GiB, dense bfloat16 FLOPs a second, memory bytes a second."""
 
     memory: float
     flops: float
     bandwidth: float
 
 
+# FLOPs (dense, summed in float32) and bandwidth are of NVIDIA's data sheets. The memory is what CUDA's mem_get_info has
+# of the data sheets' 24, 24, 24, 24, 48, 40, 80, 80, 141 and 180 GB: error correction takes a sixteenth of GDDR6.
 GPUS = {
-    "a100-40gb": Hardware(40, 312e12, 1.56e12),
-    "a100-80gb": Hardware(80, 312e12, 2.04e12),
-    "l40s": Hardware(48, 362e12, 0.86e12),
-    "h100": Hardware(80, 989e12, 3.35e12),
-    "h200": Hardware(141, 989e12, 4.8e12),
-    "b200": Hardware(180, 2250e12, 8.0e12),
+    "rtx4090": Hardware(23.6, 165e12, 1.01e12),
+    "l4": Hardware(22.0, 121e12, 0.30e12),
+    "a10": Hardware(22.0, 125e12, 0.60e12),
+    "a10g": Hardware(22.0, 70e12, 0.60e12),  # of Amazon's G5: as much memory as the A10, fewer FLOPs
+    "l40s": Hardware(44.4, 362e12, 0.86e12),
+    "a100-40gb": Hardware(39.4, 312e12, 1.56e12),
+    "a100-80gb": Hardware(79.2, 312e12, 2.04e12),
+    "h100": Hardware(79.1, 989e12, 3.35e12),
+    "h200": Hardware(139.7, 989e12, 4.8e12),
+    "b200": Hardware(178.3, 2250e12, 8.0e12),
 }
 
 
@@ -42,19 +43,17 @@ class Architecture(BaseModel):
     parameters: int = Field(ge=1, description="Parameters, embeddings included.")
     layers: int = Field(ge=1, description="num_hidden_layers")
     hidden: int = Field(ge=1, description="hidden_size")
+    intermediate: int = Field(ge=1, description="intermediate_size")
     heads: int = Field(ge=1, description="num_attention_heads")
     kv_heads: int = Field(ge=1, description="num_key_value_heads")
     head_dim: int = Field(ge=1, description="head_dim; else hidden_size / num_attention_heads")
     vocabulary: int = Field(ge=1, description="vocab_size")
+    context: int = Field(ge=1, description="max_position_embeddings")
 
     @property
     def cache_bytes(self) -> int:
         """Key-value cache of a token, in bytes, in 16 bits."""
         return 4 * self.layers * self.kv_heads * self.head_dim
-
-    def training_bytes(self, tokens: int) -> int:
-        """Activations of a micro-batch of so many tokens: layers' inputs, one layer recomputed, logits in 32 bits."""
-        return tokens * (2 * self.hidden * (self.layers + 20) + 8 * self.vocabulary)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -65,10 +64,12 @@ class Architecture(BaseModel):
             parameters=sum(parameters_in(file) for file in folder.glob("*.safetensors")),
             layers=raw["num_hidden_layers"],
             hidden=raw["hidden_size"],
+            intermediate=raw["intermediate_size"],
             heads=heads,
             kv_heads=raw.get("num_key_value_heads") or heads,
             head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
             vocabulary=raw["vocab_size"],
+            context=raw["max_position_embeddings"],
         )
 
 
@@ -85,12 +86,44 @@ def parameters_in(file: Path) -> int:
     return sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
-class Cluster(BaseModel):
+class Card(BaseModel):
+    """A GPU by its name; one that is not listed by its numbers, which may also replace those of a listed one."""
+
+    gpu: str | None = Field(
+        None,
+        description=f"GPU: {', '.join(GPUS)}; or any name, with the three numbers below. Tensor and data parallelism"
+        " follow from it, and jobs ask for GPUs.",
+    )
+    gpu_memory: float | None = Field(None, ge=1, le=2048, description="Its memory in GiB: nvidia-smi's MiB / 1024.")
+    gpu_flops: float | None = Field(None, ge=1e12, le=1e18, description="Its dense bfloat16 FLOPs a second: 1.65e+14.")
+    gpu_bandwidth: float | None = Field(None, ge=1e10, le=1e15, description="Its memory's bytes a second: 1.0e+12.")
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """The GPU's numbers; None without a GPU. Raises ValueError if they are not known."""
+        given = {"memory": self.gpu_memory, "flops": self.gpu_flops, "bandwidth": self.gpu_bandwidth}
+        told = {name: value for name, value in given.items() if value is not None}
+        if self.gpu is None:
+            if told:
+                raise ValueError(f"gpu_{next(iter(told))} is of a GPU that has no name; give it one, `gpu: mine` say")
+            return None
+        if self.gpu in GPUS:
+            return GPUS[self.gpu]._replace(**told)
+        if len(told) < len(given):
+            lacking = ", ".join(f"gpu_{name}" for name in given if name not in told)
+            raise ValueError(
+                f"{self.gpu!r} is not known; there are {', '.join(GPUS)}. Any other is given by its numbers, of which"
+                f" {lacking} are not there: gpu_memory in GiB, gpu_flops (dense, bfloat16) and gpu_bandwidth (bytes)"
+                " a second, from its data sheet"
+            )
+        return Hardware(**told)
+
+
+class Cluster(Card):
     """GPUs that an experiment is sized for; without them every job asks for CPUs alone."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    gpu: Literal[tuple(GPUS)] | None = Field(None, description="GPU; tensor and data parallelism follow from it.")  # type: ignore[valid-type]
     slurm_type: str | None = Field(
         None, description="Type of GPU to ask SLURM for, as `sinfo -o %G` names it; any if not given."
     )
@@ -108,37 +141,3 @@ class Cluster(BaseModel):
     training_nodes: int | None = Field(
         None, ge=1, le=1024, description="Nodes of a training job; as few as have its GPUs if not given."
     )
-
-    @property
-    def hardware(self) -> Hardware | None:
-        return GPUS[self.gpu] if self.gpu else None
-
-
-NUMBERS = [2**i for i in range(13)]  # of GPUs
-
-
-def sampling_gpus(architecture: Architecture, gpu: Hardware, share: float = 0.9) -> int:
-    """GPUs that one engine is spread over: the fewest with room for the weights, and as much again for the cache.
-
-    Raises ValueError if so many do not divide the attention heads.
-    """
-    for n in NUMBERS:
-        if 2 * 2 * architecture.parameters <= n * share * gpu.memory * GIB:
-            if architecture.heads % n:
-                raise ValueError(f"{architecture.heads} attention heads cannot be spread over {n} GPUs")
-            return n
-    raise ValueError(f"{architecture.parameters:,} parameters do not fit on 4096 GPUs")
-
-
-def training_gpus(architecture: Architecture, gpu: Hardware, tokens: int, engine_share: float = 0.0) -> int:
-    """GPUs of a training job under ZeRO-3 whose micro-batch has so many tokens; the engine of RL takes its share.
-
-    Raises ValueError if the activations alone do not fit on a GPU.
-    """
-    room = (0.95 - engine_share) * gpu.memory * GIB - architecture.training_bytes(tokens)
-    if room <= 0:
-        raise ValueError(
-            f"a micro-batch of {tokens:,} tokens takes {architecture.training_bytes(tokens) / GIB:.0f} GiB of"
-            f" {(0.95 - engine_share) * gpu.memory:.0f} that a GPU has for it; lower micro_batch_size"
-        )
-    return next(n for n in NUMBERS if 16 * architecture.parameters <= n * room)

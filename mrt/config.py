@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mrt import cluster
+from mrt import memory
 from mrt.allocation import Allocation, Kept
 from mrt.backtracking.linearized import Linearized
 from mrt.backtracking.tree import BeamSearch
@@ -33,6 +33,7 @@ from mrt.train.sft import SFT
 RL_METHODS = ("grpo", "length_penalty", "mrt_rl")
 TREE_METHODS = ("warmstart", "rise", "rejection")
 Method = Literal["star", "mrt", "grpo", "length_penalty", "mrt_rl", "cold_start", "warmstart", "rise", "rejection"]
+PROMPT = 2048  # tokens: a bound of the problems' prompts, to size trainings with
 READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -329,23 +330,73 @@ class Config(Strict):
             raise ValueError(f"models.{root}.architecture: cluster.gpu is set, and nothing tells how large it is")
         return architecture_of(folder)
 
+    def longest(self, name: str) -> int | None:
+        """Longest prompt and completion in tokens that an engine takes of a model: no more than the model's own."""
+        root = self.models[list(self.lineage(name))[-1]]
+        file = Path(self.weights(list(self.lineage(name))[-1]) or "", "config.json")
+        own = root.architecture.context if root.architecture else None
+        if own is None and file.is_file():
+            own = json.loads(file.read_text()).get("max_position_embeddings")
+        return min(filter(None, (self.engine.max_model_len, own)), default=None) if self.engine.max_model_len else None
+
+    def engine_size(self, name: str) -> memory.Engine:
+        """What the engine that samples from a model has to hold."""
+        longest = self.longest(name) or self.architecture(name).context
+        width = 4 if self.engine.dtype == "float32" else 2
+        return memory.Engine(longest, self.engine.max_num_seqs, self.engine.gpu_memory_utilization, width)
+
+    def rl_engine_size(self, name: str) -> memory.Engine:
+        """The same, of the engine beside a model's training by RL (trl/generation/vllm_generation.py)."""
+        recipe = self.recipe(name)
+        assert isinstance(recipe, RL)
+        return self.engine_size(name)._replace(share=recipe.gpu_memory_utilization, width=2, batched=4096)
+
     def sampling_gpus(self, name: str) -> int:
-        """GPUs that the engine is spread over which samples from a model; 0 if jobs are sized for CPUs."""
-        if not self.cluster.hardware:
+        """GPUs that the engine is spread over which samples from a model; 0 if jobs are sized for CPUs.
+
+        Raises ValueError if it fits on none.
+        """
+        if not (hardware := self.cluster.hardware):
             return 0
-        fewest = partial(cluster.sampling_gpus, self.architecture(name), self.cluster.hardware)
-        return self.engine.tensor_parallel_size or fewest(self.engine.gpu_memory_utilization)
+        architecture, engine = self.architecture(name), self.engine_size(name)
+        if asked := self.engine.tensor_parallel_size:
+            return memory.check_engine(architecture, engine, hardware, asked)
+        return memory.sampling_gpus(architecture, engine, hardware, self.cluster.gpus_per_node)
+
+    def training_size(self, name: str) -> memory.Training:
+        """What a model's training holds on a GPU at once."""
+        recipe = self.recipe(name)
+        length = (
+            recipe.max_length if isinstance(recipe, SFT) else PROMPT + self.begun(name) + recipe.decoding.max_tokens
+        )
+        if isinstance(recipe, SFT):
+            return memory.Training(recipe.micro_batch_size, length, recipe.bf16, recipe.gradient_checkpointing)
+        rows, length = recipe.micro_batch_size, min(length, self.longest(name) or self.architecture(name).context)
+        return memory.Training(rows, length, recipe.bf16, recipe.gradient_checkpointing, recipe.beta > 0, True)
+
+    def begun(self, name: str) -> int:
+        """Tokens of the longest prefix of a thought that a prompt of RL ends with."""
+        recipe = self.recipe(name)
+        inside = isinstance(recipe, RL) and self.models[name].method == "mrt_rl" and recipe.prefixes > 0
+        return self.training.decoding.max_tokens if inside else 0
+
+    def engine_share(self, name: str) -> float:
+        """Share of each GPU's memory that the engine has during a model's training."""
+        recipe = self.recipe(name)
+        return recipe.gpu_memory_utilization if isinstance(recipe, RL) else 0.0
 
     def training_processes(self, name: str) -> tuple[int, int]:
-        """(nodes, processes on each) of a model's training: one process a GPU, all of a node and of more if need be."""
-        asked, recipe, own = self.cluster, self.recipe(name), self.cluster.gpus_per_node
-        if asked.hardware and not asked.training_gpus:
-            longest = 2048 + recipe.decoding.max_tokens if isinstance(recipe, RL) else recipe.max_length
-            share = recipe.gpu_memory_utilization if isinstance(recipe, RL) else 0.0
-            tokens = recipe.micro_batch_size * longest
-            total = max(own, cluster.training_gpus(self.architecture(name), asked.hardware, tokens, share))
-        else:
+        """(nodes, processes on each) of a model's training: one process a GPU, all of a node and of more if need be.
+
+        Raises ValueError if it fits on no number of GPUs, or not on those that were asked for.
+        """
+        asked, own = self.cluster, self.cluster.gpus_per_node
+        if not (hardware := asked.hardware):
             total = asked.training_gpus or asked.training_nodes or 1
+        else:
+            sizes = self.architecture(name), self.training_size(name), hardware, self.engine_share(name)
+            total = asked.training_gpus or memory.training_gpus(*sizes, own)
+            memory.check_training(*sizes, total)
         nodes = asked.training_nodes or -(-total // own)
         return nodes, -(-total // nodes)
 
@@ -423,21 +474,74 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
 
 
 def size_mistakes(config: Config) -> Iterator[str]:
-    """Models that the cluster cannot hold or train as the config has it."""
+    """Models that the GPUs cannot hold, train or draw as long texts from as the config has it."""
+    found: dict[str, list[str]] = {}
     for name, model in config.models.items():
-        try:
-            if not model.rollouts:
-                config.sampling_gpus(name)
-            if model.parent:
-                nodes, processes = config.training_processes(name)
-                if config.recipe(name).batch_size % (nodes * processes):
-                    gpus = f"{nodes} x {processes} GPUs"
-                    yield f"models.{name}: batch_size {config.recipe(name).batch_size} is not divided by its {gpus}"
-                shared = config.sampling_gpus(name)  # in RL the processes of a node share engines
-                if model.method in RL_METHODS and shared > 1 and processes % shared:
-                    yield f"models.{name}: its engine, on {shared} GPUs, does not divide the {processes} of a node"
-        except ValueError as error:
-            yield str(error) if str(error).startswith("models.") else f"models.{name}: {error}"
+        checks: list[Callable[[str], object]] = [config.sampling_gpus] if not model.rollouts else []
+        checks += [partial(training_mistakes, config)] if model.parent else []
+        for check in checks:
+            try:
+                check(name)
+            except ValueError as error:
+                found.setdefault(str(error), []).append(name)
+    for message, names in found.items():
+        on = f" on {config.cluster.gpu}" if config.cluster.gpu and "fit" in message else ""
+        yield message if message.startswith("models.") else f"models.{', '.join(names)}{on}: {message}"
+    yield from length_mistakes(config)
+
+
+def training_mistakes(config: Config, name: str) -> None:
+    """Raise ValueError if a model cannot be trained on its GPUs."""
+    nodes, processes = config.training_processes(name)
+    if config.recipe(name).batch_size % (nodes * processes):
+        raise ValueError(
+            f"batch_size {config.recipe(name).batch_size} is not divided by its {nodes} x {processes} GPUs"
+        )
+    shared = config.sampling_gpus(name)  # in RL the processes of a node share engines
+    if isinstance(config.recipe(name), RL) and shared > 1 and processes % shared:
+        raise ValueError(f"its engine, on {shared} GPUs, does not divide the {processes} of a node")
+    if config.cluster.hardware and isinstance(config.recipe(name), RL):
+        sizes = config.architecture(name), config.rl_engine_size(name), config.cluster.hardware
+        memory.check_engine(*sizes, config.sampling_gpus(name), "the engine of its RL (rl.gpu_memory_utilization)")
+
+
+def length_mistakes(config: Config) -> Iterator[str]:
+    """Settings whose longest texts do not fit into `engine.max_model_len`: the engine would cut them without a word."""
+    for path, tokens, terms in lengths(config):
+        needed, longest = sum(terms.values()), config.engine.max_model_len
+        if longest and needed > longest:
+            parts = " + ".join(f"{count:,} of {what}" for what, count in terms.items())
+            yield f"{path}: {tokens} does not fit into engine.max_model_len, {longest}: {parts} are {needed:,} tokens"
+
+
+def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
+    """(path of a setting, its tokens, the longest text by what it has) of all that an engine draws."""
+    trained = {name: model for name, model in config.models.items() if model.parent}
+    prompt = {"the prompt": round(config.expected.prompt_tokens)}
+    forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # characters a token, at least
+    for name, draws in (("training", config.training), ("evaluation", config.evaluation)):
+        if name == "evaluation" or trained:
+            completion, answer = draws.decoding.max_tokens, draws.prover.decoding.max_tokens
+            yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
+            whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
+            yield f"{name}.prover.decoding.max_tokens", answer, whole
+    if config.extrapolates:
+        forced, thought = config.forcing, {"the thought": config.evaluation.decoding.max_tokens}
+        added = {f"{forced.most} extensions": forced.most * (forced.extension.max_tokens + 8)}  # 8: a marker
+        answer = forced.decoding.max_tokens
+        whole = {**prompt, **thought, **added, **forcing, "the answer": answer}
+        yield "evaluation.budget_forcing.extension.max_tokens", forced.extension.max_tokens, whole
+    for name, model in trained.items():
+        recipe, start = config.recipe(name), {**prompt}
+        if isinstance(recipe, RL):
+            path = f"models.{name}.rl" if model.rl and "decoding" in model.rl.model_fields_set else "training.rl"
+            if begun := config.begun(name):
+                start["its prefix of a thought"] = begun
+            completion = recipe.decoding.max_tokens
+            yield f"{path}.decoding.max_tokens", completion, {**start, "the completion": completion}
+            if model.method == "mrt_rl":
+                whole = {**start, **forcing, "the answer": recipe.answer_tokens}
+                yield f"{path}.answer_tokens", recipe.answer_tokens, whole
 
 
 def repeated(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -527,6 +631,11 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     evaluation, training = parsed(Evaluation, section("evaluation")), parsed(Training, section("training"))
     evaluated = evaluation.problems if evaluation else []
 
+    if gpus := parsed(Cluster, section("cluster")):
+        try:
+            _ = gpus.hardware
+        except ValueError as error:
+            yield "cluster.gpu", str(error)
     for kind, names in (("problems", problems), ("models", models)):
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
@@ -589,15 +698,6 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             continue
         if isinstance(draws, Training):
             yield from group_mistakes("training.rl", draws.rl)
-        if isinstance(longest, int):
-            limits = {"decoding": draws.decoding, "prover.decoding": draws.prover.decoding}
-            if isinstance(draws, Evaluation) and "budget_forcing" in draws.measures:
-                limits["budget_forcing.decoding"] = draws.budget_forcing.decoding
-                limits["budget_forcing.extension"] = draws.budget_forcing.extension
-            for what, decoding in limits.items():
-                if decoding.max_tokens >= longest:
-                    wrong = f"{decoding.max_tokens} does not fit into engine.max_model_len, {longest}, with a prompt"
-                    yield f"{name}.{what}.max_tokens", wrong
         if draws.prover.traces and draws.prover.traces > draws.samples:
             yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
 

@@ -26,8 +26,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import CliImplicitFlag
 
 from mrt.cli import Stage, run
-from mrt.cluster import GPUS, Architecture, Hardware
-from mrt.config import RL_METHODS, Config, check_yaml, load
+from mrt.cluster import GPUS, Architecture, Card, Hardware
+from mrt.config import RL_METHODS, Config, check_yaml, load, size_mistakes
+from mrt.memory import engine_parts, told, training_parts
 from mrt.train.rl import RL
 
 CORE = Hardware(8, 5e10, 1e10)  # of a machine without GPUs: a core, roughly; calibrate
@@ -309,7 +310,7 @@ class Plan(Stage):
 
     timed: ClassVar[bool] = False
     configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
-    gpu: str | None = Field(None, description=f"GPU to plan for ({', '.join(GPUS)}); else the configuration's.")
+    gpu: str | None = Field(None, description=f"GPU to plan for, of {', '.join(GPUS)}; else the configuration's.")
     calibration: Path | None = Field(None, description="What `mrt calibrate` measured (Parquet).")
     remaining: CliImplicitFlag[bool] = Field(False, description="Count only the jobs that are still to run.")
     targets: list[str] = Field([], description="Targets of the workflow; else all.")
@@ -329,7 +330,10 @@ class Plan(Stage):
             raise ValueError(f"--gpu {self.gpu}: not known; there are {', '.join(GPUS)}")
         config = self.config
         if self.gpu:
-            config = config.model_copy(update={"cluster": config.cluster.model_copy(update={"gpu": self.gpu})})
+            card = dict.fromkeys(Card.model_fields) | {"gpu": self.gpu}
+            config = config.model_copy(update={"cluster": config.cluster.model_copy(update=card)})
+            if mistakes := list(size_mistakes(config)):
+                raise ValueError("\n".join(mistakes))
         reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
         bill = Bill(config, reached, look=True)
         jobs = dry_run(self.configfile, self.targets, remaining=self.remaining)
@@ -375,8 +379,31 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; read: each distinct prefix once, unshared: once a prompt, as without a prefix cache",
             *guessed,
+            *memory_taken(bill.config, plans),
         ]
     )
+
+
+def memory_taken(config: Config, plans: list[Planned]) -> list[str]:
+    """What the planned jobs take of each of their GPUs at their peak, a line for all models that take the same."""
+    lines: dict[str, dict[str, None]] = {}
+    hardware = config.cluster.hardware
+    for plan in plans if hardware else []:
+        size, what = config.architecture(plan.model), "training" if plan.rule.startswith("train") else "sampling"
+        if what == "training":
+            parts = training_parts(size, config.training_size(plan.model), plan.gpus)
+        else:
+            assert hardware is not None
+            parts = engine_parts(size, config.engine_size(plan.model), hardware, plan.gpus)
+        models = lines.setdefault(f"{told(parts)} on each of {plan.gpus}, {what}", {})
+        models[plan.model] = None
+    if not hardware:
+        return []
+    head = [
+        "",
+        f"memory, in GiB of the {hardware.memory:g} of a GPU; an engine's cache then takes the rest of its share:",
+    ]
+    return [*head, *(f"{line} {', '.join(models)}" for line, models in lines.items())]
 
 
 def figures(plans: list[Planned]) -> list[str]:

@@ -1,49 +1,21 @@
 """How many GPUs jobs ask for."""
 
+import re
+
 import pytest
 import yaml
-from conftest import ROOT, TOY_BASE
-from hypothesis import given
-from hypothesis import strategies as st
+from conftest import ROOT, TOY_BASE, checkout, snakemake
 
-from mrt.cluster import GIB, GPUS, Architecture, sampling_gpus, training_gpus
+from mrt.cluster import GPUS, Architecture, Card
 from mrt.config import load
 
-QWEN_7B = Architecture(
-    parameters=7_615_616_512, layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, vocabulary=152_064
-)
-architectures = st.builds(
-    Architecture,
-    parameters=st.integers(10**6, 10**11),
-    layers=st.integers(1, 100),
-    hidden=st.integers(64, 10_000),
-    heads=st.sampled_from([32, 64, 128]),
-    kv_heads=st.integers(1, 32),
-    head_dim=st.integers(16, 256),
-    vocabulary=st.integers(100, 200_000),
-)
 
-
-@given(architectures, st.sampled_from(sorted(GPUS)))
-def test_weights_and_as_much_cache_fit_on_the_fewest_gpus(architecture, name):
-    gpu = GPUS[name]
-    n = sampling_gpus(architecture, gpu)
-    needed = 4 * architecture.parameters
-    assert needed <= n * 0.9 * gpu.memory * GIB
-    assert n == 1 or needed > n / 2 * 0.9 * gpu.memory * GIB
-
-
-@given(architectures, st.sampled_from(sorted(GPUS)), st.integers(1, 40_000), st.floats(0, 0.8))
-def test_training_fits_or_says_why_not(architecture, name, tokens, share):
-    gpu = GPUS[name]
-    try:
-        n = training_gpus(architecture, gpu, tokens, share)
-    except ValueError as error:
-        assert "lower micro_batch_size" in str(error)
-        assert architecture.training_bytes(tokens) >= (0.95 - share) * gpu.memory * GIB * 0.999
-        return
-    on_each = 16 * architecture.parameters / n + architecture.training_bytes(tokens) + share * gpu.memory * GIB
-    assert on_each <= 0.9501 * gpu.memory * GIB
+def test_the_cards_are_in_the_units_that_they_say():
+    for name, gpu in GPUS.items():
+        assert (
+            name == name.lower() and 16 < gpu.memory < 200 and 5e13 < gpu.flops < 5e15 and 2e11 < gpu.bandwidth < 1e13
+        )
+        assert Card(gpu="x", gpu_memory=gpu.memory, gpu_flops=gpu.flops, gpu_bandwidth=gpu.bandwidth).hardware == gpu
 
 
 def test_the_architecture_of_a_checkpoint_is_read():
@@ -53,13 +25,12 @@ def test_the_architecture_of_a_checkpoint_is_read():
         names = weights.keys()
         count = sum(weights.get_tensor(name).numel() for name in names)
     found = Architecture.read(TOY_BASE)
-    assert found.parameters == count and found.vocabulary > 100 and found.heads * found.head_dim >= found.hidden
-
-
-def test_heads_that_gpus_do_not_divide():
-    odd = QWEN_7B.model_copy(update={"heads": 7, "parameters": 70_000_000_000})
-    with pytest.raises(ValueError, match="7 attention heads cannot be spread over 4 GPUs"):
-        sampling_gpus(odd, GPUS["h100"])
+    assert (
+        found.parameters == count
+        and found.vocabulary > 100
+        and found.context == 1024
+        and found.heads * found.head_dim >= found.hidden
+    )
 
 
 def experiment(**cluster):
@@ -78,8 +49,15 @@ def test_a_training_takes_a_node_or_as_many_as_it_is_told():
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [
-        ({"gpu": "h1000"}, "cluster.gpu"),
-        ({"gpu": "h100", "training_gpus": 3}, "models.mrt_1: batch_size 32 is not divided by its 1 x 3 GPUs"),
+        ({"gpu": "h1000"}, r"cluster\.gpu: 'h1000' is not known; there are rtx4090, l4, .*gpu_memory in GiB"),
+        ({"gpu": "mine", "gpu_memory": 24, "gpu_flops": 1e14}, "of which gpu_bandwidth are not there"),
+        ({"gpu": "mine", "gpu_memory": 24576}, r"cluster\.gpu_memory: .*less than or equal to 2048"),
+        ({"gpu": "mine", "gpu_flops": 165}, r"cluster\.gpu_flops: .*greater than or equal to 1e\+12|1000000000000"),
+        ({"gpu_memory": 24}, "gpu_memory is of a GPU that has no name"),
+        (
+            {"gpu": "h100", "training_gpus": 3},
+            "models.star_1, mrt_1, .*: batch_size 32 is not divided by its 1 x 3 GPUs",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_before_any_job(cluster, message):
@@ -109,3 +87,68 @@ def test_the_papers_models_on_the_papers_gpus():
     assert config.training_processes("mrt_7b_1") == (1, 8)
     study = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
     assert study.sampling_gpus("base_32b") == 2
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        (  # 16 bytes x 1.78e9 parameters = 26.5 GiB
+            {"gpu": "rtx4090", "training_gpus": 1},
+            r"models\.star_1\.5b_1, mrt_1\.5b_1, star_1\.5b_2, mrt_1\.5b_2 on rtx4090: training it with a micro-batch"
+            r" of 1 x 16,384 tokens does not fit on one GPU of 23\.6 GiB.*optimizer 26\.5.*What fits: 2 GPUs; or GPUs"
+            r" such as a100-40gb",
+        ),
+        (
+            {"gpu": "rtx4090", "gpus_per_node": 1},
+            r"models\.base_7b, .* on rtx4090: sampling from it with engine\.max_model_len 43,008 does not fit on one"
+            r" GPU.*weights 14\.2, cache of one sequence 2\.3.*What fits: engine\.max_model_len \d+; or 2 GPUs",
+        ),
+    ],
+)
+def test_what_a_card_cannot_hold_is_told_with_what_it_can(cluster, said):
+    raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
+    with pytest.raises(ValueError, match=said):
+        load(raw | {"cluster": cluster})
+
+
+def test_the_engine_beside_a_training_by_rl_has_to_fit_its_share():
+    raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
+    raw["training"]["rl"]["gpu_memory_utilization"] = 0.05
+    said = r"models\.grpo_1\.5b, .* on h100: the engine of its RL \(rl\.gpu_memory_utilization\)"
+    with pytest.raises(ValueError, match=said):
+        load(raw)
+
+
+def test_an_engine_takes_no_longer_texts_than_the_model():
+    study = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
+    assert {name: study.longest(name) for name in ("base_32b", "direct_32b", "direct_7b")} == {
+        "base_32b": 14_400,
+        "direct_32b": 14_400,
+        "direct_7b": 4096,
+    }
+    assert experiment().longest("mrt_1") == 1024
+
+
+@pytest.mark.parametrize(
+    ("longest", "setting"),
+    [
+        (20_000, "evaluation.budget_forcing.extension.max_tokens: 2048"),
+        (20_000, "training.prover.decoding.max_tokens: 4096"),
+        (41_000, "training.rl.decoding.max_tokens: 24576"),
+    ],
+)
+def test_texts_that_the_engine_would_cut_are_told(longest, setting):
+    raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
+    raw["engine"]["max_model_len"] = longest
+    with pytest.raises(ValueError, match=rf"{setting} does not fit into engine\.max_model_len, {longest}: 150 of the"):
+        load(raw)
+
+
+def test_a_card_that_is_not_listed_is_asked_for_as_a_listed_one(tmp_path):
+    """Jobs ask SLURM for GPUs, whichever way the card is given."""
+    over = tmp_path / "over.yaml"
+    numbers = {"gpu": "mine", "gpu_memory": 79.1, "gpu_flops": 989e12, "gpu_bandwidth": 3.35e12}
+    over.write_text(yaml.safe_dump({"cluster": numbers}))
+    done = snakemake(checkout(tmp_path), "-n", "--configfile", "config.yaml", over)
+    asked = set(re.findall(r"^ +resources: .*?\b(gpu=\d+)", done.stdout + done.stderr, re.MULTILINE))
+    assert {"gpu=1", "gpu=8"} <= asked

@@ -9,7 +9,7 @@ import yaml
 from conftest import ROOT, python
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cluster import QWEN_7B
+from test_memory import QWEN_7B
 
 from mrt.cluster import GPUS
 from mrt.config import load
@@ -96,6 +96,9 @@ def test_the_whole_paper_is_planned_and_added_up():
     assert hours["in all"] == pytest.approx(sum(h for s, h in hours.items() if s != "in all"), abs=0.5)
     assert hours["meta-prover"] > 10 and "longest path" in printed and "guessed" not in printed
     assert re.match(r"\d+ jobs, of which \d+ sample or train, on h100", printed)
+    taken = re.findall(r"^weights.*: ([\d.]+) GiB on each of (\d+), (sampling|training) (.*)$", printed, re.MULTILINE)
+    assert {name for *_, names in taken for name in names.split(", ")} == set(PAPER.models)
+    assert all(0 < float(gib) < GPUS["h100"].memory for gib, *_ in taken) and len(taken) == 6
 
 
 def test_a_finished_run_is_set_against_its_plan(finished):

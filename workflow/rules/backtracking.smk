@@ -23,7 +23,7 @@ rule search_tree:
         settings=slice_of(experiment.training.tree),
         parameterization=FORCING,
         engine=engine_options,
-        engine_decides=engine_decides(),
+        engine_decides=engine_decides,
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/trees/{{model}}/{{dataset}}",
     shell:
@@ -84,7 +84,7 @@ rule linearize:
         settings=lambda w: slice_of(experiment.evaluation.linearized),
         parameterization=FORCING,
         engine=engine_options,
-        engine_decides=engine_decides(),
+        engine_decides=engine_decides,
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/linearized/{{model}}/{{dataset}}",
     shell:

@@ -27,7 +27,7 @@ rule force_budget:
         settings=slice_of(experiment.forcing),
         template=slice_of(experiment.template),
         engine=engine_options,
-        engine_decides=engine_decides(),
+        engine_decides=engine_decides,
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}",
     shell:

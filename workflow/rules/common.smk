@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mrt.config import RL_METHODS, TREE_METHODS, load, slice_of
 from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model
+from mrt.memory import host_bytes
 from mrt.plan import Bill
 
 try:
@@ -85,12 +86,13 @@ def engine_options(wildcards, threads):
     """All engine settings. Snakemake does not compare params that are made from threads, and most of these settings
     change no distribution that is sampled from (docs/operations.md); `engine_decides` has the others.
     """
-    gpus = experiment.sampling_gpus(wildcards.model)
-    return slice_of(experiment.engine.model_copy(update={"tensor_parallel_size": gpus if gpus > 1 else None}))
+    gpus, longest = experiment.sampling_gpus(wildcards.model), experiment.longest(wildcards.model)
+    sizes = {"tensor_parallel_size": gpus if gpus > 1 else None, "max_model_len": longest}
+    return slice_of(experiment.engine.model_copy(update=sizes))
 
 
-def engine_decides():
-    return [experiment.engine.max_model_len, experiment.engine.dtype]
+def engine_decides(wildcards):
+    return [experiment.longest(wildcards.model), experiment.engine.dtype]
 
 
 def reported_to(wildcards, threads):
@@ -188,15 +190,20 @@ def training_cores(wildcards, threads):
     return cores(lambda w: gpus)(wildcards, threads)
 
 
-def memory(bytes_a_parameter):
-    """Memory of a job in MB, more at each attempt: libraries, cache and prompts, and so much a parameter of its model."""
+def sampling_memory(wildcards, attempt):
+    """Memory of a job in MB, more at each attempt: libraries, cache and prompts, and the model's file, 4 bytes a
+    parameter.
+    """
+    size = experiment.architecture(wildcards.model).parameters if experiment.cluster.gpu else 0
+    return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib + 4 * size / 2**30))
 
-    def mem_mb(wildcards, attempt):
-        size = experiment.architecture(wildcards.model).parameters if experiment.cluster.gpu else 0
-        own = 4 + experiment.engine.cpu_cache_gib + bytes_a_parameter * size / 2**30
-        return round(attempt * 1024 * own)
 
-    return mem_mb
+def training_memory(wildcards, attempt):
+    """Memory of a training's node in MB, more at each attempt; with GPUs as mrt/memory.py has it."""
+    if not experiment.cluster.gpu:
+        return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib))
+    size = experiment.architecture(wildcards.model)
+    return round(attempt * host_bytes(size, *experiment.training_processes(wildcards.model)) / 2**20)
 
 
 @cache
@@ -221,7 +228,7 @@ def sampling_resources(rule, gpus, parts=1):
         "gpu_model": gpu_model(gpus),
         "nodes": 1,
         "cpus_per_task": cores(gpus),
-        "mem_mb": memory(4),
+        "mem_mb": sampling_memory,
         "runtime": time_limit(rule, parts),
     }
 
@@ -237,7 +244,7 @@ def training_resources(rule):
         "tasks_per_gpu": 0,  # else SLURM wants so many tasks for each GPU, and the job waits for ever
         "mpi": lambda w: "srun" if nodes(w) > 1 else "",  # else the plugin starts it on one node
         "cpus_per_task": training_cores,
-        "mem_mb": memory(24),
+        "mem_mb": training_memory,
         "runtime": time_limit(rule),
     }
 

@@ -28,7 +28,7 @@ rule force_answers:
         settings=lambda w: slice_of(draws(w).prover),
         parameterization=FORCING,
         engine=engine_options,
-        engine_decides=engine_decides(),
+        engine_decides=engine_decides,
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}",
     shell:

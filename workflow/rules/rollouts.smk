@@ -25,7 +25,7 @@ rule sample_rollouts:
         decoding=lambda w: slice_of(draws(w).decoding),
         prompt=prompt_of,
         engine=engine_options,
-        engine_decides=engine_decides(),
+        engine_decides=engine_decides,
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}",
     shell:

@@ -84,7 +84,7 @@ rule train_rl:
         recipe=lambda w: slice_of(experiment.recipe(w.model)),
         parameterization=slice_of(experiment.parameterization),
         engine=engine_options,
-        engine_decides=engine_decides(),
+        engine_decides=engine_decides,
         state=f"{RESULTS}/.state/{{model}}",
         keep=f"{RESULTS}/.kept/models/{{model}}",
         report_to=reported_to,

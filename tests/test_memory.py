@@ -1,0 +1,323 @@
+"""What engines and trainings take: the formulas against the tensors of TRL's own steps, and what is said of misfits."""
+
+import pytest
+from conftest import ROOT, TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt import memory
+from mrt.cluster import GIB, GPUS, Architecture
+from mrt.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
+from mrt.train.rl import make_trainer_class
+from mrt.train.sft import SFT, make_trainer
+
+QWEN_1_5B = Architecture(
+    parameters=1_777_088_000,
+    layers=28,
+    hidden=1536,
+    intermediate=8960,
+    heads=12,
+    kv_heads=2,
+    head_dim=128,
+    vocabulary=151_936,
+    context=131_072,
+)
+QWEN_7B = Architecture(
+    parameters=7_615_616_512,
+    layers=28,
+    hidden=3584,
+    intermediate=18_944,
+    heads=28,
+    kv_heads=4,
+    head_dim=128,
+    vocabulary=152_064,
+    context=131_072,
+)
+architectures = st.builds(
+    Architecture,
+    parameters=st.integers(10**6, 10**11),
+    layers=st.integers(1, 100),
+    hidden=st.integers(64, 10_000),
+    intermediate=st.integers(64, 40_000),
+    heads=st.sampled_from([32, 64, 128]),
+    kv_heads=st.sampled_from([1, 2, 4, 8, 16, 32]),
+    head_dim=st.integers(16, 256),
+    vocabulary=st.integers(100, 200_000),
+    context=st.integers(1024, 131_072),
+)
+cards = st.sampled_from(sorted(GPUS.values()))
+trainings = st.builds(Training, st.integers(1, 8), st.integers(1, 40_000), *4 * [st.booleans()])
+engines = st.builds(Engine, st.integers(16, 131_072), st.integers(1, 512), st.floats(0.1, 0.95), st.just(2), st.none())
+
+
+# ---- against TRL
+
+
+def uncounted(function):
+    """A function whose own tensors no dispatch mode sees."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def called(*arguments, **options):
+        with _disable_current_modes():
+            return function(*arguments, **options)
+
+    return called
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """TRL's tile, so small that the rest is seen beside it; what a GPU's kernel does in place is not counted."""
+    from trl.kernels import chunked_logprob
+    from trl.trainer import utils
+
+    assert (chunked_logprob.TOKEN_CHUNK_SIZE, utils._CHUNKED_LOGPROB_CHUNK_SIZE) == memory.TILE
+    for name in ("_forward_tile", "_backward_tile", "_addmm_fp32"):
+        monkeypatch.setattr(chunked_logprob, name, uncounted(getattr(chunked_logprob, name)))
+    monkeypatch.setattr(memory, "TILE", (128, 2048))
+    monkeypatch.setattr(chunked_logprob, "TOKEN_CHUNK_SIZE", 128)
+    monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 2048)
+
+
+def model_of(layers, hidden, intermediate, heads, kv_heads, vocabulary, dtype=None):
+    """A model of this shape, and the architecture that its checkpoint would tell."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=vocabulary,
+            hidden_size=hidden,
+            intermediate_size=intermediate,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            max_position_embeddings=4096,
+            tie_word_embeddings=False,
+            dtype=dtype or torch.float32,
+        )
+    ).to(dtype or torch.float32)
+    sizes = {"layers": layers, "hidden": hidden, "intermediate": intermediate, "heads": heads, "kv_heads": kv_heads}
+    count = sum(p.numel() for p in model.parameters())
+    other = {"head_dim": hidden // heads, "vocabulary": vocabulary, "context": 4096}
+    return model, Architecture(parameters=count, **sizes, **other)
+
+
+def most_bytes(trainer):
+    """How many bytes of tensors there were at most at once while a trainer trained."""
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    tracker, step = MemTracker(), trainer.training_step
+
+    def anew(*arguments):
+        tracker.reset_mod_stats()  # it takes modules to run once
+        return step(*arguments)
+
+    trainer.training_step = anew
+    tracker.track_external(trainer.model)
+    with tracker:
+        trainer.train()
+    (snapshot,) = tracker.get_tracker_snapshot("peak").values()
+    return snapshot["Total"]
+
+
+SHAPES = {  # layers, hidden, intermediate, heads, kv_heads, vocabulary, tokens
+    "wide words": (2, 128, 256, 4, 2, 20_000, 256),
+    "long": (2, 128, 512, 4, 2, 500, 1536),
+    "deep": (8, 128, 256, 4, 2, 500, 768),
+    "wide layers": (2, 512, 1024, 8, 8, 2000, 128),
+}
+
+
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TOY_BASE, padding_side="left")
+
+
+def sft_trainer(model, rows, length, recipe, folder):
+    examples = [{"input_ids": [7] * length, "labels": [7] * length, "loss_weight": 1.0}] * 2 * rows
+    steps = {"batch_size": 2 * rows, "micro_batch_size": rows, "max_length": length, "epochs": 2}
+    return make_trainer(model, tokenizer(), examples, SFT(**steps, **recipe), folder)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("bf16", "checkpointing"), [(True, True), (True, False), (False, True)], ids=["paper", "all kept", "float32"]
+)
+def test_sft_takes_what_is_counted(shape, bf16, checkpointing, small_tiles, tmp_path):
+    *sizes, length = SHAPES[shape]
+    model, architecture = model_of(*sizes)
+    trainer = sft_trainer(model, 1, length, {"bf16": bf16, "gradient_checkpointing": checkpointing}, tmp_path)
+    found = most_bytes(trainer)
+    parts = memory.training_parts(architecture, Training(1, length, bf16, checkpointing), 1)
+    taken = sum(parts.values())
+    assert 1 <= taken / found <= 1.35, parts
+
+
+def rl_trainer(model, rows, length, folder):
+    """GRPOTrainer as mrt.train.rl has it, of completions that are given: what draws them has a share of its own."""
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    class Trainer(make_trainer_class()):
+        def _prepare_inputs(self, _):
+            ids = torch.full((rows, length // 2), 7)
+            mask, zeros = torch.ones_like(ids), torch.zeros(ids.shape)
+            return {
+                "prompt_ids": ids,
+                "prompt_mask": mask,
+                "completion_ids": ids,
+                "completion_mask": mask,
+                "advantages": torch.ones(rows),
+                "old_per_token_logps": zeros,
+                "num_items_in_batch": torch.tensor(float(ids.numel())),
+            }
+
+    config = GRPOConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=rows,
+        num_generations=2,
+        generation_batch_size=2 * rows,
+        gradient_accumulation_steps=2,
+        max_steps=2,
+        bf16=True,
+        gradient_checkpointing=True,
+        use_cpu=True,
+        report_to=[],
+        beta=0.0,
+    )
+    from mrt.parameterization import OpenEnded
+    from mrt.train.rl import RL
+
+    recipe = RL(batch_size=2 * rows, micro_batch_size=rows, group=2)
+    data = Dataset.from_list([{"prompt": "a", "answer": "7"}] * 16)
+    ours = {"method": "grpo", "recipe": recipe, "grader": None, "parameterization": OpenEnded()}
+    return Trainer(**ours, model=model, args=config, train_dataset=data, processing_class=tokenizer())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rl_takes_what_is_counted(shape, rows, small_tiles, tmp_path):
+    *sizes, length = SHAPES[shape]
+    model, architecture = model_of(*sizes)
+    found = most_bytes(rl_trainer(model, rows, length, tmp_path))
+    parts = memory.training_parts(architecture, Training(rows, length, rl=True), 1)
+    taken = sum(parts.values())
+    assert 1 <= taken / found <= 1.35, parts
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_of_sft_that_are_padded_have_masks(shape, small_tiles, tmp_path):
+    *sizes, length = SHAPES[shape]
+    model, architecture = model_of(*sizes)
+    trainer = sft_trainer(model, 2, length, {}, tmp_path)
+    longest, other = trainer.train_dataset[0], {"input_ids": [7] * 9, "labels": [7] * 9, "loss_weight": 1.0}
+    trainer.train_dataset = type(trainer.train_dataset).from_list([longest, other] * 2)
+    found = most_bytes(trainer)
+    parts = memory.training_parts(architecture, Training(2, length), 1)
+    taken = sum(parts.values())
+    assert 1 <= taken / found <= 1.5, parts
+
+
+# ---- laws, and what is said
+
+
+@given(architectures, cards, engines)
+def test_weights_and_as_much_cache_fit_on_the_fewest_gpus(architecture, gpu, engine):
+    try:
+        n = sampling_gpus(architecture, engine, gpu)
+    except ValueError as error:
+        assert "does not fit" in str(error) or "cannot be spread" in str(error)
+        return
+    assert engine_fits(architecture, engine, gpu, n)
+    needed = 4 * architecture.parameters
+    assert needed <= n * engine.share * gpu.memory * GIB or n == memory.NUMBERS[-1]
+
+
+@given(architectures, cards, trainings, st.floats(0, 0.8), st.sampled_from([1, 4, 8]))
+def test_training_fits_or_says_what_does(architecture, gpu, training, share, least):
+    try:
+        n = training_gpus(architecture, training, gpu, share, least)
+    except ValueError as error:
+        assert "does not fit on" in str(error)
+        longest = memory.longest_length(architecture, training, gpu, share, least)
+        if longest:
+            assert f"1 x {longest:,} tokens" in str(error)
+            assert training_fits(architecture, training._replace(rows=1, length=longest), gpu, share, least)
+        return
+    assert n >= least and training_fits(architecture, training, gpu, share, n)
+
+
+@given(architectures, trainings, st.sampled_from([1, 2, 8, 64]))
+def test_more_tokens_take_more_and_more_gpus_no_more(architecture, training, gpus):
+    def taken(training, gpus):
+        return sum(memory.training_parts(architecture, training, gpus).values())
+
+    assert taken(training._replace(length=2 * training.length), gpus) >= taken(training, gpus)
+    if gpus > 1:
+        assert taken(training, 2 * gpus) <= taken(training, gpus)
+
+
+def test_heads_that_gpus_do_not_divide():
+    odd = QWEN_7B.model_copy(update={"heads": 7, "kv_heads": 7, "parameters": 70_000_000_000})
+    with pytest.raises(ValueError, match=r"7 attention heads \(7 of keys\) cannot be spread over 4 GPUs"):
+        sampling_gpus(odd, Engine(4096, 256, 0.9), GPUS["h100"])
+
+
+def test_an_engine_takes_fewer_gpus_than_it_would_like_where_a_node_has_no_more():
+    engine = Engine(8192, 256, 0.9)
+    assert sampling_gpus(QWEN_7B, engine, GPUS["rtx4090"]) == 2
+    assert sampling_gpus(QWEN_7B, engine, GPUS["rtx4090"], most=1) == 1
+    with pytest.raises(ValueError, match=r"max_model_len 131,072 does not fit on one GPU of 23.6 GiB.*2 GPUs"):
+        sampling_gpus(QWEN_7B, engine._replace(longest=131_072), GPUS["rtx4090"], most=1)
+
+
+def test_parameters_are_16_bytes_however_they_are_spread():
+    for gpus in (1, 2, 8):
+        parts = memory.training_parts(QWEN_1_5B, Training(1, 4096), gpus)
+        assert parts["weights, gradients and optimizer"] == 16 * QWEN_1_5B.parameters / gpus
+    assert "DeepSpeed's buffers" not in memory.training_parts(QWEN_1_5B, Training(1, 4096), 1)
+    assert not training_fits(QWEN_1_5B, Training(1, 256), GPUS["rtx4090"], 0.0, 1)
+
+
+# ---- docs/cluster.md
+
+SIZES = {
+    "1.5B": QWEN_1_5B,
+    "7B": QWEN_7B,
+    "32B": Architecture(
+        parameters=32_763_876_352,
+        layers=64,
+        hidden=5120,
+        intermediate=27_648,
+        heads=40,
+        kv_heads=8,
+        head_dim=128,
+        vocabulary=152_064,
+        context=131_072,
+    ),
+}
+
+
+def documented():
+    """The table: how many of each GPU it takes, of as many as a node has (8)."""
+
+    def least(count, *arguments):
+        try:
+            return str(n) if (n := count(*arguments)) <= 8 else "-"
+        except ValueError:
+            return "-"
+
+    yield "| GPU | GiB | sample 1.5B | 7B | 32B | SFT 1.5B | 7B | RL 1.5B |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, gpu in GPUS.items():
+        drawn = [least(sampling_gpus, size, Engine(43_008, 512, 0.8), gpu, 8) for size in SIZES.values()]
+        sft = [least(training_gpus, SIZES[size], Training(1, 16_384), gpu, 0.0) for size in ("1.5B", "7B")]
+        rl = least(training_gpus, QWEN_1_5B, Training(1, 26_624, rl=True), gpu, 0.3)
+        yield f"| {' | '.join((name, f'{gpu.memory:g}', *drawn, *sft, rl))} |"
+
+
+def test_the_documented_table_is_what_fits():
+    text = (ROOT / "docs" / "cluster.md").read_text()
+    assert "\n".join(documented()) in text
