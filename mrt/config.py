@@ -626,6 +626,8 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         found = config.get(name)
         return found if isinstance(found, dict) else {}
 
+    if {"{", "}"} & set(str(config.get("results"))):
+        yield "results", "braces are Snakemake's; name the folder without them"
     problems = {str(name): parsed(ProblemSet, raw) for name, raw in section("problems").items()}
     models = {str(name): parsed(Model, raw) for name, raw in section("models").items()}
     evaluation, training = parsed(Evaluation, section("evaluation")), parsed(Training, section("training"))

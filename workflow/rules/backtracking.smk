@@ -27,10 +27,10 @@ rule search_tree:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/trees/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.tree {params.model} --problems {input.problems}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.tree {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
         " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
-        " --keep.folder {params.keep} --out {output} > {log} 2>&1"
+        " --keep.folder {params.keep:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule warmstart_set:
@@ -55,9 +55,9 @@ rule warmstart_set:
         parameterization=FORCING,
         seed=experiment.seed,
     shell:
-        "python -m mrt.backtracking.warmstart --method {params.method} {params.parent} --problems {input.problems}"
-        " --tree {input.tree} --prompt {params.prompt:q} --parameterization {params.parameterization:q}"
-        " --seed {params.seed} --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
+        "python -m mrt.backtracking.warmstart --method {params.method} {params.parent} --problems {input.problems:q}"
+        " --tree {input.tree:q} --prompt {params.prompt:q} --parameterization {params.parameterization:q}"
+        " --seed {params.seed} --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
 
 
 rule linearize:
@@ -88,7 +88,7 @@ rule linearize:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/linearized/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.linearized {params.model} --problems {input.problems}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.linearized {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
         " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
-        " --keep.folder {params.keep} --out {output} > {log} 2>&1"
+        " --keep.folder {params.keep:q} --out {output:q} > {log:q} 2>&1"

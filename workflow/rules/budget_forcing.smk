@@ -20,7 +20,7 @@ rule force_budget:
         **sampling_resources("force_budget", spread_gpus),
     params:
         part=gathered,
-        out=lambda w, output: f"--out {output.answers} --out_thoughts {output.thoughts}",
+        out=lambda w, output: f"--out {quote(output.answers)} --out_thoughts {quote(output.thoughts)}",
         code=code_of("budget_forcing"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
@@ -31,10 +31,10 @@ rule force_budget:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.budget_forcing {params.model} --rollouts {input.rollouts}"
-        " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
-        " --settings {params.settings:q} --template {params.template:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
-        " {params.out} > {log} 2>&1"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.budget_forcing {params.model} --rollouts {input.rollouts:q}"
+        " --episodes {input.episodes:q} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
+        " --settings {params.settings:q} --template {params.template:q} --engine {params.engine:q} --keep.folder {params.keep:q}{params.part}"
+        " {params.out} > {log:q} 2>&1"
 
 
 # A part of it, for a job of its own: draws its share of what is not kept yet, and keeps it.
@@ -52,4 +52,4 @@ use rule force_budget as force_budget_part with:
         **sampling_resources("force_budget", sampling_gpus, SHARDS),
     params:
         part=lambda w: f" --keep.part {w.part}/{SHARDS}",
-        out=lambda w, output: f"--out {output} --out_thoughts {output}",
+        out=lambda w, output: f"--out {quote(output[0])} --out_thoughts {quote(output[0])}",

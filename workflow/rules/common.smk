@@ -70,8 +70,8 @@ def weights_input(name):
 def model_options(name):
     """Command-line options that name a model's weights."""
     model = experiment.models[name]
-    revision = f" --revision {model.revision}" if model.revision else ""
-    return f"--model {made_checkpoint(name) or experiment.weights(name)}{revision}{TRACK_VERSIONS}"
+    revision = f" --revision {quote(model.revision)}" if model.revision else ""
+    return f"--model {quote(made_checkpoint(name) or experiment.weights(name))}{revision}{TRACK_VERSIONS}"
 
 
 @cache
@@ -126,7 +126,7 @@ def allocation_options(wildcards):
         return ""
     listed = "[" + ", ".join(map(slice_of, filters)) + "]"
     return (
-        f" --problems {RESULTS}/problems/{wildcards.dataset}.parquet"
+        f" --problems {quote(f'{RESULTS}/problems/{wildcards.dataset}.parquet')}"
         f" --allocation {quote(slice_of(experiment.training.allocation))} --filters {quote(listed)}"
     )
 
@@ -279,7 +279,7 @@ def of_parent(kind, suffix="parquet"):
 
 def option(name):
     """The command-line option that names an input, if the rule has that input."""
-    return lambda w, input: f"--{name} {getattr(input, name)}" if getattr(input, name) else ""
+    return lambda w, input: f"--{name} {quote(getattr(input, name))}" if getattr(input, name) else ""
 
 
 def of_parent_for(kind, *methods):

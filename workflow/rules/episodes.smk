@@ -12,5 +12,5 @@ rule cut_episodes:
         code=code_of("episodes"),
         parameterization=slice_of(experiment.parameterization, without="template"),
     shell:
-        "python -m mrt.episodes --rollouts {input} --parameterization {params.parameterization:q}"
-        " --out {output} > {log} 2>&1"
+        "python -m mrt.episodes --rollouts {input:q} --parameterization {params.parameterization:q}"
+        " --out {output:q} > {log:q} 2>&1"

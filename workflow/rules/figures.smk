@@ -35,7 +35,7 @@ for name, drawn in DRAWN.items():
                 out=subpath(output.markdown, strip_suffix=".md"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " --out {params.out} > {log} 2>&1"
+                " --out {params.out:q} > {log:q} 2>&1"
 
     else:
 
@@ -71,7 +71,7 @@ for name, drawn in DRAWN.items():
                 out=subpath(output.png, strip_suffix=".png"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " --out {params.out} > {log} 2>&1"
+                " --out {params.out:q} > {log:q} 2>&1"
 
     for number in drawn.numbers:
 
@@ -106,4 +106,4 @@ rule provenance:
         config=lambda w: slice_of(experiment),
         out=subpath(output.markdown, strip_suffix=".md"),
     shell:
-        "python -m mrt.provenance --files {params.files:q} --config {params.config:q} --out {params.out} > {log} 2>&1"
+        "python -m mrt.provenance --files {params.files:q} --config {params.config:q} --out {params.out:q} > {log:q} 2>&1"

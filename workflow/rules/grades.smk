@@ -15,7 +15,7 @@ rule grade_rollouts:
     params:
         code=code_of("grading"),
     shell:
-        "python -m mrt.grading --problems {input.problems} --answers {input.answers} --out {output} > {log} 2>&1"
+        "python -m mrt.grading --problems {input.problems:q} --answers {input.answers:q} --out {output:q} > {log:q} 2>&1"
 
 
 use rule grade_rollouts as grade_answers with:

@@ -14,8 +14,8 @@ rule measure_accuracy:
         code=code_of("evaluate"),
         closing=experiment.parameterization.closing,
     shell:
-        "python -m mrt.evaluate --measure accuracy --problems {input.problems} --rollouts {input.rollouts}"
-        " --grades {input.grades} --closing {params.closing:q} --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure accuracy --problems {input.problems:q} --rollouts {input.rollouts:q}"
+        " --grades {input.grades:q} --closing {params.closing:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule measure_maj:
@@ -32,8 +32,8 @@ rule measure_maj:
         code=code_of("evaluate"),
         ks=lambda w: [f"--ks {k}" for k in experiment.ks(w.model)],
     shell:
-        "python -m mrt.evaluate --measure maj --rollouts {input.rollouts} --grades {input.grades} {params.ks}"
-        " --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure maj --rollouts {input.rollouts:q} --grades {input.grades:q} {params.ks}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule measure_prefixes:
@@ -50,8 +50,8 @@ rule measure_prefixes:
         code=code_of("evaluate"),
         votes=[f"--votes {p}" for p in experiment.evaluation.votes],
     shell:
-        "python -m mrt.evaluate --measure prefixes --prover {input.prover} --grades {input.grades} {params.votes}"
-        " --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure prefixes --prover {input.prover:q} --grades {input.grades:q} {params.votes}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule measure_regret:
@@ -70,8 +70,8 @@ rule measure_regret:
         forced=option("forced"),
         extrapolated=lambda w: [f"--extrapolated {b}" for b in extrapolated_budgets(w.model)],
     shell:
-        "python -m mrt.evaluate --measure regret --progress {input.progress} {params.budgets} {params.forced}"
-        " {params.extrapolated} --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure regret --progress {input.progress:q} {params.budgets} {params.forced}"
+        " {params.extrapolated} --out {output:q} > {log:q} 2>&1"
 
 
 rule measure_episode_regret:
@@ -87,8 +87,8 @@ rule measure_episode_regret:
         code=code_of("evaluate"),
         every=experiment.evaluation.prover.every,
     shell:
-        "python -m mrt.evaluate --measure episode_regret --prefixes {input} --every {params.every}"
-        " --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure episode_regret --prefixes {input:q} --every {params.every}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule measure_budget_forcing:
@@ -104,8 +104,8 @@ rule measure_budget_forcing:
     params:
         code=code_of("evaluate"),
     shell:
-        "python -m mrt.evaluate --measure budget_forcing --prover {input.prover} --grades {input.grades}"
-        " --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure budget_forcing --prover {input.prover:q} --grades {input.grades:q}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule measure_linearized:
@@ -122,8 +122,8 @@ rule measure_linearized:
         code=code_of("evaluate"),
         ks=lambda w: [f"--ks {k}" for k in experiment.linearized_ks],
     shell:
-        "python -m mrt.evaluate --measure linearized --prover {input.prover} --grades {input.grades} {params.ks}"
-        " --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure linearized --prover {input.prover:q} --grades {input.grades:q} {params.ks}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule count_episodes:
@@ -138,4 +138,4 @@ rule count_episodes:
     params:
         code=code_of("evaluate"),
     shell:
-        "python -m mrt.evaluate --measure episodes --episodes {input} --out {output} > {log} 2>&1"
+        "python -m mrt.evaluate --measure episodes --episodes {input:q} --out {output:q} > {log:q} 2>&1"

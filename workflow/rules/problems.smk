@@ -14,10 +14,10 @@ rule problem_set:
         code=code_of("problems"),
         content=lambda w: content_of(experiment.problems[w.dataset].file),
         problem_set=lambda w: slice_of(experiment.problems[w.dataset]),
-        disjoint=lambda w, input: [f"--disjoint {path}" for path in input.disjoint],
+        disjoint=lambda w, input: [f"--disjoint {quote(path)}" for path in input.disjoint],
     shell:
         "python -m mrt.problems --name {wildcards.dataset} --set {params.problem_set:q} {params.disjoint}"
-        " --out {output} > {log} 2>&1"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 # A training set that shares problems with an evaluation set is an error.
@@ -37,4 +37,4 @@ rule check_contamination:
         code=code_of("contamination"),
         evaluation=json.dumps({d: f"{RESULTS}/problems/{d}.parquet" for d in experiment.evaluation.problems}),
     shell:
-        "python -m mrt.contamination --problems {input.problems} --evaluation {params.evaluation:q} --out {output} > {log} 2>&1"
+        "python -m mrt.contamination --problems {input.problems:q} --evaluation {params.evaluation:q} --out {output:q} > {log:q} 2>&1"

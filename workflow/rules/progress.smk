@@ -12,4 +12,4 @@ rule measure_progress:
     params:
         code=code_of("progress"),
     shell:
-        "python -m mrt.progress --prover {input.prover} --grades {input.grades} --out {output} > {log} 2>&1"
+        "python -m mrt.progress --prover {input.prover:q} --grades {input.grades:q} --out {output:q} > {log:q} 2>&1"

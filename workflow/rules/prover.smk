@@ -32,10 +32,10 @@ rule force_answers:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.{params.stage} {params.model} --rollouts {input.rollouts}"
-        " --episodes {input.episodes} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
-        " --settings {params.settings:q}{params.allocation} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep}{params.part}"
-        " --out {output} > {log} 2>&1"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.{params.stage} {params.model} --rollouts {input.rollouts:q}"
+        " --episodes {input.episodes:q} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
+        " --settings {params.settings:q}{params.allocation} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep:q}{params.part}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 # A part of it, for a job of its own: draws its share of what is not kept yet, and keeps it.

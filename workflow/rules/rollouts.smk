@@ -29,11 +29,11 @@ rule sample_rollouts:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.sampling {params.model} --problems {input.problems}"
+        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.sampling {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --samples {params.samples} --seed {params.seed}"
         " --decoding {params.decoding:q} --prompt {params.prompt:q} --engine {params.engine:q}"
-        " --keep.folder {params.keep}{params.part} --out {output}"
-        " > {log} 2>&1"
+        " --keep.folder {params.keep:q}{params.part} --out {output:q}"
+        " > {log:q} 2>&1"
 
 
 # A part of it, for a job of its own: draws its share of what is not kept yet, and keeps it.
@@ -69,5 +69,5 @@ rule import_rollouts:
         content=lambda w: content_of(experiment.models[w.model].rollouts.file),
         model=lambda w: experiment.models[w.model].rollouts.model or "",
     shell:
-        "python -m mrt.imports --file {input.file} --model {params.model:q} --problems {input.problems}"
-        " --out {output} > {log} 2>&1"
+        "python -m mrt.imports --file {input.file:q} --model {params.model:q} --problems {input.problems:q}"
+        " --out {output:q} > {log:q} 2>&1"

@@ -16,11 +16,11 @@ rule star_set:
     params:
         code=code_of("sets"),
         parameterization=FORCING,
-        episodes=lambda w, input: f"--episodes {input.episodes}" if input.episodes else "",
+        episodes=lambda w, input: f"--episodes {quote(input.episodes)}" if input.episodes else "",
     shell:
-        "python -m mrt.sets --method star --rollouts {input.rollouts} --grades {input.grades} {params.episodes}"
+        "python -m mrt.sets --method star --rollouts {input.rollouts:q} --grades {input.grades:q} {params.episodes}"
         " --parameterization {params.parameterization:q}"
-        " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
+        " --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
 
 
 rule mrt_set:
@@ -45,10 +45,10 @@ rule mrt_set:
         rules=lambda w: slice_of(experiment.models[w.model].rules),
         parameterization=FORCING,
     shell:
-        "python -m mrt.sets --method mrt --rollouts {input.rollouts} --grades {input.grades} --episodes {input.episodes}"
-        " --progress {input.progress} --prover {input.prover} --prover_grades {input.prover_grades}"
+        "python -m mrt.sets --method mrt --rollouts {input.rollouts:q} --grades {input.grades:q} --episodes {input.episodes:q}"
+        " --progress {input.progress:q} --prover {input.prover:q} --prover_grades {input.prover_grades:q}"
         " --rules {params.rules:q} --parameterization {params.parameterization:q}"
-        " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
+        " --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
 
 
 # A cold start: right completions of a model without thoughts, or of a teacher, as thoughts with an answer.
@@ -73,6 +73,6 @@ rule cold_start_set:
         prompt=prompt_of,
         settings=lambda w: slice_of(experiment.models[w.model].cold_start),
     shell:
-        "python -m mrt.cold_start {params.parent} --problems {input.problems} --rollouts {input.rollouts}"
-        " --grades {input.grades} --settings {params.settings:q} --prompt {params.prompt:q}"
-        " --out {output.examples} --out_rules {output.rules} > {log} 2>&1"
+        "python -m mrt.cold_start {params.parent} --problems {input.problems:q} --rollouts {input.rollouts:q}"
+        " --grades {input.grades:q} --settings {params.settings:q} --prompt {params.prompt:q}"
+        " --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"

@@ -26,9 +26,9 @@ rule train:
         report_to=reported_to,
         launch=launched,
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.sft {params.parent} --set {input.examples}"
-        " --recipe {params.recipe:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
-        " --out {output.checkpoint} > {log} 2>&1"
+        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.sft {params.parent} --set {input.examples:q}"
+        " --recipe {params.recipe:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --log {output.log:q}"
+        " --out {output.checkpoint:q} > {log:q} 2>&1"
 
 
 # RL: prompts that end inside a thought, and a child model by GRPO with a reward and an advantage of its method.
@@ -52,10 +52,10 @@ rule rl_prompts:
         prefixes=lambda w: experiment.recipe(w.model).prefixes,
         parameterization=FORCING,
     shell:
-        "python -m mrt.prompts --method {params.method} --problems {input.problems} --rollouts {input.rollouts}"
-        " --episodes {input.episodes} --seed {params.seed} --prefixes {params.prefixes}"
+        "python -m mrt.prompts --method {params.method} --problems {input.problems:q} --rollouts {input.rollouts:q}"
+        " --episodes {input.episodes:q} --seed {params.seed} --prefixes {params.prefixes}"
         " --parameterization {params.parameterization:q}"
-        " --out {output} > {log} 2>&1"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule train_rl:
@@ -90,10 +90,10 @@ rule train_rl:
         report_to=reported_to,
         launch=launched,
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.rl {params.parent} --prompts {input.prompts}"
+        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.rl {params.parent} --prompts {input.prompts:q}"
         " --method {params.method} --recipe {params.recipe:q} --parameterization {params.parameterization:q}"
-        " --engine {params.engine:q} {params.report_to} --state {params.state} --keep {params.keep} --log {output.log}"
-        " --out {output.checkpoint} > {log} 2>&1"
+        " --engine {params.engine:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --log {output.log:q}"
+        " --out {output.checkpoint:q} > {log:q} 2>&1"
 
 
 # What the training of a model and of its ancestors took.
@@ -120,8 +120,8 @@ rule add_up_cost:
         prover=option("prover"),
         parent=option("parent"),
     shell:
-        "python -m mrt.cost --model {wildcards.model} --log {input.log} {params.rollouts} {params.tree} {params.prover}"
-        " {params.parent} --out {output} > {log} 2>&1"
+        "python -m mrt.cost --model {wildcards.model} --log {input.log:q} {params.rollouts} {params.tree} {params.prover}"
+        " {params.parent} --out {output:q} > {log:q} 2>&1"
 
 
 # The RL log of a model that was trained elsewhere.
@@ -141,7 +141,7 @@ rule import_log:
         code=code_of("train.log"),
         content=lambda w: content_of(experiment.models[w.model].training_log),
     shell:
-        "python -m mrt.train.log --file {input} --out {output} > {log} 2>&1"
+        "python -m mrt.train.log --file {input:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule toy_base:
@@ -159,5 +159,5 @@ rule toy_base:
         seed=experiment.seed,
         speaks="attempts" if experiment.backtracking else "thoughts",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.toy.base --speaks {params.speaks} --seed {params.seed} --state {params.state}"
-        " --log {output.log} --out {output.checkpoint} > {log} 2>&1"
+        "OMP_NUM_THREADS={threads} python -m mrt.toy.base --speaks {params.speaks} --seed {params.seed} --state {params.state:q}"
+        " --log {output.log:q} --out {output.checkpoint:q} > {log:q} 2>&1"

@@ -1,0 +1,65 @@
+"""Folders and files with blanks, quotes, umlauts: nothing from a configuration reaches a shell unquoted."""
+
+import json
+import re
+import shlex
+import shutil
+
+import yaml
+from conftest import ROOT, TOY_BASE, checkout, snakemake
+
+RESULTS, MODEL, FILE = 'results of mine\'s; $HOME/über "x" & `y`', "a model's é", "problems of 'mine' #1.jsonl"
+
+
+def project(tmp_path):
+    folder = tmp_path / "a checkout of o'neil's"
+    folder.mkdir()
+    checkout(folder)
+    problems = [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(4)]
+    thoughts = [f"<think>\n{i} twice.\n</think>\n\nIt is \\boxed{{{2 * i}}}." for i in range(4)]
+    traces = [{"problem_id": f"test-{i}", "text": text} for i, text in enumerate(thoughts)]
+    for name, rows in ((FILE, problems), (f"traces of {FILE}", traces)):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_an_experiment_runs_whatever_its_files_are_called(tmp_path):
+    folder = project(tmp_path)
+    config = {
+        "results": RESULTS,
+        "problems": {"test": {"file": FILE, "split": "test"}},
+        "models": {"them": {"label": "Théirs & 'ours'", "rollouts": {"file": f"traces of {FILE}"}}},
+        "evaluation": {"problems": ["test"], "models": ["them"], "measures": ["accuracy", "episodes"]},
+    }
+    (folder / "mine's.yaml").write_text(yaml.safe_dump(config))
+    snakemake(folder, "--cores", "2", "--configfile", "mine's.yaml")
+    table = (folder / RESULTS / "tables" / "pass1.md").read_text()
+    assert "Théirs & 'ours'" in table and "100.0" in table
+    assert (folder / RESULTS / "figures" / "episode_counts.png").stat().st_size > 1000
+
+
+def test_every_command_names_its_files_whole(tmp_path):
+    """Of all rules of the tiny experiment, as a dry run prints them."""
+    folder = project(tmp_path)
+    shutil.copytree(TOY_BASE, folder / MODEL)
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    raw["results"] = RESULTS
+    raw["models"]["base"] = {"label": "Base", "path": MODEL}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(raw))
+    said = snakemake(folder, "-n", "-p", "--configfile", "mine.yaml")
+    commands = re.findall(r"^Shell command: (.*?)\n\n", said.stdout + said.stderr, re.MULTILINE | re.DOTALL)
+    assert len(commands) > 50
+    for command in commands:
+        words = shlex.split(command)
+        names = (RESULTS, json.dumps(RESULTS).strip('"'))  # as a path, and in JSON
+        assert not [word for word in words if "results of" in word and not any(n in word for n in names)], command
+        assert not [word for word in words if "a model" in word and word != MODEL], command
+    assert any(MODEL in shlex.split(command) for command in commands)
+
+
+def test_braces_in_a_results_folder_are_refused(tmp_path):
+    folder = project(tmp_path)
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"results": "results/{mine}"}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(raw))
+    said = snakemake(folder, "-n", "--configfile", "mine.yaml", check=False)
+    assert said.returncode and "results: braces are Snakemake's" in said.stdout + said.stderr
