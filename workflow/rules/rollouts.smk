@@ -67,7 +67,7 @@ rule import_rollouts:
     params:
         code=code_of("imports"),
         content=lambda w: content_of(experiment.models[w.model].rollouts.file),
-        model=lambda w: experiment.models[w.model].rollouts.model or "",
+        model=lambda w: f"--model {quote(m)}" if (m := experiment.models[w.model].rollouts.model) else "",
     shell:
-        "python -m mrt.imports --file {input.file:q} --model {params.model:q} --problems {input.problems:q}"
+        "python -m mrt.imports --file {input.file:q} {params.model} --problems {input.problems:q}"
         " --out {output:q} > {log:q} 2>&1"
