@@ -51,9 +51,9 @@ def test_every_command_names_its_files_whole(tmp_path):
     assert len(commands) > 50
     for command in commands:
         words = shlex.split(command)
-        names = [RESULTS, *(json.dumps(RESULTS, ensure_ascii=a)[1:-1] for a in (True, False))]  # a path, or in JSON
-        assert not [word for word in words if "results of" in word and not any(n in word for n in names)], command
-        assert not [word for word in words if "a model" in word and word != MODEL], command
+        for name, begins in ((RESULTS, "results of"), (MODEL, "a model")):
+            spellings = {name, json.dumps(name)[1:-1]}  # as a path, or in JSON
+            assert not [w for w in words if begins in w and not any(n in w for n in spellings)], command
     assert any(MODEL in shlex.split(command) for command in commands)
 
 
