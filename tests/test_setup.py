@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import zipfile
 from functools import partial
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
@@ -78,6 +79,23 @@ def test_a_disk_that_is_full(project):
 def test_no_package_index_at_all(project):
     said = refusal(setup(project, "--cpu", PYTHON=sys.executable, **NO_INDEX))
     assert "Connection refused" in said and "PIP_INDEX_URL" in said and "logs/setup.log" in said
+
+
+def test_a_wheel_of_the_project_holds_what_it_needs(project, tmp_path):
+    """Of what is no Python: the toy bases, DeepSpeed's configuration."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--wheel-dir", tmp_path / "wheel", project], check=True)
+    (wheel,) = (tmp_path / "wheel").iterdir()
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("mrt/")}
+    there = {str(file.relative_to(project)) for file in (project / "mrt").rglob("*") if file.is_file()}
+    assert held == {name for name in there if "__pycache__" not in name}
+    (tmp_path / "elsewhere").mkdir()
+    zipfile.ZipFile(wheel).extractall(tmp_path / "elsewhere")
+    code = (
+        "from mrt.config import load; from mrt.memory import zero_3; print(zero_3()); import mrt; print(mrt.__file__)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "elsewhere", capture_output=True, text=True)
+    assert said.returncode == 0 and str(tmp_path / "elsewhere") in said.stdout, said.stderr
 
 
 def imported(project, **environment):

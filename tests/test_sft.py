@@ -274,7 +274,7 @@ def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_chec
     said = torchrun(
         tmp_path, SPREAD, "--model", TOY_BASE, "--set", write_set(tmp_path / "set.parquet", examples(4)),
         "--out", tmp_path / "out", "--log", tmp_path / "log.parquet", "--state", tmp_path / "state",
-        "--recipe", recipe.model_dump_json(), "--deepspeed", ROOT / "config" / "zero3.json",
+        "--recipe", recipe.model_dump_json(), "--deepspeed", ROOT / "mrt" / "train" / "zero3.json",
     )  # fmt: skip
     loaded = [list(map(int, found)) for found in re.findall(r"LOADED (\d) (\d+) (\d+) (\d+)", said)]
     before, after = weights(TOY_BASE), weights(tmp_path / "out")

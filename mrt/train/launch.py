@@ -6,7 +6,7 @@ On GPUs, the processes of a node see as many as they are: the training claims th
 
 One process is this one, or forked for it (mrt.warm). Several on a node are torchrun's. Several nodes are one
 `torchrun` each, started by `srun`; they meet at the node that called it (what accelerate calls the launcher `standard`:
-each node is told the first one's address). Several processes spread the model with ZeRO-3, by `config/zero3.json`.
+each node is told the first one's address). Several processes spread the model with ZeRO-3, by `zero3.json`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mrt import accelerator, warm
 
-ZERO_3 = Path(__file__).parents[2] / "config" / "zero3.json"
+ZERO_3 = Path(__file__).with_name("zero3.json")
 
 
 def torchrun(processes: int, stage: Sequence[str], environment: Mapping[str, str], nodes: int = 1) -> list[str]:
@@ -65,7 +65,10 @@ def main(arguments: Sequence[str]) -> None:
     elif shutil.which("srun") and "SLURM_JOB_ID" in os.environ:
         command = on_nodes(asked.nodes, asked.cpus, arguments)
     else:
-        sys.exit(f"error: a training on {asked.nodes} nodes is a SLURM job; lower cluster.training_nodes")
+        sys.exit(
+            f"error: this training takes {asked.nodes} nodes, and several nodes are a job of SLURM; lower"
+            " cluster.training_nodes, or what its memory takes (`python -m mrt plan` tells)"
+        )
     sys.stdout.flush()
     os.execvp(command[0], command)  # so that the GPUs stay claimed as long as the command runs, and signals reach it
 

@@ -59,6 +59,7 @@ class TrainingStage(Stage):
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
         """Take the kept checkpoint, or train; then hand over checkpoint and log."""
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would tell the hub of each training
         key = self.key(json.dumps(examples), *decisive)
         kept = self.keep / key if self.keep else None
         if kept and is_whole(kept):
