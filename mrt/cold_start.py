@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mrt.artifacts import GRADES, PROBLEMS, ROLLOUTS, RULES, SET, TRACE
 from mrt.cli import Stage, run
+from mrt.hub import folder_of
 from mrt.parameterization import CLOSE, OPEN, take_apart
 from mrt.sampling import Prompt
 from mrt.sets import Filter
@@ -91,7 +92,7 @@ class MakeColdStart(Stage):
     def cli_cmd(self) -> None:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision)
+        tokenizer = AutoTokenizer.from_pretrained(folder_of(self.model, self.revision))
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
         prompts = {name: self.prompt.render(tokenizer, text) for name, text in problems.iter_rows()}
         rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
