@@ -9,7 +9,7 @@ from mrt import memory
 from mrt.cluster import GIB, GPUS, Architecture
 from mrt.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
 from mrt.train.rl import make_trainer_class
-from mrt.train.sft import SFT, make_trainer
+from mrt.train.sft import SFT, arguments, make_trainer
 
 QWEN_1_5B = Architecture(
     parameters=1_777_088_000,
@@ -136,14 +136,19 @@ def tokenizer():
 
 def sft_trainer(model, rows, length, recipe, folder):
     examples = [{"input_ids": [7] * length, "labels": [7] * length, "loss_weight": 1.0}] * 2 * rows
-    steps = {"batch_size": 2 * rows, "micro_batch_size": rows, "max_length": length, "epochs": 2}
-    return make_trainer(model, tokenizer(), examples, SFT(**steps, **recipe), folder)
+    settings = SFT(batch_size=2 * rows, micro_batch_size=rows, max_length=length, epochs=2, **recipe)
+    return make_trainer(model, tokenizer(), examples, settings, arguments(settings, folder))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(
-    ("bf16", "checkpointing"), [(True, True), (True, False), (False, True)], ids=["paper", "all kept", "float32"]
-)
+def of(shape, *values):
+    """A case: of the first shape it is run always, else if all cases are asked for, as counting takes long."""
+    return pytest.param(shape, *values, marks=[] if shape == next(iter(SHAPES)) else pytest.mark.thorough)
+
+
+HOW = [(True, True), (True, False), (False, True)]  # bf16, checkpointing: the paper's, all kept, float32
+
+
+@pytest.mark.parametrize(("shape", "bf16", "checkpointing"), [of(shape, *how) for shape in SHAPES for how in HOW])
 def test_sft_takes_what_is_counted(shape, bf16, checkpointing, small_tiles, tmp_path):
     *sizes, length = SHAPES[shape]
     model, architecture = model_of(*sizes)
@@ -196,7 +201,7 @@ def rl_trainer(model, rows, length, folder):
     return Trainer(**ours, model=model, args=config, train_dataset=data, processing_class=tokenizer())
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", map(of, SHAPES))
 def test_rl_takes_what_is_counted(shape, small_tiles, tmp_path):
     """Of one row: more go through the model one by one, which MemTracker does not take."""
     *sizes, length = SHAPES[shape]
@@ -208,7 +213,7 @@ def test_rl_takes_what_is_counted(shape, small_tiles, tmp_path):
     assert 1 <= taken / found <= 1.35, parts
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", map(of, SHAPES))
 def test_rows_of_sft_that_are_padded_have_masks(shape, small_tiles, tmp_path):
     *sizes, length = SHAPES[shape]
     model, architecture = model_of(*sizes)
