@@ -94,7 +94,7 @@ class Card(BaseModel):
         description=f"GPU: {', '.join(GPUS)}; or any name, with the three numbers below. Tensor and data parallelism"
         " follow from it, and jobs ask for GPUs.",
     )
-    gpu_memory: float | None = Field(None, ge=1, le=2048, description="Its memory in GiB: nvidia-smi's MiB / 1024.")
+    gpu_memory: float | None = Field(None, ge=1, le=2048, description="Its memory in GiB: the driver's MiB / 1024.")
     gpu_flops: float | None = Field(None, ge=1e12, le=1e18, description="Its dense bfloat16 FLOPs a second: 1.65e+14.")
     gpu_bandwidth: float | None = Field(None, ge=1e10, le=1e15, description="Its memory's bytes a second: 1.0e+12.")
 
