@@ -13,10 +13,12 @@ warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=Runt
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
 from workflow.running import fork_stages, guard
+from workflow.terminal import tell_jobs, tell_results
 
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 fork_stages(workflow)
+tell_jobs(workflow)
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
 if "models" not in config:
     from mrt.config import check_yaml
@@ -52,6 +54,10 @@ include: "workflow/rules/figures.smk"
 
 
 guard(workflow, RESULTS, left_running)
+
+
+onsuccess:
+    tell_results(workflow, RESULTS)
 
 
 rule all:

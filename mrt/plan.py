@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import CliImplicitFlag
+from pydantic_settings import CliImplicitFlag, CliPositionalArg
 
 from mrt.cli import Stage, run
 from mrt.cluster import GPUS, Architecture, Card, Hardware
@@ -239,7 +239,8 @@ def dry_run(
     files: Iterable[Path], targets: Iterable[str] = (), *, remaining: bool = False
 ) -> dict[tuple[str, str, str], int]:
     """How many jobs a dry run has of each (rule, model, problem set); only those still to run if asked."""
-    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "host", "--nolock", *targets]
+    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "host", "--nolock", "--workflow-profile", "none"]
+    command += targets
     command += [] if remaining else ["--forceall"]
     command += ["--configfile", *map(str, files)] if files else []
     done = subprocess.run(command, capture_output=True, text=True)
@@ -314,16 +315,22 @@ class Plan(Stage):
     calibration: Path | None = Field(None, description="What `mrt calibrate` measured (Parquet).")
     remaining: CliImplicitFlag[bool] = Field(False, description="Count only the jobs that are still to run.")
     targets: list[str] = Field([], description="Targets of the workflow; else all.")
+    further: CliPositionalArg[list[Path]] = Field([], description="More files after `--configfile FILE`.")
+
+    @property
+    def files(self) -> list[Path]:
+        """All configuration files, in the order in which they are laid over each other."""
+        return [*self.configfile, *self.further]
 
     @cached_property
     def config(self) -> Config:
         import yaml
 
         merged: dict[str, Any] = {}
-        for file in self.configfile or [Path("config.yaml")]:
+        for file in self.files or [Path("config.yaml")]:
             check_yaml(file)
             merged = laid_over(merged, yaml.safe_load(file.read_text()))
-        return load(merged, self.configfile)
+        return load(merged, self.files)
 
     def cli_cmd(self) -> None:
         if self.gpu and self.gpu not in GPUS:
@@ -336,7 +343,7 @@ class Plan(Stage):
                 raise ValueError("\n".join(mistakes))
         reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
         bill = Bill(config, reached, look=True)
-        jobs = dry_run(self.configfile, self.targets, remaining=self.remaining)
+        jobs = dry_run(self.files, self.targets, remaining=self.remaining)
         plans = list(planned(bill, jobs))
         print(report(bill, plans, sum(jobs.values())))
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -239,16 +238,18 @@ def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_
 
 
 SPREAD = """
-import os
+import json, os
+from pathlib import Path
 from mrt.cli import run
 from mrt.train import sft
 
 make = sft.make_trainer
 
 def checked(model, *others):
-    whole = sum(p.ds_numel for p in model.parameters())
-    print("LOADED", os.environ["RANK"], sum(p.numel() for p in model.parameters()),
-          sum(p.ds_tensor.numel() for p in model.parameters()), whole, flush=True)
+    parameters = list(model.parameters())
+    sizes = [sum(p.numel() for p in parameters), sum(p.ds_tensor.numel() for p in parameters)]
+    sizes.append(sum(p.ds_numel for p in parameters))
+    Path(__file__).with_name(f"loaded-{os.environ['RANK']}.json").write_text(json.dumps(sizes))
     return make(model, *others)
 
 sft.make_trainer = checked
@@ -257,7 +258,7 @@ run(sft.Train)
 
 
 def torchrun(folder, script, *options, processes=2):
-    """A training script on several processes under gloo; what it prints."""
+    """A training script on several processes under gloo. What each prints may be mixed with the others' lines."""
     (folder / "script.py").write_text(script)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -266,21 +267,19 @@ def torchrun(folder, script, *options, processes=2):
         cwd=ROOT, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
-    return done.stdout
 
 
 def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_checkpointing(tmp_path):
     recipe = RECIPE.model_copy(update={"bf16": True, "gradient_checkpointing": True, "warmup_ratio": 0.0})
-    said = torchrun(
+    torchrun(
         tmp_path, SPREAD, "--model", TOY_BASE, "--set", write_set(tmp_path / "set.parquet", examples(4)),
         "--out", tmp_path / "out", "--log", tmp_path / "log.parquet", "--state", tmp_path / "state",
         "--recipe", recipe.model_dump_json(), "--deepspeed", ROOT / "mrt" / "train" / "zero3.json",
     )  # fmt: skip
-    loaded = [list(map(int, found)) for found in re.findall(r"LOADED (\d) (\d+) (\d+) (\d+)", said)]
+    loaded = [json.loads((tmp_path / f"loaded-{rank}.json").read_text()) for rank in (0, 1)]
     before, after = weights(TOY_BASE), weights(tmp_path / "out")
     whole = sum(tensor.numel() for tensor in before.values())
-    assert sorted(rank for rank, *_ in loaded) == [0, 1]
-    for _, at_hand, own, told in loaded:
+    for at_hand, own, told in loaded:
         assert at_hand == 0 and told == whole and abs(own - whole / 2) < 0.01 * whole
     log = pl.read_parquet(tmp_path / "log.parquet")
     alone = pl.read_parquet(run(tmp_path, "alone", examples(4)).log)  # in float32
@@ -291,14 +290,14 @@ def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_chec
 
 
 RESUME = """
-import sys
+import os, sys
 from pathlib import Path
 from torch import distributed
 from mrt.train.stage import join_processes, last_complete_checkpoint
 
 join_processes(Path("zero3.json"), cpu=True)
-for state in map(Path, sys.argv[1:]):
-    print("TAKEN", last_complete_checkpoint(state), flush=True)
+taken = [str(last_complete_checkpoint(state)) for state in map(Path, sys.argv[1:])]
+Path(__file__).with_name(f"taken-{os.environ['RANK']}").write_text("\\n".join(taken))
 distributed.barrier()
 """
 
@@ -312,8 +311,10 @@ def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
         (state / "checkpoint-2" / "trainer_state.json").write_text("{}")
         for i in range(300):
             (state / "checkpoint-4" / f"shard-{i}").touch()
-    taken = re.findall(r"TAKEN (\S+)", torchrun(tmp_path, RESUME, *states))
-    assert sorted(taken) == sorted(str(state / "checkpoint-2") for state in states for _ in range(2))
+    torchrun(tmp_path, RESUME, *states)
+    for rank in (0, 1):
+        taken = (tmp_path / f"taken-{rank}").read_text().splitlines()
+        assert taken == [str(state / "checkpoint-2") for state in states]
     assert [path.name for path in tmp_path.glob("state-*/*")] == ["checkpoint-2"] * 5
 
 
