@@ -115,6 +115,17 @@ class Draws(Strict):
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
 
 
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def keep_to(settings: Settings, **most: int) -> Settings:
+    """The settings, where lists that were not given leave out what is more than can be had."""
+    for name, limit in most.items():
+        if name not in settings.model_fields_set:
+            vars(settings)[name] = [value for value in getattr(settings, name) if value <= limit]
+    return settings
+
+
 class Training(Draws):
     """Sampling for training sets, and the recipe that models share."""
 
@@ -137,7 +148,13 @@ class Direct(Strict):
 
     model: str = Field(description="A model whose prompt leaves no room for a thought.")
     samples: int = Field(32, ge=1, le=10_000, description="Answers a problem (Appendix D: 32).")
-    k: list[Count] = Field([1, 2, 4, 8, 16, 32], min_length=1, description="Draws of pass@k.")
+    k: list[Count] = Field(
+        [1, 2, 4, 8, 16, 32], min_length=1, description="Draws of pass@k; if not given, those of them that can be had."
+    )
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        return keep_to(self, k=self.samples)
 
 
 class Extrapolation(BudgetForcing):
@@ -173,10 +190,20 @@ class Evaluation(Draws):
     samples: int = Field(20, ge=1, le=10_000, description="Rollouts a problem (Section 8.2: 20).")
     problems: list[str] = Field(min_length=1, description="Evaluation problem sets.")
     models: list[str] = Field(min_length=1, description="Models in the tables and figures, in this order.")
-    k: list[Count] = Field([1, 2, 4, 8], min_length=1, description="Votes of maj@k and draws of pass@k.")
-    votes: list[Count] = Field([1, 2, 4, 8], min_length=1, description="Votes p of [maj@p]_j at a prefix.")
+    k: list[Count] = Field(
+        [1, 2, 4, 8],
+        min_length=1,
+        description="Votes of maj@k and draws of pass@k; if not given, those of them up to `samples`.",
+    )
+    votes: list[Count] = Field(
+        [1, 2, 4, 8],
+        min_length=1,
+        description="Votes p of [maj@p]_j at a prefix; if not given, those of them up to `prover.answers`.",
+    )
     budgets: list[Count] = Field(
-        [4096, 8192, 12288, 16384], min_length=1, description="Token budgets C_0 of normalized regret (Figure 9)."
+        [4096, 8192, 12288, 16384],
+        min_length=1,
+        description="Token budgets C_0 of normalized regret (Figure 9); if not given, quarters of `decoding.max_tokens`.",
     )
     direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
     linearized: Linearized | None = Field(None, description="Attempts in a row, in a sliding window (Section 8.4).")
@@ -184,6 +211,13 @@ class Evaluation(Draws):
     measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
         list(MEASURES), description="What is measured."
     )
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        longest = self.decoding.max_tokens
+        if "budgets" not in self.model_fields_set:
+            vars(self)["budgets"] = sorted({-(-longest * i // 4) for i in range(1, 5)})
+        return keep_to(self, k=self.samples, votes=self.prover.answers)
 
 
 class Expected(Strict):

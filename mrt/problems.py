@@ -90,7 +90,7 @@ class ProblemSet(BaseModel):
     toy: Toy | None = Field(None, description="Draw the problems from the toy world.")
     hub: Hub | None = Field(None, description="Read a Hugging Face dataset.")
     file: Path | None = Field(None, description="Read a local .jsonl, .parquet or .csv file.")
-    split: Literal["train", "val", "test"] = Field(description="What the set is for.")
+    split: Literal["train", "val", "test"] = Field("test", description="What the set is for.")
     columns: Columns = Field(default_factory=Columns, description="Which source column holds what.")
     answer_from_solution: bool = Field(
         False, description="The gold answer is the last balanced \\boxed{} of the solution; without one, drop the row."
