@@ -110,7 +110,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     )  # fmt: skip
     stage = rl.Train(
         model=str(TOY_BASE), prompts=prompts, method=method, recipe=recipe, engine=EngineSettings(max_model_len=512),
-        out=folder / "out", log=folder / "log", state=folder / "state",
+        out=folder / "out", history=folder / "history", state=folder / "state",
     )  # fmt: skip
     usual = stage.usual(pl.read_parquet(prompts).to_dicts(), folder / "state")
     if kind == PLAIN:

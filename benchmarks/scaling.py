@@ -187,7 +187,7 @@ REAL = [  # with vLLM and with the trainer: sizes in turn in one process, after 
     ),
     Case(
         "train.sft",
-        f"mrt.train.sft --model {TOY_BASE} --set {{examples}} --out {{out}}/m --log {{out}}/l.parquet --state {{out}}/s"
+        f"mrt.train.sft --model {TOY_BASE} --set {{examples}} --out {{out}}/m --history {{out}}/h --state {{out}}/s"
         " --recipe.epochs 1 --recipe.batch_size 8 --recipe.micro_batch_size 8 --recipe.bf16 false"
         " --recipe.gradient_checkpointing false",
         {"samples": 2},

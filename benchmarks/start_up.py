@@ -53,7 +53,7 @@ def stages(folder: Path) -> dict[str, list[object]]:
         ],
         "training": [
             *("mrt.train.sft", "--model", TOY_BASE, "--set", folder / "set.parquet", "--recipe", recipe),
-            *("--log", folder / "log.parquet"),
+            *("--history", folder / "history.parquet"),
         ],
     }
 

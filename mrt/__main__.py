@@ -23,6 +23,7 @@ STAGES = {
     "toy.base": "make the toy base reasoner",
     "show": "what a table is and what made it",
     "plan": "what an experiment will cost, before it runs; after it, what it did",
+    "why": "why jobs would run again, and which of them would train or sample",
     "calibrate": "how fast this machine is, for the plan",
 }
 

@@ -5,6 +5,7 @@
 A group of settings is given whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`).
 """
 
+import os
 import sys
 import time
 from abc import abstractmethod
@@ -14,9 +15,9 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, SettingsConfigDict
 
 from mrt import storage
-from mrt.fingerprint import fingerprint, versions
+from mrt.fingerprint import fingerprint, reached, versions
 
-PLACES = {"out", "out_rules", "log", "state", "keep"}  # options that say where things go, not what they are
+PLACES = {"out", "out_rules", "log", "history", "state", "keep"}  # options that say where things go, not what they are
 
 
 class Stage(BaseSettings):
@@ -45,6 +46,7 @@ class Stage(BaseSettings):
             "stage": name,
             "options": self.model_dump(mode="json", exclude_none=True, exclude=PLACES),
             "code": fingerprint(name, with_versions=self.track_versions),
+            "definitions": reached(name).definitions,
             "versions": versions(name) if self.track_versions else {},
         }
         since = time.monotonic()
@@ -73,6 +75,8 @@ def run(stage: type[Stage]) -> None:
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
         fail("\n".join([f"{name}: {len(lines)} option(s) are not right:", *lines]))
+    except BrokenPipeError:  # `| head` has read enough; what is still in the buffer goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         fail(f"{name}: {error}")
 

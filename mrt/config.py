@@ -203,7 +203,7 @@ class Evaluation(Draws):
     budgets: list[Count] = Field(
         [4096, 8192, 12288, 16384],
         min_length=1,
-        description="Token budgets C_0 of normalized regret (Figure 9); if not given, quarters of `decoding.max_tokens`.",
+        description="Token budgets C_0 of normalized regret (Figure 9); if not given, quarters of `max_tokens`.",
     )
     direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
     linearized: Linearized | None = Field(None, description="Attempts in a row, in a sliding window (Section 8.4).")
@@ -882,8 +882,3 @@ def around(start: str, following: Callable[[str], Sequence[str]]) -> bool:
             seen.add(name)
             waiting += following(name)
     return False
-
-
-def slice_of(settings: BaseModel, without: str = "") -> str:
-    """A settings group as canonical JSON, perhaps less one part: what a rule carries in its params and hands over."""
-    return json.dumps(settings.model_dump(mode="json", exclude={without}), sort_keys=True)

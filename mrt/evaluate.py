@@ -22,11 +22,11 @@ import polars as pl
 from pydantic import Field
 
 from mrt import artifacts
-from mrt.artifacts import ANSWER, PREFIX, TRACE, graded
+from mrt.artifacts import ANSWER, PREFIX, TRACE
 from mrt.cli import Stage, run
 from mrt.metrics import maj_at_k_table, pass_at_k
 from mrt.parameterization import CLOSE
-from mrt.progress import progress_table
+from mrt.progress import graded, progress_table
 from mrt.regret import episode_regret_table, normalized_regret_table
 from mrt.storage import read_table, write_table
 

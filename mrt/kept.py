@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mrt import storage
 from mrt.engine import Completion, Engine, Request
-from mrt.fingerprint import digest, fingerprint, identity_of_model
+from mrt.fingerprint import digest, fingerprint, identity_of_model, slice_of
 from mrt.storage import write_table
 
 SCHEMA = {
@@ -82,7 +82,7 @@ class Kept:
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions."""
-        how = digest(request.decoding.model_dump_json(), str(request.prompt))  # read once, however many are drawn
+        how = digest(slice_of(request.decoding), str(request.prompt))  # read once, however many are drawn
         return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:

@@ -235,19 +235,20 @@ class Bill:
         return max(60, round(3 * self.plan(rule, model, problem_set, jobs).seconds / 60))
 
 
-def dry_run(
-    files: Iterable[Path], targets: Iterable[str] = (), *, remaining: bool = False
-) -> dict[tuple[str, str, str], int]:
-    """How many jobs a dry run has of each (rule, model, problem set); only those still to run if asked."""
+def dry_run(files: Iterable[Path], targets: Iterable[str] = (), *options: str) -> str:
+    """What a dry run of the workflow prints. Raises ValueError, with its end, if it fails."""
     command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "host", "--nolock", "--workflow-profile", "none"]
-    command += targets
-    command += [] if remaining else ["--forceall"]
-    command += ["--configfile", *map(str, files)] if files else []
+    command += [*options, *(["--configfile", *map(str, files)] if files else []), "--", *targets]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"the dry run of the workflow failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout + done.stderr
+
+
+def planned_jobs(printed: str) -> dict[tuple[str, str, str], int]:
+    """How many jobs a dry run has of each (rule, model, problem set)."""
     jobs: dict[tuple[str, str, str], int] = {}
-    for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", done.stdout + done.stderr, re.MULTILINE):
+    for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", printed, re.MULTILINE):
         named = re.search(r"^ +wildcards: (.*)$", block, re.MULTILINE)
         values = dict(re.findall(r"(\w+)=([^,\s]+)", named[1])) if named else {}
         key = rule, values.get("model", ""), values.get("dataset", "")
@@ -343,7 +344,7 @@ class Plan(Stage):
                 raise ValueError("\n".join(mistakes))
         reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
         bill = Bill(config, reached, look=True)
-        jobs = dry_run(self.files, self.targets, remaining=self.remaining)
+        jobs = planned_jobs(dry_run(self.files, self.targets, *([] if self.remaining else ["--forceall"])))
         plans = list(planned(bill, jobs))
         print(report(bill, plans, sum(jobs.values())))
 

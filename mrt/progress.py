@@ -6,6 +6,7 @@ J(mu | z_0:j) is the share of the answers forced after prefix j that are right. 
 less J before it; progress up to prefix j adds up to J_j - J_0.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,21 @@ import numpy.typing as npt
 import polars as pl
 from pydantic import Field
 
-from mrt.artifacts import ANSWER, ANSWER_GRADES, PREFIX, PROGRESS, PROVER, TRACE, graded
+from mrt.artifacts import ANSWER, ANSWER_GRADES, PREFIX, PROGRESS, PROVER, TRACE
 from mrt.cli import Stage, run
+
+
+def graded(answers: pl.DataFrame, grades: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The rows that both tables have, joined 1:1 by their keys; raises polars' ComputeError if a key repeats.
+
+    Grades are written in the order of what was graded. Tables in the same order are set side by side, which takes an
+    eighth of the time of the join: a full-size table has millions of answers.
+    """
+    here, there = answers.select(keys), grades.select(keys)
+    whole = not any(column.null_count() for column in here)  # a null equals nothing
+    if whole and here.equals(there) and here.unique().height == here.height:
+        return answers.hstack(grades.drop(keys))
+    return answers.join(grades, on=keys, validate="1:1")
 
 
 def progress(accuracy: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -49,10 +49,13 @@ def test_the_lineage_adds_up(tmp_path):
 
 
 def test_a_resumed_trainer_counts_on():
-    from mrt.train.sft import training_log
+    from mrt.train.log import sft_log
 
     names = ("epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy")
-    history = [{"step": i + 1, **dict.fromkeys(names, 1.0), "num_tokens": n} for i, n in enumerate([100, 250, 80, 200])]
-    log = training_log(history, 10)
+    history = [
+        {"parameters": 10, "step": i + 1, **dict.fromkeys(names, 1.0), "num_tokens": n}
+        for i, n in enumerate([100, 250, 80, 200])
+    ]
+    log = sft_log(history)
     assert log["num_tokens"].to_list() == [100, 250, 330, 450]
     assert log["flops"].to_list() == pytest.approx([60 * n for n in (100, 250, 330, 450)])

@@ -81,7 +81,7 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
             break
     assert start(command, folder).wait() == 0, (rule, log.read_text()[-3000:])
     for name in outputs:
-        if rule.startswith("train") and name.endswith(".log.parquet"):
+        if rule.startswith("train") and name.endswith(".history.parquet"):
             same_losses(finished / name, folder / name)
         else:
             assert content(folder / name) == before[name], (rule, name)

@@ -1,104 +1,313 @@
-"""What changes a fingerprint and what does not, on a small package of its own; the closures of the real stages."""
+"""What changes a fingerprint and what does not: on a small package of its own, and on the real stages."""
+
+import ast
 
 import pytest
+from pydantic import BaseModel, Field
 
 from mrt import fingerprint as fp
 
 PACKAGE = {
     "__init__": "",
+    "cli": "import time\ndef run(stage):\n    stage()\n",
     "stage": """'Doc.'
-from mrt.deep import value
+from mrt.cli import run
+from mrt.deep import value as number
+from mrt import tools
+from mrt.record import Record
+
+LIMIT: int = 3
+UNUSED = 4
 
 
-def work():
+def work(size: int, *, strict: bool = False) -> list[int]:
     'Doc.'
     from . import lazy
-    return value + lazy.x
+
+    found = []
+    for one in range(size):
+        if one > LIMIT and strict:
+            raise ValueError(f"{one} is too many: {tools.counted(one)}")
+        found.append(number + lazy.x + one)
+    print("done", len(found))
+    return tools.halved(found)
+
+
+def nobody_calls(this):
+    return this
+
+
+if __name__ == "__main__":
+    run(work, Record)
 """,
-    "deep": "import torch\nvalue = 1  # remark\n",
-    "lazy": "x = 2\n",
-    "other": "y = 3\n",
+    "deep": "import torch\nvalue = torch.ones(1)  # remark\nother = 5\n",
+    "lazy": "x = 2\ny = 3\n",
+    "tools": "def halved(all):\n    return all[::2]\n\n\ndef counted(n):\n    return str(n)\n",
+    "record": """from pydantic import BaseModel, Field
+
+
+class Record(BaseModel):
+    'Doc.'
+    size: int = Field(3, ge=1, description="How large.")
+    name: str | None = None
+
+    def double(self):
+        return 2 * self.size
+""",
+    "alone": "z = 3\n",
 }
+CACHED = (fp.parsed, fp.scope_of, fp.module_of, fp.reached)
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
+    """Writes a module of a small package, or several, and gives the fingerprint of its stage."""
     folder = tmp_path / "mrt"
     folder.mkdir()
     for name, content in PACKAGE.items():
         (folder / f"{name}.py").write_text(content)
     monkeypatch.setattr(fp, "PACKAGE", folder)
+    monkeypatch.setattr(fp, "PLUMBING", ("mrt.cli",))
 
-    def write(name=None, content=None):
-        if name:
+    def write(**changed):
+        for name, content in changed.items():
             (folder / f"{name}.py").write_text(content)
-        for cached in (fp._parsed, fp.closure, fp.fingerprint):
+        for cached in CACHED:
             cached.cache_clear()
         return fp.fingerprint("mrt.stage", with_versions=False)
 
     yield write
-    for cached in (fp._parsed, fp.closure, fp.fingerprint):
+    for cached in CACHED:
         cached.cache_clear()
 
 
-def test_the_closure_follows_all_imports(package):
+def changed(name, old, new, count=1):
+    assert PACKAGE[name].count(old) >= 1, f"{name} has no {old!r}"
+    return {name: PACKAGE[name].replace(old, new, count)}
+
+
+def test_names_are_followed_through_imports(package):
     package()
-    assert fp.closure("mrt.stage") == (("mrt", "mrt.deep", "mrt.lazy", "mrt.stage"), ("torch",))
+    reached = fp.reached("mrt.stage")
+    assert list(reached.definitions) == [
+        "mrt.deep.value", "mrt.lazy.x", "mrt.record.Record", "mrt.stage.LIMIT", "mrt.stage.work", "mrt.tools.halved",
+    ]  # fmt: skip
+    assert reached.libraries == ("torch",)
+    assert list(fp.reached("mrt.stage:nobody_calls").definitions) == ["mrt.stage.nobody_calls"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("deep", '"""New."""\nimport torch\nvalue = 1\n'),
-        ("deep", "import torch\nvalue = (\n    1\n)\n"),
-        ("stage", PACKAGE["stage"].replace("Doc.", "Other.")),
-        ("other", "y = 4\n"),
-    ],
-)
-def test_what_does_not_matter(package, name, content):
+NOT = {
+    "a docstring": changed("stage", "Doc.", "Other.", 2),
+    "a comment": changed("deep", "remark", "another remark"),
+    "formatting": changed("stage", "tools.halved(found)", "tools.halved(\n        found\n    )"),
+    "what nobody calls": changed("stage", "return this", "return [this]"),
+    "a constant that nobody reads": changed("stage", "UNUSED = 4", "UNUSED = 5"),
+    "a neighbour in another module": changed("deep", "other = 5", "other = 6"),
+    "a new function": {"tools": PACKAGE["tools"] + "\n\ndef new():\n    return 1\n"},
+    "a module that nobody imports": {"alone": "z = 4\n"},
+    "the text of an error": changed("stage", "is too many", "are too many"),
+    "what only the text of an error calls": changed("tools", "str(n)", "repr(n)"),
+    "what is printed": changed("stage", '"done"', '"ready"'),
+    "a local variable's name": changed("stage", "found", "results", 9),
+    "annotations of a function": changed(
+        "stage", "size: int, *, strict: bool = False) -> list[int]", "size, *, strict=False)"
+    ),
+    "an annotation of a constant": changed("stage", "LIMIT: int = 3", "LIMIT = 3"),
+    "the order of definitions": {
+        "tools": "\n\n".join(reversed(PACKAGE["tools"].split("\n\n\n"))) + "\n",
+    },
+    "a field's description": changed("record", "How large.", "The size."),
+    "a field's bounds": changed("record", "ge=1", "ge=0, le=9"),
+    "a new field that is off": changed("record", "    name:", "    fast: bool = Field(False, gt=0)\n    name:"),
+    "plumbing": changed("cli", "stage()", "return stage()"),
+    "another name of an import": changed("stage", "number", "amount", 2),
+    "the form of an import": {
+        "stage": PACKAGE["stage"]
+        .replace("from mrt import tools", "from mrt.tools import counted, halved")
+        .replace("tools.", "")
+    },
+    "where a definition stands": {
+        **changed("stage", "from mrt import tools", "from mrt import alone as tools"),
+        "alone": PACKAGE["tools"],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOT)
+def test_what_does_not_matter(package, what):
     before = package()
-    assert package(name, content) == before
+    assert package(**NOT[what]) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("deep", "import torch\nvalue = 2\n"),
-        ("lazy", "x = 2.0\n"),
-        ("__init__", "z = 1\n"),
-        ("stage", PACKAGE["stage"].replace("deep", "other").replace("value", "y")),
-    ],
-)
-def test_what_matters(package, name, content):
+MATTERS = {
+    "a constant": changed("stage", "LIMIT: int = 3", "LIMIT: int = 4"),
+    "a constant elsewhere": changed("lazy", "x = 2", "x = 2.0"),
+    "a condition": changed("stage", "one > LIMIT", "one >= LIMIT"),
+    "another function of the same module": changed("stage", "tools.halved(found)", "tools.counted(found)"),
+    "a function that is called": changed("tools", "all[::2]", "all[::3]"),
+    "an argument's name": changed("tools", "all", "every", 2),
+    "an argument's default": changed("stage", "strict: bool = False", "strict: bool = True"),
+    "another kind of error": changed("stage", "raise ValueError", "raise KeyError"),
+    "a field's default": changed("record", "Field(3,", "Field(4,"),
+    "a field's type": changed("record", "size: int", "size: float"),
+    "a field that is no longer off": changed("record", "= None", '= "x"'),
+    "a new field that is on": changed("record", "    name:", "    fast: bool = True\n    name:"),
+    "a method": changed("record", "2 * self.size", "3 * self.size"),
+    "a local variable that is another": changed("stage", "number + lazy.x + one", "number + lazy.x + size"),
+    "what a module does when it is imported": changed("tools", "def halved", "import os\nos.nice(1)\n\ndef halved"),
+    "a namesake of another module": {
+        **changed("stage", "from mrt import tools", "from mrt import alone as tools"),
+        "alone": PACKAGE["tools"].replace("::2", "1::2"),
+    },
+    "what a whole module holds, where it is passed on": {
+        **changed("stage", "tools.halved(found)", "list(map(tools, found))"),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MATTERS)
+def test_what_matters(package, what):
     before = package()
-    assert package(name, content) != before
+    assert package(**MATTERS[what]) != before
 
 
-def test_descriptions_of_fields_do_not_matter(package):
-    before = package("deep", "value = Field(1, description='a')\n")
-    assert package("deep", "value = Field(1, description='b')\n") == before
-    assert package("deep", "value = Field(2, description='b')\n") != before
+def test_what_a_progress_bar_says_does_not_matter(package):
+    """Its title and its steps; that it is there does, as it may go over what is worked on."""
+    with_bar = "def halved(all):\n    with tqdm(all, desc={}) as bar:\n        bar.update({})\n        return all\n"
+    assert package(tools=with_bar.format("'a'", 1)) == package(tools=with_bar.format("'b'", 2))
+
+
+def test_functions_that_change_places_are_seen(package):
+    """Of two functions with one name, from two modules, each called where the other was."""
+    calls = "from mrt import alone, tools\nwork = {}.halved({}.halved(1))\nif __name__ == '__main__':\n    work()\n"
+    both = {"alone": PACKAGE["tools"].replace("::2", "1::2")}
+    assert package(**both, stage=calls.format("alone", "tools")) != package(stage=calls.format("tools", "alone"))
 
 
 def test_versions_count_where_they_are_used(monkeypatch):
     before = {stage: fp.fingerprint(f"mrt.{stage}") for stage in ("sampling", "sets", "grading")}
-    fp.fingerprint.cache_clear()
+    fp.fingerprint.cache_clear() if hasattr(fp.fingerprint, "cache_clear") else None
     real = fp.version
     monkeypatch.setattr(fp, "version", lambda name: "0.0" if name.startswith("vllm") else real(name))
     after = {stage: fp.fingerprint(f"mrt.{stage}") for stage in before}
-    fp.fingerprint.cache_clear()
     assert [stage for stage in before if before[stage] != after[stage]] == ["sampling"]
 
 
-def test_stages_that_sample_nothing_do_not_depend_on_the_engine():
-    for stage in ("episodes", "grading", "progress", "sets", "imports", "evaluate", "problems", "figures.regret"):
-        modules, libraries = fp.closure(f"mrt.{stage}")
-        assert "mrt.engine" not in modules and not {"vllm", "torch"} & set(libraries), stage
+STAGES = ("episodes", "grading", "progress", "sets", "imports", "evaluate", "problems", "figures.regret", "train.log")
 
 
-def test_a_module_that_is_not_there_is_named():
+@pytest.mark.parametrize("stage", STAGES)
+def test_stages_that_sample_nothing_do_not_depend_on_the_engine(stage):
+    reached = fp.reached(f"mrt.{stage}")
+    assert not [name for name in reached.definitions if name.startswith("mrt.engine.Engine.")]
+    assert not {"vllm", "torch"} & set(reached.libraries)
+
+
+@pytest.mark.parametrize("stage", ["sampling", "train.sft", "train.rl", "prover", "grading", "engine"])
+def test_plumbing_is_in_no_fingerprint(stage):
+    modules = {name.rpartition(".")[0] for name in fp.reached(f"mrt.{stage}").definitions}
+    assert not modules & set(fp.PLUMBING) and f"mrt.{stage}" in modules
+
+
+def test_plumbing_rests_on_nothing_that_decides():
+    """What carries results uses no definition that makes any, but the engine's settings and the requests it keys."""
+    for module in fp.PLUMBING:
+        used = {use for own in fp.module_of(module).definitions.values() for one in own for use in one.uses}
+        others = {use.module for use in used} - set(fp.PLUMBING)
+        assert others <= {"mrt.engine", "mrt.train.devices", "mrt.vllm_environment"}, f"{module}: {others}"
+
+
+def counts_not(node):
+    """Nodes below it that no result is made of, told apart from the module's own way of doing so."""
+    if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        yield from ast.walk(node)
+    elif isinstance(node, ast.Call):
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name in ("print", "warn"):
+            yield from ast.walk(node)
+        elif name in ("Field", "tqdm"):
+            for keyword in node.keywords:
+                yield from ast.walk(keyword) if keyword.arg not in ("default_factory", "default") else ()
+    elif isinstance(node, ast.FunctionDef):
+        for part in (node.returns, *(a.annotation for a in ast.walk(node.args) if isinstance(a, ast.arg))):
+            yield from ast.walk(part) if part else ()
+    elif isinstance(node, ast.AnnAssign):
+        yield from ast.walk(node.annotation)
+    elif isinstance(node, ast.AugAssign | ast.Expr) and "bar" in {getattr(n, "id", "") for n in ast.walk(node)}:
+        yield from ast.walk(node)
+
+
+OTHER = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mod, ast.Mod: ast.Mult,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+def mutate(node):
+    """Change an operator or a constant; what undoes it, or None if the node is neither."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float, str, bool):
+        value = node.value
+        node.value = not value if isinstance(value, bool) else value + ("x" if isinstance(value, str) else 1)
+        return lambda: setattr(node, "value", value)
+    if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in OTHER:
+        operator, node.op = node.op, OTHER[type(node.op)]()
+        return lambda: setattr(node, "op", operator)
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER:
+        operators, node.ops = node.ops, [OTHER[type(node.ops[0])](), *node.ops[1:]]
+        return lambda: setattr(node, "ops", operators)
+    return None
+
+
+@pytest.mark.parametrize("stage", ["mrt.train.sft", "mrt.train.rl", "mrt.engine"])
+def test_each_changed_operator_or_constant_that_a_stage_reaches_changes_its_fingerprint(stage):
+    """Of the trainers' and the engine's own modules; one in four of a definition with hundreds."""
+    tried, unseen = 0, []
+    for name in fp.reached(stage).definitions:
+        module, _, name = name.rpartition(".")
+        for statement in fp.bound(fp.parsed(module).body).get(name, []) if module == stage else []:
+            before = fp.defined(statement, module)
+            nodes = list(ast.walk(statement))
+            spared = {id(below) for node in nodes for below in counts_not(node)}
+            counting = [node for node in nodes if id(node) not in spared]
+            for node in counting[:: 1 if len(nodes) < 2000 else 4]:
+                if undo := mutate(node):
+                    tried += 1
+                    if fp.defined(statement, module) == before:
+                        unseen.append(f"{module}, line {node.lineno}")
+                    undo()
+    assert not unseen and tried > 50
+
+
+def test_a_module_or_name_that_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"there is no module mrt\.absent"):
         fp.fingerprint("mrt.absent")
+    with pytest.raises(ValueError, match=r"mrt\.engine defines no Absent"):
+        fp.fingerprint("mrt.engine:Absent")
+
+
+class Inner(BaseModel):
+    size: int = 2
+    fast: bool = False
+
+
+class Outer(BaseModel):
+    inner: Inner = Field(default_factory=Inner)
+    each: list[Inner] = []
+    by_name: dict[str, Inner] = {}
+    limit: int | None = None
+    strict: bool | None = True
+
+
+def test_a_slice_leaves_out_what_is_off_by_default_and_only_that():
+    assert fp.slice_of(Outer()) == '{"by_name": {}, "each": [], "inner": {"size": 2}, "strict": true}'
+    off = Outer(strict=None, limit=0, each=[Inner(fast=True)], by_name={"a": Inner()})
+    assert fp.slice_of(off) == (
+        '{"by_name": {"a": {"size": 2}}, "each": [{"fast": true, "size": 2}], "inner": {"size": 2}, "limit": 0,'
+        ' "strict": null}'
+    )
+    assert Outer.model_validate_json(fp.slice_of(off)) == off
+    assert "inner" not in fp.slice_of(off, without="inner")
 
 
 def test_files_are_hashed_by_name_and_content(tmp_path):

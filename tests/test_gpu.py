@@ -24,6 +24,7 @@ from conftest import ROOT, TOY_BASE, checkout, python, snakemake
 from mrt import accelerator
 from mrt.artifacts import SET
 from mrt.storage import write_text
+from mrt.train.log import log_of
 
 GPUS = len(accelerator.cards())
 needs_gpu = pytest.mark.skipif(not GPUS, reason="no NVIDIA GPU here; what to do where there is one: docs/gpu.md")
@@ -157,7 +158,7 @@ def test_sft_is_killed_and_goes_on(processes, tmp_path, report):
     recipe = {"epochs": 4, "batch_size": 8, "micro_batch_size": 4, "max_length": 256, "save_steps": 1}
     command = [sys.executable, "-m", "mrt.train.launch", "--processes", str(processes), "mrt.train.sft"]
     command += ["--model", str(TOY_BASE), "--set", tmp_path / "set.parquet", "--recipe", json.dumps(recipe)]
-    command += ["--state", tmp_path / "state", "--log", tmp_path / "log.parquet", "--out", tmp_path / "model"]
+    command += ["--state", tmp_path / "state", "--history", tmp_path / "history.parquet", "--out", tmp_path / "model"]
     command = list(map(str, command))
     killed = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     until = time.monotonic() + 300
@@ -168,7 +169,7 @@ def test_sft_is_killed_and_goes_on(processes, tmp_path, report):
     killed.wait()
     began = time.monotonic()
     subprocess.run(command, cwd=ROOT, check=True)
-    log = pl.read_parquet(tmp_path / "log.parquet")
+    log = log_of(tmp_path / "history.parquet")
     assert log["step"].to_list() == list(range(1, 33)) and log["loss"][-1] < log["loss"][0]
     report(f"SFT on {processes} GPU", "seconds to go on and end", time.monotonic() - began)
 

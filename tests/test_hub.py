@@ -15,6 +15,7 @@ from conftest import ROOT, TOY_BASE, hub_cache
 
 from mrt.fingerprint import identity_of_model
 from mrt.hub import folder_of, missing
+from mrt.train.log import log_of
 
 NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
 TOY = {file.name: file for file in TOY_BASE.iterdir() if file.name != "README.md"}
@@ -177,7 +178,7 @@ def test_engine_sft_and_rl_take_the_pinned_revision_and_ask_no_network(tmp_path,
     assert "Try" in online(tmp_path, hub, "-c", SAMPLE, NAME, PINNED, PROMPT)
 
     def options(name, recipe, **own):
-        files = {what: str(tmp_path / f"{name}.{what}") for what in ("out", "log", "state")}
+        files = {what: str(tmp_path / f"{name}.{what}") for what in ("out", "history", "state")}
         shared = {"bf16": False, "gradient_checkpointing": False, "epochs": 1}
         return {"model": NAME, "revision": PINNED, **files, **own, "recipe": shared | recipe}
 
@@ -195,4 +196,4 @@ def test_engine_sft_and_rl_take_the_pinned_revision_and_ask_no_network(tmp_path,
     assert f"ENGINE {pinned}\n" in said
     assert [path for path in hub.asked if NAME in path] == []  # of telemetry and the like it is
     for name in ("sft", "rl"):
-        assert pl.read_parquet(tmp_path / f"{name}.log")["entropy"][0] < 2  # of zeros: ln 607 = 6.4
+        assert log_of(tmp_path / f"{name}.history")["entropy"][0] < 2  # of zeros: ln 607 = 6.4

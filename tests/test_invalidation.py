@@ -11,6 +11,7 @@ RESULTS = ("pass1", "token_efficiency", "maj_tokens", "pass_tokens", "scaling", 
 REGRETS = ("regret", "episode_regret", "budget_forcing")
 RUNS = ("cost", "runs")  # what training took and brought
 MODELS = ("base", "star_1", "mrt_1", "mrt_rl")
+TRAINED = ("star_1", "mrt_1", "mrt_rl")
 EXTENDED = ("base", "mrt_1")  # by budget forcing
 DIRECT = {rule: {"direct toy_test"} for rule in ("sample_rollouts", "grade_rollouts", "measure_maj")}
 
@@ -60,7 +61,7 @@ def trained(*models):
     """Jobs of models that are trained again, and of all that descends from them."""
     by_rl = {model for model in models if model == "mrt_rl"}
     by_sft = set(models) - by_rl
-    jobs = merge(measured(*models), {"add_up_cost": set(models)})
+    jobs = merge(measured(*models), {rule: set(models) for rule in ("add_up_cost", "tabulate_log")})
     if by_sft:
         jobs |= {"train": by_sft} | drawn("loss")
     return jobs | ({"train_rl": by_rl} | drawn("length", "reward") if by_rl else {})
@@ -103,6 +104,10 @@ def edit(path, old, new):
     return apply
 
 
+def renamed(path, old, new):
+    return lambda folder: (folder / path).write_text((folder / path).read_text().replace(old, new))
+
+
 def append(path, text):
     return lambda folder: (folder / path).write_text((folder / path).read_text() + text)
 
@@ -127,10 +132,32 @@ def touch_all(folder):
 
 
 def new_helper(folder):
-    (folder / "mrt" / "helper.py").write_text("HALF = 0.5\n")
-    edit("mrt/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import HALF  # noqa\n")(
-        folder
-    )
+    (folder / "mrt" / "helper.py").write_text("SIDES = 4\n")
+    edit("mrt/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import SIDES\n")(folder)
+    edit("mrt/regret.py", "found.shape[1] != 4", "found.shape[1] != SIDES")(folder)
+
+
+def moved(folder):
+    """Move a function that the trainers use to a module of its own."""
+    old, new = folder / "mrt" / "train" / "devices.py", folder / "mrt" / "train" / "rows.py"
+    text = old.read_text()
+    start, end = text.index("def batches("), text.index("def join_processes(")
+    new.write_text("import os\n\n\n" + text[start:end])
+    old.write_text(text[:start] + text[end:])
+    for user in ("sft", "rl"):
+        edit(f"mrt/train/{user}.py", "import batches, ", "import ")(folder)
+        edit(
+            f"mrt/train/{user}.py", "from mrt.train.stage", "from mrt.train.rows import batches\nfrom mrt.train.stage"
+        )(folder)
+
+
+def reordered(folder):
+    """Put the engine's last function first."""
+    file = folder / "mrt" / "engine.py"
+    text = file.read_text()
+    start = text.rindex("\n\n\ndef ")
+    first = text.index("\n\n\n")
+    file.write_text(text[:first] + text[start:].rstrip() + text[first:start] + "\n")
 
 
 def several(*edits):
@@ -150,32 +177,84 @@ OF_LOGS = ("loss", "length", "reward")
 EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS)
 NOTHING: dict[str, set[str]] = {}
 
-EDITS = {
-    "a comment in a deep module": (append("mrt/storage.py", "\n# a remark\n"), NOTHING),
-    "a docstring": (edit("mrt/metrics.py", '"""', '"""Reworded. '), NOTHING),
-    "formatting": (
-        edit("mrt/parameterization.py", "        return []\n", "        return (\n            []\n        )\n"),
-        NOTHING,
+GRADER = ("mrt/grading.py", "> 1e-3 * size", "> 1e-4 * size")
+UNUSED = "\n\ndef nobody_calls(this):\n    return this\n"
+DECIDE_NOTHING = {
+    "a comment in a deep module": append("mrt/storage.py", "\n# a remark\n"),
+    "a docstring": edit("mrt/metrics.py", '"""', '"""Reworded. '),
+    "formatting": edit(
+        "mrt/parameterization.py", "        return []\n", "        return (\n            []\n        )\n"
     ),
-    "the description of an option": (edit("mrt/prover.py", "Rollouts (Parquet).", "The rollouts."), NOTHING),
-    "touch of every source": (touch_all, NOTHING),
-    "a module that nothing imports": (append("mrt/show.py", "\nSPARE = 1\n"), NOTHING),
+    "the description of an option": edit("mrt/prover.py", "Rollouts (Parquet).", "The rollouts."),
+    "the bounds of a setting": edit("mrt/train/sft.py", "gt=0, le=1000", "gt=0, le=2000"),
+    "touch of every source": touch_all,
+    "a constant that nobody reads": append("mrt/grading.py", "\nSPARE = 1\n"),
+    **{
+        f"a function that nobody calls, in {name}": append(f"mrt/{name}.py", UNUSED)
+        for name in ("cli", "storage", "artifacts", "train/log", "toy/world", "engine", "train/rl", "train/stage")
+    },
+    "the text of an error of the command line": edit("mrt/cli.py", "option(s) are not right", "options are wrong"),
+    "the text of a trainer's error": edit("mrt/train/sft.py", "the training set is empty", "the set is empty"),
+    "the text of the engine's error": edit("mrt/train/rl.py", "there are no prompts", "there is no prompt"),
+    "what a trainer prints": edit("mrt/train/sft.py", "dropped as longer than", "left out as longer than"),
+    "a progress bar's unit": edit("mrt/engine.py", 'unit=" requests"', 'unit=" prompts"'),
+    "how tables are written": edit("mrt/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"),
+    "how checkpoints are kept": edit("mrt/train/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
+    "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "WHEN_FOUND = 0.2", "WHEN_FOUND = 0.3"),
+    "a local variable's name": renamed("mrt/train/sft.py", "megabatches", "heaps"),
+    "the order of functions": reordered,
+    "a function's module": moved,
+    "an annotation": edit("mrt/train/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"),
+    "a new stage": lambda folder: (folder / "mrt" / "count.py").write_text("from mrt.cli import Stage, run\n"),
+    "a new helper of figures": append("mrt/figures/common.py", UNUSED),
+    "a new option of the engine's, off": edit(
+        "mrt/engine.py", "    logprobs: bool", "    min_p: float | None = Field(None, ge=0)\n    logprobs: bool"
+    ),
+    "a new option of a trainer's, off": edit(
+        "mrt/train/sft.py",
+        "    weighted: bool",
+        "    packing: bool = Field(False, description='New.')\n    weighted: bool",
+    ),
+    "a new option of a stage's, off": edit(
+        "mrt/sampling.py", "    samples: int", "    quick: bool = False\n    samples: int"
+    ),
+}
+
+
+def test_edits_that_decide_no_result_plan_nothing(finished, tmp_path):
+    """All of them at once: were one of them to plan a job, this would."""
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    for apply in DECIDE_NOTHING.values():
+        apply(folder)
+    assert planned_jobs(folder) == planned_jobs(folder, "--cores", "7") == NOTHING
+
+
+EDITS = {
     "a figure's module": (
         edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'),
         drawn("regret"),
     ),
     "the style of all figures": (
         edit("mrt/figures/common.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
-        EVERYTHING,
+        without(EVERYTHING, "pass1", "token_efficiency", "runs"),
     ),
     "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
     "a new helper that a measurement imports": (new_helper, EVALUATED),
+    "a column of the training logs": (
+        edit("mrt/train/log.py", '"loss": "loss",\n', '"loss": "loss",\n    "entropy_again": "entropy",\n'),
+        {"tabulate_log": set(TRAINED), "add_up_cost": set(TRAINED)} | drawn(*OF_LOGS, *RUNS),
+    ),
+    "a constant of the SFT trainer's": (
+        edit("mrt/train/sft.py", "width = 50 * batch", "width = 60 * batch"),
+        trained("star_1", "mrt_1"),
+    ),
+    "a constant of the RL trainer's": (edit("mrt/train/rl.py", "LENGTHS = 4", "LENGTHS = 5"), trained("mrt_rl")),
     "the budgets": (
         setting("evaluation.budgets", [64, 96]),
         {"measure_regret": on("toy_test"), **drawn("regret", *RUNS)},
     ),
     "the grader": (
-        append("mrt/grading.py", "\nSPARE = 1\n"),
+        edit(*GRADER),
         less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "count_episodes"),
     ),
     "the markers": (  # STaR's set does not know of episodes
@@ -218,7 +297,6 @@ EDITS = {
         several(setting("engine.max_num_seqs", 64), setting("engine_threads", 2), setting("training_threads", 2)),
         drawn(),
     ),
-    "the number of jobs": (lambda folder: None, NOTHING),
     "another iteration": (
         several(
             setting(
@@ -256,7 +334,7 @@ def test_an_edit_makes_run_again_what_it_invalidates(name, finished, tmp_path):
     apply, expected = EDITS[name]
     folder = copy_of(finished, tmp_path / "elsewhere")
     apply(folder)
-    assert planned_jobs(folder, *(["--cores", "7"] if "jobs" in name else [])) == expected
+    assert planned_jobs(folder) == expected
 
 
 def log(folder, rule, *wildcards):
@@ -265,7 +343,7 @@ def log(folder, rule, *wildcards):
 
 def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
-    append("mrt/grading.py", "\nSPARE = 1\n")(folder)
+    edit(*GRADER)(folder)
     snakemake(folder, "results/tiny/rollouts/star_1/toy_test.parquet", "--cores", "2")
     assert "answers, " in log(folder, "grade_rollouts", "base", "toy_train")
     assert "the kept checkpoint is taken" in log(folder, "train", "star_1")

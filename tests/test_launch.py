@@ -10,7 +10,7 @@ from conftest import ROOT, TOY_BASE, fake_cards
 
 from mrt.artifacts import SET
 from mrt.train import launch
-from mrt.train.stage import batches
+from mrt.train.devices import batches
 
 SHOW = """
 import os, sys
@@ -61,7 +61,7 @@ def test_a_training_of_one_process_has_one_gpu_and_never_falls_back_to_the_cpu(t
     row = {"problem_id": "a", "sample": 0, "prefix": None, "prompt": "1", "completion": "2", "weight": 1.0}
     SET.write(pl.DataFrame([row], schema=SET.columns), tmp_path / "set.parquet")
     command = [sys.executable, "-m", "mrt.train.launch", "mrt.train.sft", "--model", TOY_BASE]
-    for option, value in (("set", "set.parquet"), ("state", "state"), ("log", "log.parquet"), ("out", "model")):
+    for option, value in (("set", "set.parquet"), ("state", "state"), ("history", "history.parquet"), ("out", "model")):
         command += [f"--{option}", tmp_path / value]
     done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1

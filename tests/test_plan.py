@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -13,7 +14,19 @@ from test_memory import QWEN_7B
 
 from mrt.cluster import GPUS
 from mrt.config import load
-from mrt.plan import Bill, Planned, Reached, Work, laid_over, longest_path, seconds_of, short
+from mrt.plan import (
+    Bill,
+    Planned,
+    Reached,
+    Work,
+    dry_run,
+    laid_over,
+    longest_path,
+    planned,
+    planned_jobs,
+    seconds_of,
+    short,
+)
 
 PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
 amounts = st.floats(0, 1e12)
@@ -99,6 +112,32 @@ def test_the_whole_paper_is_planned_and_added_up():
     taken = re.findall(r"^weights.*: ([\d.]+) GiB on each of (\d+), (sampling|training) (.*)$", printed, re.MULTILINE)
     assert {name for *_, names in taken for name in names.split(", ")} == set(PAPER.models)
     assert all(0 < float(gib) < GPUS["h100"].memory for gib, *_ in taken) and len(taken) == 6
+
+
+def test_the_page_of_ready_experiments_says_what_the_plan_says():
+    """GPU-hours by card, of which a card on which the experiment does not fit has none."""
+    lines = (ROOT / "docs" / "experiments.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| GPU |"))
+    header, *table = (
+        [cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[start:] if "|" in line
+    )
+    by_card = {card: hours for card, *hours in table if card in GPUS}
+    assert len(by_card) == 6
+    for place, files in enumerate(header[1:]):
+        files = [Path("config", name) for name in files.split()]
+        merged = {}
+        for file in files:
+            merged = laid_over(merged, yaml.safe_load((ROOT / file).read_text()))
+        jobs = None
+        for card, hours in by_card.items():
+            own = laid_over(merged, {"cluster": {"gpu": card}})
+            if not hours[place]:
+                with pytest.raises(ValueError, match=f"on {card}: training it"):
+                    load(own)
+                continue
+            jobs = jobs or planned_jobs(dry_run(files, [], "--forceall"))
+            total = sum(each.gpu_seconds for each in planned(Bill(load(own)), jobs)) / 3600
+            assert f"{total:.1f}" == hours[place], (files, card)
 
 
 def test_a_finished_run_is_set_against_its_plan(finished):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.artifacts import ANSWER, PROGRESS, graded
-from mrt.progress import Progress, progress, progress_table
+from mrt.artifacts import ANSWER, PROGRESS
+from mrt.progress import Progress, graded, progress, progress_table
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import polars.selectors as cs
 import pytest
 from conftest import ROOT, TOY_BASE, without_pad_token
@@ -21,9 +20,9 @@ from mrt.engine import Decoding, EngineSettings
 from mrt.grading import Grader
 from mrt.parameterization import OpenEnded
 from mrt.train import rl
+from mrt.train.log import RL_COLUMNS, log_of
 from mrt.train.rl import (
     DOUBTFUL,
-    LOGGED,
     RL,
     STALE,
     StaleEngine,
@@ -201,14 +200,21 @@ def command(prompts, folder, method, **recipe):
     return [
         *(sys.executable, "-m", "mrt.train.rl", "--model", str(TOY_BASE), "--prompts", str(prompts)),
         *("--method", method, "--recipe", settings.model_dump_json(), "--engine", ENGINE.model_dump_json()),
-        *("--state", str(folder / "state"), "--log", str(folder / "log.parquet"), "--out", str(folder / "model")),
+        *(
+            "--state",
+            str(folder / "state"),
+            "--history",
+            str(folder / "history.parquet"),
+            "--out",
+            str(folder / "model"),
+        ),
     ]
 
 
 def trained(prompts, folder, method, *options):
     done = subprocess.run([*command(prompts, folder, method), *options], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
-    return pl.read_parquet(folder / "log.parquet")
+    return log_of(folder / "history.parquet")
 
 
 EACH = """
@@ -241,12 +247,12 @@ def rivals(prompts, tmp_path_factory):
         {
             "model": str(TOY_BASE), "prompts": str(prompts), "method": method, "engine": ENGINE.model_dump(),
             "recipe": RL(**QUICK, variant=variant, answers=2).model_dump(), "state": str(folder / "state"),
-            "log": str(folder / "log.parquet"), "out": str(folder / "model"),
+            "history": str(folder / "history.parquet"), "out": str(folder / "model"),
         }
         for (method, variant), folder in folders.items()
     ]  # fmt: skip
     folder = folders["unpadded"] = tmp_path_factory.mktemp("unpadded")
-    files = {"state": str(folder / "state"), "log": str(folder / "log.parquet"), "out": str(folder / "model")}
+    files = {"state": str(folder / "state"), "history": str(folder / "history.parquet"), "out": str(folder / "model")}
     one = RL(**QUICK | {"epochs": 1 / 3}).model_dump()
     options.append(options[0] | files | {"model": str(without_pad_token(folder / "parent")), "recipe": one})
     done = subprocess.run([sys.executable, "-c", EACH, json.dumps(options)], cwd=ROOT, capture_output=True, text=True)
@@ -257,8 +263,8 @@ def rivals(prompts, tmp_path_factory):
 @pytest.mark.parametrize(("method", "variant"), [("mrt_rl", "explicit"), *RIVALS])
 def test_each_method_trains_with_the_real_engine(method, variant, explicit, rivals):
     folder = {("mrt_rl", "explicit"): explicit, **rivals}[method, variant]
-    log = pl.read_parquet(folder / "log.parquet")
-    assert log.columns == list(LOGGED) and log["step"].to_list() == [1, 2, 3]
+    log = log_of(folder / "history.parquet")
+    assert log.columns == list(RL_COLUMNS) and log["step"].to_list() == [1, 2, 3]
     assert log["logp_difference"].max() < 1e-3  # float32: the engine samples from the trainer's weights
     assert log["tokens_sampled"].is_sorted() and log["tokens_sampled"][-1] > 16 * 3 * 10
     assert (log["tokens_forced"][-1] > 0) == (method == "mrt_rl" and variant != "implicit")
@@ -272,7 +278,7 @@ def test_each_method_trains_with_the_real_engine(method, variant, explicit, riva
 
 def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(rivals):
     made, parent = rivals["unpadded"] / "model", rivals["unpadded"] / "parent"
-    log, padded = (pl.read_parquet(rivals[which] / "log.parquet") for which in ("unpadded", ("grpo", "explicit")))
+    log, padded = (log_of(rivals[which] / "history.parquet") for which in ("unpadded", ("grpo", "explicit")))
     same = ["outcome", "completion_tokens", "cut_off", "loss"]
     assert log.select(same).row(0) == pytest.approx(padded.select(same).row(0))
     for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
@@ -371,7 +377,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint_and_ends_the_same(prompts
     process.wait()
     log = trained(prompts, tmp_path, "mrt_rl")
     assert 1 <= max(reached) <= 3 and log["step"].to_list() == [1, 2, 3]
-    undisturbed = pl.read_parquet(explicit / "log.parquet")
+    undisturbed = log_of(explicit / "history.parquet")
     assert log.drop(cs.starts_with("seconds")).equals(undisturbed.drop(cs.starts_with("seconds")))
     weights = [folder / "model" / "model.safetensors" for folder in (tmp_path, explicit)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -388,14 +394,14 @@ def two_processes(folder, *options):
     before, after = (load_file(of / "model.safetensors") for of in (TOY_BASE, folder / "model"))
     assert {k: v.shape for k, v in before.items()} == {k: v.shape for k, v in after.items()}
     assert any(not before[name].float().equal(after[name].float()) for name in before)
-    return pl.read_parquet(folder / "log.parquet")
+    return log_of(folder / "history.parquet")
 
 
 def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explicit, tmp_path):
     """With the engine spread over both (tensor parallelism) they ask it what one process with all prompts asks."""
     _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)
     options[options.index("--engine") + 1] = ENGINE.model_copy(update={"tensor_parallel_size": 2}).model_dump_json()
-    log, alone = two_processes(tmp_path, *options), pl.read_parquet(explicit / "log.parquet")
+    log, alone = two_processes(tmp_path, *options), log_of(explicit / "history.parquet")
     assert log["step"].to_list() == [1, 2, 3] and log["logp_difference"].max() < 1e-3
     same = ["outcome", "J_prefix", "progress", "tokens_sampled", "tokens_forced"]
     assert log.select(same).row(0) == pytest.approx(alone.select(same).row(0))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.fingerprint import digest_of_files
+from mrt.train.log import log_of
 from mrt.train.sft import (
     SFT,
     Train,
@@ -74,7 +75,7 @@ def run(tmp_path, name, rows, recipe=RECIPE, model=TOY_BASE):
         model=str(model),
         set=write_set(tmp_path / f"{name}.set.parquet", rows),
         out=tmp_path / name,
-        log=tmp_path / f"{name}.log.parquet",
+        history=tmp_path / f"{name}.history.parquet",
         state=tmp_path / f"{name}.state",
         recipe=recipe,
     )
@@ -90,7 +91,7 @@ def weights(folder):
 
 def test_training_lowers_the_loss_and_leaves_a_whole_checkpoint(tmp_path):
     stage = run(tmp_path, "a", examples(40))
-    log = pl.read_parquet(stage.log)
+    log = log_of(stage.history)
     assert log["step"].to_list() == list(range(1, 11))
     assert log["loss"][-1] < log["loss"][0] / 2
     names = {path.name for path in stage.out.iterdir()}
@@ -111,7 +112,7 @@ def test_weights_scale_the_loss(tmp_path):
     for name, weight, weighted in (("one", 1.0, True), ("half", 0.5, True), ("ignored", 0.5, False)):
         recipe = RECIPE.model_copy(update={"weighted": weighted})
         stage = run(tmp_path, name, examples(4, weight), recipe)
-        first[name] = pl.read_parquet(stage.log)["loss"][0]
+        first[name] = log_of(stage.history)["loss"][0]
     assert first["half"] == pytest.approx(first["one"] / 2, rel=1e-3)
     assert first["ignored"] == pytest.approx(first["one"], rel=1e-3)
 
@@ -124,7 +125,7 @@ def test_an_empty_set_is_refused(tmp_path):
             model=str(TOY_BASE),
             set=tmp_path / "empty.parquet",
             out=tmp_path / "o",
-            log=tmp_path / "l",
+            history=tmp_path / "l",
             state=tmp_path / "s",
         ).cli_cmd()
 
@@ -132,10 +133,10 @@ def test_an_empty_set_is_refused(tmp_path):
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     whole = run(tmp_path, "whole", examples(160))
     data = tmp_path / "whole.set.parquet"
-    out, log, state = tmp_path / "killed", tmp_path / "killed.log.parquet", tmp_path / "killed.state"
+    out, history, state = tmp_path / "killed", tmp_path / "killed.parquet", tmp_path / "killed.state"
     command = [
         *(sys.executable, "-m", "mrt.train.sft", "--model", str(TOY_BASE), "--set", str(data), "--out", str(out)),
-        *("--log", str(log), "--state", str(state), "--recipe", RECIPE.model_dump_json()),
+        *("--history", str(history), "--state", str(state), "--recipe", RECIPE.model_dump_json()),
     ]
     process = subprocess.Popen(
         command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -149,14 +150,19 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     kept = sorted(path.name for path in state.glob("*/checkpoint-*"))
     assert kept
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    assert pl.read_parquet(log)["step"].to_list() == list(range(1, 41))
+    assert log_of(history)["step"].to_list() == list(range(1, 41))
     for name, tensor in weights(whole.out).items():
         assert (weights(out)[name] - tensor).abs().max() < 1e-5
 
 
 def test_an_unchanged_training_takes_the_kept_checkpoint(tmp_path, capsys):
     """Also when only the dates of its inputs changed; with another recipe it trains afresh, whatever state is there."""
-    options = {"model": str(TOY_BASE), "state": tmp_path / "state", "keep": tmp_path / "kept", "log": tmp_path / "l"}
+    options = {
+        "model": str(TOY_BASE),
+        "state": tmp_path / "state",
+        "keep": tmp_path / "kept",
+        "history": tmp_path / "l",
+    }
     data = write_set(tmp_path / "set.parquet", examples(8))
     Train(set=data, out=tmp_path / "a", recipe=RECIPE, **options).cli_cmd()
     write_set(data, examples(8))
@@ -228,7 +234,7 @@ def test_the_trainer_takes_our_order_and_another_one_each_epoch(tokenizer, tmp_p
 
 def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_path, monkeypatch):
     stage = Train(
-        model=str(TOY_BASE), set=tmp_path / "set", out=tmp_path / "m", log=tmp_path / "m.log.parquet",
+        model=str(TOY_BASE), set=tmp_path / "set", out=tmp_path / "m", history=tmp_path / "m.parquet",
         state=tmp_path / "state", report_to=["tensorboard"],
     )  # fmt: skip
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
@@ -273,7 +279,7 @@ def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_chec
     recipe = RECIPE.model_copy(update={"bf16": True, "gradient_checkpointing": True, "warmup_ratio": 0.0})
     torchrun(
         tmp_path, SPREAD, "--model", TOY_BASE, "--set", write_set(tmp_path / "set.parquet", examples(4)),
-        "--out", tmp_path / "out", "--log", tmp_path / "log.parquet", "--state", tmp_path / "state",
+        "--out", tmp_path / "out", "--history", tmp_path / "history.parquet", "--state", tmp_path / "state",
         "--recipe", recipe.model_dump_json(), "--deepspeed", ROOT / "mrt" / "train" / "zero3.json",
     )  # fmt: skip
     loaded = [json.loads((tmp_path / f"loaded-{rank}.json").read_text()) for rank in (0, 1)]
@@ -281,8 +287,8 @@ def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_chec
     whole = sum(tensor.numel() for tensor in before.values())
     for at_hand, own, told in loaded:
         assert at_hand == 0 and told == whole and abs(own - whole / 2) < 0.01 * whole
-    log = pl.read_parquet(tmp_path / "log.parquet")
-    alone = pl.read_parquet(run(tmp_path, "alone", examples(4)).log)  # in float32
+    log = log_of(tmp_path / "history.parquet")
+    alone = log_of(run(tmp_path, "alone", examples(4)).history)  # in float32
     assert log["step"].to_list() == [1] and log["parameters"].to_list() == [whole]
     assert log["loss"][0] == pytest.approx(alone["loss"][0], rel=0.02)
     assert {name: t.shape for name, t in before.items()} == {name: t.shape for name, t in after.items()}
@@ -293,7 +299,8 @@ RESUME = """
 import os, sys
 from pathlib import Path
 from torch import distributed
-from mrt.train.stage import join_processes, last_complete_checkpoint
+from mrt.train.devices import join_processes
+from mrt.train.stage import last_complete_checkpoint
 
 join_processes(Path("zero3.json"), cpu=True)
 taken = [str(last_complete_checkpoint(state)) for state in map(Path, sys.argv[1:])]
@@ -322,7 +329,7 @@ def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(tmp_path):
     unpadded = without_pad_token(tmp_path / "unpadded")
     rows = examples(2) + [{**row, "completion": row["completion"] * 2} for row in examples(2)]
     whole, stage = run(tmp_path, "a", rows), run(tmp_path, "b", rows, model=unpadded)
-    assert pl.read_parquet(stage.log)["loss"][0] == pytest.approx(pl.read_parquet(whole.log)["loss"][0], rel=1e-4)
+    assert log_of(stage.history)["loss"][0] == pytest.approx(log_of(whole.history)["loss"][0], rel=1e-4)
     for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
         made, came = (json.loads((folder / name).read_text()) for folder in (stage.out, unpadded))
         for what in ("pad_token", "pad_token_id"):

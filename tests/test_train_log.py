@@ -3,12 +3,12 @@
 import polars as pl
 import pytest
 
-from mrt.train.log import RL_LOG, ImportLog
+from mrt.train.log import RL_LOG, MakeLog
 
 
 def test_a_log_is_read_sorted_and_typed(tmp_path):
     (tmp_path / "log.csv").write_text("completion_tokens,step,reward,note\n900,2,0.5,x\n1000,1,0.25,y\n")
-    ImportLog(file=tmp_path / "log.csv", out=tmp_path / "log.parquet").cli_cmd()
+    MakeLog(file=tmp_path / "log.csv", out=tmp_path / "log.parquet").cli_cmd()
     log = pl.read_parquet(tmp_path / "log.parquet")
     assert dict(log.schema) == RL_LOG and log.rows() == [(1, 0.25, 1000.0), (2, 0.5, 900.0)]
 
@@ -24,4 +24,4 @@ def test_a_log_is_read_sorted_and_typed(tmp_path):
 def test_what_is_no_log_is_named(tmp_path, text, wrong):
     (tmp_path / "log.csv").write_text(text)
     with pytest.raises(ValueError, match=wrong):
-        ImportLog(file=tmp_path / "log.csv", out=tmp_path / "log.parquet").cli_cmd()
+        MakeLog(file=tmp_path / "log.csv", out=tmp_path / "log.parquet").cli_cmd()

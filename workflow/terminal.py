@@ -5,6 +5,7 @@ a terminal. Snakemake's whole text is in .snakemake/log/.
 """
 
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -52,11 +53,7 @@ def tell_results(workflow, results):
     console = Console(stderr=True)
     text = table.read_text()
     console.print(Markdown(text) if console.is_terminal else text, markup=False, highlight=False, soft_wrap=True)
-    configs = [quote(str(path)) for path in workflow.configfiles if str(path) != "config.yaml"]
+    configs = [quote(os.path.relpath(path)) for path in workflow.configfiles if Path(path).name != "config.yaml"]
     options = f" --configfile {' '.join(configs)}" if configs else ""
-    lines = [
-        f"Tables:  {Path(results, 'tables')}",
-        f"Figures: {Path(results, 'figures')} ({len(figures)})",
-        f"All on one page: snakemake --report report.html{options}",
-    ]
-    print("\n".join(lines), file=sys.stderr)
+    lines = [f"Tables: {table.parent}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
+    print(*lines, f"All on one page: snakemake --report report.html{options}", sep="\n", file=sys.stderr)

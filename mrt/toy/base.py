@@ -143,7 +143,7 @@ class MakeBase(Stage):
 
     speaks: Literal["thoughts", "attempts"] = Field("thoughts", description="What it learns to write.")
     out: Path = Field(description="Folder of the checkpoint.")
-    log: Path = Field(description="Training log (Parquet).")
+    history: Path = Field(description="What the trainer logged (Parquet).")
     state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
     traces: int = Field(220_000, ge=100, description="Traces to learn from, each seen once.")
     seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
@@ -184,7 +184,7 @@ class MakeBase(Stage):
             model=str(start),
             set=drawn,
             out=self.out,
-            log=self.log,
+            history=self.history,
             state=self.state / "trainer",
             recipe=self.recipe,
         ).cli_cmd()

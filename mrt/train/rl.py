@@ -41,11 +41,12 @@ from mrt.cli import run
 from mrt.cost import flops
 from mrt.encoding import end_of, pieces
 from mrt.engine import Decoding, EngineSettings, engine_options, seed_of, text_of, vllm_reads
+from mrt.fingerprint import slice_of
 from mrt.grading import Grader
 from mrt.hub import folder_of
 from mrt.parameterization import OpenEnded, Parameterization
-from mrt.train.log import RL_LOG
-from mrt.train.stage import TrainingStage, batches, join_processes, last_complete_checkpoint, leave, parameters
+from mrt.train.devices import batches, join_processes, parameters
+from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave
 
 Method = Literal["grpo", "length_penalty", "mrt_rl"]
 LENGTHS = 4  # parts, by length, of a micro-batch
@@ -451,44 +452,6 @@ def check_fresh(output: dict[str, Any]) -> float:
     return float(mean)
 
 
-LOGGED = {  # name in the log: TRL's
-    "step": "step",
-    "reward": "reward",
-    "outcome": "outcome",
-    "progress": "progress",
-    "J_prefix": "J_prefix",
-    "completion_tokens": "completions/mean_length",
-    "cut_off": "completions/clipped_ratio",
-    "loss": "loss",
-    "learning_rate": "learning_rate",
-    "grad_norm": "grad_norm",
-    "clip_ratio": "clip_ratio/region_mean",
-    "kl": "kl",
-    "entropy": "entropy",
-    "logp_difference": "sampling/sampling_logp_difference/mean",
-    "tokens_sampled": "tokens_sampled",
-    "tokens_forced": "tokens_forced",
-    "tokens_read": "tokens_read",
-    "num_tokens": "num_tokens",
-    "parameters": "parameters",
-    "flops": "flops",
-    "seconds": "step_time",
-    "seconds_sampling": "seconds_sampling",
-    "seconds_grading": "seconds_grading",
-    "seconds_forced": "seconds_forced",
-}
-
-
-def rl_log(history: list[dict[str, Any]]) -> Any:
-    """The trainer's log as a table, a row a step; null what a method has not."""
-    import polars as pl
-
-    rows = [{name: entry.get(theirs) for name, theirs in LOGGED.items()} for entry in history if "reward" in entry]
-    whole = {"tokens_sampled", "tokens_forced", "tokens_read", "num_tokens", "parameters"}
-    schema = {name: RL_LOG.get(name, pl.Int64 if name in whole else pl.Float64) for name in LOGGED}
-    return pl.DataFrame(rows, schema=schema, strict=False)
-
-
 class Train(TrainingStage):
     """Train a model by RL with TRL's GRPOTrainer; under `torchrun`, on several processes."""
 
@@ -504,10 +467,10 @@ class Train(TrainingStage):
         examples = RL_PROMPTS.read(self.prompts).to_dicts()
         if not examples:
             raise ValueError(f"{self.prompts}: there are no prompts")
-        self.make(examples, self.method, self.recipe.model_dump_json(), self.parameterization.model_dump_json())
+        self.make(examples, self.method, slice_of(self.recipe), slice_of(self.parameterization))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
-        """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
+        """Train, or go on, and leave `checkpoint`, `history.parquet` and a digest in the folder `made`."""
         random.Random(self.recipe.seed).shuffle(examples)
         with cpu_vllm(self.engine):
             usual = self.usual(examples, state)
@@ -524,7 +487,7 @@ class Train(TrainingStage):
             trainer.processing_class.pad_token = None
             for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
                 config.pad_token_id = None
-        leave(trainer, trainer.processing_class, rl_log(trainer.state.log_history), state, made)
+        leave(trainer, trainer.processing_class, state, made)
 
     def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
         """What any GRPOTrainer is given: model, tokenizer, data and TRL's configuration."""

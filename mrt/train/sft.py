@@ -18,10 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt import accelerator
 from mrt.artifacts import SET
 from mrt.cli import run
-from mrt.cost import flops
+from mrt.fingerprint import slice_of
 from mrt.hub import folder_of
 from mrt.storage import read_table
-from mrt.train.stage import TrainingStage, batches, join_processes, last_complete_checkpoint, leave, parameters
+from mrt.train.devices import batches, join_processes
+from mrt.train.stage import TrainingStage, last_complete_checkpoint, leave
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -202,10 +203,10 @@ class Train(TrainingStage):
         examples = read_table(self.set, {name: SET.columns[name] for name in TRAINED_ON}).to_dicts()
         if not examples:
             raise ValueError(f"{self.set}: the training set is empty; loosen its filter rules or sample more problems")
-        self.make(examples, self.recipe.model_dump_json())
+        self.make(examples, slice_of(self.recipe))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
-        """Train, or go on, and leave `checkpoint`, `log.parquet` and their digest in the folder `made`."""
+        """Train, or go on, and leave `checkpoint`, `history.parquet` and a digest in the folder `made`."""
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -218,21 +219,7 @@ class Train(TrainingStage):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         trainer = make_trainer(model, tokenizer, rows, self.recipe, args)
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
-        leave(trainer, tokenizer, training_log(trainer.state.log_history, parameters(model)), state, made)
-
-
-def training_log(history: list[dict[str, Any]], size: int) -> Any:
-    """The trainer's log as a table, a row a step; of `size` parameters; `flops` is of all steps so far."""
-    import polars as pl
-
-    names = ["step", "epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens"]
-    rows = [{name: float(entry[name]) for name in names} for entry in history if "loss" in entry]
-    table = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Float64)).with_columns(pl.col("step").cast(pl.Int64))
-    step = pl.col("num_tokens").diff()  # a resumed trainer counts from 0 again
-    step = pl.when(step > 0).then(step).otherwise("num_tokens")
-    return table.with_columns(step.cum_sum().alias("num_tokens")).with_columns(
-        pl.lit(size).alias("parameters"), flops(size, trained=pl.col("num_tokens")).alias("flops")
-    )
+        leave(trainer, tokenizer, state, made)
 
 
 if __name__ == "__main__":

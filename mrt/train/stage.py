@@ -13,12 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import polars as pl
 from pydantic import Field
 
 from mrt import accelerator
 from mrt.cli import Stage
 from mrt.fingerprint import digest, digest_of_files, fingerprint, identity_of_model
 from mrt.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
+from mrt.train.devices import parameters
 
 
 class TrainingStage(Stage):
@@ -27,11 +29,11 @@ class TrainingStage(Stage):
     model: str = Field(description="Parent model: a Hugging Face checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Revision of a hub model.")
     out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
-    log: Path = Field(description="Training log (Parquet): one row a step.")
+    history: Path = Field(description="What the trainer logged (Parquet), a row an entry; `mrt.train.log` reads it.")
     state: Path = Field(description="Folder of the trainer's state; removed after success.")
     keep: Path | None = Field(None, description="Folder in which the checkpoint is kept for jobs that run again.")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
-        [], description="Where the trainer logs too: TensorBoard (a folder beside `log`), Weights & Biases."
+        [], description="Where the trainer logs too: TensorBoard (a folder beside `history`), Weights & Biases."
     )
     deepspeed: Path | None = Field(
         None, description="DeepSpeed's configuration, such as ZeRO-3's (Tables 2 to 5), of several processes."
@@ -54,11 +56,11 @@ class TrainingStage(Stage):
         for name in self.report_to:
             if not any(find_spec(module) for module in (name, f"{name}X")):
                 raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
-        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.log.with_suffix(".tensorboard")))
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.history.with_suffix(".tensorboard")))
         return list(self.report_to)
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
-        """Take the kept checkpoint, or train; then hand over checkpoint and log."""
+        """Take the kept checkpoint, or train; then hand over checkpoint and history."""
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would tell the hub of each training
         key = self.key(json.dumps(examples), *decisive)
         kept = self.keep / key if self.keep else None
@@ -76,8 +78,8 @@ class TrainingStage(Stage):
         if not is_first_process():  # one process of a distributed run hands over
             return
         link_folder(kept / "checkpoint", self.out)
-        with atomic_file(self.log) as part:
-            shutil.copyfile(kept / "log.parquet", part)
+        with atomic_file(self.history) as part:
+            shutil.copyfile(kept / "history.parquet", part)
         for other in self.keep.iterdir() if self.keep else []:
             if other != kept:
                 shutil.rmtree(other)
@@ -89,45 +91,20 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
-    """(rows that a device holds at once, how often it does so a step) so that all devices have `batch_size` a step.
-
-    Raises ValueError if the devices do not divide it.
-    """
-    devices = int(os.environ.get("WORLD_SIZE", "1"))
-    if batch_size % devices:
-        raise ValueError(f"batch_size {batch_size} is not spread evenly over {devices} devices; train on fewer GPUs")
-    own = batch_size // devices
-    micro = next(n for n in range(min(micro_batch_size, own), 0, -1) if own % n == 0)
-    return micro, own // micro
-
-
-def join_processes(deepspeed: Path | None, cpu: bool) -> None:
-    """Join the processes of a distributed run, as must be done before ZeRO spreads a model over them."""
-    if deepspeed:
-        from deepspeed import init_distributed
-
-        init_distributed(dist_backend="gloo" if cpu else "nccl")
-
-
-def parameters(model: Any) -> int:
-    """How many parameters a model has, spread over processes or not."""
-    return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
-
-
-def leave(trainer: Any, tokenizer: Any, log: Any, state: Path, made: Path) -> None:
-    """Put a trained model, its tokenizer, its log and their digest into the folder `made`, as a whole or not at all.
+def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
+    """Put a trained model, its tokenizer, what was logged and a digest into the folder `made`, whole or not at all.
 
     All processes of a distributed run call it: saving a model that is spread over them takes them all.
     """
     trainer.save_model(str(state / "final"))
+    history = [{"parameters": parameters(trainer.model), **entry} for entry in trainer.state.log_history]
     if trainer.accelerator.is_main_process:
         with atomic_folder(made) as folder:
             shutil.move(state / "final", folder / "checkpoint")
             tokenizer.save_pretrained(folder / "checkpoint")
             for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's card of a hub upload
                 (folder / "checkpoint" / leftover).unlink(missing_ok=True)
-            write_table(log, folder / "log.parquet")
+            write_table(pl.DataFrame(history, infer_schema_length=None, strict=False), folder / "history.parquet")
             write_text(digest_of_files([folder / "checkpoint"]), folder / "digest")
     trainer.accelerator.wait_for_everyone()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from mrt.config import RL_METHODS, TREE_METHODS, load, slice_of
-from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model
+from mrt.config import RL_METHODS, TREE_METHODS, load
+from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model, slice_of
 from mrt.memory import host_bytes
 from mrt.plan import Bill
 

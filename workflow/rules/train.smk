@@ -5,7 +5,7 @@ rule train:
         examples=f"{RESULTS}/sets/{{model}}.parquet",
     output:
         checkpoint=directory(f"{RESULTS}/models/{{model}}"),
-        log=f"{RESULTS}/models/{{model}}.log.parquet",
+        history=f"{RESULTS}/models/{{model}}.history.parquet",
     log:
         log_of("train", "model"),
     wildcard_constraints:
@@ -27,7 +27,7 @@ rule train:
         launch=launched,
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.sft {params.parent} --set {input.examples:q}"
-        " --recipe {params.recipe:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --log {output.log:q}"
+        " --recipe {params.recipe:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --history {output.history:q}"
         " --out {output.checkpoint:q} > {log:q} 2>&1"
 
 
@@ -64,7 +64,7 @@ rule train_rl:
         prompts=f"{RESULTS}/prompts/{{model}}.parquet",
     output:
         checkpoint=directory(f"{RESULTS}/models/{{model}}"),
-        log=f"{RESULTS}/models/{{model}}.log.parquet",
+        history=f"{RESULTS}/models/{{model}}.history.parquet",
     log:
         log_of("train_rl", "model"),
     wildcard_constraints:
@@ -92,8 +92,27 @@ rule train_rl:
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.rl {params.parent} --prompts {input.prompts:q}"
         " --method {params.method} --recipe {params.recipe:q} --parameterization {params.parameterization:q}"
-        " --engine {params.engine:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --log {output.log:q}"
+        " --engine {params.engine:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --history {output.history:q}"
         " --out {output.checkpoint:q} > {log:q} 2>&1"
+
+
+# The log of a training, a row a step, of what its trainer logged.
+rule tabulate_log:
+    input:
+        f"{RESULTS}/models/{{model}}.history.parquet",
+    output:
+        f"{RESULTS}/models/{{model}}.log.parquet",
+    log:
+        log_of("tabulate_log", "model"),
+    wildcard_constraints:
+        model=any_of(TRAINED),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=code_of("train.log"),
+    shell:
+        "python -m mrt.train.log --history {input:q} --out {output:q} > {log:q} 2>&1"
 
 
 # What the training of a model and of its ancestors took.
@@ -147,7 +166,7 @@ rule import_log:
 rule toy_base:
     output:
         checkpoint=directory(f"{RESULTS}/models/toy_base"),
-        log=f"{RESULTS}/models/toy_base.log.parquet",
+        history=f"{RESULTS}/models/toy_base.history.parquet",
     log:
         log_of("toy_base"),
     conda:
@@ -160,4 +179,4 @@ rule toy_base:
         speaks="attempts" if experiment.backtracking else "thoughts",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.toy.base --speaks {params.speaks} --seed {params.seed} --state {params.state:q}"
-        " --log {output.log:q} --out {output.checkpoint:q} > {log:q} 2>&1"
+        " --history {output.history:q} --out {output.checkpoint:q} > {log:q} 2>&1"

@@ -1,0 +1,74 @@
+"""`mrt why` names the definition, setting or file, and says what will train or sample."""
+
+import json
+
+import pytest
+from conftest import copy_of, python
+from test_invalidation import GRADER, edit, setting
+
+from mrt.why import differences, planned_jobs, report, values
+
+
+@pytest.fixture(scope="module")
+def folder(finished, tmp_path_factory):
+    return copy_of(finished, tmp_path_factory.mktemp("why") / "run")
+
+
+def why(folder, apply, *targets):
+    """What is said after an edit, which is then undone."""
+    before = {path: path.read_bytes() for path in [folder / "config.yaml", *(folder / "mrt").rglob("*.py")]}
+    apply(folder)
+    try:
+        return python("-m", "mrt", "why", *targets, folder=folder)
+    finally:
+        for path, content in before.items():
+            path.write_bytes(content)
+
+
+def test_a_finished_run_needs_nothing(folder):
+    assert why(folder, lambda _: None).strip() == "Nothing would run."
+
+
+def test_a_changed_definition_is_named(folder):
+    said = why(folder, edit("mrt/train/sft.py", "width = 50 * batch", "width = 60 * batch"), "pass1")
+    assert "mrt.train.sft.bucketed_order is changed\n    train" in said
+    assert "2 will train, 0 may train, 2 will sample, 0 may sample" in said
+    assert "sample_rollouts mrt_1 toy_test  (will sample)" in said
+
+
+def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
+    said = why(folder, edit(*GRADER))
+    grading = said[: said.index("because of the jobs above")]
+    assert "mrt.grading." in grading and "    grade_rollouts base toy_train" in grading
+    assert "train_rl mrt_rl  (will train)" in grading
+    assert "train star_1  (may train: only if what it is given turns out different)" in said
+    assert "that measure or draw" in said
+
+
+def test_a_changed_setting_is_told_with_both_values(folder):
+    said = why(folder, setting("training.recipe.epochs", 2), "results/tiny/models/star_1.history.parquet")
+    assert said.splitlines()[2:4] == ["epochs: 1.0 -> 2.0", "    train star_1  (will train)"]
+
+
+def test_more_samples_are_drawn(folder):
+    said = why(folder, setting("evaluation.samples", 6), "results/tiny/rollouts/base/toy_test.parquet")
+    assert "4 -> 6" in said and "sample_rollouts base toy_test  (will sample)" in said
+
+
+def test_a_missing_file_is_said_to_be_missing(folder):
+    (folder / "results" / "tiny" / "figures" / "loss.csv").unlink()
+    assert "missing output files: results/tiny/figures/loss.csv\n    loss" in why(folder, lambda _: None)
+
+
+def test_params_are_read_as_snakemake_writes_them():
+    group = json.dumps({"epochs": 1, "inner": {"rate": 0.1}})
+    assert values(f"'572579f47e541640', '{group}', 4, 'it is'") == [json.loads(group), 4, "it is"]
+    assert values("<nothing exclusive>") == []
+    changed = {"epochs": 2, "inner": {"rate": 0.2, "new": True}}
+    assert list(differences(json.loads(group), changed)) == [
+        "epochs: 1 -> 2", "inner.new: None -> True", "inner.rate: 0.1 -> 0.2",
+    ]  # fmt: skip
+
+
+def test_no_jobs():
+    assert report(planned_jobs("Nothing to be done.")) == "Nothing would run."
