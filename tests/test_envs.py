@@ -8,15 +8,13 @@ from conftest import ROOT
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from mrt.fingerprint import closure
+from mrt.fingerprint import reached
 
 GLIBC = 31  # setup.sh says so, and refuses an older one
 BOTH = ((3, 11), (3, 12))
 LOCKS = {name: BOTH for name in ("cpu", "gpu", "torch-cpu", "torch-cuda", "uv")}
 CONDA = {name: BOTH[:1] for name in ("analysis", "inference", "training")}
 WITHOUT_A_WHEEL = {"connection-pool", "deepspeed"}
-# Stages import these for their settings' classes and run without them.
-UNUSED = {"mrt.prompts": {"tokenizers", "torch", "transformers", "vllm"}}
 
 
 def pins(name):
@@ -114,7 +112,7 @@ def test_a_stages_environment_has_what_it_imports():
             shell = shell.replace("mrt.{params.stage}", "mrt.prover mrt.allocation")
             for stage in re.findall(r"(mrt(?:\.\w+)+) ", shell) if kind else ():
                 checked.add(stage)
-                needed = set(closure(stage)[1]) - UNUSED.get(stage, set())
+                needed = set(reached(stage).libraries)
                 assert {canonicalize_name(name) for name in needed} <= set(asked(kind[1].lower())), (path.name, stage)
     assert {
         "mrt.prover",

@@ -235,7 +235,7 @@ def explicit(prompts, tmp_path_factory):
 
 
 def test_a_training_shows_itself_in_tensorboard_too(explicit):
-    (events,) = (explicit / "log.tensorboard").glob("events*")
+    (events,) = (explicit / "history.tensorboard").glob("events*")
     assert b"train/J_prefix" in events.read_bytes() and b"train/tokens_forced" in events.read_bytes()
 
 
