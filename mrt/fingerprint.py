@@ -107,6 +107,7 @@ class Bare(ast.NodeTransformer):
     def __init__(self) -> None:
         self.in_class = False
         self.bars = set[str]()  # names of progress bars
+        self.types: list[ast.expr] = []  # of fields that were stripped: what is set may be of them
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self.block(node, in_class=False)
@@ -172,7 +173,10 @@ class Bare(ast.NodeTransformer):
         default = node.value
         if isinstance(default, ast.Call) and called(default) == "Field" and default.args:
             default = default.args[0]
-        return None if isinstance(default, ast.Constant) and off(default.value) else node
+        if isinstance(default, ast.Constant) and off(default.value):
+            self.types.append(node.annotation)
+            return None
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -378,11 +382,14 @@ def scope_of(module: str) -> dict[str, Name]:
 
 def defined(statement: ast.stmt, module: str) -> Definition | None:
     """What a statement at a module's top defines or does; None if no result is made of it."""
-    bare = Bare().visit(copy.deepcopy(statement))
+    strip = Bare()
+    bare = strip.visit(copy.deepcopy(statement))
     if bare is None:
         return None
     resolved = Resolved(scope_of(module) | imports(ast.walk(statement), module))
     text = ast.unparse(ast.fix_missing_locations(resolved.visit(bare)))
+    for annotation in strip.types:
+        resolved.visit(annotation)
     stars = [what for name, what in scope_of(module).items() if name == "*"]
     return Definition(digest(text), (*resolved.uses, *stars), frozenset(resolved.libraries & set(DECISIVE)))
 
@@ -452,6 +459,7 @@ def reached(stage: str) -> Reached:
         for one in known[what]:
             waiting += one.uses
             libraries |= one.libraries
+    known |= {Name(module, "(stage)"): start.stage} if not name else {}
     for what, definitions in known.items():
         if definitions:
             own = digest(*(one.digest for one in definitions))

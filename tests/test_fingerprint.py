@@ -90,7 +90,8 @@ def test_names_are_followed_through_imports(package):
     package()
     reached = fp.reached("mrt.stage")
     assert list(reached.definitions) == [
-        "mrt.deep.value", "mrt.lazy.x", "mrt.record.Record", "mrt.stage.LIMIT", "mrt.stage.work", "mrt.tools.halved",
+        "mrt.deep.value", "mrt.lazy.x", "mrt.record.Record", "mrt.stage.(stage)", "mrt.stage.LIMIT", "mrt.stage.work",
+        "mrt.tools.halved",
     ]  # fmt: skip
     assert reached.libraries == ("torch",)
     assert list(fp.reached("mrt.stage:nobody_calls").definitions) == ["mrt.stage.nobody_calls"]
@@ -152,6 +153,11 @@ MATTERS = {
     "a field's type": changed("record", "size: int", "size: float"),
     "a field that is no longer off": changed("record", "= None", '= "x"'),
     "a new field that is on": changed("record", "    name:", "    fast: bool = True\n    name:"),
+    "what the stage is run with": changed("stage", "run(work, Record)", "run(Record, work)"),
+    "the type of a field that is off": {
+        "record": PACKAGE["record"].replace("str | None = None", "Inner | None = None")
+        + "\n\nclass Inner(BaseModel):\n    depth: int = 2\n",
+    },
     "a method": changed("record", "2 * self.size", "3 * self.size"),
     "a local variable that is another": changed("stage", "number + lazy.x + one", "number + lazy.x + size"),
     "what a module does when it is imported": changed("tools", "def halved", "import os\nos.nice(1)\n\ndef halved"),
@@ -169,6 +175,13 @@ MATTERS = {
 def test_what_matters(package, what):
     before = package()
     assert package(**MATTERS[what]) != before
+
+
+def test_the_class_of_a_field_that_is_off_counts(package):
+    """It may be set, and then the class's defaults and methods decide."""
+    off = PACKAGE["record"].replace("str | None = None", "Inner | None = None")
+    inner = "\n\nclass Inner(BaseModel):\n    depth: int = {}\n"
+    assert package(record=off + inner.format(2)) != package(record=off + inner.format(3))
 
 
 def test_what_a_progress_bar_says_does_not_matter(package):
