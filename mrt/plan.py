@@ -15,7 +15,7 @@ are set against their plan: the last line of a stage's log says how long it took
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import CliImplicitFlag, CliPositionalArg
+from pydantic_settings import CliImplicitFlag
 
 from mrt.cli import Stage, run
 from mrt.cluster import GPUS, Architecture, Card, Hardware
@@ -316,22 +316,16 @@ class Plan(Stage):
     calibration: Path | None = Field(None, description="What `mrt calibrate` measured (Parquet).")
     remaining: CliImplicitFlag[bool] = Field(False, description="Count only the jobs that are still to run.")
     targets: list[str] = Field([], description="Targets of the workflow; else all.")
-    further: CliPositionalArg[list[Path]] = Field([], description="More files after `--configfile FILE`.")
-
-    @property
-    def files(self) -> list[Path]:
-        """All configuration files, in the order in which they are laid over each other."""
-        return [*self.configfile, *self.further]
 
     @cached_property
     def config(self) -> Config:
         import yaml
 
         merged: dict[str, Any] = {}
-        for file in self.files or [Path("config.yaml")]:
+        for file in self.configfile or [Path("config.yaml")]:
             check_yaml(file)
             merged = laid_over(merged, yaml.safe_load(file.read_text()))
-        return load(merged, self.files)
+        return load(merged, self.configfile)
 
     def cli_cmd(self) -> None:
         if self.gpu and self.gpu not in GPUS:
@@ -344,9 +338,22 @@ class Plan(Stage):
                 raise ValueError("\n".join(mistakes))
         reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
         bill = Bill(config, reached, look=True)
-        jobs = planned_jobs(dry_run(self.files, self.targets, *([] if self.remaining else ["--forceall"])))
+        jobs = planned_jobs(dry_run(self.configfile, self.targets, *([] if self.remaining else ["--forceall"])))
         plans = list(planned(bill, jobs))
         print(report(bill, plans, sum(jobs.values())))
+
+
+def config_files_named(arguments: Sequence[str]) -> list[str]:
+    """A command line with `--configfile` before each of its files, where Snakemake takes `--configfile A B`."""
+    named: list[str] = []
+    after = False
+    for argument in arguments:
+        if argument.startswith("-"):
+            after = argument == "--configfile"
+            named += [] if after else [argument]
+        else:
+            named += ["--configfile", argument] if after else [argument]
+    return named
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -442,4 +449,5 @@ def short(number: float) -> str:
 
 
 if __name__ == "__main__":
+    sys.argv[1:] = config_files_named(sys.argv[1:])
     run(Plan)

@@ -13,6 +13,7 @@ kept checkpoint, and sampling finds all completions kept (docs/operations.md).
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from pydantic_settings import CliPositionalArg
 
 from mrt.cli import Stage, run
 from mrt.fingerprint import reached, versions
-from mrt.plan import STAGES, dry_run
+from mrt.plan import STAGES, config_files_named, dry_run
 from mrt.storage import read_provenance
 
 HEX = re.compile(r"[0-9a-f]{16}")
@@ -190,4 +191,5 @@ def report(jobs: list[Job]) -> str:
 
 
 if __name__ == "__main__":
+    sys.argv[1:] = config_files_named(sys.argv[1:])
     run(Why)

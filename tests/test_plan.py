@@ -19,6 +19,7 @@ from mrt.plan import (
     Planned,
     Reached,
     Work,
+    config_files_named,
     dry_run,
     laid_over,
     longest_path,
@@ -87,6 +88,14 @@ def test_numbers_are_shortened_to_three_figures(number):
     written = short(number)
     value = float(written.rstrip("kMGT")) * {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}.get(written[-1], 1)
     assert value == pytest.approx(number, rel=0.006, abs=1e-9)
+
+
+def test_config_files_are_named_as_snakemake_takes_them():
+    given = ["pass1", "--configfile", "a.yaml", "b.yaml", "--gpu", "l4", "--remaining"]
+    assert config_files_named(given) == [
+        "pass1", "--configfile", "a.yaml", "--configfile", "b.yaml", "--gpu", "l4", "--remaining",
+    ]  # fmt: skip
+    assert config_files_named(["--gpu=l4", "x"]) == ["--gpu=l4", "x"]
 
 
 def test_configurations_are_merged_as_snakemake_does():

@@ -53,7 +53,7 @@ def tell_results(workflow, results):
     console = Console(stderr=True)
     text = table.read_text()
     console.print(Markdown(text) if console.is_terminal else text, markup=False, highlight=False, soft_wrap=True)
-    configs = [quote(os.path.relpath(path)) for path in workflow.configfiles if Path(path).name != "config.yaml"]
-    options = f" --configfile {' '.join(configs)}" if configs else ""
+    configs = [quote(os.path.relpath(path)) for path in workflow.configfiles]
+    options = f" --configfile {' '.join(configs)}" if configs != ["config.yaml"] else ""
     lines = [f"Tables: {table.parent}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
     print(*lines, f"All on one page: snakemake --report report.html{options}", sep="\n", file=sys.stderr)
