@@ -61,6 +61,7 @@ def stages(folder: Path) -> dict[str, list[object]]:
 def jobs() -> dict[str, int]:
     """Jobs by rule of a whole run of the laptop experiment."""
     command = [sys.executable, "-m", "snakemake", "-n", "--forceall", "--quiet", "host", "--nolock"]
+    command += ["--workflow-profile", "none"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", done.stdout, re.MULTILINE)}
 
