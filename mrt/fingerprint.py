@@ -24,7 +24,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -51,6 +51,7 @@ DECISIVE = {
     "math_verify": ("math-verify",),
     "datasets": ("datasets",),
 }
+AT_IMPORT, STAGE = "(import)", "(stage)"  # names of what a module runs when it is imported, and as a stage
 TELLS = {"print", "warn"}  # what only tells people something
 OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", "pattern"}
 
@@ -289,15 +290,6 @@ class Definition:
     libraries: frozenset[str]
 
 
-@dataclass
-class Module:
-    """The definitions of a module by name, the statements that it runs when imported, and what it runs as a stage."""
-
-    definitions: dict[str, list[Definition]] = field(default_factory=dict)
-    at_import: list[Definition] = field(default_factory=list)
-    stage: list[Definition] = field(default_factory=list)
-
-
 def file_of(module: str) -> Path | None:
     """The source of a module of the package, or None if there is no such module."""
     relative = PACKAGE.joinpath(*module.split(".")[1:])
@@ -395,24 +387,26 @@ def defined(statement: ast.stmt, module: str) -> Definition | None:
 
 
 @cache
-def module_of(module: str) -> Module:
-    """A module's definitions."""
-    body, scope, found = parsed(module).body, scope_of(module), Module()
-    made = {id(each): defined(each, module) for each in body if not is_block(each, "TYPE_CHECKING")}
-    for name, statements in bound(body).items():
-        found.definitions[name] = [own for each in statements if (own := made.get(id(each)))]
+def statements_of(module: str) -> dict[str, list[ast.stmt]]:
+    """A module's statements by the names that they bind, and those `AT_IMPORT` and of the `STAGE`."""
+    body = [each for each in parsed(module).body if not is_block(each, "TYPE_CHECKING")]
+    scope, found = scope_of(module), {**bound(body), AT_IMPORT: [], STAGE: []}
     for statement in body:
-        if (own := made.get(id(statement))) is None:
-            continue
         if is_block(statement, "__name__"):
-            found.stage.append(own)
+            found[STAGE].append(statement)
         elif isinstance(statement, FUNCTION | ast.ClassDef):
             decorators = (called(each) or getattr(each, "id", "") for each in statement.decorator_list)
             if any(scope.get(name, ELSEWHERE).ours for name in decorators):  # it may file it somewhere
-                found.at_import.append(own)
+                found[AT_IMPORT].append(statement)
         elif not (isinstance(statement, ast.Assign | ast.AnnAssign) and binds_names_only(statement)):
-            found.at_import.append(own)
+            found[AT_IMPORT].append(statement)
     return found
+
+
+@cache
+def definitions_of(module: str, name: str) -> tuple[Definition, ...]:
+    """What a module defines by a name: mostly one definition, and none if it is something else."""
+    return tuple(own for each in statements_of(module).get(name, ()) if (own := defined(each, module)))
 
 
 def binds_names_only(statement: ast.Assign | ast.AnnAssign) -> bool:
@@ -437,29 +431,27 @@ def reached(stage: str) -> Reached:
     Raises ValueError if the package has no such module, it has no such name, or a module does not parse.
     """
     module, _, name = stage.partition(":")
-    known, digests, edges, libraries = dict[Name, list[Definition]](), dict[str, str](), set[str](), set[str]()
-    start = module_of(module)
-    if name and name not in start.definitions:
+    known, digests, edges, libraries = dict[Name, tuple[Definition, ...]](), dict[str, str](), set[str](), set[str]()
+    if name and name not in statements_of(module):
         raise ValueError(f"{module} defines no {name}")
-    waiting = [Name(module, name)] if name else [use for d in start.stage for use in d.uses] or [Name(module)]
+    start = definitions_of(module, STAGE)
+    waiting = [Name(module, name)] if name else [use for one in start for use in one.uses] or [Name(module)]
     while waiting:
         what = waiting.pop()
         if what in known or what.module in PLUMBING:
             continue
-        inside = module_of(what.module)
-        known[what] = inside.definitions.get(what.name, []) if what.name else []
-        if what.name:
-            waiting.append(Name(what.module, "(import)"))
-        else:
-            waiting += [Name(what.module, each) for each in (*inside.definitions, "(import)")]
-        if what.name == "(import)":
-            known[what] = inside.at_import
-            above = what.module.rpartition(".")[0]
-            waiting += [Name(above, "(import)")] if above else []
+        known[what] = definitions_of(what.module, what.name)
+        above = what.module.rpartition(".")[0]
+        if not what.name:
+            waiting += [Name(what.module, each) for each in statements_of(what.module) if each != STAGE]
+        elif what.name != AT_IMPORT:
+            waiting.append(Name(what.module, AT_IMPORT))
+        elif above:
+            waiting.append(Name(above, AT_IMPORT))
         for one in known[what]:
             waiting += one.uses
             libraries |= one.libraries
-    known |= {Name(module, "(stage)"): start.stage} if not name else {}
+    known |= {} if name else {Name(module, STAGE): start}
     for what, definitions in known.items():
         if definitions:
             own = digest(*(one.digest for one in definitions))

@@ -56,7 +56,7 @@ class Record(BaseModel):
 """,
     "alone": "z = 3\n",
 }
-CACHED = (fp.parsed, fp.scope_of, fp.module_of, fp.reached)
+CACHED = (fp.parsed, fp.scope_of, fp.statements_of, fp.definitions_of, fp.reached)
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_plumbing_is_in_no_fingerprint(stage):
 def test_plumbing_rests_on_nothing_that_decides():
     """What carries results uses no definition that makes any, but the engine's settings and the requests it keys."""
     for module in fp.PLUMBING:
-        used = {use for own in fp.module_of(module).definitions.values() for one in own for use in one.uses}
+        used = {use for name in fp.statements_of(module) for one in fp.definitions_of(module, name) for use in one.uses}
         others = {use.module for use in used} - set(fp.PLUMBING)
         assert others <= {"mrt.engine", "mrt.train.devices", "mrt.vllm_environment"}, f"{module}: {others}"
 
