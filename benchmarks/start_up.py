@@ -20,6 +20,7 @@ import polars as pl
 
 from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, alone, markdown, middle
 from mrt.artifacts import PROBLEMS, SET
+from mrt.plan import dry_run
 
 TITLE = "Engine start-up"
 ENGINE_RULES = ("sample_rollouts", "force_answers", "force_budget")
@@ -60,10 +61,8 @@ def stages(folder: Path) -> dict[str, list[object]]:
 
 def jobs() -> dict[str, int]:
     """Jobs by rule of a whole run of the laptop experiment."""
-    command = [sys.executable, "-m", "snakemake", "-n", "--forceall", "--quiet", "host", "--nolock"]
-    command += ["--workflow-profile", "none"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", done.stdout, re.MULTILINE)}
+    printed = dry_run([], [], "--forceall")
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", printed, re.MULTILINE)}
 
 
 def measure(record: Record, quick: bool) -> None:

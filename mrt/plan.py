@@ -15,11 +15,12 @@ are set against their plan: the last line of a stage's log says how long it took
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
@@ -245,15 +246,24 @@ def dry_run(files: Iterable[Path], targets: Iterable[str] = (), *options: str) -
     return done.stdout + done.stderr
 
 
-def planned_jobs(printed: str) -> dict[tuple[str, str, str], int]:
-    """How many jobs a dry run has of each (rule, model, problem set)."""
-    jobs: dict[tuple[str, str, str], int] = {}
+class Described(NamedTuple):
+    """A job as a dry run describes it: its rule, its wildcards, and its other fields as text."""
+
+    rule: str
+    wildcards: dict[str, str]
+    told: dict[str, str]
+
+
+def described(printed: str) -> Iterator[Described]:
+    """The jobs that a dry run printed, the target rule among them."""
     for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", printed, re.MULTILINE):
-        named = re.search(r"^ +wildcards: (.*)$", block, re.MULTILINE)
-        values = dict(re.findall(r"(\w+)=([^,\s]+)", named[1])) if named else {}
-        key = rule, values.get("model", ""), values.get("dataset", "")
-        jobs[key] = jobs.get(key, 0) + 1
-    return jobs
+        told = dict(re.findall(r"^ +(\w+): (.*)$", block, re.MULTILINE))
+        yield Described(rule, dict(re.findall(r"(\w+)=([^,\s]+)", told.get("wildcards", ""))), told)
+
+
+def counted(jobs: Iterable[Described]) -> dict[tuple[str, str, str], int]:
+    """How many jobs there are of each (rule, model, problem set)."""
+    return dict(Counter((job.rule, job.wildcards.get("model", ""), job.wildcards.get("dataset", "")) for job in jobs))
 
 
 def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
@@ -338,7 +348,7 @@ class Plan(Stage):
                 raise ValueError("\n".join(mistakes))
         reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
         bill = Bill(config, reached, look=True)
-        jobs = planned_jobs(dry_run(self.configfile, self.targets, *([] if self.remaining else ["--forceall"])))
+        jobs = counted(described(dry_run(self.configfile, self.targets, *([] if self.remaining else ["--forceall"]))))
         plans = list(planned(bill, jobs))
         print(report(bill, plans, sum(jobs.values())))
 

@@ -24,7 +24,7 @@ from pydantic_settings import CliPositionalArg
 
 from mrt.cli import Stage, run
 from mrt.fingerprint import reached, versions
-from mrt.plan import STAGES, config_files_named, dry_run
+from mrt.plan import STAGES, config_files_named, described, dry_run
 from mrt.storage import read_provenance
 
 HEX = re.compile(r"[0-9a-f]{16}")
@@ -34,11 +34,10 @@ BY_JOB = "Input files updated by another job: "
 
 @dataclass
 class Job:
-    """A job that would run: its rule and wildcards, its files, and why, in Snakemake's words and then in ours."""
+    """A job that would run: its rule and wildcards, what it makes, and why, in Snakemake's words and then in ours."""
 
     rule: str
     wildcards: str
-    inputs: list[str]
     outputs: list[str]
     reason: str
     causes: list[str] = field(default_factory=list)  # its own
@@ -49,20 +48,18 @@ class Job:
         return f"{self.rule} {self.wildcards}".strip()
 
 
-def planned_jobs(text: str) -> list[Job]:
+def planned_jobs(printed: str) -> list[Job]:
     """The jobs that a dry run printed."""
-    jobs = []
-    for rule, block in re.findall(r"^(?:local)?rule (\w+):\n((?: +.*\n)*)", text, re.MULTILINE):
-        told = dict(re.findall(r"^ +(\w+): (.*)$", block, re.MULTILINE))
-        wildcards = " ".join(re.findall(r"=([^,]+)", told.get("wildcards", "")))
-        inputs, outputs = (told.get(kind, "").split(", ") for kind in ("input", "output"))
-        jobs.append(Job(rule, wildcards, inputs, outputs, told.get("reason", "").strip()))
-    return [job for job in jobs if job.rule != "all"]
+    return [
+        Job(job.rule, " ".join(job.wildcards.values()), job.told["output"].split(", "), job.told.get("reason", ""))
+        for job in described(printed)
+        if job.rule != "all"
+    ]
 
 
 def explain(job: Job, made_by: dict[str, Job]) -> None:
     """Fill in a job's causes."""
-    for reason in job.reason.split("; "):
+    for reason in job.reason.strip().split("; "):
         if reason.startswith(CHANGED):
             before, _, now = reason.partition("before: ")[2].partition(" now: ")
             job.causes += changed_code(job) if HEX.search(now) else []

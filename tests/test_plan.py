@@ -20,11 +20,12 @@ from mrt.plan import (
     Reached,
     Work,
     config_files_named,
+    counted,
+    described,
     dry_run,
     laid_over,
     longest_path,
     planned,
-    planned_jobs,
     seconds_of,
     short,
 )
@@ -144,7 +145,7 @@ def test_the_page_of_ready_experiments_says_what_the_plan_says():
                 with pytest.raises(ValueError, match=f"on {card}: training it"):
                     load(own)
                 continue
-            jobs = jobs or planned_jobs(dry_run(files, [], "--forceall"))
+            jobs = jobs or counted(described(dry_run(files, [], "--forceall")))
             total = sum(each.gpu_seconds for each in planned(Bill(load(own)), jobs)) / 3600
             assert f"{total:.1f}" == hours[place], (files, card)
 

@@ -97,8 +97,8 @@ def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
     All processes of a distributed run call it: saving a model that is spread over them takes them all.
     """
     trainer.save_model(str(state / "final"))
-    history = [{"parameters": parameters(trainer.model), **entry} for entry in trainer.state.log_history]
     if trainer.accelerator.is_main_process:
+        history = [{"parameters": parameters(trainer.model), **entry} for entry in trainer.state.log_history]
         with atomic_folder(made) as folder:
             shutil.move(state / "final", folder / "checkpoint")
             tokenizer.save_pretrained(folder / "checkpoint")
