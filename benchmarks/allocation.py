@@ -1,11 +1,11 @@
-"""Fewer answers for the same decisions: mrt.allocation beside 20 answers at every prefix.
+"""Fewer answers for the same decisions: mrt.sampling.allocation beside 20 answers at every prefix.
 
     python -m benchmarks allocation
 
 Real traces: J by prefix is known from 100 rollouts at every sentence (`prefix_accuracy.jsonl`); answers are drawn from
 it. Toy world: traces of the toy base, 40 forced answers at every prefix by the real engine; the first 20 count, the
 others tell what another 20 would have decided, and how good the prefix kept really is. The decision is MRT (STaR)'s:
-whether the trace is kept, and cut where (`mrt.sets`), with J of at least 0.6. Allocated answers are among the 20.
+whether the trace is kept, and cut where (`mrt.training.sets`), with J of at least 0.6. Allocated answers are among the 20.
 
 Time: the stage itself beside all 20 answers and beside the authors' way, on toy text in thoughts of 1,000 tokens.
 """
@@ -24,12 +24,12 @@ import polars as pl
 from benchmarks import workload
 from benchmarks.common import TOY_BASE, TRACES, Goal, Record, Report, has, markdown, middle
 from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
-from mrt import vllm_environment
-from mrt.allocation import Allocate, Allocation, Kept, Trace
-from mrt.grading import Grader
-from mrt.kept import Keep
-from mrt.parameterization import OpenEnded, Segmentation
-from mrt.prover import Place, Prefix
+from mrt.core import vllm_environment
+from mrt.sampling.allocation import Allocate, Allocation, Kept, Trace
+from mrt.grading.grade import Grader
+from mrt.sampling.cache import Keep
+from mrt.episodes.parameterization import OpenEnded, Segmentation
+from mrt.sampling.prover import Place, Prefix
 
 TITLE = "Fewer answers for the same decisions"
 FILTER = Kept(minimum_J=0.6)
@@ -100,7 +100,7 @@ def toy_traces(folder: Path, problems: int) -> list[tuple[Bools, Bools, npt.NDAr
     stage = workload.prover(folder, 2 * ANSWERS)
     places = list(stage.places(stage.thoughts()))
     golds = dict(pl.read_parquet(folder / "problems.parquet").select("id", "answer").iter_rows())
-    from mrt.engine import Engine
+    from mrt.sampling.engine import Engine
 
     drawn = Engine(stage.model, stage.engine).generate([place.request for place in places])
     texts = [c.text for answers in drawn for c in answers]

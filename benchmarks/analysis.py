@@ -3,7 +3,7 @@
     python -m benchmarks analysis
 
 [maj@p]_j: of the case study's table (16 traces of 15 problems, 12 prefixes, 8 answers; p = 1, 2, 4, 8), exactly by
-`mrt.metrics.maj_at_k_table`, and as the authors estimate it (Section 5, Figure 3): 100,000 random subsets a prefix
+`mrt.analysis.votes.maj_at_k_table`, and as the authors estimate it (Section 5, Figure 3): 100,000 random subsets a prefix
 and p, vectorised; a few prefixes are drawn so, and the time is scaled up.
 
 Full size: 5 models on 5 benchmarks, 20 samples a problem, 40 prefixes a sample, 20 forced answers a prefix; synthetic.
@@ -31,12 +31,12 @@ BENCHMARKS = {"AIME 2024": 30, "AIME 2025": 30, "AMC 2023": 40, "AMC 2022 and 20
 MODELS, SAMPLES, LONG, FORCED = 5, 20, 40, 20  # samples a problem, prefixes a sample, forced answers a prefix
 LARGEST = "Minerva"
 STAGES = {
-    "progress": "mrt.progress --prover prover.parquet --grades grades.parquet",
-    "prefixes": "mrt.evaluate --measure prefixes --prover prover.parquet --grades grades.parquet",
-    "regret": "mrt.evaluate --measure regret --progress progress.parquet",
-    "episode_regret": "mrt.evaluate --measure episode_regret --prefixes prefixes.parquet",
-    "maj": "mrt.evaluate --measure maj --rollouts rollouts.parquet --grades rollouts.grades.parquet",
-    "accuracy": "mrt.evaluate --measure accuracy --problems problems.parquet --rollouts rollouts.parquet"
+    "progress": "mrt.analysis.progress --prover prover.parquet --grades grades.parquet",
+    "prefixes": "mrt.analysis.evaluate --measure prefixes --prover prover.parquet --grades grades.parquet",
+    "regret": "mrt.analysis.evaluate --measure regret --progress progress.parquet",
+    "episode_regret": "mrt.analysis.evaluate --measure episode_regret --prefixes prefixes.parquet",
+    "maj": "mrt.analysis.evaluate --measure maj --rollouts rollouts.parquet --grades rollouts.grades.parquet",
+    "accuracy": "mrt.analysis.evaluate --measure accuracy --problems problems.parquet --rollouts rollouts.parquet"
     " --grades rollouts.grades.parquet",
 }
 GIB = 2**30
@@ -75,7 +75,7 @@ def estimate(clusters: np.ndarray, correct: np.ndarray, votes: int, rng: np.rand
 
 
 def measure_maj(record: Record, drawn: int, repeats: int) -> None:
-    from mrt.metrics import _credits, maj_at_k_table
+    from mrt.analysis.votes import _credits, maj_at_k_table
 
     rng = np.random.default_rng(0)
     groups = TRACES * PROBLEMS * PREFIXES
@@ -147,7 +147,7 @@ def make(folder: Path, problems: int) -> None:
 
 def measure_bootstrap(folders: list[str]) -> None:
     """Seconds of the intervals of one model's regret at every budget and of its maj@p at every prefix."""
-    from mrt.metrics import bootstrap_table
+    from mrt.analysis.votes import bootstrap_table
 
     since = time.perf_counter()
     for folder in folders:

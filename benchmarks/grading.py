@@ -1,4 +1,4 @@
-r"""Grading: `mrt.grading` against Math-Verify called naively, and what hostile answers cost the others.
+r"""Grading: `mrt.grading.grade` against Math-Verify called naively, and what hostile answers cost the others.
 
     python -m benchmarks grading
 
@@ -7,7 +7,7 @@ answers a second on labelled pairs, all different (folder `shared` beside the ch
 world), and on a table in which answers repeat, as forced answers do: 20 at a prefix, most of them equal. Ours includes
 messages to the workers; these have started, and have judged nothing yet.
 
-A hostile answer stands among 200 ordinary ones, and all are graded as RL grades them (`mrt.train.rl.grades`, one
+A hostile answer stands among 200 ordinary ones, and all are graded as RL grades them (`mrt.training.rl.grades`, one
 worker): its cost is the seconds of that batch less those of the ordinary ones alone. Whether it says `\boxed` decides
 which of two ways it takes: comparing, or looking for the answer.
 """
@@ -102,7 +102,7 @@ def timed(function: Any, *arguments: Any) -> tuple[float, Any]:
 
 def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
     """Seconds and verdicts of a grader whose workers have started and remember nothing."""
-    from mrt.grading import Grader, Pool, _plain, normalise
+    from mrt.grading.grade import Grader, Pool, _plain, normalise
 
     normalise.cache_clear(), _plain.cache_clear()
     pool = Pool()
@@ -138,8 +138,8 @@ def measure_rates(record: Record, quick: bool) -> None:
 
 
 def measure_hostile(record: Record, quick: bool) -> None:
-    from mrt.grading import Grader, Pool
-    from mrt.train.rl import grades
+    from mrt.grading.grade import Grader, Pool
+    from mrt.training.rl import grades
 
     ordinary = repeating([(answer, gold) for answer, gold, _ in labelled(60)], 10)
     texts, golds = [rf"So it is $\boxed{{{answer}}}$." for answer, _ in ordinary], [gold for _, gold in ordinary]
@@ -193,7 +193,7 @@ def report(table: pl.DataFrame) -> Report:
         rows.append((name, "Math-Verify, one by one", usual, 1.0))
         for n in PROCESSES:
             mine = rate(f"ours, {kind}", n)
-            rows.append((name, f"`mrt.grading`, {n} process{'es' * (n > 1)}", mine, mine / usual))
+            rows.append((name, f"`mrt.grading.grade`, {n} process{'es' * (n > 1)}", mine, mine / usual))
     distinct = count("repeating", "pairs")
     pairs, differ = count("distinct", "pairs"), count("distinct", "verdicts that differ")
     right = {grader: count(f"{grader}, distinct", "as labelled") for grader in ("ours", "naive")}
@@ -243,7 +243,7 @@ def draw(table: pl.DataFrame, costs: dict[str, float]) -> Any:
     for place, kind in enumerate(("distinct", "repeating")):
         cases = [("naive", 0), *(("ours", n) for n in PROCESSES)]
         for i, (grader, n) in enumerate(cases):
-            label = "Math-Verify, one by one" if grader == "naive" else f"mrt.grading, {n} process{'es' * (n > 1)}"
+            label = "Math-Verify, one by one" if grader == "naive" else f"mrt.grading.grade, {n} process{'es' * (n > 1)}"
             value = middle(table, f"{grader}, {kind}", "answers a second", n)
             rates.bar(place + 0.27 * (i - 1), value, 0.25, color=SPARE_COLOURS[i], label=None if place else label)
     rates.set(

@@ -2,7 +2,7 @@
 
     python -m benchmarks prover
 
-The same answers at the same prefixes: all in one submission with a prefix cache of short blocks (ours, mrt.prover);
+The same answers at the same prefixes: all in one submission with a prefix cache of short blocks (ours, mrt.sampling.prover);
 a submission a trace, in order, with the engine's default settings (the authors' way); one submission without a prefix
 cache; `generate` of transformers, in batches of 64 prompts. The floor is what the engine would take if it did nothing
 but decode the answers' tokens at its saturated rate, and read each distinct prefix token once at its rate for prompts.
@@ -28,9 +28,9 @@ import polars as pl
 
 from benchmarks import workload
 from benchmarks.common import TOY_BASE, Goal, Record, Report, alone, has, markdown, middle
-from mrt import vllm_environment
-from mrt.engine import Engine, Request
-from mrt.parameterization import OpenEnded
+from mrt.core import vllm_environment
+from mrt.sampling.engine import Engine, Request
+from mrt.episodes.parameterization import OpenEnded
 
 TITLE = "Meta-prover throughput"
 ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal

@@ -64,9 +64,9 @@ def make_prompts(path: Path, count: int) -> None:
     """Prompts of problems of the toy world."""
     from transformers import AutoTokenizer
 
-    from mrt.artifacts import RL_PROMPTS
-    from mrt.parameterization import Template
-    from mrt.sampling import Prompt
+    from mrt.core.artifacts import RL_PROMPTS
+    from mrt.episodes.parameterization import Template
+    from mrt.sampling.rollouts import Prompt
     from mrt.toy.world import draw_problem
 
     tokenizer, rng, rows = AutoTokenizer.from_pretrained(TOY_BASE), random.Random(0), []
@@ -98,9 +98,9 @@ def one_engine() -> Iterator[Callable[[], None]]:
 
 def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest: int) -> Any:
     """A trainer of a kind, on the engine that TRL builds."""
-    from mrt.engine import Decoding, EngineSettings
-    from mrt.grading import Grader
-    from mrt.train import rl
+    from mrt.sampling.engine import Decoding, EngineSettings
+    from mrt.grading.grade import Grader
+    from mrt.training import rl
 
     method, _, variant = ("grpo explicit" if kind == PLAIN else kind).partition(" ")
     recipe = rl.RL(
@@ -163,8 +163,8 @@ def steps_of(trainer: Any) -> list[tuple[Counter[str], float]]:
 
 def measure(record: Record, quick: bool) -> None:
     """Each trainer in turn, after an uncounted run of each."""
-    from mrt.engine import EngineSettings
-    from mrt.train.rl import cpu_vllm
+    from mrt.sampling.engine import EngineSettings
+    from mrt.training.rl import cpu_vllm
 
     kinds, repeats = (KINDS[::3], 1) if quick else (KINDS, REPEATS)
     completions, longest, steps = (16, 64, 1) if quick else (COMPLETIONS, LONGEST, STEPS)

@@ -37,7 +37,7 @@ own work shows; those with vLLM and the trainer ran at smaller sizes in one proc
 
 An episode has a fixed length, so that a thought of twice as many episodes is twice as long, and the prompts
 of its prefixes are together four times as long. What they have in common is tokenized once
-(`mrt/encoding.py`), if the tokenizer is one whose tokens provably do not reach across the end of a line;
+(`mrt/sampling/tokens.py`), if the tokenizer is one whose tokens provably do not reach across the end of a line;
 with another one each prompt is tokenized whole, and the time grows with the square. Prompts are made when
 the engine takes them. What stays quadratic is copying: a request has all of its token ids.
 
@@ -68,32 +68,32 @@ class Case:
 
 
 SAMPLED = f"--model {TOY_BASE} --names m --names d"
-EVALUATE = "mrt.evaluate --out {out}/table.parquet --measure"
+EVALUATE = "mrt.analysis.evaluate --out {out}/table.parquet --measure"
 PROVED = "--prover {prover} --grades {prover_grades}"
 CASES = [
-    Case("problems", "mrt.problems --name d --set SET --disjoint {others} --out {out}/d.parquet", {"problems": 250}),
+    Case("problems", "mrt.problems.build --name d --set SET --disjoint {others} --out {out}/d.parquet", {"problems": 250}),
     Case(
         "contamination",
-        "mrt.contamination --problems {problems} --evaluation EVALUATION --out {out}/c.parquet",
+        "mrt.problems.contamination --problems {problems} --evaluation EVALUATION --out {out}/c.parquet",
         {"problems": 250},
     ),
     Case(
         "sampling",
-        f"mrt.sampling {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --samples SAMPLES",
+        f"mrt.sampling.rollouts {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --samples SAMPLES",
         {"problems": 100, "samples": 50},
         engine="at once",
     ),
-    Case("episodes", "mrt.episodes --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 800}),
+    Case("episodes", "mrt.episodes.cut --rollouts {rollouts} --out {out}/e.parquet", {"samples": 100, "prefixes": 800}),
     Case(
         "prover",
-        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        f"mrt.sampling.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
         f" --settings.answers 4",
         {"samples": 4, "prefixes": 16},
         engine="at once",
     ),
     Case(
         "prover, all kept",
-        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        f"mrt.sampling.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
         f" --settings.answers 4 --keep.folder {{out}}/kept",
         {"samples": 6},
         engine="at once",
@@ -101,14 +101,14 @@ CASES = [
     ),
     Case(
         "budget_forcing",
-        f"mrt.budget_forcing {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out"
+        f"mrt.sampling.budget_forcing {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out"
         f" {{out}}/p.parquet --out_thoughts {{out}}/t.parquet",
         {"samples": 3},
         engine="at once",
     ),
     Case(
         "linearized",
-        f"mrt.backtracking.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet"
+        f"mrt.sampling.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet"
         f" --settings.window 64 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
         {"attempts": 5, "problems": 10},
         {"attempts": 8},
@@ -116,35 +116,35 @@ CASES = [
     ),
     Case(
         "grading of rollouts",
-        "mrt.grading --problems {problems} --answers {rollouts} --out {out}/g.parquet --workers 1",
+        "mrt.grading.grade --problems {problems} --answers {rollouts} --out {out}/g.parquet --workers 1",
         {"problems": 250, "samples": 200},
     ),
     Case(
         "grading of forced answers",
-        "mrt.grading --problems {problems} --answers {prover} --out {out}/g.parquet --workers 1",
+        "mrt.grading.grade --problems {problems} --answers {prover} --out {out}/g.parquet --workers 1",
         {"prefixes": 80, "answers": 40},
     ),
     Case(
         "progress",
-        f"mrt.progress {PROVED} --out {{out}}/x.parquet",
+        f"mrt.analysis.progress {PROVED} --out {{out}}/x.parquet",
         {"problems": 1000, "prefixes": 400, "answers": 200},
     ),
     Case(
         "sets, STaR",
-        "mrt.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules"
+        "mrt.training.sets --method star --rollouts {rollouts} --grades {grades} --out {out}/s.parquet --out_rules"
         " {out}/r.parquet",
         {"samples": 1200},
     ),
     Case(
         "sets, MRT",
-        "mrt.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress"
+        "mrt.training.sets --method mrt --rollouts {rollouts} --grades {grades} --episodes {episodes} --progress"
         " {progress} --prover {prover} --prover_grades {prover_grades} --out {out}/s.parquet --out_rules"
         " {out}/r.parquet",
         {"samples": 100, "prefixes": 800},
     ),
     Case(
         "prompts",
-        "mrt.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out"
+        "mrt.training.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out"
         " {out}/p.parquet",
         {"problems": 2000, "prefixes": 1600},
     ),
@@ -175,19 +175,19 @@ CASES = [
 REAL = [  # with vLLM and with the trainer: sizes in turn in one process, after a first run that is not counted
     Case(
         "sampling with vLLM",
-        f"mrt.sampling {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --decoding.max_tokens 32",
+        f"mrt.sampling.rollouts {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --decoding.max_tokens 32",
         {"problems": 32},
     ),
     Case(
         "prover with vLLM",
-        f"mrt.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
+        f"mrt.sampling.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
         " --settings.answers 2 --settings.decoding.max_tokens 8",
         {"samples": 1},
         {"prefixes": 4, "problems": 10},
     ),
     Case(
         "train.sft",
-        f"mrt.train.sft --model {TOY_BASE} --set {{examples}} --out {{out}}/m --history {{out}}/h --state {{out}}/s"
+        f"mrt.training.sft --model {TOY_BASE} --set {{examples}} --out {{out}}/m --history {{out}}/h --state {{out}}/s"
         " --recipe.epochs 1 --recipe.batch_size 8 --recipe.micro_batch_size 8 --recipe.bf16 false"
         " --recipe.gradient_checkpointing false",
         {"samples": 2},

@@ -2,7 +2,7 @@
 
     python -m benchmarks.stages < commands.jsonl
 
-A line of input is `{"commands": [["mrt.progress", "--prover", ...]], "engine": null}`, or `{"make": [folder, kinds,
+A line of input is `{"commands": [["mrt.analysis.progress", "--prover", ...]], "engine": null}`, or `{"make": [folder, kinds,
 sizes]}` to write the tables that a command reads. Children are forked from a process that has imported the stages and
 done nothing else, so that a command of 0.3 s is not lost in 1.5 s of imports. Seconds are those of the stage's work,
 from when its options are read; MiB are its peak of resident memory less what it held then. `engine` is null; or `at
@@ -24,8 +24,8 @@ from typing import Any
 
 from benchmarks import tables
 from benchmarks.common import TOY_BASE
-from mrt.cli import Stage
-from mrt.engine import Engine, EngineSettings
+from mrt.core.cli import Stage
+from mrt.sampling.engine import Engine, EngineSettings
 
 PRELOADED = (  # what the children need
     *(f"mrt.{name}" for name in ("evaluate", "sets", "prompts", "episodes", "problems", "contamination", "grading")),

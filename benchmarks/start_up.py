@@ -3,7 +3,7 @@
     python -m benchmarks start_up
 
 Each stage that samples or trains is a job, a process. By itself it imports vLLM or TRL, builds its engine or trainer,
-works, and takes down what it has imported. Forked (mrt/warm.py) it builds and works. Both do the same here: one
+works, and takes down what it has imported. Forked (mrt/core/fork_server.py) it builds and works. Both do the same here: one
 problem, one token, the toy base; a training of one step. How often a run of the laptop experiment starts, a dry run
 says.
 """
@@ -19,19 +19,19 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, alone, markdown, middle
-from mrt.artifacts import PROBLEMS, SET
-from mrt.plan import dry_run
+from mrt.core.artifacts import PROBLEMS, SET
+from mrt.planning.plan import dry_run
 
 TITLE = "Engine start-up"
 ENGINE_RULES = ("sample_rollouts", "force_answers", "force_budget")
 ANATOMY = f"""
 import time
 began = time.perf_counter()
-from mrt import vllm_environment
+from mrt.core import vllm_environment
 vllm_environment.tell(cpu=True)
 from vllm import LLM
 imported = time.perf_counter()
-from mrt.engine import Decoding, Engine, EngineSettings, Request
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 engine = Engine({str(TOY_BASE)!r}, EngineSettings(max_model_len=1024))
 engine.llm
 built = time.perf_counter()
@@ -49,11 +49,11 @@ def stages(folder: Path) -> dict[str, list[object]]:
     recipe = '{"epochs": 1, "batch_size": 4, "micro_batch_size": 4, "bf16": false, "gradient_checkpointing": false}'
     return {
         "sampling": [
-            *("mrt.sampling", "--model", TOY_BASE, "--problems", folder / "problems.parquet"),
+            *("mrt.sampling.rollouts", "--model", TOY_BASE, "--problems", folder / "problems.parquet"),
             *("--names", "base", "--names", "toy", "--engine.max_model_len", 1024, "--decoding.max_tokens", 1),
         ],
         "training": [
-            *("mrt.train.sft", "--model", TOY_BASE, "--set", folder / "set.parquet", "--recipe", recipe),
+            *("mrt.training.sft", "--model", TOY_BASE, "--set", folder / "set.parquet", "--recipe", recipe),
             *("--history", folder / "history.parquet"),
         ],
     }
@@ -70,7 +70,7 @@ def measure(record: Record, quick: bool) -> None:
         folder = Path(made)
         commands, ways = stages(folder), {"alone": "off", "forked": str(os.getpid())}
         since = time.perf_counter()
-        alone("mrt.warm", *commands["sampling"], "--out", folder / "first.parquet", MRT_WARM=str(os.getpid()))
+        alone("mrt.core.fork_server", *commands["sampling"], "--out", folder / "first.parquet", MRT_WARM=str(os.getpid()))
         record.add("forked, the first, with the import", "seconds", time.perf_counter() - since)
         for repeat in range(1 if quick else 2):
             for name, command in commands.items():
@@ -78,7 +78,7 @@ def measure(record: Record, quick: bool) -> None:
                     own = folder / f"{name} {way} {repeat}"
                     places = ["--out", own] + (["--state", own.with_suffix(".state")] if name == "training" else [])
                     since = time.perf_counter()
-                    alone("mrt.warm", *command, *places, MRT_WARM=owner, OMP_NUM_THREADS="1")
+                    alone("mrt.core.fork_server", *command, *places, MRT_WARM=owner, OMP_NUM_THREADS="1")
                     record.add(f"{name}, {way}", "seconds", time.perf_counter() - since)
             if repeat:
                 continue

@@ -1,4 +1,4 @@
-"""Synthetic tables of any size, in the artifacts' columns (`mrt/artifacts.py`), for `benchmarks.scaling`.
+"""Synthetic tables of any size, in the artifacts' columns (`mrt/core/artifacts.py`), for `benchmarks.scaling`.
 
 Sizes are numbers of problems, of samples (traces a problem), of prefixes (episodes a trace), of answers (at a prefix).
 """
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt import artifacts
-from mrt.evaluate import PREFIXES
+from mrt.core import artifacts
+from mrt.analysis.evaluate import PREFIXES
 
 EPISODE = (
     "Wait, let me try {} + 4 again.\n\nThat makes {} in all, which is too much.\n\nSo some other pair is needed.\n\n"
@@ -138,7 +138,7 @@ def progress(sizes: Sizes) -> pl.DataFrame:
 
 
 def prefixes(sizes: Sizes) -> pl.DataFrame:
-    """The measure `prefixes` of `mrt.evaluate`."""
+    """The measure `prefixes` of `mrt.analysis.evaluate`."""
     votes = pl.DataFrame({"p": [1, 2, 4, 8]})
     found = crossed(traces(sizes), numbered("prefix", sizes["prefixes"] + 1), votes)
     return found.with_columns(

@@ -12,10 +12,10 @@ import polars as pl
 import yaml
 
 from benchmarks.common import ROOT, Record, Report, markdown, middle
-from mrt.backtracking.tree import Search, Tree
-from mrt.config import load
-from mrt.engine import Engine
-from mrt.problems import build
+from mrt.sampling.tree import Search, Tree
+from mrt.config.schema import load
+from mrt.sampling.engine import Engine
+from mrt.problems.build import build
 
 TITLE = "Searching solution trees"
 WAYS = ("beam search", "independent solutions")

@@ -8,12 +8,12 @@ from typing import Any
 import polars as pl
 
 from benchmarks.common import TOY_BASE, TRACES
-from mrt.artifacts import PROBLEMS
-from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import CutRollouts
-from mrt.parameterization import CLOSE, split_episodes
-from mrt.prover import Prove, ProverSettings
-from mrt.sampling import Prompt, Sample
+from mrt.core.artifacts import PROBLEMS
+from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.episodes.cut import CutRollouts
+from mrt.episodes.parameterization import CLOSE, split_episodes
+from mrt.sampling.prover import Prove, ProverSettings
+from mrt.sampling.rollouts import Prompt, Sample
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
 CHARACTERS = 3.7  # a token of the real traces, which come as text

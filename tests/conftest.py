@@ -60,7 +60,7 @@ def toy_problems(tmp_path: Path) -> Path:
     """A problem set of 12 toy problems on disk."""
     import random
 
-    from mrt.artifacts import PROBLEMS
+    from mrt.core.artifacts import PROBLEMS
     from mrt.toy.world import draw_problem
 
     rng = random.Random(5)
@@ -80,9 +80,9 @@ def prompts(tmp_path_factory):
 
     from transformers import AutoTokenizer
 
-    from mrt.artifacts import RL_PROMPTS
-    from mrt.parameterization import Template
-    from mrt.sampling import Prompt
+    from mrt.core.artifacts import RL_PROMPTS
+    from mrt.episodes.parameterization import Template
+    from mrt.sampling.rollouts import Prompt
     from mrt.toy.world import draw_problem
 
     tokenizer, rng, rows = AutoTokenizer.from_pretrained(TOY_BASE), random.Random(1), []

@@ -11,16 +11,16 @@ import time
 import pytest
 from conftest import ROOT, TOY_BASE, fake_cards, has_ended
 
-from mrt import accelerator
+from mrt.core import accelerator
 
 CLAIM = """
 import os, sys
-from mrt import accelerator
+from mrt.core import accelerator
 accelerator.claim(int(sys.argv[1]))
 print("has", os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"), flush=True)
 if sys.argv[2:] == ["parent"]:
     import subprocess
-    code = "from mrt import accelerator; accelerator.join(); print('joined', flush=True); input()"
+    code = "from mrt.core import accelerator; accelerator.join(); print('joined', flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     print("child", child.pid, flush=True)
 elif sys.argv[2:]:
@@ -284,7 +284,7 @@ class Imports:
 
 torch.version.cuda, torch.cuda.is_available, torch.cuda.device_count = "13.0", probed(True), probed(8)
 sys.meta_path.insert(0, Imports())
-from mrt.engine import Engine, EngineSettings
+from mrt.sampling.engine import Engine, EngineSettings
 Engine({str(TOY_BASE)!r}, EngineSettings(tensor_parallel_size=2)).llm
 """
 

@@ -5,13 +5,13 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.allocation import LEVELS, Allocate, Allocation, Kept, Trace, paths_of_J
-from mrt.config import load
-from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import CutRollouts
-from mrt.prover import Prove, ProverSettings
-from mrt.sampling import Prompt, Sample
-from mrt.sets import best_prefixes
+from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Kept, Trace, paths_of_J
+from mrt.config.schema import load
+from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.episodes.cut import CutRollouts
+from mrt.sampling.prover import Prove, ProverSettings
+from mrt.sampling.rollouts import Prompt, Sample
+from mrt.training.sets import best_prefixes
 
 MOST = 20
 FILTER = Kept(minimum_J=0.6)

@@ -7,9 +7,9 @@ import pytest
 from conftest import ROOT, TOY_ATTEMPTS, checkout, planned, snakemake
 from transformers import AutoTokenizer
 
-from mrt.artifacts import ANSWER_GRADES, GRADES, PROVER, SET, TRACE, TREE
-from mrt.backtracking.warmstart import METHODS, MakeWarmstart
-from mrt.parameterization import STEP_END, Backtracking
+from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROVER, SET, TRACE, TREE
+from mrt.training.warmstart import METHODS, MakeWarmstart
+from mrt.episodes.parameterization import STEP_END, Backtracking
 
 WORDS = Backtracking(answer="Answer: ")
 BACK = STEP_END + WORDS.marker + STEP_END

@@ -6,12 +6,12 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
-from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import CutRollouts
-from mrt.parameterization import Template, split_episodes
-from mrt.progress import progress_table
-from mrt.sampling import Prompt, Sample
+from mrt.sampling.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
+from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.episodes.cut import CutRollouts
+from mrt.episodes.parameterization import Template, split_episodes
+from mrt.analysis.progress import progress_table
+from mrt.sampling.rollouts import Prompt, Sample
 
 texts = st.text(alphabet="ab.\n", max_size=30)
 

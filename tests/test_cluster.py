@@ -6,8 +6,8 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, snakemake
 
-from mrt.cluster import GPUS, Architecture, Card
-from mrt.config import load
+from mrt.config.hardware import GPUS, Architecture, Card
+from mrt.config.schema import load
 
 
 def test_the_cards_are_in_the_units_that_they_say():

@@ -7,11 +7,11 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.artifacts import GRADES, ROLLOUTS, TRACE
-from mrt.cold_start import ColdStart, cold_start_set
-from mrt.config import load
-from mrt.grading import extract_answer
-from mrt.parameterization import CLOSE, OPEN, take_apart
+from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
+from mrt.training.cold_start import ColdStart, cold_start_set
+from mrt.config.schema import load
+from mrt.grading.grade import extract_answer
+from mrt.episodes.parameterization import CLOSE, OPEN, take_apart
 
 reasoning = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(
     lambda text: text.strip() and CLOSE not in text and OPEN not in text

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from conftest import ROOT, SHARED
 
-from mrt.config import load
+from mrt.config.schema import load
 
 LAPTOP = yaml.safe_load((ROOT / "config.yaml").read_text())
 
@@ -121,7 +121,7 @@ def test_the_direct_baseline_has_its_own_samples_and_prompt():
     assert config.samples("direct", "toy_test") == 16 and config.samples("base", "toy_test") == 8
     assert config.samples("base", "toy_train") == 1
     assert config.ks("direct") == [1, 2, 4, 8, 16] and config.ks("base") == [1, 2, 4, 8]
-    from mrt.parameterization import Template
+    from mrt.episodes.parameterization import Template
 
     assert config.models["direct"].prompt.open_thought == "<think>\n" + Template().force("")
 

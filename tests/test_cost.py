@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from mrt.artifacts import COST, PROVER, ROLLOUTS
-from mrt.cost import Cost, flops, of_prover
+from mrt.core.artifacts import COST, PROVER, ROLLOUTS
+from mrt.training.cost import Cost, flops, of_prover
 
 
 def forced(prefixes, answers):
@@ -49,7 +49,7 @@ def test_the_lineage_adds_up(tmp_path):
 
 
 def test_a_resumed_trainer_counts_on():
-    from mrt.train.log import sft_log
+    from mrt.training.log import sft_log
 
     names = ("epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy")
     history = [

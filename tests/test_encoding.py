@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mrt.encoding import PATTERNS, Reader, common, encode, line_of
+from mrt.sampling.tokens import PATTERNS, Reader, common, encode, line_of
 
 CORPUS = "Wait, let me try 3 + 4.\n\nThat is 7, isn't it?\n  So \\boxed{7}\n\n\n等等 再试 é\u0301\n\t- a\n1. b \n" * 20
 PIECES = [

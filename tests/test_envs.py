@@ -8,7 +8,7 @@ from conftest import ROOT
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from mrt.fingerprint import reached
+from mrt.core.fingerprint import reached
 
 GLIBC = 31  # setup.sh says so, and refuses an older one
 BOTH = ((3, 11), (3, 12))
@@ -109,16 +109,16 @@ def test_a_stages_environment_has_what_it_imports():
     for path in (ROOT / "workflow" / "rules").glob("*.smk"):
         for rule in re.split(r"\n(?=rule )", path.read_text()):
             kind, shell = re.search(r"conda:\n\s+(\w+)", rule), rule.partition("shell:")[2]
-            shell = shell.replace("mrt.{params.stage}", "mrt.prover mrt.allocation")
+            shell = shell.replace("mrt.{params.stage}", "mrt.sampling.prover mrt.sampling.allocation")
             for stage in re.findall(r"(mrt(?:\.\w+)+) ", shell) if kind else ():
                 checked.add(stage)
                 needed = set(reached(stage).libraries)
                 assert {canonicalize_name(name) for name in needed} <= set(asked(kind[1].lower())), (path.name, stage)
     assert {
-        "mrt.prover",
-        "mrt.allocation",
-        "mrt.grading",
-        "mrt.train.sft",
-        "mrt.train.rl",
-        "mrt.backtracking.tree",
+        "mrt.sampling.prover",
+        "mrt.sampling.allocation",
+        "mrt.grading.grade",
+        "mrt.training.sft",
+        "mrt.training.rl",
+        "mrt.sampling.tree",
     } <= checked

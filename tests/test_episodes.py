@@ -7,8 +7,8 @@ from conftest import SHARED, needs_shared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.episodes import CutRollouts
-from mrt.parameterization import MARKERS, split_episodes, take_apart
+from mrt.episodes.cut import CutRollouts
+from mrt.episodes.parameterization import MARKERS, split_episodes, take_apart
 
 pieces = st.sampled_from([*MARKERS, "\n", "\n\n", "\n\n\n", " ", "so x = 2", "Wai", "wait", "é\r\n"])
 thoughts = st.one_of(st.text(), st.lists(pieces, max_size=60).map("".join))

@@ -1,8 +1,8 @@
 import polars as pl
 import pytest
 
-from mrt import artifacts
-from mrt.evaluate import (
+from mrt.core import artifacts
+from mrt.analysis.evaluate import (
     Evaluate,
     accuracy,
     budget_forcing,
@@ -12,7 +12,7 @@ from mrt.evaluate import (
     prefixes,
     regret,
 )
-from mrt.regret import normalized_regret
+from mrt.analysis.regret import normalized_regret
 
 PROBLEMS = pl.DataFrame({"id": ["p", "q"], "difficulty": [3.0, None]})
 ROLLOUTS = pl.DataFrame(
@@ -128,7 +128,7 @@ def test_a_missing_input_is_named(tmp_path):
 
 
 def test_linearized_votes_are_of_the_attempts_so_far():
-    from mrt.evaluate import linearized
+    from mrt.analysis.evaluate import linearized
 
     clusters = [0, 1, 1, 1]  # of four attempts in a row; 1 is right
     answers = pl.DataFrame(

@@ -127,9 +127,9 @@ def test_a_full_disk_leaves_no_half_a_file(finished, tmp_path):
     if subprocess.run([*ways["tmpfs"], "true"], capture_output=True).returncode:
         del ways["tmpfs"]
     for prefix in ways.values():
-        done = stage(tmp_path, "mrt.episodes", "--rollouts", rollouts, "--out", disk / "e.parquet", prefix=prefix)
+        done = stage(tmp_path, "mrt.episodes.cut", "--rollouts", rollouts, "--out", disk / "e.parquet", prefix=prefix)
         assert done.returncode == 1, done
-        assert "mrt.episodes: " in done.stderr and "e.parquet" in done.stderr and "Traceback" not in done.stderr
+        assert "mrt.episodes.cut: " in done.stderr and "e.parquet" in done.stderr and "Traceback" not in done.stderr
         assert not list(disk.iterdir())
 
 
@@ -145,7 +145,7 @@ def test_bad_inputs_stop_the_stage_that_reads_them(finished, tmp_path):
     }
     for name, data in inputs.items():
         bad.write_bytes(data)
-        done = stage(tmp_path, "mrt.episodes", "--rollouts", bad, "--out", tmp_path / "e.parquet")
+        done = stage(tmp_path, "mrt.episodes.cut", "--rollouts", bad, "--out", tmp_path / "e.parquet")
         assert done.returncode == 1 and str(bad) in done.stderr, (name, done)
         assert "remake it" in done.stderr and "Traceback" not in done.stderr
     unreadable = [tmp_path / "folder.parquet"]
@@ -153,7 +153,7 @@ def test_bad_inputs_stop_the_stage_that_reads_them(finished, tmp_path):
         bad.chmod(0)
         unreadable.append(bad)
     for path in unreadable:
-        done = stage(tmp_path, "mrt.episodes", "--rollouts", path, "--out", tmp_path / "e.parquet")
+        done = stage(tmp_path, "mrt.episodes.cut", "--rollouts", path, "--out", tmp_path / "e.parquet")
         assert done.returncode == 1 and str(path) in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "e.parquet").exists()
 

@@ -267,8 +267,8 @@ def test_runs_are_compared_over_seeds_and_problems():
 
 def solution_tree():
     """A tree of one problem: three solutions that begin with a, of which one is right, and one that begins with b."""
-    from mrt.backtracking.tree import Tree
-    from mrt.parameterization import Backtracking
+    from mrt.sampling.tree import Tree
+    from mrt.episodes.parameterization import Backtracking
 
     tree = Tree(Backtracking())
     for steps, right in (("a c", False), ("a d", True), ("a e", False), ("b f", False)):
@@ -280,8 +280,8 @@ def solution_tree():
 def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
     from random import Random
 
-    from mrt.artifacts import SET
-    from mrt.backtracking.warmstart import METHODS, Paths, examples
+    from mrt.core.artifacts import SET
+    from mrt.training.warmstart import METHODS, Paths, examples
     from mrt.figures import constructions
     from mrt.figures.common import save
 

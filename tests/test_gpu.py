@@ -21,10 +21,10 @@ import polars as pl
 import pytest
 from conftest import ROOT, TOY_BASE, checkout, python, snakemake
 
-from mrt import accelerator
-from mrt.artifacts import SET
-from mrt.storage import write_text
-from mrt.train.log import log_of
+from mrt.core import accelerator
+from mrt.core.artifacts import SET
+from mrt.core.storage import write_text
+from mrt.training.log import log_of
 
 GPUS = len(accelerator.cards())
 needs_gpu = pytest.mark.skipif(not GPUS, reason="no NVIDIA GPU here; what to do where there is one: docs/gpu.md")
@@ -57,7 +57,7 @@ def report():
 
 SAMPLE = """
 import json, sys, time
-from mrt.engine import Decoding, Engine, EngineSettings, Request
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 
 began = time.monotonic()
 settings = EngineSettings(max_model_len=512, max_num_seqs=64, tensor_parallel_size=int(sys.argv[2]))
@@ -156,7 +156,7 @@ def test_sft_is_killed_and_goes_on(processes, tmp_path, report):
     ]
     pl.DataFrame(examples, schema=SET.columns, orient="row").write_parquet(tmp_path / "set.parquet")
     recipe = {"epochs": 4, "batch_size": 8, "micro_batch_size": 4, "max_length": 256, "save_steps": 1}
-    command = [sys.executable, "-m", "mrt.train.launch", "--processes", str(processes), "mrt.train.sft"]
+    command = [sys.executable, "-m", "mrt.training.launch", "--processes", str(processes), "mrt.training.sft"]
     command += ["--model", str(TOY_BASE), "--set", tmp_path / "set.parquet", "--recipe", json.dumps(recipe)]
     command += ["--state", tmp_path / "state", "--history", tmp_path / "history.parquet", "--out", tmp_path / "model"]
     command = list(map(str, command))
@@ -192,7 +192,7 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 shape, length, toy, out = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 from pathlib import Path
-from mrt.train.sft import SFT, arguments, make_trainer
+from mrt.training.sft import SFT, arguments, make_trainer
 
 with torch.device("cuda"):
     model = Qwen2ForCausalLM(Qwen2Config(**shape, max_position_embeddings=length, dtype="float32"))
@@ -208,8 +208,8 @@ print(json.dumps({"peak": torch.cuda.max_memory_allocated(), "size": sum(p.numel
 @pytest.mark.gpu
 def test_peak_memory_against_the_arithmetic(tmp_path, report):
     """Of SFT of a 1.5B model with random weights, at the longest example that is planned to fit on this GPU."""
-    from mrt.cluster import GIB, Architecture, Hardware
-    from mrt.memory import Training, longest_length, total, training_parts
+    from mrt.config.hardware import GIB, Architecture, Hardware
+    from mrt.config.memory import Training, longest_length, total, training_parts
 
     shape = Architecture(
         parameters=1_777_088_000,

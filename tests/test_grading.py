@@ -13,8 +13,8 @@ from conftest import SHARED, needs_shared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt import grading
-from mrt.grading import Grade, Grader, boxed, clusters, equal, exact, extract_answer, grade, is_correct, items
+from mrt.grading.grade import grade
+from mrt.grading.grade import Grade, Grader, boxed, clusters, equal, exact, extract_answer, grade, is_correct, items
 
 GRADED = SHARED / "graded"
 

@@ -51,7 +51,7 @@ def test_the_library_knows_nothing_of_snakemake():
 
 def test_importing_the_library_or_reading_a_config_imports_nothing_heavy():
     heavy = ("torch", "vllm", "trl", "transformers", "datasets")
-    code = f"import sys, mrt, mrt.config, mrt.evaluate, mrt.grading; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, mrt, mrt.config.schema, mrt.analysis.evaluate, mrt.grading.grade; print([m for m in {heavy} if m in sys.modules])"
     assert run(sys.executable, "-c", code).stdout.strip() == "[]"
 
 
@@ -62,9 +62,9 @@ def test_each_stage_runs_by_hand(stage):
 
 
 def test_a_wrong_option_is_one_clear_message():
-    done = run(sys.executable, "-m", "mrt.episodes", "--rollouts", "absent.parquet", "--out", "x.parquet")
+    done = run(sys.executable, "-m", "mrt.episodes.cut", "--rollouts", "absent.parquet", "--out", "x.parquet")
     assert done.returncode == 1
-    assert done.stderr.strip() == "mrt.episodes: absent.parquet: no such file"
+    assert done.stderr.strip() == "mrt.episodes.cut: absent.parquet: no such file"
 
 
 def test_nothing_unsafe_is_written_or_read():

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 from conftest import ROOT, TOY_BASE, hub_cache
 
-from mrt.fingerprint import identity_of_model
-from mrt.hub import folder_of, missing
-from mrt.train.log import log_of
+from mrt.core.fingerprint import identity_of_model
+from mrt.core.hub import folder_of, missing
+from mrt.training.log import log_of
 
 NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
 TOY = {file.name: file for file in TOY_BASE.iterdir() if file.name != "README.md"}
@@ -138,7 +138,7 @@ def test_what_is_not_there_is_downloaded_once_and_no_pickled_weights(tmp_path, h
     }
     part = {name: file for name, file in TOY.items() if name != "model.safetensors"}
     snapshot = hub_cache(tmp_path, "model", NAME, PINNED, part)
-    code = f"from mrt.hub import folder_of; print(folder_of({NAME!r}, {PINNED!r}))"
+    code = f"from mrt.core.hub import folder_of; print(folder_of({NAME!r}, {PINNED!r}))"
     assert online(tmp_path, hub, "-c", code).strip() == str(snapshot)
     assert {path.name for path in snapshot.iterdir()} == set(TOY) and missing(snapshot) == []
     assert hub.asked
@@ -150,7 +150,7 @@ QUESTION = "Some of the numbers 9, 17, 8, 2 add up to 17. What is the sum of the
 PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"
 SAMPLE = """
 import sys
-from mrt.engine import Decoding, Engine, EngineSettings, Request
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 engine = Engine(sys.argv[1], EngineSettings(max_model_len=512, cpu_cache_gib=0.1), sys.argv[2])
 print(engine.generate([Request(sys.argv[3], 1, 0, Decoding(temperature=0, max_tokens=9))]))
 """
@@ -158,7 +158,7 @@ print(engine.generate([Request(sys.argv[3], 1, 0, Decoding(temperature=0, max_to
 TRAIN = """
 import json, sys
 from trl.generation import vllm_generation
-from mrt.train import rl, sft
+from mrt.training import rl, sft
 
 build = vllm_generation.LLM
 vllm_generation.LLM = lambda **options: (print("ENGINE", options["model"]), build(**options))[1]

@@ -133,8 +133,8 @@ def touch_all(folder):
 
 def new_helper(folder):
     (folder / "mrt" / "helper.py").write_text("SIDES = 4\n")
-    edit("mrt/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import SIDES\n")(folder)
-    edit("mrt/regret.py", "found.shape[1] != 4", "found.shape[1] != SIDES")(folder)
+    edit("mrt/analysis/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import SIDES\n")(folder)
+    edit("mrt/analysis/regret.py", "found.shape[1] != 4", "found.shape[1] != SIDES")(folder)
 
 
 def moved(folder):
@@ -145,9 +145,9 @@ def moved(folder):
     new.write_text("import os\n\n\n" + text[start:end])
     old.write_text(text[:start] + text[end:])
     for user in ("sft", "rl"):
-        edit(f"mrt/train/{user}.py", "import batches, ", "import ")(folder)
+        edit(f"mrt/training/{user}.py", "import batches, ", "import ")(folder)
         edit(
-            f"mrt/train/{user}.py", "from mrt.train.stage", "from mrt.train.rows import batches\nfrom mrt.train.stage"
+            f"mrt/training/{user}.py", "from mrt.training.stage", "from mrt.train.rows import batches\nfrom mrt.training.stage"
         )(folder)
 
 
@@ -177,46 +177,46 @@ OF_LOGS = ("loss", "length", "reward")
 EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS)
 NOTHING: dict[str, set[str]] = {}
 
-GRADER = ("mrt/grading.py", "> 1e-3 * size", "> 1e-4 * size")
+GRADER = ("mrt/grading/grade.py", "> 1e-3 * size", "> 1e-4 * size")
 UNUSED = "\n\ndef nobody_calls(this):\n    return this\n"
 DECIDE_NOTHING = {
-    "a comment in a deep module": append("mrt/storage.py", "\n# a remark\n"),
-    "a docstring": edit("mrt/metrics.py", '"""', '"""Reworded. '),
+    "a comment in a deep module": append("mrt/core/storage.py", "\n# a remark\n"),
+    "a docstring": edit("mrt/analysis/votes.py", '"""', '"""Reworded. '),
     "formatting": edit(
-        "mrt/parameterization.py", "        return []\n", "        return (\n            []\n        )\n"
+        "mrt/episodes/parameterization.py", "        return []\n", "        return (\n            []\n        )\n"
     ),
-    "the description of an option": edit("mrt/prover.py", "Rollouts (Parquet).", "The rollouts."),
-    "the bounds of a setting": edit("mrt/train/sft.py", "gt=0, le=1000", "gt=0, le=2000"),
+    "the description of an option": edit("mrt/sampling/prover.py", "Rollouts (Parquet).", "The rollouts."),
+    "the bounds of a setting": edit("mrt/training/sft.py", "gt=0, le=1000", "gt=0, le=2000"),
     "touch of every source": touch_all,
-    "a constant that nobody reads": append("mrt/grading.py", "\nSPARE = 1\n"),
+    "a constant that nobody reads": append("mrt/grading/grade.py", "\nSPARE = 1\n"),
     **{
         f"a function that nobody calls, in {name}": append(f"mrt/{name}.py", UNUSED)
         for name in ("cli", "storage", "artifacts", "train/log", "toy/world", "engine", "train/rl", "train/stage")
     },
-    "the text of an error of the command line": edit("mrt/cli.py", "option(s) are not right", "options are wrong"),
-    "the text of a trainer's error": edit("mrt/train/sft.py", "the training set is empty", "the set is empty"),
-    "the text of the engine's error": edit("mrt/train/rl.py", "there are no prompts", "there is no prompt"),
-    "what a trainer prints": edit("mrt/train/sft.py", "dropped as longer than", "left out as longer than"),
-    "a progress bar's unit": edit("mrt/engine.py", 'unit=" requests"', 'unit=" prompts"'),
-    "how tables are written": edit("mrt/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"),
-    "how checkpoints are kept": edit("mrt/train/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
+    "the text of an error of the command line": edit("mrt/core/cli.py", "option(s) are not right", "options are wrong"),
+    "the text of a trainer's error": edit("mrt/training/sft.py", "the training set is empty", "the set is empty"),
+    "the text of the engine's error": edit("mrt/training/rl.py", "there are no prompts", "there is no prompt"),
+    "what a trainer prints": edit("mrt/training/sft.py", "dropped as longer than", "left out as longer than"),
+    "a progress bar's unit": edit("mrt/sampling/engine.py", 'unit=" requests"', 'unit=" prompts"'),
+    "how tables are written": edit("mrt/core/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"),
+    "how checkpoints are kept": edit("mrt/training/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
     "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "WHEN_FOUND = 0.2", "WHEN_FOUND = 0.3"),
-    "a local variable's name": renamed("mrt/train/sft.py", "megabatches", "heaps"),
+    "a local variable's name": renamed("mrt/training/sft.py", "megabatches", "heaps"),
     "the order of functions": reordered,
     "a function's module": moved,
-    "an annotation": edit("mrt/train/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"),
-    "a new stage": lambda folder: (folder / "mrt" / "count.py").write_text("from mrt.cli import Stage, run\n"),
+    "an annotation": edit("mrt/training/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"),
+    "a new stage": lambda folder: (folder / "mrt" / "count.py").write_text("from mrt.core.cli import Stage, run\n"),
     "a new helper of figures": append("mrt/figures/common.py", UNUSED),
     "a new option of the engine's, off": edit(
-        "mrt/engine.py", "    logprobs: bool", "    min_p: float | None = Field(None, ge=0)\n    logprobs: bool"
+        "mrt/sampling/engine.py", "    logprobs: bool", "    min_p: float | None = Field(None, ge=0)\n    logprobs: bool"
     ),
     "a new option of a trainer's, off": edit(
-        "mrt/train/sft.py",
+        "mrt/training/sft.py",
         "    weighted: bool",
         "    packing: bool = Field(False, description='New.')\n    weighted: bool",
     ),
     "a new option of a stage's, off": edit(
-        "mrt/sampling.py", "    samples: int", "    quick: bool = False\n    samples: int"
+        "mrt/sampling/rollouts.py", "    samples: int", "    quick: bool = False\n    samples: int"
     ),
 }
 
@@ -241,14 +241,14 @@ EDITS = {
     "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
     "a new helper that a measurement imports": (new_helper, EVALUATED),
     "a column of the training logs": (
-        edit("mrt/train/log.py", '"loss": "loss",\n', '"loss": "loss",\n    "entropy_again": "entropy",\n'),
+        edit("mrt/training/log.py", '"loss": "loss",\n', '"loss": "loss",\n    "entropy_again": "entropy",\n'),
         {"tabulate_log": set(TRAINED), "add_up_cost": set(TRAINED)} | drawn(*OF_LOGS, *RUNS),
     ),
     "a constant of the SFT trainer's": (
-        edit("mrt/train/sft.py", "width = 50 * batch", "width = 60 * batch"),
+        edit("mrt/training/sft.py", "width = 50 * batch", "width = 60 * batch"),
         trained("star_1", "mrt_1"),
     ),
-    "a constant of the RL trainer's": (edit("mrt/train/rl.py", "LENGTHS = 4", "LENGTHS = 5"), trained("mrt_rl")),
+    "a constant of the RL trainer's": (edit("mrt/training/rl.py", "LENGTHS = 4", "LENGTHS = 5"), trained("mrt_rl")),
     "the budgets": (
         setting("evaluation.budgets", [64, 96]),
         {"measure_regret": on("toy_test"), **drawn("regret", *RUNS)},

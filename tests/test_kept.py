@@ -8,8 +8,8 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.engine import Decoding, Engine, EngineSettings, Request, seed_of
-from mrt.kept import Keep, Kept, draw, gaps
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.cache import Keep, Kept, draw, gaps
 
 DECODING = Decoding(temperature=1.0, max_tokens=12)
 QUESTION = "<|user|>Some of the numbers 3, {}, 9 add up to 12. What is the sum of the smallest and the largest of them?"
@@ -62,7 +62,7 @@ def test_other_settings_or_another_piece_of_code_are_not_mistaken(engine, tmp_pa
     kept = Kept(tmp_path, engine)
     warmer = replace(REQUESTS[0], decoding=Decoding(temperature=0.9, max_tokens=12))
     assert not set(kept.keys(REQUESTS[0])) & set(kept.keys(warmer))
-    monkeypatch.setattr("mrt.kept.fingerprint", lambda *_, **__: "another")
+    monkeypatch.setattr("mrt.sampling.cache.fingerprint", lambda *_, **__: "another")
     assert kept.keys(REQUESTS[0]) != Kept(tmp_path, engine).keys(REQUESTS[0])
 
 
@@ -76,7 +76,7 @@ def test_a_piece_that_cannot_be_read_is_drawn_again(engine, plain, tmp_path, cap
 
 
 def test_what_was_finished_before_an_interruption_is_kept(engine, plain, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("mrt.kept.SECONDS_A_PIECE", 0.0)
+    monkeypatch.setattr("mrt.sampling.cache.SECONDS_A_PIECE", 0.0)
     real = engine.stream
 
     def interrupted(waiting):

@@ -8,20 +8,20 @@ import polars as pl
 import pytest
 from conftest import ROOT, TOY_BASE, fake_cards
 
-from mrt.artifacts import SET
-from mrt.train import launch
-from mrt.train.devices import batches
+from mrt.core.artifacts import SET
+from mrt.training import launch
+from mrt.training.devices import batches
 
 SHOW = """
 import os, sys
-from mrt.train import launch
+from mrt.training import launch
 os.execvp = lambda program, command: print(os.environ.get("CUDA_VISIBLE_DEVICES"), *command)
 launch.main(sys.argv[1:])
 """
 
 
 def launched(*arguments, **environment):
-    command = [sys.executable, "-c", SHOW, *arguments, "mrt.train.sft", "--set", "x"]
+    command = [sys.executable, "-c", SHOW, *arguments, "mrt.training.sft", "--set", "x"]
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
 
 
@@ -60,7 +60,7 @@ def test_a_training_of_one_process_has_one_gpu_and_never_falls_back_to_the_cpu(t
     fake_cards(tmp_path, monkeypatch, 8)
     row = {"problem_id": "a", "sample": 0, "prefix": None, "prompt": "1", "completion": "2", "weight": 1.0}
     SET.write(pl.DataFrame([row], schema=SET.columns), tmp_path / "set.parquet")
-    command = [sys.executable, "-m", "mrt.train.launch", "mrt.train.sft", "--model", TOY_BASE]
+    command = [sys.executable, "-m", "mrt.training.launch", "mrt.training.sft", "--model", TOY_BASE]
     for option, value in (("set", "set.parquet"), ("state", "state"), ("history", "history.parquet"), ("out", "model")):
         command += [f"--{option}", tmp_path / value]
     done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
@@ -71,4 +71,4 @@ def test_a_training_of_one_process_has_one_gpu_and_never_falls_back_to_the_cpu(t
 def test_a_training_on_several_nodes_is_a_job(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(SystemExit, match=r"lower cluster\.training_nodes"):
-        launch.main(["--nodes", "2", "mrt.train.sft"])
+        launch.main(["--nodes", "2", "mrt.training.sft"])

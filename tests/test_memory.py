@@ -5,11 +5,11 @@ from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt import memory
-from mrt.cluster import GIB, GPUS, Architecture
-from mrt.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
-from mrt.train.rl import make_trainer_class
-from mrt.train.sft import SFT, arguments, make_trainer
+from mrt.config.schema import memory
+from mrt.config.hardware import GIB, GPUS, Architecture
+from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
+from mrt.training.rl import make_trainer_class
+from mrt.training.sft import SFT, arguments, make_trainer
 
 QWEN_1_5B = Architecture(
     parameters=1_777_088_000,
@@ -160,7 +160,7 @@ def test_sft_takes_what_is_counted(shape, bf16, checkpointing, small_tiles, tmp_
 
 
 def rl_trainer(model, rows, length, folder):
-    """GRPOTrainer as mrt.train.rl has it, of completions that are given: what draws them has a share of its own."""
+    """GRPOTrainer as mrt.training.rl has it, of completions that are given: what draws them has a share of its own."""
     import torch
     from datasets import Dataset
     from trl import GRPOConfig
@@ -192,8 +192,8 @@ def rl_trainer(model, rows, length, folder):
         report_to=[],
         beta=0.0,
     )
-    from mrt.parameterization import OpenEnded
-    from mrt.train.rl import RL
+    from mrt.episodes.parameterization import OpenEnded
+    from mrt.training.rl import RL
 
     recipe = RL(batch_size=2 * rows, micro_batch_size=rows, group=2)
     data = Dataset.from_list([{"prompt": "a", "answer": "7"}] * 16)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mrt.metrics import (
+from mrt.analysis.votes import (
     bootstrap,
     bootstrap_average,
     bootstrap_difference,

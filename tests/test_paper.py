@@ -15,9 +15,9 @@ import yaml
 from conftest import ROOT, TOY_BASE, checkout, hub_cache, planned
 from test_config import laid_over
 
-from mrt.artifacts import PROBLEMS
-from mrt.config import Config, load
-from mrt.fingerprint import identity_of_model
+from mrt.core.artifacts import PROBLEMS
+from mrt.config.schema import Config, load
+from mrt.core.fingerprint import identity_of_model
 
 FILES = {name: ROOT / "config" / f"{name}.yaml" for name in ("paper", "paper_case_study", "backtracking_paper")}
 RAW = {name: yaml.safe_load(path.read_text()) for name, path in FILES.items()}
@@ -340,7 +340,7 @@ def test_problem_sets_come_out_of_the_hubs_cache(tmp_path, name, files, answers)
     small = small | ({"count": len(answers)} if "count" in entry else {})
     out = tmp_path / f"{name}.parquet"
     made = offline(
-        tmp_path / "home", "-m", "mrt.problems", "--name", name, "--set", json.dumps(small), "--out", str(out)
+        tmp_path / "home", "-m", "mrt.problems.build", "--name", name, "--set", json.dumps(small), "--out", str(out)
     )
     assert made.returncode == 0, made.stderr
     table = PROBLEMS.read(out)
@@ -354,7 +354,7 @@ def test_a_problem_set_is_of_its_pinned_revision_or_there_is_none(tmp_path):
     hub_cache(tmp_path / "home", "dataset", entry["hub"]["path"], "f" * 40, rows)
     out = tmp_path / "out.parquet"
     made = offline(
-        tmp_path / "home", "-m", "mrt.problems", "--name", "aime2025", "--set", json.dumps(entry), "--out", str(out)
+        tmp_path / "home", "-m", "mrt.problems.build", "--name", "aime2025", "--set", json.dumps(entry), "--out", str(out)
     )
     assert made.returncode == 1 and entry["hub"]["revision"] in made.stderr and not out.exists()
 
@@ -362,8 +362,8 @@ def test_a_problem_set_is_of_its_pinned_revision_or_there_is_none(tmp_path):
 LOAD = """
 import sys
 from transformers import AutoConfig, AutoTokenizer
-from mrt.engine import Engine, EngineSettings
-from mrt.sampling import Prompt
+from mrt.sampling.engine import Engine, EngineSettings
+from mrt.sampling.rollouts import Prompt
 
 path, revision = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)

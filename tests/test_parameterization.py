@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.parameterization import Backtracking, OpenEnded
+from mrt.episodes.parameterization import Backtracking, OpenEnded
 from mrt.toy.attempts import solve
 from mrt.toy.world import draw_problem
 
@@ -59,6 +59,6 @@ def test_mu_says_the_answer_of_an_attempt_and_goes_on_from_a_backtrack():
 def test_a_parameterization_survives_its_json(kind):
     from pydantic import TypeAdapter
 
-    from mrt.parameterization import Parameterization
+    from mrt.episodes.parameterization import Parameterization
 
     assert TypeAdapter(Parameterization).validate_json(kind.model_dump_json()) == kind

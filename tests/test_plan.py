@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_memory import QWEN_7B
 
-from mrt.cluster import GPUS
-from mrt.config import load
-from mrt.plan import (
+from mrt.config.hardware import GPUS
+from mrt.config.schema import load
+from mrt.planning.plan import (
     Bill,
     Planned,
     Reached,
@@ -167,7 +167,7 @@ def test_what_nobody_said_is_guessed_and_told():
 
 
 def test_calibration_changes_the_plan(tmp_path):
-    from mrt.storage import write_table
+    from mrt.core.storage import write_table
 
     write_table(pl.DataFrame([{"prefill": 0.25, "decode": 0.25, "training": 0.2}]), tmp_path / "c.parquet")
     plain = asdict(Bill(PAPER).plan("force_answers", "base_7b", "numina_10k", 1))

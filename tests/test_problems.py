@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from mrt.artifacts import PROBLEMS
-from mrt.problems import (
+from mrt.core.artifacts import PROBLEMS
+from mrt.problems.build import (
     Columns,
     Hub,
     Problems,
@@ -484,7 +484,7 @@ def test_toy_laws(count: int, seed: int, other: int) -> None:
 
 
 def test_toy_world_is_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrt.problems.TOY_REDRAWS", 10)
+    monkeypatch.setattr("mrt.problems.build.TOY_REDRAWS", 10)
     with pytest.raises(ValueError, match="no further problem of 3 numbers after"):
         toy(20_000, 0, difficulties=[3])
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.artifacts import ANSWER, PROGRESS
-from mrt.progress import Progress, graded, progress, progress_table
+from mrt.core.artifacts import ANSWER, PROGRESS
+from mrt.analysis.progress import Progress, graded, progress, progress_table
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
@@ -105,7 +105,7 @@ def test_stage(tmp_path: Path) -> None:
     answers.write_parquet(tmp_path / "p.parquet")
     grades.write_parquet(tmp_path / "g.parquet")
     options = ["--prover", "p.parquet", "--grades", "g.parquet", "--out", "out/x.parquet"]
-    command = [sys.executable, "-m", "mrt.progress", *options]
+    command = [sys.executable, "-m", "mrt.analysis.progress", *options]
     root = Path(__file__).parent.parent
     done = subprocess.run(
         command, cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=True

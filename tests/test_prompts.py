@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from mrt.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS
-from mrt.parameterization import Template
-from mrt.prompts import MakePrompts
+from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS
+from mrt.episodes.parameterization import Template
+from mrt.training.prompts import MakePrompts
 
 PIECES = ["One. ", "Wait, two. ", "Wait, three. "]
 

@@ -2,12 +2,12 @@
 
 import polars as pl
 
-from mrt import storage
-from mrt.provenance import Provenance
+from mrt.core import storage
+from mrt.figures.provenance import Provenance
 
 
 def test_each_artifact_says_what_made_it(tmp_path, monkeypatch):
-    made = {"stage": "mrt.sampling", "code": "abc", "weights": "def", "versions": {"vllm": "vllm 1.0"}}
+    made = {"stage": "mrt.sampling.rollouts", "code": "abc", "weights": "def", "versions": {"vllm": "vllm 1.0"}}
     monkeypatch.setattr(storage, "provenance", made)
     storage.write_table(pl.DataFrame({"x": [1, 2]}), tmp_path / "a.parquet")
     pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "b.parquet")  # of somebody else
@@ -15,7 +15,7 @@ def test_each_artifact_says_what_made_it(tmp_path, monkeypatch):
     Provenance(files=files, config={"seed": 0, "prompt": {"instruction": "<b>{problem}"}}, out=tmp_path / "p").cli_cmd()
     rows = pl.read_parquet(tmp_path / "p.parquet").rows()
     assert rows == [
-        ("rollouts", 2, "mrt.sampling", "abc", "def", "vllm 1.0"),
+        ("rollouts", 2, "mrt.sampling.rollouts", "abc", "def", "vllm 1.0"),
         ("theirs", 1, None, None, None, None),
     ]
     page = (tmp_path / "p.html").read_text()

@@ -5,11 +5,11 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.engine import Decoding, EngineSettings
-from mrt.episodes import CutRollouts
-from mrt.parameterization import OpenEnded, Template, split_episodes
-from mrt.prover import Prove, ProverSettings, prefixes
-from mrt.sampling import Prompt, Sample
+from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.episodes.cut import CutRollouts
+from mrt.episodes.parameterization import OpenEnded, Template, split_episodes
+from mrt.sampling.prover import Prove, ProverSettings, prefixes
+from mrt.sampling.rollouts import Prompt, Sample
 
 STOP = "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking"
 EPISODES = ["a\n\nb\n\nc\n\n", "Wait\n\nd\n\ne\n\n", "Wait\n\nf\n"]

@@ -6,12 +6,12 @@ import sys
 
 from conftest import ROOT
 
-from mrt.config import Config
-from mrt.reference import meaning_of, page
+from mrt.config.schema import Config
+from mrt.config.reference import meaning_of, page
 
 
 def test_the_schema_and_the_page_are_up_to_date():
-    hint = "run: python -m mrt.reference --out docs"
+    hint = "run: python -m mrt.config.reference --out docs"
     assert json.loads((ROOT / "docs" / "config.schema.json").read_text()) == Config.model_json_schema(), hint
     assert (ROOT / "docs" / "configuration.md").read_text() == page(), hint
 

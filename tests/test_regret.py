@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.metrics import bootstrap_table
-from mrt.regret import (
+from mrt.analysis.votes import bootstrap_table
+from mrt.analysis.regret import (
     cumulative_regret,
     episode_regret,
     episode_regret_table,

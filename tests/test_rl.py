@@ -16,12 +16,12 @@ from conftest import ROOT, TOY_BASE, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.engine import Decoding, EngineSettings
-from mrt.grading import Grader
-from mrt.parameterization import OpenEnded
-from mrt.train import rl
-from mrt.train.log import RL_COLUMNS, log_of
-from mrt.train.rl import (
+from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.grading.grade import Grader
+from mrt.episodes.parameterization import OpenEnded
+from mrt.training import rl
+from mrt.training.log import RL_COLUMNS, log_of
+from mrt.training.rl import (
     DOUBTFUL,
     RL,
     STALE,
@@ -198,7 +198,7 @@ def command(prompts, folder, method, **recipe):
     """A training run in a process of its own: an engine takes its process over."""
     settings = RL(**QUICK | recipe)
     return [
-        *(sys.executable, "-m", "mrt.train.rl", "--model", str(TOY_BASE), "--prompts", str(prompts)),
+        *(sys.executable, "-m", "mrt.training.rl", "--model", str(TOY_BASE), "--prompts", str(prompts)),
         *("--method", method, "--recipe", settings.model_dump_json(), "--engine", ENGINE.model_dump_json()),
         *(
             "--state",
@@ -219,7 +219,7 @@ def trained(prompts, folder, method, *options):
 
 EACH = """
 import json, sys
-from mrt.train import rl
+from mrt.training import rl
 for options in json.loads(sys.argv[1]):
     rl.Train(**options).carry_out()
 """
@@ -290,8 +290,8 @@ def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(rivals):
 SABOTAGE = """
 import sys
 from contextlib import contextmanager
-from mrt.cli import run
-from mrt.train import rl
+from mrt.core.cli import run
+from mrt.training import rl
 
 real = rl.cpu_vllm
 

@@ -1,9 +1,9 @@
 import polars as pl
 import pytest
 
-from mrt import artifacts
-from mrt.parameterization import Template
-from mrt.sets import Rules, best_prefixes, mrt_set, star_set
+from mrt.core import artifacts
+from mrt.episodes.parameterization import Template
+from mrt.training.sets import Rules, best_prefixes, mrt_set, star_set
 
 P = "<|user|>q<|assistant|><think>\n"
 TEXTS = ["a\n\nb\n\nc\n\nWait d\n</think>\n\nyes", "e\n</think>\n\nno", "f, cut off"]
@@ -124,7 +124,7 @@ BACKTRACK = "Wait, this seems off. Let's try something else.\n\nStep 1:"
 
 def traces(*texts):
     """Rollouts, their episodes and grades in the backtracking parameterization; a trace is right if it ends in 4."""
-    from mrt.parameterization import Backtracking
+    from mrt.episodes.parameterization import Backtracking
 
     words = Backtracking()
     rollouts = pl.DataFrame(
@@ -146,7 +146,7 @@ def traces(*texts):
 
 
 def test_what_backtracks_is_learnt_from_its_backtrack_on():
-    from mrt.sets import suffix_set
+    from mrt.training.sets import suffix_set
 
     first = "Step 1: a\n\nAnswer: 3\n\n"
     texts = (

@@ -13,9 +13,9 @@ from conftest import ROOT, TOY_BASE, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.fingerprint import digest_of_files
-from mrt.train.log import log_of
-from mrt.train.sft import (
+from mrt.core.fingerprint import digest_of_files
+from mrt.training.log import log_of
+from mrt.training.sft import (
     SFT,
     Train,
     arguments,
@@ -23,7 +23,7 @@ from mrt.train.sft import (
     make_trainer,
     tokenize,
 )
-from mrt.train.stage import is_whole, last_complete_checkpoint
+from mrt.training.stage import is_whole, last_complete_checkpoint
 
 RECIPE = SFT(
     learning_rate=1e-3,
@@ -135,7 +135,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     data = tmp_path / "whole.set.parquet"
     out, history, state = tmp_path / "killed", tmp_path / "killed.parquet", tmp_path / "killed.state"
     command = [
-        *(sys.executable, "-m", "mrt.train.sft", "--model", str(TOY_BASE), "--set", str(data), "--out", str(out)),
+        *(sys.executable, "-m", "mrt.training.sft", "--model", str(TOY_BASE), "--set", str(data), "--out", str(out)),
         *("--history", str(history), "--state", str(state), "--recipe", RECIPE.model_dump_json()),
     ]
     process = subprocess.Popen(
@@ -246,8 +246,8 @@ def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_
 SPREAD = """
 import json, os
 from pathlib import Path
-from mrt.cli import run
-from mrt.train import sft
+from mrt.core.cli import run
+from mrt.training import sft
 
 make = sft.make_trainer
 
@@ -299,8 +299,8 @@ RESUME = """
 import os, sys
 from pathlib import Path
 from torch import distributed
-from mrt.train.devices import join_processes
-from mrt.train.stage import last_complete_checkpoint
+from mrt.training.devices import join_processes
+from mrt.training.stage import last_complete_checkpoint
 
 join_processes(Path("zero3.json"), cpu=True)
 taken = [str(last_complete_checkpoint(state)) for state in map(Path, sys.argv[1:])]

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from conftest import ROOT, Cluster, brought_up, checkout, copy_of, snakemake
 
-from mrt.artifacts import SET
-from mrt.train import launch
+from mrt.core.artifacts import SET
+from mrt.training import launch
 
 SMALL = {  # of tiny.yaml, what has all kinds of jobs
     "models": {"mrt_rl": None},

@@ -1,10 +1,10 @@
 import polars as pl
 import pytest
 
-from mrt import storage
-from mrt.artifacts import RULES
-from mrt.show import Show
-from mrt.storage import atomic_folder, link_folder, read_provenance, read_table, write_table
+from mrt.core import storage
+from mrt.core.artifacts import RULES
+from mrt.core.show import Show
+from mrt.core.storage import atomic_folder, link_folder, read_provenance, read_table, write_table
 
 
 def test_a_table_comes_back(tmp_path):
@@ -61,12 +61,12 @@ def test_an_artifact_is_only_what_it_says(tmp_path):
 
 
 def test_a_table_says_what_made_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(storage, "provenance", {"stage": "mrt.episodes", "code": "abc"})
+    monkeypatch.setattr(storage, "provenance", {"stage": "mrt.episodes.cut", "code": "abc"})
     write_table(pl.DataFrame({"a": [7]}), tmp_path / "t.parquet")
-    assert read_provenance(tmp_path / "t.parquet") == {"stage": "mrt.episodes", "code": "abc"}
+    assert read_provenance(tmp_path / "t.parquet") == {"stage": "mrt.episodes.cut", "code": "abc"}
     Show(file=tmp_path / "t.parquet").cli_cmd()
     shown = capsys.readouterr().out
-    assert '"stage": "mrt.episodes"' in shown and "1 rows" in shown and "7" in shown
+    assert '"stage": "mrt.episodes.cut"' in shown and "1 rows" in shown and "7" in shown
 
 
 def test_linked_folders_take_no_space(tmp_path):

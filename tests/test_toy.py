@@ -7,7 +7,7 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.parameterization import MARKERS, Backtracking, Template, split_episodes, take_apart
+from mrt.episodes.parameterization import MARKERS, Backtracking, Template, split_episodes, take_apart
 from mrt.toy import world
 from mrt.toy.attempts import solve
 from mrt.toy.base import OPENING, draw_example, make_tokenizer

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from mrt.train.log import RL_LOG, MakeLog
+from mrt.training.log import RL_LOG, MakeLog
 
 
 def test_a_log_is_read_sorted_and_typed(tmp_path):

@@ -7,7 +7,7 @@ import time
 import pytest
 from conftest import ROOT, TOY_BASE, python
 
-from mrt import warm
+from mrt.core import fork_server
 
 STAGE = """
 import os, sys, signal, time
@@ -48,7 +48,7 @@ def start(owner, tmp_path):
     def start(*arguments, warmed=True, **environment):
         own = {**os.environ, "PYTHONPATH": str(tmp_path), "ASKED": "yes", **environment}
         own["MRT_WARM"] = str(owner.pid) if warmed else "off"
-        command = [sys.executable, "-m", "mrt.warm", "stage", *map(str, arguments)]
+        command = [sys.executable, "-m", "mrt.core.fork_server", "stage", *map(str, arguments)]
         return subprocess.Popen(command, env=own, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def ended(*arguments, **how):
@@ -107,9 +107,9 @@ def test_threads_are_those_of_the_job(start):
 EARLY = """
 import os, sys, time
 from types import SimpleNamespace
-from mrt.warm import address
+from mrt.core.fork_server import address
 from workflow.running import start_early
-shells = (None, "python -m mrt.progress", *sys.argv[1:])
+shells = (None, "python -m mrt.analysis.progress", *sys.argv[1:])
 jobs = [SimpleNamespace(rule=SimpleNamespace(shellcmd=shell)) for shell in shells]
 os.environ["MRT_WARM"] = str(os.getpid())
 start_early(SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs)))
@@ -122,15 +122,15 @@ print(address(os.getpid()).exists(), address(os.getpid()).with_suffix(".lock").e
 
 def test_a_run_starts_the_host_at_once_if_a_job_will_need_it():
     assert python("-c", EARLY).split() == ["False", "False"]
-    assert python("-c", EARLY, "OMP_NUM_THREADS=1 python -m mrt.warm mrt.sampling").split()[0] == "True"
+    assert python("-c", EARLY, "OMP_NUM_THREADS=1 python -m mrt.core.fork_server mrt.sampling.rollouts").split()[0] == "True"
 
 
 def test_the_host_goes_with_its_owner(tmp_path):
     (tmp_path / "stage.py").write_text(STAGE)
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MRT_WARM": str(owner.pid)}
-    subprocess.run([sys.executable, "-m", "mrt.warm", "stage", "go"], env=environment, cwd=ROOT, check=True)
-    path = python("-c", f"from mrt import warm; print(warm.address({owner.pid}))").strip()
+    subprocess.run([sys.executable, "-m", "mrt.core.fork_server", "stage", "go"], env=environment, cwd=ROOT, check=True)
+    path = python("-c", f"from mrt.core import fork_server; print(warm.address({owner.pid}))").strip()
     assert os.path.exists(path)
     owner.kill()
     owner.wait()
@@ -147,7 +147,7 @@ def test_a_warm_stage_draws_the_same(owner, toy_problems, tmp_path):
         options = ["--model", TOY_BASE, "--problems", toy_problems, "--out", out, "--names", "base", "--names", "toy"]
         options += ["--engine.max_model_len", 512, "--decoding.max_tokens", 100]
         environment = {**os.environ, "MRT_WARM": warmed, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "mrt.warm", "mrt.sampling", *map(str, options)]
+        command = [sys.executable, "-m", "mrt.core.fork_server", "mrt.sampling.rollouts", *map(str, options)]
         subprocess.run(command, env=environment, cwd=ROOT, check=True)
         found.append(out.read_bytes())
     assert found[0] == found[1]

@@ -6,7 +6,7 @@ import pytest
 from conftest import copy_of, python
 from test_invalidation import GRADER, edit, setting
 
-from mrt.why import differences, planned_jobs, report, values
+from mrt.planning.why import differences, planned_jobs, report, values
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def test_a_finished_run_needs_nothing(folder):
 
 
 def test_a_changed_definition_is_named(folder):
-    said = why(folder, edit("mrt/train/sft.py", "width = 50 * batch", "width = 60 * batch"), "pass1")
-    assert "mrt.train.sft.bucketed_order is changed\n    train" in said
+    said = why(folder, edit("mrt/training/sft.py", "width = 50 * batch", "width = 60 * batch"), "pass1")
+    assert "mrt.training.sft.bucketed_order is changed\n    train" in said
     assert "2 will train, 0 may train, 2 will sample, 0 may sample" in said
     assert "sample_rollouts mrt_1 toy_test  (will sample)" in said
 
@@ -39,7 +39,7 @@ def test_a_changed_definition_is_named(folder):
 def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
     said = why(folder, edit(*GRADER))
     grading = said[: said.index("because of the jobs above")]
-    assert "mrt.grading." in grading and "    grade_rollouts base toy_train" in grading
+    assert "mrt.grading.grade." in grading and "    grade_rollouts base toy_train" in grading
     assert "train_rl mrt_rl  (will train)" in grading
     assert "train star_1  (may train: only if what it is given turns out different)" in said
     assert "that measure or draw" in said

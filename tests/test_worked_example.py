@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from conftest import ROOT, SHARED, needs_shared
 
-from mrt.progress import progress
-from mrt.regret import cumulative_regret, normalized_regret
+from mrt.analysis.progress import progress
+from mrt.analysis.regret import cumulative_regret, normalized_regret
 
 SCRIPT = ROOT / "docs" / "examples" / "prefix_accuracy.py"
 

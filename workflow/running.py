@@ -35,7 +35,7 @@ from typing import NamedTuple
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from mrt import accelerator
+from mrt.core import accelerator
 
 CHOICES = ("wait", "cancel", "stop")
 POLL, REPORT = 10, 30  # seconds between looks into the queue, and between lines about it
@@ -62,7 +62,7 @@ class Job(NamedTuple):
 def fork_stages(workflow):
     """Have stages that import vLLM or TRL forked from one process that has them, for as long as this Snakemake runs.
 
-    See mrt/warm.py; not if MRT_WARM=off, nor in a job on a cluster, which has one such stage or none.
+    See mrt/core/fork_server.py; not if MRT_WARM=off, nor in a job on a cluster, which has one such stage or none.
     """
     if os.environ.get("MRT_WARM") != "off" and not workflow.subprocess_exec:
         os.environ["MRT_WARM"] = "off" if workflow.remote_exec else str(os.getpid())
@@ -70,16 +70,16 @@ def fork_stages(workflow):
 
 def start_early(workflow):
     """Have that process import them while the first jobs, which need neither, run; if any job will need it."""
-    ask_for_it = ("mrt.warm", "mrt.train.launch")
+    ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")
     shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
     if os.environ["MRT_WARM"] == str(os.getpid()) and any(name in shell for name in ask_for_it for shell in shells):
-        subprocess.Popen([sys.executable, "-m", "mrt.warm"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen([sys.executable, "-m", "mrt.core.fork_server"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def limit_gpus(workflow):
     """Start no more jobs at once than this machine has GPUs for, unless `--resources gpu=` says how many.
 
-    More would do no harm, as jobs claim their GPUs (mrt/accelerator.py), but would hold cores while they wait.
+    More would do no harm, as jobs claim their GPUs (mrt/core/accelerator.py), but would hold cores while they wait.
     """
     cards = accelerator.cards()
     if cards and "gpu" not in workflow.global_resources:

@@ -14,9 +14,9 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, Field
 
-from mrt.cli import Stage, run
-from mrt.metrics import bootstrap_table
-from mrt.storage import read_table, temporary_name, write_table, write_text
+from mrt.core.cli import Stage, run
+from mrt.analysis.votes import bootstrap_table
+from mrt.core.storage import read_table, temporary_name, write_table, write_text
 
 # Okabe and Ito's colours, told apart by colour-blind readers; a method has the same colour everywhere.
 METHOD_COLOURS = {

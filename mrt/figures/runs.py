@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from mrt.cli import run
+from mrt.core.cli import run
 from mrt.figures.common import FigureStage, ModelStyle, Tables
 from mrt.figures.tables import Layout, write_layout
-from mrt.metrics import bootstrap_runs
+from mrt.analysis.votes import bootstrap_runs
 
 REFERENCE = "grpo"
 NOTE = (

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from mrt.storage import write_text
+from mrt.core.storage import write_text
 
 
 class Layout(NamedTuple):

@@ -4,7 +4,7 @@
         --tables '{"maj": {"base": {"toy_test": "maj.parquet"}, ...}}'
 
 Rows are models, columns the models that they are compared with. A cell is the ratio of tokens at equal accuracy,
-averaged over the accuracies that both curves reach (`mrt.metrics.token_efficiency`), with its 95 % interval, paired
+averaged over the accuracies that both curves reach (`mrt.analysis.votes.token_efficiency`), with its 95 % interval, paired
 over problems. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base. Linearized search,
 where it was run, is compared with linearized search (Section 8.4).
 """
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.cli import run
+from mrt.core.cli import run
 from mrt.figures.common import FigureStage, ModelStyle, Tables
 from mrt.figures.tables import Layout, write_layout
-from mrt.metrics import bootstrap_token_efficiency
+from mrt.analysis.votes import bootstrap_token_efficiency
 
 NOTE = (
     "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that both"

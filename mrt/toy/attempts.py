@@ -19,7 +19,7 @@ has seen it done, though rarely and without judgement (Appendix A.2).
 import random
 from collections.abc import Sequence
 
-from mrt.parameterization import STEP_END, Backtracking
+from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.toy.world import SEES_EXACT, Problem
 
 HEEDS = (0.3, 0.6, 0.9)  # how likely an attempt takes a number that fits

@@ -5,7 +5,7 @@
 There are two, one for each parameterization of episodes: `--speaks thoughts` (mrt.toy.world), `--speaks attempts`
 (mrt.toy.attempts).
 
-The base is schooled like any other model, by `mrt.train.sft`, on traces that `mrt.toy.world` draws: it learns to reason
+The base is schooled like any other model, by `mrt.training.sft`, on traces that `mrt.toy.world` draws: it learns to reason
 as those traces do, with all their vices. A share of the examples is cut after a random episode and answered after the
 meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; that paragraph itself carries no loss.
 """
@@ -20,12 +20,12 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from mrt.cli import Stage, run
-from mrt.parameterization import Backtracking, Template
-from mrt.storage import write_table
+from mrt.core.cli import Stage, run
+from mrt.episodes.parameterization import Backtracking, Template
+from mrt.core.storage import write_table
 from mrt.toy.attempts import solve
 from mrt.toy.world import DIFFICULTIES, answer_text, draw_problem, guess, think
-from mrt.train.sft import SFT, Train
+from mrt.training.sft import SFT, Train
 
 CUT_SHORT = 0.2
 CHAT_TEMPLATE = (

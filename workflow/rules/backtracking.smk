@@ -16,7 +16,7 @@ rule search_tree:
     resources:
         **sampling_resources("search_tree", sampling_gpus),
     params:
-        code=code_of("backtracking.tree"),
+        code=code_of("sampling.tree"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
         prompt=prompt_of,
@@ -27,7 +27,7 @@ rule search_tree:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/trees/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.tree {params.model} --problems {input.problems:q}"
+        "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.tree {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
         " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
         " --keep.folder {params.keep:q} --out {output:q} > {log:q} 2>&1"
@@ -48,14 +48,14 @@ rule warmstart_set:
     conda:
         INFERENCE
     params:
-        code=code_of("backtracking.warmstart"),
+        code=code_of("training.warmstart"),
         method=lambda w: experiment.models[w.model].method,
         parent=lambda w: model_options(parent_of(w)),
         prompt=lambda w: slice_of(experiment.models[parent_of(w)].prompt or experiment.prompt),
         parameterization=FORCING,
         seed=experiment.seed,
     shell:
-        "python -m mrt.backtracking.warmstart --method {params.method} {params.parent} --problems {input.problems:q}"
+        "python -m mrt.training.warmstart --method {params.method} {params.parent} --problems {input.problems:q}"
         " --tree {input.tree:q} --prompt {params.prompt:q} --parameterization {params.parameterization:q}"
         " --seed {params.seed} --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
 
@@ -77,7 +77,7 @@ rule linearize:
     resources:
         **sampling_resources("linearize", sampling_gpus),
     params:
-        code=code_of("backtracking.linearized"),
+        code=code_of("sampling.linearized"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
         prompt=prompt_of,
@@ -88,7 +88,7 @@ rule linearize:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/linearized/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.backtracking.linearized {params.model} --problems {input.problems:q}"
+        "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.linearized {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
         " --settings {params.settings:q} --parameterization {params.parameterization:q} --engine {params.engine:q}"
         " --keep.folder {params.keep:q} --out {output:q} > {log:q} 2>&1"

@@ -21,7 +21,7 @@ rule force_budget:
     params:
         part=gathered,
         out=lambda w, output: f"--out {quote(output.answers)} --out_thoughts {quote(output.thoughts)}",
-        code=code_of("budget_forcing"),
+        code=code_of("sampling.budget_forcing"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
         settings=slice_of(experiment.forcing),
@@ -31,7 +31,7 @@ rule force_budget:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.budget_forcing {params.model} --rollouts {input.rollouts:q}"
+        "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.budget_forcing {params.model} --rollouts {input.rollouts:q}"
         " --episodes {input.episodes:q} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
         " --settings {params.settings:q} --template {params.template:q} --engine {params.engine:q} --keep.folder {params.keep:q}{params.part}"
         " {params.out} > {log:q} 2>&1"

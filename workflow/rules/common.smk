@@ -5,10 +5,10 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from mrt.config import RL_METHODS, TREE_METHODS, load
-from mrt.fingerprint import digest_of_files, fingerprint, identity_of_model, slice_of
-from mrt.memory import host_bytes
-from mrt.plan import Bill
+from mrt.config.schema import RL_METHODS, TREE_METHODS, load
+from mrt.core.fingerprint import digest_of_files, fingerprint, identity_of_model, slice_of
+from mrt.config.memory import host_bytes
+from mrt.planning.plan import Bill
 
 try:
     experiment = load(config, workflow.configfiles)
@@ -199,7 +199,7 @@ def sampling_memory(wildcards, attempt):
 
 
 def training_memory(wildcards, attempt):
-    """Memory of a training's node in MB, more at each attempt; with GPUs as mrt/memory.py has it."""
+    """Memory of a training's node in MB, more at each attempt; with GPUs as mrt/config/memory.py has it."""
     if not experiment.cluster.gpu:
         return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib))
     size = experiment.architecture(wildcards.model)

@@ -9,8 +9,8 @@ rule cut_episodes:
     conda:
         ANALYSIS
     params:
-        code=code_of("episodes"),
+        code=code_of("episodes.cut"),
         parameterization=slice_of(experiment.parameterization, without="template"),
     shell:
-        "python -m mrt.episodes --rollouts {input:q} --parameterization {params.parameterization:q}"
+        "python -m mrt.episodes.cut --rollouts {input:q} --parameterization {params.parameterization:q}"
         " --out {output:q} > {log:q} 2>&1"

@@ -101,9 +101,9 @@ rule provenance:
     conda:
         ANALYSIS
     params:
-        code=code_of("provenance"),
+        code=code_of("figures.provenance"),
         files=lambda w: json.dumps(provenance_files()),
         config=lambda w: slice_of(experiment),
         out=subpath(output.markdown, strip_suffix=".md"),
     shell:
-        "python -m mrt.provenance --files {params.files:q} --config {params.config:q} --out {params.out:q} > {log:q} 2>&1"
+        "python -m mrt.figures.provenance --files {params.files:q} --config {params.config:q} --out {params.out:q} > {log:q} 2>&1"

@@ -13,9 +13,9 @@ rule grade_rollouts:
         cpus_per_task=experiment.cluster.cpus_per_gpu,
         runtime=lambda w, attempt: 240 * attempt,
     params:
-        code=code_of("grading"),
+        code=code_of("grading.grade"),
     shell:
-        "python -m mrt.grading --problems {input.problems:q} --answers {input.answers:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.grading.grade --problems {input.problems:q} --answers {input.answers:q} --out {output:q} > {log:q} 2>&1"
 
 
 use rule grade_rollouts as grade_answers with:

@@ -11,10 +11,10 @@ rule measure_accuracy:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
         closing=experiment.parameterization.closing,
     shell:
-        "python -m mrt.evaluate --measure accuracy --problems {input.problems:q} --rollouts {input.rollouts:q}"
+        "python -m mrt.analysis.evaluate --measure accuracy --problems {input.problems:q} --rollouts {input.rollouts:q}"
         " --grades {input.grades:q} --closing {params.closing:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -29,10 +29,10 @@ rule measure_maj:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
         ks=lambda w: [f"--ks {k}" for k in experiment.ks(w.model)],
     shell:
-        "python -m mrt.evaluate --measure maj --rollouts {input.rollouts:q} --grades {input.grades:q} {params.ks}"
+        "python -m mrt.analysis.evaluate --measure maj --rollouts {input.rollouts:q} --grades {input.grades:q} {params.ks}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -47,10 +47,10 @@ rule measure_prefixes:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
         votes=[f"--votes {p}" for p in experiment.evaluation.votes],
     shell:
-        "python -m mrt.evaluate --measure prefixes --prover {input.prover:q} --grades {input.grades:q} {params.votes}"
+        "python -m mrt.analysis.evaluate --measure prefixes --prover {input.prover:q} --grades {input.grades:q} {params.votes}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -65,12 +65,12 @@ rule measure_regret:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
         budgets=[f"--budgets {b}" for b in experiment.evaluation.budgets],
         forced=option("forced"),
         extrapolated=lambda w: [f"--extrapolated {b}" for b in extrapolated_budgets(w.model)],
     shell:
-        "python -m mrt.evaluate --measure regret --progress {input.progress:q} {params.budgets} {params.forced}"
+        "python -m mrt.analysis.evaluate --measure regret --progress {input.progress:q} {params.budgets} {params.forced}"
         " {params.extrapolated} --out {output:q} > {log:q} 2>&1"
 
 
@@ -84,10 +84,10 @@ rule measure_episode_regret:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
         every=experiment.evaluation.prover.every,
     shell:
-        "python -m mrt.evaluate --measure episode_regret --prefixes {input:q} --every {params.every}"
+        "python -m mrt.analysis.evaluate --measure episode_regret --prefixes {input:q} --every {params.every}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -102,9 +102,9 @@ rule measure_budget_forcing:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
     shell:
-        "python -m mrt.evaluate --measure budget_forcing --prover {input.prover:q} --grades {input.grades:q}"
+        "python -m mrt.analysis.evaluate --measure budget_forcing --prover {input.prover:q} --grades {input.grades:q}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -119,10 +119,10 @@ rule measure_linearized:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
         ks=lambda w: [f"--ks {k}" for k in experiment.linearized_ks],
     shell:
-        "python -m mrt.evaluate --measure linearized --prover {input.prover:q} --grades {input.grades:q} {params.ks}"
+        "python -m mrt.analysis.evaluate --measure linearized --prover {input.prover:q} --grades {input.grades:q} {params.ks}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -136,6 +136,6 @@ rule count_episodes:
     conda:
         ANALYSIS
     params:
-        code=code_of("evaluate"),
+        code=code_of("analysis.evaluate"),
     shell:
-        "python -m mrt.evaluate --measure episodes --episodes {input:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.analysis.evaluate --measure episodes --episodes {input:q} --out {output:q} > {log:q} 2>&1"

@@ -11,12 +11,12 @@ rule problem_set:
     conda:
         ANALYSIS
     params:
-        code=code_of("problems"),
+        code=code_of("problems.build"),
         content=lambda w: content_of(experiment.problems[w.dataset].file),
         problem_set=lambda w: slice_of(experiment.problems[w.dataset]),
         disjoint=lambda w, input: [f"--disjoint {quote(path)}" for path in input.disjoint],
     shell:
-        "python -m mrt.problems --name {wildcards.dataset} --set {params.problem_set:q} {params.disjoint}"
+        "python -m mrt.problems.build --name {wildcards.dataset} --set {params.problem_set:q} {params.disjoint}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -34,7 +34,7 @@ rule check_contamination:
     conda:
         ANALYSIS
     params:
-        code=code_of("contamination"),
+        code=code_of("problems.contamination"),
         evaluation=json.dumps({d: f"{RESULTS}/problems/{d}.parquet" for d in experiment.evaluation.problems}),
     shell:
-        "python -m mrt.contamination --problems {input.problems:q} --evaluation {params.evaluation:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.problems.contamination --problems {input.problems:q} --evaluation {params.evaluation:q} --out {output:q} > {log:q} 2>&1"

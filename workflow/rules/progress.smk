@@ -10,6 +10,6 @@ rule measure_progress:
     conda:
         ANALYSIS
     params:
-        code=code_of("progress"),
+        code=code_of("analysis.progress"),
     shell:
-        "python -m mrt.progress --prover {input.prover:q} --grades {input.grades:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.analysis.progress --prover {input.prover:q} --grades {input.grades:q} --out {output:q} > {log:q} 2>&1"

@@ -32,7 +32,7 @@ rule force_answers:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.{params.stage} {params.model} --rollouts {input.rollouts:q}"
+        "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.{params.stage} {params.model} --rollouts {input.rollouts:q}"
         " --episodes {input.episodes:q} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
         " --settings {params.settings:q}{params.allocation} --parameterization {params.parameterization:q} --engine {params.engine:q} --keep.folder {params.keep:q}{params.part}"
         " --out {output:q} > {log:q} 2>&1"

@@ -18,7 +18,7 @@ rule sample_rollouts:
         **sampling_resources("sample_rollouts", spread_gpus),
     params:
         part=gathered,
-        code=code_of("sampling"),
+        code=code_of("sampling.rollouts"),
         model=lambda w: model_options(w.model),
         weights=lambda w: identity_of(w.model),
         samples=lambda w: experiment.samples(w.model, w.dataset),
@@ -29,7 +29,7 @@ rule sample_rollouts:
         seed=experiment.seed,
         keep=f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}",
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.warm mrt.sampling {params.model} --problems {input.problems:q}"
+        "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.rollouts {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --samples {params.samples} --seed {params.seed}"
         " --decoding {params.decoding:q} --prompt {params.prompt:q} --engine {params.engine:q}"
         " --keep.folder {params.keep:q}{params.part} --out {output:q}"
@@ -65,9 +65,9 @@ rule import_rollouts:
     conda:
         ANALYSIS
     params:
-        code=code_of("imports"),
+        code=code_of("sampling.imports"),
         content=lambda w: content_of(experiment.models[w.model].rollouts.file),
         model=lambda w: f"--model {quote(m)}" if (m := experiment.models[w.model].rollouts.model) else "",
     shell:
-        "python -m mrt.imports --file {input.file:q} {params.model} --problems {input.problems:q}"
+        "python -m mrt.sampling.imports --file {input.file:q} {params.model} --problems {input.problems:q}"
         " --out {output:q} > {log:q} 2>&1"

@@ -14,11 +14,11 @@ rule star_set:
     conda:
         ANALYSIS
     params:
-        code=code_of("sets"),
+        code=code_of("training.sets"),
         parameterization=FORCING,
         episodes=lambda w, input: f"--episodes {quote(input.episodes)}" if input.episodes else "",
     shell:
-        "python -m mrt.sets --method star --rollouts {input.rollouts:q} --grades {input.grades:q} {params.episodes}"
+        "python -m mrt.training.sets --method star --rollouts {input.rollouts:q} --grades {input.grades:q} {params.episodes}"
         " --parameterization {params.parameterization:q}"
         " --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
 
@@ -41,11 +41,11 @@ rule mrt_set:
     conda:
         ANALYSIS
     params:
-        code=code_of("sets"),
+        code=code_of("training.sets"),
         rules=lambda w: slice_of(experiment.models[w.model].rules),
         parameterization=FORCING,
     shell:
-        "python -m mrt.sets --method mrt --rollouts {input.rollouts:q} --grades {input.grades:q} --episodes {input.episodes:q}"
+        "python -m mrt.training.sets --method mrt --rollouts {input.rollouts:q} --grades {input.grades:q} --episodes {input.episodes:q}"
         " --progress {input.progress:q} --prover {input.prover:q} --prover_grades {input.prover_grades:q}"
         " --rules {params.rules:q} --parameterization {params.parameterization:q}"
         " --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
@@ -68,11 +68,11 @@ rule cold_start_set:
     conda:
         INFERENCE
     params:
-        code=code_of("cold_start"),
+        code=code_of("training.cold_start"),
         parent=lambda w: model_options(parent_of(w)),
         prompt=prompt_of,
         settings=lambda w: slice_of(experiment.models[w.model].cold_start),
     shell:
-        "python -m mrt.cold_start {params.parent} --problems {input.problems:q} --rollouts {input.rollouts:q}"
+        "python -m mrt.training.cold_start {params.parent} --problems {input.problems:q} --rollouts {input.rollouts:q}"
         " --grades {input.grades:q} --settings {params.settings:q} --prompt {params.prompt:q}"
         " --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"

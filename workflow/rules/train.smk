@@ -17,7 +17,7 @@ rule train:
     resources:
         **training_resources("train"),
     params:
-        code=code_of("train.sft"),
+        code=code_of("training.sft"),
         parent=lambda w: model_options(parent_of(w)),
         weights=lambda w: identity_of(parent_of(w)),
         recipe=lambda w: slice_of(experiment.recipe(w.model)),
@@ -26,7 +26,7 @@ rule train:
         report_to=reported_to,
         launch=launched,
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.sft {params.parent} --set {input.examples:q}"
+        "OMP_NUM_THREADS={threads} python -m mrt.training.launch {params.launch} mrt.training.sft {params.parent} --set {input.examples:q}"
         " --recipe {params.recipe:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --history {output.history:q}"
         " --out {output.checkpoint:q} > {log:q} 2>&1"
 
@@ -46,13 +46,13 @@ rule rl_prompts:
     conda:
         ANALYSIS
     params:
-        code=code_of("prompts"),
+        code=code_of("training.prompts"),
         method=lambda w: experiment.models[w.model].method,
         seed=lambda w: experiment.seed + experiment.recipe(w.model).seed,
         prefixes=lambda w: experiment.recipe(w.model).prefixes,
         parameterization=FORCING,
     shell:
-        "python -m mrt.prompts --method {params.method} --problems {input.problems:q} --rollouts {input.rollouts:q}"
+        "python -m mrt.training.prompts --method {params.method} --problems {input.problems:q} --rollouts {input.rollouts:q}"
         " --episodes {input.episodes:q} --seed {params.seed} --prefixes {params.prefixes}"
         " --parameterization {params.parameterization:q}"
         " --out {output:q} > {log:q} 2>&1"
@@ -77,7 +77,7 @@ rule train_rl:
     resources:
         **training_resources("train_rl"),
     params:
-        code=code_of("train.rl"),
+        code=code_of("training.rl"),
         parent=lambda w: model_options(parent_of(w)),
         weights=lambda w: identity_of(parent_of(w)),
         method=lambda w: experiment.models[w.model].method,
@@ -90,7 +90,7 @@ rule train_rl:
         report_to=reported_to,
         launch=launched,
     shell:
-        "OMP_NUM_THREADS={threads} python -m mrt.train.launch {params.launch} mrt.train.rl {params.parent} --prompts {input.prompts:q}"
+        "OMP_NUM_THREADS={threads} python -m mrt.training.launch {params.launch} mrt.training.rl {params.parent} --prompts {input.prompts:q}"
         " --method {params.method} --recipe {params.recipe:q} --parameterization {params.parameterization:q}"
         " --engine {params.engine:q} {params.report_to} --state {params.state:q} --keep {params.keep:q} --history {output.history:q}"
         " --out {output.checkpoint:q} > {log:q} 2>&1"
@@ -110,9 +110,9 @@ rule tabulate_log:
     conda:
         ANALYSIS
     params:
-        code=code_of("train.log"),
+        code=code_of("training.log"),
     shell:
-        "python -m mrt.train.log --history {input:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.training.log --history {input:q} --out {output:q} > {log:q} 2>&1"
 
 
 # What the training of a model and of its ancestors took.
@@ -133,13 +133,13 @@ rule add_up_cost:
     conda:
         ANALYSIS
     params:
-        code=code_of("cost"),
+        code=code_of("training.cost"),
         rollouts=option("rollouts"),
         tree=option("tree"),
         prover=option("prover"),
         parent=option("parent"),
     shell:
-        "python -m mrt.cost --model {wildcards.model} --log {input.log:q} {params.rollouts} {params.tree} {params.prover}"
+        "python -m mrt.training.cost --model {wildcards.model} --log {input.log:q} {params.rollouts} {params.tree} {params.prover}"
         " {params.parent} --out {output:q} > {log:q} 2>&1"
 
 
@@ -157,10 +157,10 @@ rule import_log:
     conda:
         ANALYSIS
     params:
-        code=code_of("train.log"),
+        code=code_of("training.log"),
         content=lambda w: content_of(experiment.models[w.model].training_log),
     shell:
-        "python -m mrt.train.log --file {input:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.training.log --file {input:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule toy_base:

@@ -1,0 +1,254 @@
+"""Measurements of one model on one problem set, one row a problem (or a trace); figures and tables aggregate them.
+
+    python -m mrt.analysis.evaluate --measure regret --progress progress.parquet --budgets 64 --budgets 256 --out regret.parquet
+
+| measure | columns |
+|---|---|
+| accuracy | problem_id, difficulty, samples, accuracy, tokens and characters (means), unfinished, unparsed (shares) |
+| maj | problem_id, k, maj, pass, tokens (k times the mean of the problem's completions) |
+| regret | problem_id, extensions (0 within the budget), budget, regret (mean over the problem's traces) |
+| episode_regret | problem_id, episodes, regret, hopeless, reached (means over the problem's traces) |
+| budget_forcing | problem_id, sample, extensions, accuracy, thought_tokens |
+| prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (prompt with prefix and stop phrase, and p answers) |
+| episodes | problem_id, sample, episodes, closed |
+| progress | problem_id, sample, prefix, episodes, J, progress |
+| linearized | problem_id, k (attempts in a row), maj, pass, tokens (written by then); means over the problem's texts |
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+from pydantic import Field
+
+from mrt.core import artifacts
+from mrt.core.artifacts import ANSWER, PREFIX, TRACE
+from mrt.core.cli import Stage, run
+from mrt.analysis.votes import maj_at_k_table, pass_at_k
+from mrt.episodes.parameterization import CLOSE
+from mrt.analysis.progress import graded, progress_table
+from mrt.analysis.regret import episode_regret_table, normalized_regret_table
+from mrt.core.storage import read_table, write_table
+
+KINDS = {
+    "problems": artifacts.PROBLEMS,
+    "rollouts": artifacts.ROLLOUTS,
+    "grades": artifacts.GRADES,
+    "episodes": artifacts.EPISODES,
+    "prover": artifacts.PROVER,
+    "progress": artifacts.PROGRESS,
+}
+Measure = Literal[
+    "accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "progress", "linearized"
+]
+PREFIXES = {"problem_id": pl.String, "sample": pl.Int64, "episodes": pl.Int64, "prefix": pl.Int64, "p": pl.Int64}
+PREFIXES |= {"maj": pl.Float64, "tokens": pl.Float64}
+FORCED = {"problem_id": pl.String, "sample": pl.Int64, "extensions": pl.Int64}
+FORCED |= {"accuracy": pl.Float64, "thought_tokens": pl.Int64}
+
+
+def accuracy(
+    problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFrame, closing: str = CLOSE
+) -> pl.DataFrame:
+    """Mean accuracy and length of each problem's completions (Table 1)."""
+    return (
+        graded(rollouts, grades, TRACE)
+        .group_by("problem_id")
+        .agg(
+            pl.len().alias("samples"),
+            pl.col("correct").mean().alias("accuracy"),
+            pl.col("tokens").mean(),
+            pl.col("text").str.len_chars().mean().alias("characters"),
+            (~pl.col("text").str.contains(closing, literal=True)).mean().alias("unfinished"),
+            (~pl.col("parsed")).mean().alias("unparsed"),
+        )
+        .join(problems.select(pl.col("id").alias("problem_id"), "difficulty"), on="problem_id", validate="1:1")
+        .sort("problem_id")
+    )
+
+
+def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
+    """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 17 to 19)."""
+    joined = graded(rollouts.select(*TRACE, "tokens"), grades, TRACE)
+    totals = joined.group_by("problem_id").agg(
+        pl.len().alias("n"), pl.col("correct").sum().alias("c"), pl.col("tokens").mean()
+    )
+    table = maj_at_k_table(joined, ["problem_id"], ks).join(totals, on="problem_id", validate="m:1")
+    passes = pl.Series("pass", pass_at_k(table["n"].to_numpy(), table["c"].to_numpy(), table["k"].to_numpy()))
+    return (
+        table.with_columns(passes, (pl.col("k") * pl.col("tokens")).alias("tokens"))
+        .select("problem_id", "k", "maj", "pass", "tokens")
+        .sort("problem_id", "k")
+    )
+
+
+def prefixes(prover: pl.DataFrame, grades: pl.DataFrame, votes: list[int]) -> pl.DataFrame:
+    """[maj@p]_j of each trace at each prefix (Section 5, Figures 3, 24 to 28)."""
+    joined = graded(prover, grades, ANSWER)
+    costs = joined.group_by(PREFIX).agg(pl.col("prompt_tokens").first(), pl.col("tokens").mean().alias("answer_tokens"))
+    lengths = joined.group_by(TRACE).agg(pl.col("prefix").max().alias("episodes"))
+    return (
+        maj_at_k_table(joined, PREFIX, votes)
+        .rename({"k": "p"})
+        .join(costs, on=PREFIX, validate="m:1")
+        .join(lengths, on=TRACE, validate="m:1")
+        .with_columns((pl.col("prompt_tokens") + pl.col("p") * pl.col("answer_tokens")).alias("tokens"))
+        .select(*TRACE, "episodes", "prefix", "p", "maj", "tokens")
+        .sort(*PREFIX, "p")
+    )
+
+
+def budget_forcing(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
+    """Accuracy of each trace after forced extensions, and the tokens of its thought by then (Figure 29)."""
+    names = {"prefix": "extensions", "J": "accuracy", "prefix_tokens": "thought_tokens"}
+    return progress_table(answers, grades).rename(names).select(list(FORCED))
+
+
+def linearized(answers: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
+    """maj@k and pass@k over the first k attempts of each text, against the tokens written by then (Figures 8, 20)."""
+    joined = graded(answers, grades, ANSWER)
+    parts = []
+    for k in ks:
+        first = joined.filter(pl.col("prefix") <= k)
+        spent = first.group_by(TRACE).agg(
+            (pl.col("prefix_tokens") + pl.col("tokens")).max().alias("tokens"),
+            pl.col("correct").any().cast(pl.Float64).alias("pass"),
+        )
+        parts.append(maj_at_k_table(first, TRACE, [k]).join(spent, on=TRACE, validate="1:1"))
+    return (
+        pl.concat(parts).group_by("problem_id", "k").agg(pl.col("maj", "pass", "tokens").mean()).sort("problem_id", "k")
+    )
+
+
+def regret(
+    progress: pl.DataFrame,
+    budgets: list[int],
+    forced: pl.DataFrame | None = None,
+    extrapolated: list[int] | None = None,
+) -> pl.DataFrame:
+    """Normalized regret of each problem at each token budget, the mean over its traces (Section 8.5.1, Figure 9).
+
+    With `forced` (the measure `budget_forcing`), also at the `extrapolated` budgets, one for each number of extensions:
+    the curve of an extended trace goes on through its points after so many extensions.
+    """
+    parts = [normalized_regret_table(progress, budgets).with_columns(pl.lit(0, pl.Int64).alias("extensions"))]
+    if forced is not None:
+        last = progress.group_by(TRACE).agg(pl.col("prefix").max().alias("last"))
+        points = forced.filter(pl.col("extensions") > 0).join(last, on=TRACE, validate="m:1")
+        points = points.with_columns(
+            (pl.col("last") + pl.col("extensions")).alias("prefix"),
+            pl.col("accuracy").alias("J"),
+            pl.col("thought_tokens").alias("prefix_tokens"),
+        )
+        curve = [*PREFIX, "prefix_tokens", "J"]
+        thought = progress.join(points.select(TRACE).unique(), on=TRACE, how="semi").select(curve)
+        counts = sorted(points["extensions"].unique())
+        if len(counts) != len(extrapolated or []):
+            raise ValueError(f"{len(extrapolated or [])} extrapolated budgets for extensions {counts}")
+        for count, budget in zip(counts, extrapolated or [], strict=True):
+            longer = pl.concat([thought, points.filter(pl.col("extensions") <= count).select(curve)])
+            regrets = normalized_regret_table(longer, [budget])
+            parts.append(regrets.with_columns(pl.lit(count, pl.Int64).alias("extensions")))
+    by = ["problem_id", "extensions", "budget"]
+    return pl.concat(parts).group_by(by).agg(pl.col("regret").mean()).sort(by)
+
+
+def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:
+    """Normalized regret of each problem by episodes (Appendix E, Figure 26), the means over its traces.
+
+    At b episodes, a multiple of `every`, a trace that has fewer counts with all that it has. `hopeless` is the share of
+    traces whose comparator never gets an answer right: these count with regret 1. `reached` is the share of traces with
+    at least b episodes.
+    """
+    traces = episode_regret_table(prefixes)
+    episodes = pl.DataFrame({"episodes": range(every, int(traces["prefix"].max() or 0) + 1, every)}).cast(pl.Int64)  # type: ignore[arg-type]
+    of_all = traces.select(TRACE).unique(maintain_order=True).join(episodes, how="cross").sort("episodes")
+    at = of_all.join_asof(
+        traces.sort("prefix"), left_on="episodes", right_on="prefix", by=TRACE, check_sortedness=False
+    )
+    return (
+        at.group_by("problem_id", "episodes")
+        .agg(
+            pl.col("regret").mean(),
+            pl.col("hopeless").mean(),
+            (pl.col("total") >= pl.col("episodes")).mean().alias("reached"),
+        )
+        .sort("problem_id", "episodes")
+    )
+
+
+def episode_counts(episodes: pl.DataFrame) -> pl.DataFrame:
+    """How many episodes each thought has (Figure 23)."""
+    return episodes.group_by(TRACE).agg(pl.len().alias("episodes"), pl.col("closed").first()).sort(TRACE)
+
+
+class Evaluate(Stage):
+    """Measure one model on one problem set."""
+
+    measure: Measure = Field(description="What is measured; each needs the artifacts that its table is made from.")
+    out: Path = Field(description="Table of the measure (Parquet).")
+    problems: Path | None = Field(None, description="Problem set (Parquet).")
+    rollouts: Path | None = Field(None, description="Rollouts (Parquet).")
+    grades: Path | None = Field(None, description="Grades of the rollouts, or for `prefixes` of the forced answers.")
+    episodes: Path | None = Field(None, description="Episodes (Parquet).")
+    prover: Path | None = Field(None, description="Forced answers (Parquet).")
+    progress: Path | None = Field(None, description="Progress (Parquet).")
+    prefixes: Path | None = Field(None, description="The measure `prefixes` (Parquet).")
+    forced: Path | None = Field(None, description="The measure `budget_forcing` (Parquet), for extrapolated regret.")
+    closing: str = Field(CLOSE, description="What a completion has that came to its answer.")
+    ks: list[int] = Field([1, 2, 4, 8], description="Votes of maj@k and draws of pass@k.")
+    votes: list[int] = Field([1, 2, 4, 8], description="Votes p of [maj@p]_j.")
+    budgets: list[int] = Field([4096, 8192, 12288, 16384], description="Token budgets C_0.")
+    extrapolated: list[int] = Field([], description="Further C_0, for each number of extensions (with `forced`).")
+    every: int = Field(1, ge=1, description="Episodes from one point of `episode_regret` to the next.")
+
+    def table(self, name: str, *columns: str) -> pl.DataFrame:
+        """These columns of a table: the texts, which are most of it, stay on disk."""
+        path = getattr(self, name)
+        if path is None:
+            raise ValueError(f"--measure {self.measure} needs --{name}")
+        of_answers = name == "grades" and self.measure in ("prefixes", "budget_forcing", "linearized")
+        kind = artifacts.ANSWER_GRADES if of_answers else KINDS[name]
+        return kind.read(path, columns)
+
+    def cli_cmd(self) -> None:
+        match self.measure:
+            case "accuracy":
+                problems, rollouts = (
+                    self.table("problems", "id", "difficulty"),
+                    self.table("rollouts", *TRACE, "tokens", "text"),
+                )
+                result = accuracy(problems, rollouts, self.table("grades", *TRACE, "parsed", "correct"), self.closing)
+            case "maj":
+                rollouts, grades = (
+                    self.table("rollouts", *TRACE, "tokens"),
+                    self.table("grades", *TRACE, "correct", "cluster"),
+                )
+                result = maj(rollouts, grades, self.ks)
+            case "prefixes":
+                prover = self.table("prover", *ANSWER, "tokens", "prompt_tokens")
+                result = prefixes(prover, self.table("grades", *ANSWER, "correct", "cluster"), self.votes)
+            case "regret":
+                forced = read_table(self.forced, FORCED) if self.forced else None
+                progress = self.table("progress", *PREFIX, "prefix_tokens", "J")
+                result = regret(progress, self.budgets, forced, self.extrapolated)
+            case "episode_regret":
+                if self.prefixes is None:
+                    raise ValueError("--measure episode_regret needs --prefixes")
+                result = episode_regret(read_table(self.prefixes, PREFIXES), self.every)
+            case "budget_forcing":
+                answers = self.table("prover", *ANSWER, "prefix_tokens")
+                result = budget_forcing(answers, self.table("grades", *ANSWER, "correct"))
+            case "episodes":
+                result = episode_counts(self.table("episodes", *TRACE, "closed"))
+            case "linearized":
+                answers = self.table("prover", *ANSWER, "tokens", "prefix_tokens")
+                result = linearized(answers, self.table("grades", *ANSWER, "correct", "cluster"), self.ks)
+            case "progress":
+                result = self.table("progress", *PREFIX, "episodes", "J", "progress")
+        write_table(result, self.out)
+        print(f"{self.measure}: {result.height} rows")
+
+
+if __name__ == "__main__":
+    run(Evaluate)

@@ -1,0 +1,143 @@
+"""GPUs and models by their numbers: what a job is sized for (`mrt/config/memory.py` says what fits)."""
+
+import json
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+GIB = 2**30
+
+
+class Hardware(NamedTuple):
+    """A GPU: the memory that a process finds in GiB, dense bfloat16 FLOPs a second, memory bytes a second."""
+
+    memory: float
+    flops: float
+    bandwidth: float
+
+
+# FLOPs (dense, summed in float32) and bandwidth are of NVIDIA's data sheets. The memory is what CUDA's mem_get_info has
+# of the data sheets' 24, 24, 24, 24, 48, 40, 80, 80, 141 and 180 GB: error correction takes a sixteenth of GDDR6.
+GPUS = {
+    "rtx4090": Hardware(23.6, 165e12, 1.01e12),
+    "l4": Hardware(22.0, 121e12, 0.30e12),
+    "a10": Hardware(22.0, 125e12, 0.60e12),
+    "a10g": Hardware(22.0, 70e12, 0.60e12),  # of Amazon's G5: as much memory as the A10, fewer FLOPs
+    "l40s": Hardware(44.4, 362e12, 0.86e12),
+    "a100-40gb": Hardware(39.4, 312e12, 1.56e12),
+    "a100-80gb": Hardware(79.2, 312e12, 2.04e12),
+    "h100": Hardware(79.1, 989e12, 3.35e12),
+    "h200": Hardware(139.7, 989e12, 4.8e12),
+    "b200": Hardware(178.3, 2250e12, 8.0e12),
+}
+
+
+class Architecture(BaseModel):
+    """A transformer's sizes, as its `config.json` has them."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    parameters: int = Field(ge=1, description="Parameters, embeddings included.")
+    layers: int = Field(ge=1, description="num_hidden_layers")
+    hidden: int = Field(ge=1, description="hidden_size")
+    intermediate: int = Field(ge=1, description="intermediate_size")
+    heads: int = Field(ge=1, description="num_attention_heads")
+    kv_heads: int = Field(ge=1, description="num_key_value_heads")
+    head_dim: int = Field(ge=1, description="head_dim; else hidden_size / num_attention_heads")
+    vocabulary: int = Field(ge=1, description="vocab_size")
+    context: int = Field(ge=1, description="max_position_embeddings")
+
+    @property
+    def cache_bytes(self) -> int:
+        """Key-value cache of a token, in bytes, in 16 bits."""
+        return 4 * self.layers * self.kv_heads * self.head_dim
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The architecture of a checkpoint folder; parameters are counted from the headers of its safetensors."""
+        raw = json.loads((folder / "config.json").read_text())
+        heads = raw["num_attention_heads"]
+        return cls(
+            parameters=sum(parameters_in(file) for file in folder.glob("*.safetensors")),
+            layers=raw["num_hidden_layers"],
+            hidden=raw["hidden_size"],
+            intermediate=raw["intermediate_size"],
+            heads=heads,
+            kv_heads=raw.get("num_key_value_heads") or heads,
+            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
+            vocabulary=raw["vocab_size"],
+            context=raw["max_position_embeddings"],
+        )
+
+
+@cache
+def architecture_of(folder: Path) -> Architecture:
+    """The architecture of a checkpoint folder, read once."""
+    return Architecture.read(folder)
+
+
+def parameters_in(file: Path) -> int:
+    """How many numbers a safetensors file holds; its header alone is read."""
+    with file.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    return sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+class Card(BaseModel):
+    """A GPU by its name; one that is not listed by its numbers, which may also replace those of a listed one."""
+
+    gpu: str | None = Field(
+        None,
+        description=f"GPU: {', '.join(GPUS)}; or any name, with the three numbers below. Tensor and data parallelism"
+        " follow from it, and jobs ask for GPUs.",
+    )
+    gpu_memory: float | None = Field(None, ge=1, le=2048, description="Its memory in GiB: the driver's MiB / 1024.")
+    gpu_flops: float | None = Field(None, ge=1e12, le=1e18, description="Its dense bfloat16 FLOPs a second: 1.65e+14.")
+    gpu_bandwidth: float | None = Field(None, ge=1e10, le=1e15, description="Its memory's bytes a second: 1.0e+12.")
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """The GPU's numbers; None without a GPU. Raises ValueError if they are not known."""
+        given = {"memory": self.gpu_memory, "flops": self.gpu_flops, "bandwidth": self.gpu_bandwidth}
+        told = {name: value for name, value in given.items() if value is not None}
+        if self.gpu is None:
+            if told:
+                raise ValueError(f"gpu_{next(iter(told))} is of a GPU that has no name; give it one, `gpu: mine` say")
+            return None
+        if self.gpu in GPUS:
+            return GPUS[self.gpu]._replace(**told)
+        if len(told) < len(given):
+            lacking = ", ".join(f"gpu_{name}" for name in given if name not in told)
+            raise ValueError(
+                f"{self.gpu!r} is not known; there are {', '.join(GPUS)}. Any other is given by its numbers, of which"
+                f" {lacking} are not there: gpu_memory in GiB, gpu_flops (dense, bfloat16) and gpu_bandwidth (bytes)"
+                " a second, from its data sheet"
+            )
+        return Hardware(**told)
+
+
+class Cluster(Card):
+    """GPUs that an experiment is sized for; without them every job asks for CPUs alone."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    slurm_type: str | None = Field(
+        None, description="Type of GPU to ask SLURM for, as `sinfo -o %G` names it; any if not given."
+    )
+    gpus_per_node: int = Field(8, ge=1, le=1024, description="GPUs of a node; a training on more spans nodes.")
+    cpus_per_gpu: int = Field(8, ge=1, le=1024, description="CPU cores asked for with each GPU.")
+    shards: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="Jobs that a model's sampling on a problem set is spread over.",
+    )
+    training_gpus: int | None = Field(
+        None, ge=1, le=10_000, description="GPUs of a training job; as many as its memory takes if not given."
+    )
+    training_nodes: int | None = Field(
+        None, ge=1, le=1024, description="Nodes of a training job; as few as have its GPUs if not given."
+    )

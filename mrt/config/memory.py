@@ -1,0 +1,298 @@
+"""What fits on a GPU: the memory that an engine and a training take, and the fewest GPUs that have it.
+
+Training, from the sources of TRL 1.16, DeepSpeed 0.19 and transformers 5.19. Any GPU that trains holds, of P parameters
+on n GPUs:
+
+| part | one GPU, bf16 | ZeRO-3 (n > 1), bf16 | float32 |
+|---|---|---|---|
+| state: 16 P / n bytes | weights 4, gradients 4, Adam 8 | weights 2, gradients 2, float32 copy 4, Adam 8 | as one GPU |
+| what a layer keeps with checkpointing, a token | its input: 4 x hidden | 2 x hidden | 4 x hidden |
+| the largest step, of these one at a time: | | | |
+| - a forward pass | 2 P: autocast keeps the casts of the weights; `FORWARD` | - | - |
+| - the head's backward pass | 4 V H, the tile | 8 V H, the tile | 4 V H, the tile |
+| - a layer, computed again, and its gradients | `LAYER` | `LAYER` | `LAYER` |
+| - the optimizer's step | fused: nothing | 4 P / n: gradients in float32 | - |
+| DeepSpeed's buffers | - | gathered weights, gradients to reduce, twice | the same |
+
+Under ZeRO-3 DeepSpeed casts the model itself and there is no autocast (accelerate/accelerator.py), so that the stream
+between layers has 16 bits; with autocast alone it has 32, as the embedding that begins it.
+
+SFT and RL take the same way to the loss: `add_fused_lm_head` (trl/trainer/utils.py), which sft_trainer.py and
+grpo_trainer.py there call. It never builds all logits: a tile of 4096 tokens x 32768 words
+(trl/kernels/chunked_logprob.py) is computed, folded in place, and computed again in the backward pass, which adds up
+the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
+What differs: RL's sequences are a prompt, perhaps a prefix of a thought, and a completion, its engine has a share of
+each GPU, and with `beta` a reference model is there too. Padding needs masks of T x T (`PADDED`); SFT pads
+micro-batches of several rows, while RL's rows go by themselves (mrt/training/rl.py).
+
+Tests count the tensors of TRL's own steps against this (tests/test_memory.py).
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
+
+ZERO_3 = Path(__file__).parent / "train" / "zero3.json"
+USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
+TILE = 4096, 32768  # tokens, words: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
+NUMBERS = [2**i for i in range(13)]  # of GPUs
+
+
+class PerToken(NamedTuple):
+    """Bytes a token by what they grow with: hidden, intermediate, queries (heads x head_dim), keys (kv_heads x it)."""
+
+    hidden: float
+    intermediate: float = 0.0
+    queries: float = 0.0
+    keys: float = 0.0
+
+    def of(self, a: Architecture) -> float:
+        queries, keys = a.heads * a.head_dim, a.kv_heads * a.head_dim
+        return self.hidden * a.hidden + self.intermediate * a.intermediate + self.queries * queries + self.keys * keys
+
+
+# Of a layer of Llama's or Qwen's kind, counted with MemTracker: what it keeps for its backward pass, with gradient
+# checkpointing (its input) and without, and what it takes beside that while it is computed again and goes backward.
+KEPT = {
+    ("autocast", True): PerToken(4),
+    ("bf16", True): PerToken(2),
+    ("float32", True): PerToken(4),
+    ("autocast", False): PerToken(27, 8.5, 5, 4),
+    ("bf16", False): PerToken(17, 8, 4.1, 4),
+    ("float32", False): PerToken(24, 16, 8, 8),
+}
+LAYER = {
+    "autocast": PerToken(34, 12, 4, 6),
+    "bf16": PerToken(29, 10, 1, 10),
+    "float32": PerToken(25, 24, 9, 9),
+}
+BACKWARD = PerToken(24, 3, 5, 5)  # of a layer whose forward pass has been kept
+FORWARD = PerToken(10.5, 4.5, 12.5, 9.5)  # of a layer's forward pass with autocast
+HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a token: the last norm's and its gradients
+PADDED = 3  # bytes x rows x length^2: a mask in bool, and the attention's own in 16 bits
+
+
+class Training(NamedTuple):
+    """What a training holds on a GPU at once, and how: rows of a micro-batch, their longest length in tokens."""
+
+    rows: int
+    length: int
+    bf16: bool = True
+    checkpointing: bool = True
+    reference: bool = False  # the model that RL with `beta` stays close to
+    rl: bool = False
+
+
+@cache
+def zero_3() -> dict[str, float]:
+    """DeepSpeed's sizes, in numbers (not bytes): those of mrt/training/zero3.json, else its defaults (zero/config.py)."""
+    told = json.loads(ZERO_3.read_text())["zero_optimization"]
+    names = {
+        "reduce_bucket_size": 5e8,
+        "stage3_prefetch_bucket_size": 5e7,
+        "stage3_max_live_parameters": 1e9,
+        "sub_group_size": 1e9,
+    }
+    return {name: float(told.get(name, default)) for name, default in names.items()}
+
+
+def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, float]:
+    """Bytes that a training takes on each of so many GPUs at its peak, by part; an upper bound."""
+    zero, sizes, tokens = gpus > 1, zero_3(), training.rows * training.length
+    how = "float32" if not training.bf16 else "bf16" if zero else "autocast"
+    width = 2 if how == "bf16" else 4
+    head = a.vocabulary * a.hidden
+    tile = min(tokens, TILE[0]) * TILE[1] * (2 if training.bf16 else 4)
+    casts = 2 * (a.parameters - head)
+    kept = a.layers * tokens * KEPT[how, training.checkpointing].of(a)
+    kept += casts if how == "autocast" and not training.checkpointing else 0
+    kept += tokens * (16 * a.head_dim + 64)  # rotary embeddings; ids, labels, positions
+    one = a.parameters / a.layers if how == "autocast" else 0  # a bound of a layer's weights, and the casts of them
+    matrix = width * a.intermediate * a.hidden  # a gradient before it is added up
+    largest = max(
+        tile + (8 if zero else 4) * head + tokens * HEAD[how] * a.hidden + (4 * TILE[1] * a.hidden if one else 0),
+        tokens * (LAYER[how] if training.checkpointing else BACKWARD).of(a) + 2 * one + matrix,
+        casts + max(tile, tokens * FORWARD.of(a)) if how == "autocast" else 0,
+        4 * min(a.parameters / gpus, sizes["sub_group_size"]) - kept if zero else 0,
+    )
+    live = min(a.parameters, sizes["stage3_max_live_parameters"] + sizes["stage3_prefetch_bucket_size"])
+    masks = 0 if training.rl or training.rows == 1 else PADDED * training.rows * training.length**2
+    parts = {
+        "weights, gradients and optimizer": 16 * a.parameters / gpus,
+        "reference model": width * a.parameters / gpus if training.reference else 0,
+        "kept for the backward pass": kept + masks,
+        "largest step of it": largest,
+        "DeepSpeed's buffers": width * (live + 2 * sizes["reduce_bucket_size"]) if zero else 0,
+    }
+    return {name: size for name, size in parts.items() if size}
+
+
+class Engine(NamedTuple):
+    """What an engine has to hold: `max_model_len`, its sequences at once, and its share of each GPU's memory."""
+
+    longest: int
+    sequences: int
+    share: float
+    width: int = 2  # bytes of a weight and of a number in the cache
+    batched: int | None = None  # tokens of a step; else vLLM's choice
+
+
+def engine_parts(a: Architecture, engine: Engine, hardware: Hardware, gpus: int) -> dict[str, float]:
+    """Bytes that an engine takes of each of its GPUs at least: weights, the cache of one sequence, and its own.
+
+    vLLM does not start if its share cannot hold a sequence of `max_model_len` (vllm/v1/core/kv_cache_utils.py). It
+    tries a step of all tokens that it will take at once (vllm/engine/arg_utils.py: 16,384 on GPUs of 70 GB and more,
+    else 8,192; TRL: 4,096) and samples for all sequences; CUDA and its graphs take about 1 GiB.
+    """
+    batched = engine.batched or (16_384 if hardware.memory >= 70 else 8_192)
+    step = batched * (6 * a.hidden + 6 * a.intermediate / gpus) + 3 * 4 * engine.sequences * a.vocabulary
+    return {
+        "weights": engine.width * a.parameters / gpus,
+        "cache of one sequence": engine.width / 2 * a.cache_bytes * engine.longest / min(gpus, a.kv_heads),
+        "a step of vLLM, its graphs and CUDA": step + GIB,
+    }
+
+
+def told(parts: dict[str, float]) -> str:
+    """Parts in GiB, and their sum."""
+    return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items()) + f": {total(parts):.1f} GiB"
+
+
+def total(parts: dict[str, float]) -> float:
+    """Their sum, in GiB."""
+    return sum(parts.values()) / GIB
+
+
+def engine_fits(a: Architecture, engine: Engine, hardware: Hardware, gpus: int) -> bool:
+    return total(engine_parts(a, engine, hardware, gpus)) <= engine.share * hardware.memory
+
+
+def divides(a: Architecture, gpus: int) -> bool:
+    """Whether the attention heads can be spread over so many GPUs."""
+    return a.heads % gpus == 0 and (a.kv_heads % gpus == 0 or gpus % a.kv_heads == 0)
+
+
+def sampling_gpus(a: Architecture, engine: Engine, hardware: Hardware, most: int = NUMBERS[-1]) -> int:
+    """GPUs that one engine is spread over: the fewest with room for the weights, and as much again for the cache.
+
+    If that is more than `most`, the fewest that hold the weights and one sequence. Raises ValueError if even these are
+    too many, or do not divide the attention heads.
+    """
+    there = [n for n in NUMBERS if n <= most and engine_fits(a, engine, hardware, n)]
+    ample = [n for n in there if 2 * engine.width * a.parameters <= n * engine.share * hardware.memory * GIB]
+    if fitting := [n for n in ample or there if divides(a, n)]:
+        return fitting[0]
+    if there:
+        raise ValueError(
+            f"{a.heads} attention heads ({a.kv_heads} of keys) cannot be spread over {(ample or there)[0]} GPUs"
+        )
+    return check_engine(a, engine, hardware, max(n for n in NUMBERS if n <= most))
+
+
+def check_engine(a: Architecture, engine: Engine, hardware: Hardware, gpus: int, what: str = "sampling from it") -> int:
+    """The number of GPUs. Raises ValueError, which says what does fit, if the engine does not fit on them."""
+    if engine_fits(a, engine, hardware, gpus):
+        return gpus
+    parts = engine_parts(a, engine, hardware, gpus)
+    room, (weights, cache, own) = engine.share * hardware.memory, (size / GIB for size in parts.values())
+    longest = int((room - weights - own) / cache * engine.longest) if room > weights + own else 0
+    fits = [f"engine.max_model_len {rounded(longest)}"] if rounded(longest) else []
+    if more := next((n for n in NUMBERS if n > gpus and engine_fits(a, engine, hardware, n) and divides(a, n)), None):
+        fits.append(f"{more} GPUs")
+    if card := smallest_card(lambda gpu: engine_fits(a, engine, gpu, gpus), hardware):
+        fits.append(card)
+    raise ValueError(
+        f"{what} with engine.max_model_len {engine.longest:,} does not fit on {counted(gpus)} of {hardware.memory:g}"
+        f" GiB, of which the engine has {room:.1f} ({engine.share:g}): {told(parts)}. {fitting(fits)}"
+    )
+
+
+def room_for_training(hardware: Hardware, engine_share: float) -> float:
+    """GiB of a GPU that a training may take; the engine of RL has its share."""
+    return (USABLE - engine_share) * hardware.memory
+
+
+def training_fits(a: Architecture, training: Training, hardware: Hardware, share: float, gpus: int) -> bool:
+    return total(training_parts(a, training, gpus)) <= room_for_training(hardware, share)
+
+
+def training_gpus(a: Architecture, training: Training, hardware: Hardware, share: float, least: int = 1) -> int:
+    """GPUs of a training: the fewest powers of two that it fits on, `least` if these do.
+
+    Raises ValueError, which says what does fit, if it fits on no number of them.
+    """
+    for n in sorted({least, *(n for n in NUMBERS if n > least)}):
+        if training_fits(a, training, hardware, share, n):
+            return n
+    return check_training(a, training, hardware, share, least)
+
+
+def check_training(a: Architecture, training: Training, hardware: Hardware, share: float, gpus: int) -> int:
+    """The number of GPUs. Raises ValueError, which says what does fit, if the training does not fit on them."""
+    if training_fits(a, training, hardware, share, gpus):
+        return gpus
+    parts = training_parts(a, training, gpus)
+    if share:
+        parts = {**parts, f"the engine's share of {share:g}": share * hardware.memory * GIB}
+    fits = []
+    if length := longest_length(a, training, hardware, share, gpus):
+        fits.append(f"on as many GPUs a micro-batch of 1 x {length:,} tokens (micro_batch_size x length)")
+    if more := next((n for n in NUMBERS if n > gpus and training_fits(a, training, hardware, share, n)), None):
+        fits.append(f"{more} GPUs")
+    if card := smallest_card(lambda gpu: training_fits(a, training, gpu, share, gpus), hardware):
+        fits.append(card)
+    if not training.checkpointing:
+        fits.append("perhaps gradient_checkpointing")
+    raise ValueError(
+        f"training it with a micro-batch of {training.rows} x {training.length:,} tokens does not fit on"
+        f" {counted(gpus)} of {hardware.memory:g} GiB, of which {USABLE * hardware.memory:.1f} can be used:"
+        f" {told(parts)}. {fitting(fits)}"
+    )
+
+
+def longest_length(a: Architecture, training: Training, hardware: Hardware, share: float, gpus: int) -> int:
+    """Tokens of the longest row, by itself in its micro-batch, that can be trained on, rounded down; 0 if none."""
+    low, high = 0, training.rows * training.length
+    while low < high:
+        middle = (low + high + 1) // 2
+        if training_fits(a, training._replace(rows=1, length=middle), hardware, share, gpus):
+            low = middle
+        else:
+            high = middle - 1
+    return rounded(low)
+
+
+def rounded(tokens: int) -> int:
+    """Tokens, rounded down to what one would set; 0 below 256."""
+    return tokens // 256 * 256
+
+
+def smallest_card(fits: Callable[[Hardware], bool], than: Hardware) -> str | None:
+    """The listed GPU with the least memory, more than this one's, on which something fits."""
+    larger = sorted((gpu.memory, name) for name, gpu in GPUS.items() if gpu.memory > than.memory)
+    return next((f"GPUs such as {name} ({memory:g} GiB)" for memory, name in larger if fits(GPUS[name])), None)
+
+
+def counted(gpus: int) -> str:
+    return "one GPU" if gpus == 1 else f"{gpus} GPUs"
+
+
+def fitting(fits: Iterable[str]) -> str:
+    """What to do about it."""
+    listed = "; or ".join(fits)
+    return f"What fits: {listed}." if listed else "It fits on no number of GPUs that is listed."
+
+
+def host_bytes(a: Architecture, nodes: int, processes: int) -> float:
+    """Bytes of a node's own memory that a training needs, with so many processes on it.
+
+    Each process has CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model: its file is
+    mapped, read by the first and shared in the page cache (transformers/integrations/deepspeed.py), at most 4 bytes a
+    parameter, and for saving the first gathers it in 16 bits. A resumed one reads weights and optimizer back, 12 bytes
+    a parameter over all processes. One process alone loads 4 bytes and resumes 12 as well.
+    """
+    return 4 * GIB * processes + (4 + 12 / nodes) * a.parameters

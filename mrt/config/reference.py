@@ -1,0 +1,107 @@
+"""The configuration reference, generated from the typed config: a JSON schema for editors, and a page for people.
+
+python -m mrt.config.reference --out docs
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mrt.core.cli import Stage, run
+from mrt.config.schema import Config
+from mrt.core.storage import write_text
+
+BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "minItems": "at least {} items",
+    "minLength": "not empty",
+}
+INTRODUCTION = """# Configuration reference
+
+Generated from `mrt/config/schema.py` by `python -m mrt.config.reference --out docs`; do not edit. `config.schema.json` beside it is
+the same for editors (put `# yaml-language-server: $schema=docs/config.schema.json` on top of a config).
+
+A config is checked whole while the Snakefile is read. Unknown settings are mistakes, and so are settings that
+contradict each other; all mistakes are shown at once, before any job starts.
+"""
+
+
+def kind_of(field: dict[str, Any]) -> str:
+    """A field's type in a few words, with links to groups."""
+    if "$ref" in field:
+        name = field["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    if "allOf" in field:
+        return kind_of(field["allOf"][0])
+    if "anyOf" in field:
+        return " or ".join(kind_of(option) for option in field["anyOf"] if option.get("type") != "null")
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "const" in field:
+        return f"`{field['const']}`"
+    if field.get("type") == "array":
+        items = field.get("items") or {}
+        if "prefixItems" in field:
+            return "[" + ", ".join(kind_of(item) for item in field["prefixItems"]) + "]"
+        return f"list of {kind_of(items)}"
+    if field.get("type") == "object" and isinstance(field.get("additionalProperties"), dict):
+        return f"name: {kind_of(field['additionalProperties'])}"
+    words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
+    return words.get(str(field.get("type")), "settings")
+
+
+def bounds_of(field: dict[str, Any]) -> str:
+    options = [field, *field.get("anyOf", [])]
+    found = [text.format(option[key]) for option in options for key, text in BOUNDS.items() if key in option]
+    return f" ({', '.join(dict.fromkeys(found))})" if found else ""
+
+
+def meaning_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
+    """A field's description; pydantic leaves it out where it is its group's."""
+    described = field.get("description") or groups.get(field.get("$ref", "").rsplit("/", 1)[-1], {}).get("description")
+    return described or ""
+
+
+def rows_of(group: dict[str, Any], groups: dict[str, Any]) -> Iterator[str]:
+    required = group.get("required", [])
+    for name, field in group["properties"].items():
+        if name in required:
+            default = "**needed**"
+        elif "default" not in field or isinstance(field["default"], dict):
+            default = ""
+        else:
+            default = "none" if field["default"] is None else f"`{json.dumps(field['default'], ensure_ascii=False)}`"
+        cells = [f"`{name}`", kind_of(field) + bounds_of(field), default, meaning_of(field, groups)]
+        yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def page() -> str:
+    """The reference in Markdown: a table a group of settings."""
+    schema = Config.model_json_schema()
+    lines = [INTRODUCTION]
+    for name, group in [("Config", schema), *schema["$defs"].items()]:
+        if "properties" not in group:
+            continue
+        lines += [f"## {name}", "", group.get("description", ""), "", "| setting | value | default | meaning |"]
+        lines += ["|---|---|---|---|", *rows_of(group, schema["$defs"]), ""]
+    return "\n".join(lines)
+
+
+class Reference(Stage):
+    """Write `config.schema.json` and `configuration.md`."""
+
+    out: Path = Field(description="Folder for both.")
+
+    def cli_cmd(self) -> None:
+        write_text(json.dumps(Config.model_json_schema(), indent=2) + "\n", self.out / "config.schema.json")
+        write_text(page(), self.out / "configuration.md")
+
+
+if __name__ == "__main__":
+    run(Reference)

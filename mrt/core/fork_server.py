@@ -1,0 +1,289 @@
+"""Start a stage in a process that has imported vLLM and TRL already, so that a job does not pay for it again.
+
+    MRT_WARM=$$ python -m mrt.core.fork_server mrt.sampling.rollouts --model ...
+    MRT_WARM=$$ python -m mrt.core.fork_server # only starts the host
+
+Importing vLLM or TRL takes longer than most of the laptop's stages. A run, or its first job, starts a host: a process
+that imports them, listens on a socket, and forks for each stage that it is handed. A fork shares with the host what is
+imported, and nothing else: the stage reads its own model, builds its own engine, and ends with all that it had, so that
+artifacts depend on each other no more than before. What asked for the stage passes it its files, folder and
+environment, waits for it and ends with its exit code; killed, it takes the stage along.
+
+`MRT_WARM` is the process id for which the host lives, set by the Snakefile to Snakemake's; without it, or with `off`,
+the stage is run in this process. So it is where there is a GPU: CUDA does not go through a fork, and loading weights is
+what takes the time there.
+"""
+
+import contextlib
+import fcntl
+import gc
+import hashlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from mrt.core import accelerator, vllm_environment
+
+# What stages import that takes long, with what those import when they are first used. Not polars: its threads would not
+# be there after a fork, and it comes at once.
+IMPORTS = (
+    "torch",
+    "transformers:AutoModelForCausalLM",
+    "transformers:AutoTokenizer",
+    "transformers:ProgressCallback",
+    "datasets:Dataset",
+    "vllm:LLM",
+    "vllm:SamplingParams",
+    "vllm.v1.worker.cpu_worker",
+    "trl:SFTTrainer",
+    "trl:GRPOTrainer",
+    "tqdm",
+)
+PATIENCE = 120.0  # seconds for the host to come up; the stage is then run without
+
+
+def main(stage: Sequence[str]) -> NoReturn:
+    """Run a stage, given as module and options, in this run's host or in this process; without one, start the host."""
+    owner = os.environ.get("MRT_WARM", "off")
+    host = reach(int(owner)) if owner.isdecimal() and not accelerator.there() else None
+    if not stage:
+        sys.exit()
+    if host:
+        sys.exit(hand_over(host, stage))
+    sys.argv = list(stage)
+    runpy.run_module(stage[0], run_name="__main__", alter_sys=True)
+    sys.exit(0)
+
+
+def address(owner: int) -> Path:
+    """The socket of the host that lives for a process, of this user, Python and code."""
+    of = hashlib.blake2b(f"{sys.prefix} {os.getcwd()} {owner}".encode(), digest_size=8).hexdigest()
+    folder = Path(tempfile.gettempdir(), f"mrt-warm-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        raise OSError(f"{folder}: not a folder of this user alone; remove it, or set MRT_WARM=off")
+    return folder / of
+
+
+def reach(owner: int) -> socket.socket | None:
+    """A connection to the host, which is started if there is none; None if it cannot be had."""
+    path = address(owner)
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one host, whoever comes first
+        if found := connected(path):
+            return found
+        with contextlib.suppress(OSError):
+            path.unlink()
+        command = [sys.executable, "-m", "mrt.core.fork_server", "--host", str(path), str(owner)]
+        nothing = subprocess.DEVNULL
+        host = subprocess.Popen(
+            command,
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},  # no thread of the host's may stand behind a fork
+        )
+        until = time.monotonic() + PATIENCE
+        while host.poll() is None and time.monotonic() < until:
+            if found := connected(path):
+                return found
+            time.sleep(0.05)
+        return None
+
+
+def connected(path: Path) -> socket.socket | None:
+    """A connection to who listens at a path, if somebody does."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def hand_over(host: socket.socket, stage: Sequence[str]) -> int:
+    """Have the host run a stage as if it were run here; its exit code. Signals that would end this process end it."""
+    asked = json.dumps({"stage": list(stage), "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
+    socket.send_fds(host, [len(asked).to_bytes(8, "big")], [0, 1, 2])
+    host.sendall(asked)
+    child = int.from_bytes(received(host, 8), "big")
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    try:
+        status = int.from_bytes(received(host, 8), "big")
+    except EOFError:
+        print("the process that stages are forked from has ended, and the stage with it", file=sys.stderr)
+        return 1
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:  # killed: die of the same
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def received(connection: socket.socket, size: int) -> bytes:
+    """So many bytes. Raises EOFError if the other end closes before."""
+    found = b""
+    while len(found) < size:
+        part = connection.recv(size - len(found))
+        if not part:
+            raise EOFError
+        found += part
+    return found
+
+
+def serve(path: Path, owner: int) -> None:
+    """The host: import, listen, fork; for as long as the owner lives. One thread, so that forks are clean."""
+    vllm_environment.tell(cpu=True)
+    for name in IMPORTS:
+        module, _, attribute = name.partition(":")
+        found = import_module(module)
+        if attribute:
+            getattr(found, attribute)
+    gc.collect()
+    gc.freeze()  # else a fork's first garbage collection touches all that was imported, and so copies it
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(path))
+    listening.listen(64)
+    watched = selectors.DefaultSelector()
+    watched.register(listening, selectors.EVENT_READ)
+    children: dict[int, tuple[int, socket.socket]] = {}  # by pidfd: process, who asked
+    try:
+        while alive(owner):
+            for key, _ in watched.select(timeout=1.0):
+                if key.fileobj is listening:
+                    connection, _ = listening.accept()
+                    try:
+                        child = forked(connection, [listening, *(c for _, c in children.values())])
+                    except (OSError, EOFError, ValueError):
+                        connection.close()  # whoever asked has gone
+                        continue
+                    process = os.pidfd_open(child)
+                    children[process] = child, connection
+                    watched.register(process, selectors.EVENT_READ, process)
+                    watched.register(connection, selectors.EVENT_READ, process)
+                    continue
+                process = key.data
+                if process not in children:
+                    continue
+                child, connection = children[process]
+                if key.fileobj is connection:  # closed: who asked was killed
+                    watched.unregister(connection)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(child, signal.SIGKILL)
+                    continue
+                del children[process]
+                status = os.waitpid(child, 0)[1]
+                watched.unregister(process)
+                os.close(process)
+                with contextlib.suppress(KeyError, ValueError):
+                    watched.unregister(connection)
+                with contextlib.suppress(OSError):
+                    connection.sendall(status.to_bytes(8, "big"))
+                connection.close()
+    finally:
+        for child, _ in children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        path.unlink(missing_ok=True)
+        path.with_suffix(".lock").unlink(missing_ok=True)
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
+    """Fork a process for the stage that is asked for; its id, in the host."""
+    connection.settimeout(10)
+    head, files, _, _ = socket.recv_fds(connection, 8, 3)
+    while len(head) < 8:
+        head += received(connection, 8 - len(head))
+    asked = json.loads(received(connection, int.from_bytes(head, "big")))
+    connection.settimeout(None)
+    child = os.fork()
+    if child:
+        for file in files:
+            os.close(file)
+        connection.sendall(child.to_bytes(8, "big"))
+        return child
+    code = 1
+    try:
+        os.setsid()
+        for one in close:
+            one.close()
+        connection.close()
+        for target, file in enumerate(files):
+            os.dup2(file, target)
+            os.close(file)
+        code = carry_out(asked["stage"], asked["folder"], asked["environment"])
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)  # not through the host's frames
+
+
+def carry_out(stage: Sequence[str], folder: str, environment: dict[str, str]) -> int:
+    """In the fork: run the stage with its own folder and environment; its exit code."""
+    import traceback
+
+    import torch
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = list(stage)
+    threads = environment.get("OMP_NUM_THREADS", "")
+    torch.set_num_threads(int(threads) if threads.isdecimal() else len(os.sched_getaffinity(0)))
+    try:
+        runpy.run_module(stage[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        run_exit_functions()
+    return 0
+
+
+def run_exit_functions() -> None:
+    """What was registered to be done at exit: grading's workers end so, for one."""
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--host"]:
+        serve(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        main(sys.argv[1:])

@@ -1,0 +1,38 @@
+"""Episodes: every rollout, cut (Section 5, Appendices A and D, Figure 21).
+
+    python -m mrt.episodes.cut --rollouts rollouts.parquet --out episodes.parquet
+
+How a completion is cut is its parameterization's affair (`mrt.episodes.parameterization`); joining the episodes of a trace gives
+its thought back, or its whole completion where there is no thought.
+"""
+
+from pathlib import Path
+
+import polars as pl
+from pydantic import Field
+
+from mrt.core.artifacts import EPISODES, ROLLOUTS
+from mrt.core.cli import Stage, run
+from mrt.episodes.parameterization import OpenEnded, Parameterization
+
+
+class CutRollouts(Stage):
+    """Cut the thought of every rollout into episodes."""
+
+    rollouts: Path = Field(description="Rollouts (Parquet).")
+    out: Path = Field(description="Episodes (Parquet).")
+    parameterization: Parameterization = Field(default_factory=OpenEnded, description="How completions are cut.")
+
+    def cli_cmd(self) -> None:
+        rows = []
+        for problem_id, sample, text in ROLLOUTS.read(self.rollouts, ["problem_id", "sample", "text"]).iter_rows():
+            episodes, closed = self.parameterization.cut(text)
+            rows += [(problem_id, sample, index, episode, closed) for index, episode in enumerate(episodes or [""])]
+        table = pl.DataFrame(rows, schema=EPISODES.columns, orient="row")
+        EPISODES.write(table, self.out)
+        traces = table.select("problem_id", "sample").n_unique()
+        print(f"{table.height} episodes of {traces} thoughts, {table.height / max(traces, 1):.1f} a thought")
+
+
+if __name__ == "__main__":
+    run(CutRollouts)

@@ -1,0 +1,68 @@
+"""Where the results come from: a table of what made each artifact, and the configuration, for the report.
+
+    python -m mrt.figures.provenance --files '{"rollouts base/toy_test": "rollouts.parquet"}' --config '{...}' --out provenance
+
+Every table that a stage writes says in its metadata what made it (`mrt.core.storage`): the stage, the fingerprint of its
+code, the versions of the libraries that decide its result, and, of completions, the content of the model's weights.
+"""
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+from pydantic import Field
+
+from mrt.core.cli import Stage, run
+from mrt.figures.tables import Layout, markdown, page
+from mrt.core.storage import read_provenance, write_table, write_text
+
+NOTE = (
+    "code: fingerprint of the parsed code of the stage and of all that it imports. weights: content of the checkpoint"
+    " that sampled. Equal values everywhere make equal results, up to the rounding of the machine."
+)
+SCHEMA = {
+    "artifact": pl.String,
+    "rows": pl.Int64,
+    "stage": pl.String,
+    "code": pl.String,
+    "weights": pl.String,
+    "versions": pl.String,
+}
+
+
+def describe(files: dict[str, Path]) -> pl.DataFrame:
+    """A row an artifact: its rows, and what made it; null where its metadata does not say."""
+    rows = []
+    for name, path in files.items():
+        made = read_provenance(path) or {}
+        versions = ", ".join(made.get("versions", {}).values())
+        count = pl.scan_parquet(path).select(pl.len()).collect().item()
+        rows.append((name, count, made.get("stage"), made.get("code"), made.get("weights"), versions or None))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+class Provenance(Stage):
+    """Tell what made the results."""
+
+    files: dict[str, Path] = Field(description="Artifacts by name (Parquet), as JSON.")
+    config: dict[str, Any] = Field(description="The configuration, as JSON.")
+    out: Path = Field(description="Where the table goes, without a suffix: .md, .html and .parquet are made.")
+
+    def cli_cmd(self) -> None:
+        table = describe(self.files)
+        cells = [["" if value is None else str(value) for value in row] for row in table.iter_rows()]
+        settings = yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True, width=110)
+        layout = Layout("provenance", table.columns, cells, set(), NOTE)
+        heading = "The configuration, with all defaults"
+        for suffix, text in (
+            ("md", f"{markdown(layout)}\n{heading}:\n\n```yaml\n{settings}```\n"),
+            ("html", f"{page(layout)}<h3>{heading}</h3><pre>{escape(settings)}</pre>\n"),
+        ):
+            write_text(text, self.out.with_name(f"{self.out.name}.{suffix}"))
+        write_table(table, self.out.with_name(f"{self.out.name}.parquet"))
+
+
+if __name__ == "__main__":
+    run(Provenance)

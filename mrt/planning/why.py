@@ -1,0 +1,192 @@
+"""Why jobs would run again, and which of them would train or sample anything.
+
+    mrt why                                        every job that `snakemake` would run
+    mrt why regret --configfile config/gsm8k.yaml  those of a target
+
+The jobs are those of a dry run of the workflow. Where code changed, the definitions that a stage reached when it last
+ran stand in the metadata of its table (`mrt show FILE`), and are compared with today's. Where a setting changed,
+Snakemake's record has its value.
+
+A job that only depends on a job that runs again may find that nothing decisive has changed: a training then takes its
+kept checkpoint, and sampling finds all completions kept (docs/operations.md).
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from mrt.core.cli import Stage, run
+from mrt.core.fingerprint import reached, versions
+from mrt.planning.plan import STAGES, config_files_named, described, dry_run
+from mrt.core.storage import read_provenance
+
+HEX = re.compile(r"[0-9a-f]{16}")
+CHANGED = "Params have changed since last execution: "
+BY_JOB = "Input files updated by another job: "
+
+
+@dataclass
+class Job:
+    """A job that would run: its rule and wildcards, what it makes, and why, in Snakemake's words and then in ours."""
+
+    rule: str
+    wildcards: str
+    outputs: list[str]
+    reason: str
+    causes: list[str] = field(default_factory=list)  # its own
+    behind: list[str] = field(default_factory=list)  # jobs that run again and that it depends on
+
+    @property
+    def name(self) -> str:
+        return f"{self.rule} {self.wildcards}".strip()
+
+
+def planned_jobs(printed: str) -> list[Job]:
+    """The jobs that a dry run printed."""
+    return [
+        Job(job.rule, " ".join(job.wildcards.values()), job.told["output"].split(", "), job.told.get("reason", ""))
+        for job in described(printed)
+        if job.rule != "all"
+    ]
+
+
+def explain(job: Job, made_by: dict[str, Job]) -> None:
+    """Fill in a job's causes."""
+    for reason in job.reason.strip().split("; "):
+        if reason.startswith(CHANGED):
+            before, _, now = reason.partition("before: ")[2].partition(" now: ")
+            job.causes += changed_code(job) if HEX.search(now) else []
+            job.causes += changed_settings(values(before), values(now))
+            job.causes = job.causes or ["its code or a file that it reads is not what it was"]
+        elif reason.startswith(BY_JOB):
+            files = reason.removeprefix(BY_JOB).split(", ")
+            job.behind += dict.fromkeys(made_by[file].name for file in files if file in made_by)
+        elif reason:
+            job.causes.append(reason[0].lower() + reason[1:])
+
+
+def changed_code(job: Job) -> list[str]:
+    """Definitions and versions that are not what they were when a job's table was made."""
+    for file in map(Path, job.outputs):
+        made = read_provenance(file) if file.suffix == ".parquet" and file.is_file() else None
+        if made and "definitions" in made:
+            then, now = made["definitions"], reached(made["stage"]).definitions
+            # by name alone: a definition that has moved to another module is the same
+            ours = {name.rpartition(".")[2]: (name, digest) for name, digest in now.items()}
+            theirs = {name.rpartition(".")[2]: (name, digest) for name, digest in then.items()}
+            told = [
+                f"{ours[name][0]} is {'changed' if name in theirs else 'new'}"
+                for name in sorted(ours)
+                if name not in theirs or theirs[name][1] != ours[name][1]
+            ]
+            told += [f"{theirs[name][0]} is gone" for name in sorted(theirs) if name not in ours]
+            libraries = versions(made["stage"]) if made["versions"] else {}
+            return told + [
+                f"{name}: {made['versions'].get(name, 'not used')} -> {found}"
+                for name, found in libraries.items()
+                if found != made["versions"].get(name)
+            ]
+    return []
+
+
+def values(listed: str) -> list[Any]:
+    """The params that Snakemake lists, as `'a', 'b'` or `<nothing exclusive>`; JSON among them parsed."""
+    found: list[Any] = []
+    for text in re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([^\s,'\"<>]+)", listed.partition("<")[0]):
+        one = next(filter(None, text), "")
+        try:
+            found.append(json.loads(one))
+        except ValueError:
+            found.append(one)
+    return [one for one in found if not (isinstance(one, str) and HEX.fullmatch(one))]
+
+
+def changed_settings(before: list[Any], now: list[Any]) -> Iterator[str]:
+    """Settings that differ, by path where they are groups."""
+    groups = [[one for one in listed if isinstance(one, dict)] for listed in (before, now)]
+    for old, new in zip(*groups, strict=False):
+        yield from differences(old, new)
+    plain = [[one for one in listed if not isinstance(one, dict)] for listed in (before, now)]
+    if any(plain):
+        yield f"a setting: {', '.join(map(str, plain[0])) or 'none'} -> {', '.join(map(str, plain[1])) or 'none'}"
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name in sorted({*old, *new}):
+        one, other = old.get(name), new.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from differences(one, other, f"{path}{name}.")
+        elif one != other:
+            yield f"{path}{name}: {one} -> {other}"
+
+
+def what_they_do(jobs: list[Job]) -> dict[str, str]:
+    """Whether each job that trains or samples will do so, as far as that can be told before; of others, nothing."""
+    by_name = {job.name: job for job in jobs}
+    engine = set(reached("mrt.sampling.engine").definitions)
+    does: dict[str, str] = {}
+
+    def told(job: Job) -> str:
+        if job.name not in does:
+            does[job.name] = ""  # should they depend on each other in a circle
+            anew = any([told(by_name[name]).startswith("will") for name in job.behind if name in by_name])
+            code = {cause.split()[0] for cause in job.causes if cause.startswith("mrt.")}
+            requests_only = len(code) == len(job.causes) and not engine & code
+            kind = "train" if job.rule.startswith("train") else "sample"
+            if job.rule.removesuffix("_part") not in STAGES:
+                does[job.name] = "will" if anew else ""  # hands on what is new
+            elif anew or (job.causes and not (kind == "sample" and requests_only)):
+                does[job.name] = f"will {kind}"
+            else:
+                does[job.name] = f"may {kind}: only if what it is given turns out different"
+        return does[job.name]
+
+    return {job.name: told(job).removesuffix("will") for job in jobs}
+
+
+class Why(Stage):
+    """Print why jobs would run again, and which of them would train or sample."""
+
+    timed: ClassVar[bool] = False
+    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
+    targets: CliPositionalArg[list[str]] = Field([], description="Targets of the workflow; else all.")
+
+    def cli_cmd(self) -> None:
+        jobs = planned_jobs(dry_run(self.configfile, self.targets))
+        made_by = {file: job for job in jobs for file in job.outputs}
+        for job in jobs:
+            explain(job, made_by)
+        print(report(jobs))
+
+
+def report(jobs: list[Job]) -> str:
+    """Jobs by cause, then those that only depend on them."""
+    if not jobs:
+        return "Nothing would run."
+    does = what_they_do(jobs)
+    counts = [
+        f"{sum(what.startswith(kind) for what in does.values())} {kind}"
+        for kind in ("will train", "may train", "will sample", "may sample")
+    ]
+    lines = [f"{len(jobs)} jobs would run; of these {', '.join(counts)}.", ""]
+    causes: dict[tuple[str, ...], list[Job]] = {}
+    for job in jobs:
+        causes.setdefault(tuple(job.causes), []).append(job)
+    for why, those in causes.items():
+        shown = [job for job in those if why or does[job.name]]
+        lines += [*why] if why else ["because of the jobs above"]
+        lines += [f"    {job.name}{f'  ({does[job.name]})' if does[job.name] else ''}" for job in shown]
+        lines += [f"    and {len(those) - len(shown)} that measure or draw"] if len(shown) < len(those) else []
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.argv[1:] = config_files_named(sys.argv[1:])
+    run(Why)

@@ -1,0 +1,56 @@
+"""Whether a training set shares problems with the evaluation sets: with one that it should not, nothing is measured.
+
+    python -m mrt.problems.contamination --problems train.parquet --evaluation '{"aime2024": "aime2024.parquet"}' \
+        --out compared.parquet
+
+A problem is shared if decontamination (`disjoint_from`, `mrt.problems.build`) would have dropped it.
+"""
+
+from pathlib import Path
+
+import polars as pl
+from pydantic import Field
+
+from mrt.core.artifacts import PROBLEMS
+from mrt.core.cli import Stage, run
+from mrt.problems.build import Sets, toy_key
+from mrt.core.storage import write_table
+
+
+class Contamination(Stage):
+    """Look for problems of a training set in the evaluation sets; sharing one is an error."""
+
+    problems: Path = Field(description="Training set (Parquet).")
+    evaluation: dict[str, Path] = Field(description="Evaluation sets: {name: Parquet}, as JSON.")
+    out: Path = Field(description="How many problems were compared, a row an evaluation set (Parquet).")
+
+    def cli_cmd(self) -> None:
+        mine = PROBLEMS.read(self.problems, ["id", "problem", "source"])
+        compared, shared = [], []
+        for name, path in self.evaluation.items():
+            theirs = PROBLEMS.read(path, ["problem", "source"])
+            # Toy problems are all of one sentence: there, its numbers decide.
+            toys = {toy_key(problem) for problem, source in theirs.iter_rows() if source == "toy"}
+            texts = Sets(problem for problem, source in theirs.iter_rows() if source != "toy")
+            found = [
+                problem_id
+                for problem_id, problem, source in mine.iter_rows()
+                if (toy_key(problem) in toys if source == "toy" else texts.has(problem) or texts.overlaps(problem))
+            ]
+            compared.append((name, theirs.height, mine.height))
+            if found:
+                some = ", ".join(found[:3])
+                shared.append(f"{len(found)} problems of {name} ({some}{', ...' if len(found) > 3 else ''})")
+        if shared:
+            lacking = self.problems.stem
+            raise ValueError(
+                f"{self.problems}: the training set has {'; '.join(shared)}: name these sets in"
+                f" problems.{lacking}.disjoint_from"
+            )
+        write_table(
+            pl.DataFrame(compared, schema=["evaluation_set", "problems", "training_problems"], orient="row"), self.out
+        )
+
+
+if __name__ == "__main__":
+    run(Contamination)

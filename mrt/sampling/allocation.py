@@ -1,0 +1,239 @@
+"""Fewer answers of the meta-prover for the same training set: they go where the filter's decision is open.
+
+    python -m mrt.sampling.allocation --model results/laptop/models/base --rollouts rollouts.parquet \
+        --episodes episodes.parquet --problems problems.parquet --out prover.parquet \
+        --settings '{"answers": 20}' --filters '[{"minimum_J": 0.6}]'
+
+Most prefixes of a thought are plainly hopeless or plainly solved, and neighbours are much alike. So every prefix is
+given `first` answers, and then, until the trace is settled, more go to the prefix that MRT (STaR) would keep now, to
+its strongest rival, and, while it is open whether the trace is kept at all, to the empty prefix. This is top-two
+sampling for best-arm identification (Russo 2020, "Simple Bayesian algorithms for best-arm identification"), stopped by
+the expected opportunity cost (Chick and Inoue 2001), on a belief in which the arms lie along a path: from prefix to
+prefix J stays what it is with probability `stay`, else it is drawn anew from Beta(1/2, 1/2). Paths of J are drawn from
+that belief exactly (forward filtering, backward sampling), and on each path the answers that are yet missing to
+`answers` at every prefix. A trace is settled when
+
+    - at probability 1 - `error`, the filter would decide the same on all answers at every prefix, and
+    - if it keeps the trace, the best prefix's J is expected to be at most `tolerance` above that of the one kept.
+
+The answers of a prefix are the first of those that `mrt.sampling.prover` draws there, by seed. J of prefixes with fewer answers
+than the one kept is a rough estimate, which chance has made high where it is high; `mrt.training.sets` chooses among those with
+the most. The first `first` answers of every prefix are chosen by nothing, so that their mean is unbiased; measures
+(regret, maj@k at a prefix) are of evaluation sets, whose prefixes always get all answers.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.core.artifacts import PROBLEMS
+from mrt.core.cli import run
+from mrt.sampling.engine import Completion, Engine, Request, seed_of
+from mrt.grading.grade import Grader
+from mrt.sampling.cache import Keep, draw
+from mrt.sampling.prover import Place, Prove
+
+LEVELS = (np.arange(20) + 0.5) / 20  # the values that J may have in the belief
+FRESH = (LEVELS * (1 - LEVELS)) ** -0.5  # Beta(1/2, 1/2): hopeless or solved rather than between
+FRESH /= FRESH.sum()
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Allocation(BaseModel):
+    """How answers are allocated to the prefixes of a trace."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    first: int = Field(2, ge=1, description="Answers that every prefix is given.")
+    batch: int = Field(4, ge=1, description="Further answers of a prefix at a time.")
+    error: float = Field(
+        0.02, gt=0, lt=1, description="Probability that the filter would decide otherwise on all answers."
+    )
+    tolerance: float = Field(
+        0.05, ge=0, le=1, description="J that the prefix kept may be expected to lack to the best one."
+    )
+    stay: float = Field(0.7, ge=0, lt=1, description="Probability that J is the same after one more episode.")
+    paths: int = Field(200, ge=10, description="Paths of J that are drawn to see what is settled.")
+
+
+class Kept(BaseModel):
+    """What of a filter of MRT (STaR) hangs on J; see `mrt.training.sets.Rules`."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that is kept.")
+    minimum_progress: float = Field(0.0, ge=0, le=1, description="Its cumulative progress is above this.")
+
+    def decide(self, best: Floats, start: Floats) -> npt.NDArray[np.bool_]:
+        """Whether traces with this J at their best prefix and at the empty one are kept."""
+        return (best >= self.minimum_J) & (best - start > self.minimum_progress)
+
+
+def paths_of_J(drawn: Ints, right: Ints, stay: float, paths: int, rng: np.random.Generator) -> Floats:
+    """Paths of J along a trace, from the belief after `right` of `drawn` answers at each prefix were right.
+
+    Args:
+        drawn, right: of each prefix, in order [prefixes].
+        stay: probability that J stays the same from one prefix to the next; else it is drawn from `FRESH`.
+        paths: how many.
+
+    Returns:
+        J of each path at each prefix [paths, prefixes], values of `LEVELS`.
+    """
+    log = right[:, None] * np.log(LEVELS) + (drawn - right)[:, None] * np.log1p(-LEVELS)
+    likelihood = np.exp(log - log.max(axis=1, keepdims=True))
+    belief = np.empty_like(likelihood)  # given the answers up to each prefix
+    before = FRESH
+    for j, of_answers in enumerate(likelihood):
+        belief[j] = of_answers * (before if j == 0 else stay * before + (1 - stay) * FRESH)
+        belief[j] /= belief[j].sum()
+        before = belief[j]
+    cumulative = np.cumsum(belief, axis=1)
+    cumulative[:, -1] = 1.0  # rounding
+    level = np.empty((paths, len(drawn)), dtype=np.int64)
+    uniform = rng.random((2, paths, len(drawn)))
+    for j in range(len(drawn) - 1, -1, -1):
+        level[:, j] = np.searchsorted(cumulative[j], uniform[0, :, j])
+        if j + 1 < len(drawn):
+            after = level[:, j + 1]
+            same, other = stay * belief[j, after], (1 - stay) * FRESH[after]
+            stayed = uniform[1, :, j] * (same + other) < same
+            level[stayed, j] = after[stayed]
+    return LEVELS[level]
+
+
+class Trace:
+    """The answers at the prefixes of a trace, and which to draw next; the empty prefix is the first."""
+
+    def __init__(
+        self, prefixes: int, most: int, allocation: Allocation, filters: Sequence[Kept], seed: int = 0
+    ) -> None:
+        self.allocation, self.filters, self.most, self.seed = allocation, filters or [Kept()], most, seed
+        self.drawn = np.zeros(prefixes, dtype=np.int64)
+        self.right = np.zeros(prefixes, dtype=np.int64)
+        self.rounds = 0
+
+    def add(self, prefix: int, right: Sequence[bool]) -> None:
+        """More answers at a prefix, right or not."""
+        self.drawn[prefix] += len(right)
+        self.right[prefix] += sum(right)
+
+    def best(self) -> int:
+        """The prefix that is kept if any is: of those with the most answers the one of highest J, the first of equals.
+
+        The same as `mrt.training.sets.best_prefixes`.
+        """
+        J = np.where(self.drawn == self.drawn[1:].max(), self.right / np.maximum(self.drawn, 1), -1.0)
+        return 1 + int(J[1:].argmax())
+
+    def next(self) -> dict[int, int]:
+        """How many answers to draw at which prefixes; none if the trace is settled, or has all."""
+        self.rounds += 1
+        if len(self.drawn) < 2:  # no episode, nothing to keep
+            return {} if self.drawn.all() else {0: min(self.allocation.first, self.most)}
+        if not self.drawn.all():
+            return {j: min(self.allocation.first, self.most) for j in range(len(self.drawn))}
+        rng = np.random.default_rng([self.seed, self.rounds])
+        J = paths_of_J(self.drawn, self.right, self.allocation.stay, self.allocation.paths, rng)
+        kept = self.best()
+        missing = self.most - self.drawn
+        whole = (self.right + rng.binomial(missing, J)) / self.most  # J from all answers, as each path would have it
+        now = self.right / self.drawn
+        open_ = keeps = False
+        for rule in self.filters:
+            decided = bool(rule.decide(now[kept], now[0]))
+            keeps |= decided
+            open_ |= (
+                float(np.mean(rule.decide(whole[:, 1:].max(axis=1), whole[:, 0]) != decided)) > self.allocation.error
+            )
+        lost = float(np.mean(J[:, 1:].max(axis=1) - J[:, kept]))
+        if not open_ and not (keeps and lost > self.allocation.tolerance):
+            return {}
+        wins = np.bincount(1 + J[:, 1:].argmax(axis=1), minlength=len(J[0]))
+        wins[[0, kept]] = -1
+        wins[missing == 0] = -1  # known as well as can be
+        asked = {kept, int(wins.argmax()), *([0] if open_ else [])}
+        asked = {j for j in asked if missing[j] and (wins[j] > 0 or j in (0, kept))}
+        if not asked:
+            return {}
+        most = int(self.drawn.max())
+        behind = {j: most - int(self.drawn[j]) for j in asked if self.drawn[j] < most}
+        return behind or {j: min(self.allocation.batch, int(missing[j])) for j in asked}
+
+
+class Allocate(Prove):
+    """Force answers at every prefix of every thought, at most prefixes only as many as the filter's decision needs."""
+
+    problems: Path = Field(description="Problem set with the gold answers (Parquet).")
+    allocation: Allocation = Field(default_factory=Allocation, description="How answers are allocated.")
+    filters: list[Kept] = Field([Kept()], min_length=1, description="The filters whose decisions are to be settled.")
+
+    def cli_cmd(self) -> None:
+        thoughts, keep = self.thoughts(), self.keep
+        if keep.part:  # of the traces; a prefix's answers hang on those at the others
+            index, count = map(int, keep.part.split("/"))
+            thoughts, keep = thoughts.gather_every(count, index), keep.model_copy(update={"part": None})
+        engine, places = Engine(self.model, self.engine, self.revision), list(self.places(thoughts))
+        answers = self.allocate(engine, places, keep)
+        if self.keep.part:
+            return
+        self.write(engine, places, answers)
+        most = self.settings.answers * len(places)
+        print(f"{sum(map(len, answers))} of the {most} answers that every prefix would have had together")
+
+    def allocate(self, engine: Engine, places: Sequence[Place], keep: Keep) -> list[list[Completion]]:
+        """The answers at each place."""
+        golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
+        found: list[list[Completion]] = [[] for _ in places]
+        first: dict[tuple[str, int], int] = {}  # place at which a trace begins
+        for number, at in enumerate(places):
+            first.setdefault((at.problem_id, at.sample), number)
+        sizes = Counter((at.problem_id, at.sample) for at in places)
+        traces = {
+            name: Trace(
+                size, self.settings.answers, self.allocation, self.filters, seed_of(self.seed, *self.names, *name)
+            )
+            for name, size in sizes.items()
+        }
+        asked: list[int] = []  # the place of each request
+        waiting: Counter[tuple[str, int]] = Counter()  # requests of a trace that are not answered yet
+        grader = Grader(1)
+
+        def ask(name: tuple[str, int]) -> list[Request]:
+            requests = []
+            for j, count in traces[name].next().items():
+                number = first[name] + j
+                whole, drawn = places[number].request, len(found[number])
+                asked.append(number)
+                requests.append(replace(whole, n=count, seed=whole.seed + drawn, priority=-1 if drawn else 0))
+            waiting[name] = len(requests)
+            return requests
+
+        def then(request: int, completions: list[Completion]) -> list[Request]:
+            number = asked[request]
+            name = places[number].problem_id, places[number].sample
+            found[number] += completions
+            golden = [golds[name[0]]] * len(completions)
+            traces[name].add(number - first[name], grader.right([c.text for c in completions], golden))
+            waiting[name] -= 1
+            return [] if waiting[name] else ask(name)
+
+        requests = [request for name in traces for request in ask(name)]
+        order = {name: number for number, name in enumerate(traces)}
+
+        def part_of(request: int) -> int:
+            at = places[asked[request]]
+            return order[at.problem_id, at.sample]
+
+        draw(engine, requests, keep, then, track_versions=self.track_versions, part_of=part_of)
+        return found
+
+
+if __name__ == "__main__":
+    run(Allocate)

@@ -1,0 +1,162 @@
+"""Budget forcing: thoughts made to go on, again and again, and the answers that they then lead to (Appendix F).
+
+    python -m mrt.sampling.budget_forcing --model results/laptop/models/star_1 --rollouts rollouts.parquet \
+        --episodes episodes.parquet --out answers.parquet --out_thoughts thoughts.parquet --settings '{"most": 8}'
+
+When the model closes its thought, the closing is suppressed, a marker ("Wait", "Alternatively", ... in turn) opens a
+new step, and the model goes on until it closes again or has spent its allowance; so up to 8 times. After 0, 2, 4, 6 and
+8 extensions the thought is closed and answered. A continuation that its allowance cut loses its last, unfinished step.
+
+All traces are in the engine at once. A trace's next extension and its answers are submitted as soon as the extension
+before is done, ahead of what waits, so that they find the whole thought in the prefix cache.
+
+The answers are a table like the meta-prover's, in which `prefix` counts the extensions: grading and `mrt.analysis.progress` take
+it as it is.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.core.artifacts import EPISODES, EXTENSIONS, PROVER, ROLLOUTS, TRACE
+from mrt.core.cli import Stage, run
+from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.cache import Keep, draw
+from mrt.episodes.parameterization import CLOSE, STEP_END, Template
+
+
+class BudgetForcing(BaseModel):
+    """How thoughts are extended; the defaults are Appendix F's."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    most: int = Field(8, ge=1, le=1000, description="Extensions of a thought.")
+    every: int = Field(2, ge=1, description="Extensions from one answering to the next; the first is after none.")
+    markers: tuple[str, ...] = Field(
+        ("Wait", "Alternatively", "But hold on", "But wait"),
+        min_length=1,
+        description="What an extension begins with, in turn.",
+    )
+    traces: int | None = Field(None, ge=1, description="Traces a problem that are extended; all if not given.")
+    extension: Decoding = Field(
+        default_factory=lambda: Decoding(max_tokens=2048), description="How the thought goes on."
+    )
+    answers: int = Field(8, ge=1, le=10_000, description="Answers after each number of extensions that is answered.")
+    decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
+
+    def answered(self) -> list[int]:
+        """Numbers of extensions after which the thought is answered."""
+        return list(range(0, self.most + 1, self.every))
+
+
+def without_unfinished_step(text: str) -> str:
+    """A text that was cut off, less its last step; steps are separated by blank lines."""
+    body, separator, _ = text.rpartition(STEP_END)
+    return body + separator
+
+
+def reopened(thought: str, marker: str) -> str:
+    """A thought, its closing suppressed, and the marker as the beginning of a new step."""
+    body = thought.rstrip("\n")
+    return body + STEP_END + marker if body else marker
+
+
+def extended(thought: str, marker: str, continuation: str, *, cut: bool) -> str:
+    """The thought after an extension; of one that was `cut` off, its last and unfinished step is lost."""
+    opening = reopened(thought, marker)
+    added = opening[len(thought.rstrip("\n")) :] + continuation
+    return thought.rstrip("\n") + (without_unfinished_step(added) if cut else added)
+
+
+def closed(thought: str, template: Template) -> str:
+    """What follows the chat prompt to have a thought answered: the thought, closed, without "Time is up."."""
+    body = thought.rstrip("\n")
+    return template.finish(body + "\n" if body else thought)
+
+
+class Force(Stage):
+    """Extend every thought by force and draw the answers that it leads to, with vLLM."""
+
+    model: str = Field(description="Checkpoint folder or hub id of the model that thought.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    rollouts: Path = Field(description="Rollouts (Parquet).")
+    episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
+    out: Path = Field(description="Answers (Parquet), as the meta-prover's; `prefix` counts extensions.")
+    out_thoughts: Path = Field(description="What each extension added to its thought (Parquet).")
+    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
+    seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    settings: BudgetForcing = Field(default_factory=BudgetForcing, description="How thoughts are extended.")
+    template: Template = Field(default_factory=Template, description="What closes the thought.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    keep: Keep = Field(default_factory=Keep, description="Where completions are kept, and which part is drawn.")
+
+    def cli_cmd(self) -> None:
+        settings = self.settings
+        traces = (
+            EPISODES.read(self.episodes)
+            .filter(pl.col("sample") < (settings.traces or 2**62))
+            .sort(EPISODES.keys)
+            .group_by(TRACE, maintain_order=True)
+            .agg(pl.col("text").str.join(""), pl.col("closed").first())
+            .join(ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"]), on=TRACE, how="left", maintain_order="left")
+        )
+        if traces["prompt"].null_count():
+            raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
+        keys = traces.select(TRACE).rows()
+        prompts = traces["prompt"].to_list()
+        going_on = settings.extension.model_copy(update={"stop": (CLOSE,)})
+        thoughts = {
+            (i, 0): thought if whole else without_unfinished_step(thought)
+            for i, (thought, whole) in enumerate(traces.select("text", "closed").iter_rows())
+        }
+        asked: list[tuple[str, int, int]] = []  # of each request: what it asks for, trace, extensions
+
+        def ask(i: int, count: int) -> Iterator[Request]:
+            """For the answers after `count` extensions of trace i, and for the next extension."""
+            thought, seeded = thoughts[i, count], (self.seed, *self.names, *keys[i], count)
+            if count in settings.answered():
+                asked.append(("answers", i, count))
+                text = prompts[i] + closed(thought, self.template)
+                yield Request(text, settings.answers, seed_of(*seeded, "forced"), settings.decoding, -count)
+            if count < settings.most:
+                asked.append(("extension", i, count + 1))
+                text = prompts[i] + reopened(thought, settings.markers[count % len(settings.markers)])
+                yield Request(text, 1, seed_of(*seeded, "extension"), going_on, -count)
+
+        def then(number: int, drawn: list[Completion]) -> Iterator[Request]:
+            what, i, count = asked[number]
+            if what == "extension":
+                marker = settings.markers[(count - 1) % len(settings.markers)]
+                cut = drawn[0].finish == "length"
+                thoughts[i, count] = extended(thoughts[i, count - 1], marker, drawn[0].text, cut=cut)
+                yield from ask(i, count)
+
+        engine = Engine(self.model, self.engine, self.revision)
+        first = [request for i in range(len(keys)) for request in ask(i, 0)]
+        drawn = draw(engine, first, self.keep, then, track_versions=self.track_versions)
+        if drawn is None:
+            return
+        in_order = sorted(thoughts)  # each goes on from the one before
+        thought_tokens = dict(zip(in_order, engine.count(thoughts[key] for key in in_order), strict=True))
+        openings = (prompts[i] + closed(thoughts[i, count], self.template) for i, count in in_order)
+        opening_tokens = dict(zip(in_order, engine.count(openings), strict=True))
+        answers, extensions = [], []
+        for (what, i, count), completions in zip(asked, drawn, strict=True):
+            if what == "extension":
+                added = thoughts[i, count][len(thoughts[i, count - 1].rstrip("\n")) :]
+                extensions.append((*keys[i], count, added, completions[0].tokens, completions[0].finish))
+            else:
+                spent = (thought_tokens[i, count], opening_tokens[i, count])
+                answers += [
+                    (*keys[i], count, index, c.text, c.tokens, *spent, c.finish) for index, c in enumerate(completions)
+                ]
+        for rows, kind, path in ((extensions, EXTENSIONS, self.out_thoughts), (answers, PROVER, self.out)):
+            kind.write(pl.DataFrame(rows, schema=kind.columns, orient="row").sort(kind.keys), path)
+        tokens = sum(row[-2] for row in extensions)
+        print(f"{len(keys)} thoughts extended {settings.most} times, by {tokens:,} tokens; {len(answers)} answers")
+
+
+if __name__ == "__main__":
+    run(Force)

@@ -1,0 +1,239 @@
+"""vLLM behind one function: many requests in, their completions out, in one submission.
+
+The same code runs on a GPU and on a CPU. On a CPU the engine core stays in this process, runs eagerly in float32 with a
+stated cache and blocks of 32 tokens (short blocks are what makes prefixes of different length really share), and
+prefills whole prompts, because a seeded request cannot be cut into chunks there.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.core import accelerator, vllm_environment
+from mrt.sampling.tokens import Reader, decode, encode, end_of
+from mrt.core.hub import folder_of
+
+
+class EngineSettings(BaseModel):
+    """How the sampling engine is built; only `max_model_len` and `dtype` change the distribution that is sampled."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    max_model_len: int | None = Field(
+        None, ge=16, le=10_000_000, description="Longest prompt plus completion, in tokens; else the model's."
+    )
+    dtype: str = Field("auto", description="Weights' type: auto (float32 on a CPU), bfloat16, float16, float32.")
+    max_num_seqs: int = Field(512, ge=1, le=1_000_000, description="Sequences decoded at once.")
+    block_size: int | None = Field(None, description="Tokens a cache block; else 32 on a CPU, vLLM's choice on a GPU.")
+    cpu_cache_gib: float = Field(1.0, gt=0, le=10_000, description="Key-value cache on a CPU, in GiB.")
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of the GPU's memory that vLLM may take.")
+    tensor_parallel_size: int | None = Field(
+        None, ge=1, le=1024, description="GPUs a model is spread over; else as many as `cluster.gpu` asks for, or one."
+    )
+
+
+class Decoding(BaseModel):
+    """How completions are drawn."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    temperature: float = Field(0.7, ge=0, le=10, description="Sampling temperature (Appendix D).")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the distribution that is sampled from.")
+    max_tokens: int = Field(8192, ge=1, le=10_000_000, description="Longest completion, in tokens (Appendix D).")
+    logprobs: bool = Field(False, description="Keep the mean token log-probability (costs about a quarter more time).")
+    stop: tuple[str, ...] = Field((), description="Texts that end a completion, and are not part of it.")
+
+
+class Text(Protocol):
+    """A string, or what becomes one when it is needed: all prompts of a long thought at once may not fit the memory."""
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, how many completions to draw for it and how, and the seed of the first; the i-th has seed + i.
+
+    Those of lower `priority` run first; one that goes on from another's completion then finds it in the prefix cache.
+    """
+
+    prompt: Text
+    n: int
+    seed: int
+    decoding: Decoding
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A completion: its text, its length in tokens, `stop` or `length`, and the mean token log-probability in nats."""
+
+    text: str
+    tokens: int
+    finish: str
+    mean_logprob: float | None
+
+
+def engine_options(settings: EngineSettings, cpu: bool) -> dict[str, Any]:
+    """vLLM's options that follow from the settings, of an engine for sampling as of RL's, on a CPU or a GPU."""
+    options: dict[str, Any] = {"dtype": settings.dtype, "max_num_seqs": settings.max_num_seqs}
+    if settings.block_size or cpu:
+        options["block_size"] = settings.block_size or 32
+    if cpu:
+        options |= {"dtype": "float32"} if settings.dtype == "auto" else {}
+        options |= {"enforce_eager": True, "enable_chunked_prefill": False}
+        options["kv_cache_memory_bytes"] = int(settings.cpu_cache_gib * 2**30)
+    return options
+
+
+def seed_of(*parts: object) -> int:
+    """A seed of 62 bits from whatever names a request, so that requests of different names never share samples."""
+    digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 2
+
+
+class Engine:
+    """A model for sampling; texts are encoded without adding special tokens. vLLM starts with the first request."""
+
+    def __init__(self, model: Path | str, settings: EngineSettings, revision: str | None = None) -> None:
+        self.model, self.settings, self.revision = str(model), settings, revision
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder that the model is loaded from."""
+        return folder_of(self.model, self.revision)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer; reading it does not start vLLM."""
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.folder)
+
+    @cached_property
+    def llm(self) -> Any:
+        """vLLM with the model loaded, on GPUs that are this process's until it ends, or on the CPU."""
+        settings = self.settings
+        accelerator.claim(settings.tensor_parallel_size or 1)
+        cpu = not accelerator.on_gpu()
+        vllm_environment.tell(cpu)
+        from vllm import LLM
+
+        return LLM(
+            str(self.folder),
+            max_model_len=settings.max_model_len,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+            tensor_parallel_size=settings.tensor_parallel_size or 1,
+            worker_extension_cls="mrt.sampling.worker.Worker",
+            enable_prefix_caching=True,
+            scheduling_policy="priority",
+            **engine_options(settings, cpu),
+        )
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """Token ids of texts, nothing added."""
+        return list(encode(self.tokenizer, texts))
+
+    def count(self, texts: Iterable[Text]) -> list[int]:
+        """Numbers of their tokens; neither the texts nor their tokens are ever held all at once."""
+        return [len(ids) for ids in encode(self.tokenizer, map(str, texts))]
+
+    def stream(self, waiting: deque[Request]) -> Iterator[tuple[int, list[Completion]]]:
+        """(number of a request, its completions), as they get finished.
+
+        Requests are numbered in the order of the queue. It is emptied; what is added to it meanwhile is submitted too.
+        They go to the engine by priority, then number, as it would take them itself, and only so many that it never
+        lacks any for a step: a waiting prompt takes memory there. A prompt that fills the model's context gets empty
+        completions with finish `length`: truncation is data, not an error.
+        """
+        if not waiting:
+            return
+        from tqdm import tqdm
+
+        engine, longest = self.llm.llm_engine, self.llm.model_config.max_model_len
+        reader = Reader(self.tokenizer)
+        line: list[tuple[int, int, Request]] = []  # (priority, number, request) of those not in the engine yet
+        running: dict[str, tuple[Request, list[int]]] = {}  # with the end of the prompt
+        number = sequences = 0  # how many sequences are in the engine
+        enough = 2 * self.settings.max_num_seqs  # as many as run, and as many again
+        with tqdm(total=0, unit=" requests", mininterval=2) as bar:
+            while waiting or line or running:
+                bar.total += len(waiting)
+                while waiting:
+                    heappush(line, (waiting[0].priority, number, waiting.popleft()))
+                    number += 1
+                batch = []
+                while line and sequences < enough:
+                    batch.append(heappop(line))
+                    sequences += batch[-1][2].n
+                prompts = reader.read([str(request.prompt) for *_, request in batch])
+                for (_, index, request), ids in zip(batch, prompts, strict=True):
+                    if len(ids) >= longest:
+                        bar.update()
+                        sequences -= request.n
+                        yield index, [Completion("", 0, "length", None)] * request.n
+                        continue
+                    prompt, parameters = {"prompt_token_ids": ids}, self.parameters(request)
+                    engine.add_request(str(index), prompt, parameters, priority=request.priority)
+                    running[str(index)] = request, end_of(self.tokenizer, ids)
+                for output in engine.step() if running else []:
+                    if output.finished:
+                        bar.update()
+                        request, before = running.pop(output.request_id)
+                        sequences -= request.n
+                        drawn = sorted(output.outputs, key=lambda o: o.index)
+                        yield int(output.request_id), [self.completion(o, request.decoding, before) for o in drawn]
+
+    def parameters(self, request: Request) -> Any:
+        """vLLM's parameters of a request."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        decoding = request.decoding
+        return SamplingParams(
+            n=request.n,
+            seed=request.seed,
+            temperature=decoding.temperature,
+            top_p=decoding.top_p,
+            max_tokens=decoding.max_tokens,
+            stop=list(decoding.stop) or None,
+            detokenize=vllm_reads(self.tokenizer, decoding.stop),
+            logprobs=0 if decoding.logprobs else None,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
+        """A completion from vLLM's, after a prompt whose `end_of` is `before`."""
+        text, count = text_of(self.tokenizer, output, decoding.stop, before), len(output.token_ids)
+        mean = output.cumulative_logprob / count if decoding.logprobs and count else None
+        return Completion(text, count, "stop" if output.finish_reason == "stop" else "length", mean)
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """Completions of each request, in order."""
+        drawn = dict(self.stream(deque(requests)))
+        return [drawn[index] for index in range(len(requests))]
+
+
+def vllm_reads(tokenizer: Any, stop: Sequence[str]) -> bool:
+    """Whether vLLM has to make texts of the tokens that it draws.
+
+    It reads each together with its whole prompt, as often as completions are drawn: where prompts are long, for longer
+    than it draws. So we do, if no text that is looked for ends a completion (and the tokenizer is of the library that
+    can).
+    """
+    return bool(stop) or not tokenizer.is_fast
+
+
+def text_of(tokenizer: Any, output: Any, stop: Sequence[str], before: Sequence[int]) -> str:
+    """The text of one of vLLM's completions, after a prompt whose `end_of` is `before`."""
+    if vllm_reads(tokenizer, stop):
+        return str(output.text)
+    ended = output.finish_reason == "stop"  # by a last token, which is no text
+    return decode(tokenizer, before, output.token_ids[:-1] if ended else output.token_ids)

@@ -1,0 +1,66 @@
+"""Imported rollouts: completions that somebody sampled elsewhere become a model's rollouts.
+
+    python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet --out rollouts.parquet
+
+The file (JSONL, Parquet or CSV) has a row a completion, with `problem_id` and `text`, and perhaps `model`, `prompt`,
+`tokens` and `finish`. Rows of problems that the set lacks are left out and counted; several rows of one problem are its
+samples, in the order of the file.
+"""
+
+from pathlib import Path
+
+import polars as pl
+from pydantic import Field
+
+from mrt.core.artifacts import PROBLEMS, ROLLOUTS
+from mrt.core.cli import Stage, run
+from mrt.problems.build import read_file, read_rows
+
+
+def check_completions(file: Path) -> None:
+    """Raise ValueError if the first row of a file of completions has not the columns that are needed."""
+    rows = read_rows(file)
+    _, first = next(iter(rows), (0, {}))
+    missing = [name for name in ("problem_id", "text") if name not in first]
+    if missing:
+        raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(first) or 'no rows'}")
+
+
+class Import(Stage):
+    """Make rollouts from a file of completions."""
+
+    file: Path = Field(description="Completions (JSONL, Parquet or CSV).")
+    model: str | None = Field(None, description="Keep the rows whose `model` is this.")
+    problems: Path = Field(description="Problem set (Parquet).")
+    out: Path = Field(description="Rollouts (Parquet).")
+
+    def cli_cmd(self) -> None:
+        table = pl.DataFrame([row for _, row in read_file(self.file)], infer_schema_length=None)
+        missing = [
+            name for name in ("problem_id", "text", *(["model"] if self.model else [])) if name not in table.columns
+        ]
+        if missing:
+            raise ValueError(f"{self.file}: no column {', '.join(missing)}; found {', '.join(table.columns)}")
+        if self.model:
+            known = sorted(table["model"].unique().to_list())
+            table = table.filter(pl.col("model") == self.model)
+            if table.is_empty():
+                raise ValueError(f"{self.file}: no row has model {self.model!r}; there are {', '.join(known)}")
+        types = ROLLOUTS.columns
+        absent = [pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in table.columns]
+        table = table.with_columns(absent).with_columns(
+            pl.col("prompt").fill_null(""),
+            pl.col("finish").fill_null("unknown"),
+            pl.int_range(pl.len()).over("problem_id").alias("sample"),
+        )
+        known_ids = PROBLEMS.read(self.problems, ["id"])["id"].implode()
+        kept = table.filter(pl.col("problem_id").is_in(known_ids)).select(pl.col(n).cast(t) for n, t in types.items())
+        ROLLOUTS.write(kept.sort(ROLLOUTS.keys), self.out)
+        print(
+            f"{kept.height} rollouts imported; {table.height - kept.height} of problems outside {self.problems.stem}"
+            " left out"
+        )
+
+
+if __name__ == "__main__":
+    run(Import)

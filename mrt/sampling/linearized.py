@@ -1,0 +1,111 @@
+"""Linearized evaluation: attempt after attempt in one long text, through a sliding window (Section 8.4, Appendix A).
+
+    python -m mrt.sampling.linearized --model results/models/mrt_1 --problems problems.parquet \\
+        --out answers.parquet --names mrt_1 --names test --settings '{"attempts": 32, "window": 2048}'
+
+The model attempts the problem. Then, again and again, the marker of a backtrack is put behind what it wrote and it goes
+on to the next answer. It sees the question and the last `window` tokens of its text, from the beginning of a step on,
+so that the text may grow far beyond the context that it was trained with.
+
+The answers are a table like the meta-prover's, in which `prefix` counts the attempts from 1: `text` is what the attempt
+added, `tokens` how many tokens of it were drawn, `prefix_tokens` how many had been written before, all markers
+included, and `prompt_tokens` how many the model saw. All texts go on at the same time, attempt by attempt.
+"""
+
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.core.artifacts import PROBLEMS, PROVER
+from mrt.core.cli import Stage, run
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.cache import Keep, draw
+from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.sampling.rollouts import Prompt
+
+
+class Linearized(BaseModel):
+    """How attempts are strung together."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    attempts: int = Field(10, ge=1, le=100_000, description="Attempts in a row (Figure 8: K from 1 to 10).")
+    window: int = Field(2048, ge=16, description="Tokens of its own text that the model sees (Section 8.4).")
+    samples: int = Field(1, ge=1, le=10_000, description="Such texts a problem.")
+    decoding: Decoding = Field(
+        default_factory=lambda: Decoding(max_tokens=1024), description="How an attempt is drawn (Table 5: 1024 tokens)."
+    )
+
+
+def window(text: str, tokens: int, engine: Engine) -> str:
+    """The end of a text that is at most so many tokens long and begins with a step; the whole if it fits.
+
+    The beginning is found by bisection: the longer of two ends has no fewer tokens.
+    """
+    steps = text.split(STEP_END)
+    dropped, most = 0, len(steps)  # with all of them dropped it fits
+    fits = len(engine.encode([text])[0]) <= tokens
+    while not fits and most - dropped > 1:
+        middle = (dropped + most) // 2
+        if len(engine.encode([STEP_END.join(steps[middle:])])[0]) <= tokens:
+            most = middle
+        else:
+            dropped = middle
+    return text if fits else STEP_END.join(steps[most:])
+
+
+class Linearize(Stage):
+    """Have a model attempt every problem again and again in one text, with vLLM."""
+
+    model: str = Field(description="Checkpoint folder or hub id.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    problems: Path = Field(description="Problem set (Parquet).")
+    out: Path = Field(description="Answers (Parquet), as the meta-prover's; `prefix` counts attempts.")
+    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
+    seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    settings: Linearized = Field(default_factory=Linearized, description="How attempts are strung together.")
+    parameterization: Backtracking = Field(default_factory=Backtracking, description="How a backtrack is written.")
+    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    keep: Keep = Field(default_factory=Keep, description="Where completions are kept, and which part is drawn.")
+
+    def cli_cmd(self) -> None:
+        settings, words = self.settings, self.parameterization
+        if self.keep.part:
+            raise ValueError("--keep.part: attempts in a row are not drawn in parts; each follows from the one before")
+        problems = PROBLEMS.read(self.problems, ["id", "problem"])
+        engine = Engine(self.model, self.engine, self.revision)
+        chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
+        traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]
+        decoding = settings.decoding
+        decoding = decoding.model_copy(update={"stop": (*decoding.stop, *words.answer_ends)})
+        back = STEP_END + words.marker + STEP_END
+        back_tokens = len(engine.encode([back])[0])
+        written = [""] * len(traces)  # of each trace so far, as much of it as the window may hold
+        spent = [0] * len(traces)
+        rows: list[tuple[object, ...]] = []
+        longest = 0
+        # Attempt by attempt: if each text went on as soon as it can, engine steps would read a few new prompts each.
+        for attempt in range(1, settings.attempts + 1):
+            # What is out of the window stays out of it.
+            written = [window(text, settings.window, engine) for text in written]
+            prompts = [chats[i] + end for (i, _), end in zip(traces, written, strict=True)]
+            names = [(problems["id"][i], sample, attempt) for i, sample in traces]
+            seeds = [seed_of(self.seed, *self.names, *name, "linearized") for name in names]
+            requests = [Request(p, 1, seed, decoding) for p, seed in zip(prompts, seeds, strict=True)]
+            drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
+            seen = engine.count(prompts)
+            longest = max(longest, *seen)
+            for trace, (completion,) in enumerate(drawn):
+                found = (completion.text, completion.tokens, spent[trace], seen[trace], completion.finish)
+                rows.append((*names[trace], 0, *found))
+                written[trace] += completion.text.rstrip("\n") + back
+                spent[trace] += completion.tokens + back_tokens
+        table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
+        PROVER.write(table, self.out)
+        print(f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, {longest} seen at once at most")
+
+
+if __name__ == "__main__":
+    run(Linearize)

@@ -1,0 +1,193 @@
+"""Solution trees: beam search against the 0/1 outcome (Appendix A.2).
+
+    python -m mrt.sampling.tree --model results/base --problems problems.parquet --out tree.parquet \\
+        --names base --names train
+
+A node is a step of a solution, a leaf an answer. Search begins at the root, the problem. In each round it draws
+`rollouts` whole solutions from every node of the beam; their steps become nodes, equal steps at the same place one
+node. A node's value is the share of right ones among the rollouts that passed it, which needs no model of the process;
+the `breadth` nodes of highest value among the beam's children are the next beam. A rollout counts at the node from
+which it was drawn and below, not above: there the search has chosen where to draw, and its choice would count as luck.
+
+All problems are searched at once: a round is one submission to the engine.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.core.artifacts import PROBLEMS, TREE
+from mrt.core.cli import Stage, run
+from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.grading.grade import Grader
+from mrt.sampling.cache import Keep, draw
+from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.sampling.rollouts import Prompt
+
+
+class BeamSearch(BaseModel):
+    """How trees are searched; the paper gives no numbers."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    breadth: int = Field(4, ge=1, le=1000, description="Nodes of the beam.")
+    depth: int = Field(8, ge=1, le=1000, description="Rounds at most, so the deepest node that is drawn from.")
+    rollouts: int = Field(4, ge=1, le=1000, description="Solutions drawn from every node of the beam.")
+    decoding: Decoding = Field(
+        default_factory=lambda: Decoding(temperature=1.0, max_tokens=2048), description="How they are drawn."
+    )
+
+
+@dataclass
+class Node:
+    """A step, and the rollouts that passed it: how many, how many were right; and those drawn from it, with tokens."""
+
+    parent: int | None
+    depth: int
+    text: str
+    leaf: bool = False
+    visits: int = 0
+    right: int = 0
+    drawn: int = 0
+    tokens: int = 0
+    children: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        return self.right / max(self.visits, 1)
+
+
+class Tree:
+    """The solutions of one problem that have been drawn, as a tree of their steps; node 0 is the problem itself."""
+
+    def __init__(self, words: Backtracking) -> None:
+        self.words = words
+        self.nodes = [Node(None, 0, "")]
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from below the root to this one."""
+        found = []
+        while (parent := self.nodes[node].parent) is not None:
+            found.append(node)
+            node = parent
+        return found[::-1]
+
+    def text(self, node: int) -> str:
+        """The solution up to and with a node."""
+        return "".join(self.nodes[n].text for n in self.path(node))
+
+    def add(self, start: int, completion: str, right: bool, tokens: int = 0) -> None:
+        """Count a rollout drawn from `start`, and its steps as nodes; what follows its answer is no solution's."""
+        self.nodes[start].drawn += 1
+        self.nodes[start].tokens += tokens
+        at = start
+        for step in [None, *steps_of(completion, self.words)]:
+            if step is not None:
+                if step not in self.nodes[at].children:
+                    leaf = step.startswith(self.words.answer)
+                    self.nodes[at].children[step] = len(self.nodes)
+                    self.nodes.append(Node(at, self.nodes[at].depth + 1, step, leaf))
+                at = self.nodes[at].children[step]
+            self.nodes[at].visits += 1
+            self.nodes[at].right += right
+
+    def table(self, problem_id: str) -> pl.DataFrame:
+        """The nodes as rows of the artifact."""
+        rows = [
+            (problem_id, n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.tokens, x.leaf)
+            for n, x in enumerate(self.nodes)
+        ]
+        return pl.DataFrame(rows, schema=TREE.columns, orient="row")
+
+    def best_below(self, beam: list[int], breadth: int) -> list[int]:
+        """The children of the beam of highest value, then most visits; no leaves, and no steps that were cut off."""
+        below = [c for node in beam for c in self.nodes[node].children.values()]
+        below = [c for c in below if self.nodes[c].text.endswith(STEP_END)]
+        return sorted(below, key=lambda n: (-self.nodes[n].value, -self.nodes[n].visits, n))[:breadth]
+
+
+def steps_of(completion: str, words: Backtracking) -> Iterator[str]:
+    """The steps of a solution up to its answer, each with the blank line that ends it: joining them loses nothing."""
+    parts = completion.split(STEP_END)
+    for index, part in enumerate(parts):
+        if part.startswith(words.answer):
+            yield part.rstrip("\n")
+            return
+        last = index == len(parts) - 1
+        if part or not last:
+            yield part if last else part + STEP_END
+
+
+class Search(Stage):
+    """Search a solution tree of every problem, with vLLM."""
+
+    model: str = Field(description="Checkpoint folder or hub id of the model that solves.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    problems: Path = Field(description="Problem set (Parquet).")
+    out: Path = Field(description="Nodes (Parquet).")
+    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
+    seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    settings: BeamSearch = Field(default_factory=BeamSearch, description="How trees are searched.")
+    parameterization: Backtracking = Field(default_factory=Backtracking, description="How solutions are written.")
+    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    workers: int = Field(1, ge=1, description="Processes that grade.")
+    keep: Keep = Field(default_factory=Keep, description="Where solutions are kept.")
+
+    def cli_cmd(self) -> None:
+        if self.keep.part:
+            raise ValueError(
+                "--keep.part: a search is not drawn in parts; what a round draws depends on the one before"
+            )
+        problems = PROBLEMS.read(self.problems, ["id", "problem", "answer"])
+        trees = self.search(Engine(self.model, self.engine, self.revision), problems)
+        table = pl.concat([tree.table(name) for name, tree in zip(problems["id"], trees, strict=True)])
+        TREE.write(table.sort(TREE.keys), self.out)
+        solved = table.filter("leaf", pl.col("right") > 0)["problem_id"].n_unique()
+        print(
+            f"{table.height} nodes of {len(trees)} problems, of which {solved} were solved;"
+            f" {table['tokens'].sum():,} tokens drawn"
+        )
+
+    def search(self, engine: Engine, problems: pl.DataFrame) -> list[Tree]:
+        """The trees of problems (id, problem, answer)."""
+        grader = Grader(self.workers)
+        chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
+        trees = [Tree(self.parameterization) for _ in chats]
+        beams = [[0] for _ in trees]
+        decoding = self.settings.decoding
+        decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
+        for round_ in range(self.settings.depth):
+            asked = [(i, node) for i, beam in enumerate(beams) for node in beam]
+            if not asked:
+                break
+            requests = []
+            for i, node in asked:
+                begun = trees[i].text(node)
+                seed = seed_of(self.seed, *self.names, problems["id"][i], "tree", round_, begun)
+                requests.append(Request(chats[i] + begun, self.settings.rollouts, seed, decoding))
+            drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
+            self.count(trees, asked, drawn, problems["answer"].to_list(), grader)
+            beams = [tree.best_below(beam, self.settings.breadth) for tree, beam in zip(trees, beams, strict=True)]
+        return trees
+
+    def count(
+        self,
+        trees: list[Tree],
+        asked: list[tuple[int, int]],
+        drawn: list[list[Completion]],
+        gold: list[str],
+        grader: Grader,
+    ) -> None:
+        """Grade the rollouts of a round and add them to their trees."""
+        each = [(i, node, c) for (i, node), completions in zip(asked, drawn, strict=True) for c in completions]
+        right = grader.right([trees[i].text(node) + c.text for i, node, c in each], [gold[i] for i, _, _ in each])
+        for (i, node, completion), verdict in zip(each, right, strict=True):
+            trees[i].add(node, completion.text, verdict, completion.tokens)
+
+
+if __name__ == "__main__":
+    run(Search)

@@ -1,1 +1,0 @@
-"""Training: supervised fine-tuning on filtered traces (STaR and MRT (STaR))."""

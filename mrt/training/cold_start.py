@@ -1,0 +1,107 @@
+r"""Cold start: the training set that makes a model without thoughts one that thinks (DeepSeek-R1, Section 2.3.1).
+
+    python -m mrt.training.cold_start --model Qwen2.5-0.5B-Instruct --problems problems.parquet --rollouts rollouts.parquet \
+        --grades grades.parquet --out set.parquet --out_rules set.rules.parquet
+
+The completions are the model's own, of a prompt that opens no thought, or a teacher's. Of those that are right, an
+example is made: the prompt is the thinking model's, which opens a thought; the completion is the reasoning, `</think>`,
+and a short answer with the box behind it. A teacher's completion that closes a thought already is kept as it is.
+"""
+
+from pathlib import Path
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS, RULES, SET, TRACE
+from mrt.core.cli import Stage, run
+from mrt.core.hub import folder_of
+from mrt.episodes.parameterization import CLOSE, OPEN, take_apart
+from mrt.sampling.rollouts import Prompt
+from mrt.training.sets import Filter
+
+
+class ColdStart(BaseModel):
+    """How a thinking model's completion is made of a completion without a thought."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    answer: str = Field(
+        "**Step-by-Step Explanation and Answer:**\n\n1. **Answer:** \\boxed{{answer}}",
+        description="What follows the closed thought; `{answer}` stands for the completion's own answer. It begins as"
+        " `template.header` does, so that the model knows how to go on when it is forced to answer.",
+    )
+    per_problem: int | None = Field(
+        None, ge=1, description="Examples of a problem at most, those of the first samples; else all that are right."
+    )
+
+    @field_validator("answer")
+    @classmethod
+    def _has_the_answer_in_a_box(cls, answer: str) -> str:
+        if "\\boxed{{answer}}" not in answer:
+            raise ValueError(r"the answer has to stand in a box: \boxed{{answer}}")
+        return answer
+
+    def completion(self, text: str, answer: str) -> str:
+        """What the thinking model learns to write after a prompt that opens its thought, of a right completion."""
+        parts = take_apart(text)
+        thought = parts.thought.strip("\n")
+        if parts.closed:
+            return f"{thought}\n{CLOSE}{parts.answer}"
+        return f"{thought}\n{CLOSE}\n\n{self.answer.replace('{answer}', answer)}"
+
+
+def cold_start_set(
+    rollouts: pl.DataFrame, grades: pl.DataFrame, prompts: dict[str, str], settings: ColdStart
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The examples and their table of rules.
+
+    Args:
+        rollouts, grades: the artifacts of these names.
+        prompts: of each problem, the prompt of the thinking model.
+    """
+    filtered = Filter(rollouts.join(grades.select(*TRACE, "answer", "correct"), on=TRACE, validate="1:1"))
+    filtered.keep("ended by itself", pl.col("finish") != "length")
+    filtered.keep("answer right", pl.col("correct"))
+    thought = pl.col("text").str.strip_prefix(OPEN).str.split(CLOSE).list.first()
+    filtered.keep("some reasoning", thought.str.strip_chars() != "")
+    if settings.per_problem:
+        rank = pl.col("sample").rank("ordinal").over("problem_id")
+        filtered.keep(f"the first {settings.per_problem} of a problem", rank <= settings.per_problem)
+    rows = [
+        (row["problem_id"], row["sample"], None, prompts[row["problem_id"]], completion, 1.0)
+        for row in filtered.rows.iter_rows(named=True)
+        for completion in [settings.completion(row["text"], row["answer"])]
+    ]
+    return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
+
+
+class MakeColdStart(Stage):
+    """Make a set that teaches a model to think before it answers."""
+
+    model: str = Field(description="Checkpoint folder or hub id of the model to train, for its chat template.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    problems: Path = Field(description="Problem set (Parquet).")
+    rollouts: Path = Field(description="Completions, of the model without a thought or of a teacher (Parquet).")
+    grades: Path = Field(description="Their grades (Parquet).")
+    out: Path = Field(description="Training set (Parquet).")
+    out_rules: Path = Field(description="Table of rules: how many completions each kept and dropped (Parquet).")
+    settings: ColdStart = Field(default_factory=ColdStart, description="How completions become examples.")
+    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes the thinking model's prompt.")
+
+    def cli_cmd(self) -> None:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(folder_of(self.model, self.revision))
+        problems = PROBLEMS.read(self.problems, ["id", "problem"])
+        prompts = {name: self.prompt.render(tokenizer, text) for name, text in problems.iter_rows()}
+        rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
+        examples, counts = cold_start_set(rollouts, grades, prompts, self.settings)
+        RULES.write(counts, self.out_rules)
+        SET.write(examples, self.out)
+        for rule, kept, dropped in counts.iter_rows():
+            print(f"{rule}: {kept} kept, {dropped} dropped")
+
+
+if __name__ == "__main__":
+    run(MakeColdStart)

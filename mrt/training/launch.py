@@ -1,0 +1,77 @@
+"""Start a training stage on one process, on the GPUs of a node, or on several nodes of a SLURM job.
+
+    python -m mrt.training.launch --nodes 2 --processes 8 mrt.training.sft --model ...
+
+On GPUs, the processes of a node see as many as they are: the training claims these (mrt.core.accelerator).
+
+One process is this one, or forked for it (mrt.core.fork_server). Several on a node are torchrun's. Several nodes are one
+`torchrun` each, started by `srun`; they meet at the node that called it (what accelerate calls the launcher `standard`:
+each node is told the first one's address). Several processes spread the model with ZeRO-3, by `zero3.json`.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mrt.core import accelerator, fork_server
+
+ZERO_3 = Path(__file__).with_name("zero3.json")
+
+
+def torchrun(processes: int, stage: Sequence[str], environment: Mapping[str, str], nodes: int = 1) -> list[str]:
+    """The command that starts a node's processes; of several, as the step of SLURM that it runs in."""
+    if nodes == 1:
+        meeting = ["--standalone"]
+    else:
+        port = 20000 + int(environment["SLURM_JOB_ID"]) % 20000  # jobs of one node do not share it
+        address = environment["SLURM_LAUNCH_NODE_IPADDR"]
+        meeting = ["--nnodes", str(nodes), "--node-rank", environment["SLURM_NODEID"], "--master-addr", address]
+        meeting += ["--master-port", str(port)]
+    module, *options = stage
+    command = [sys.executable, "-m", "torch.distributed.run", *meeting, "--nproc-per-node", str(processes)]
+    return [*command, "-m", "--", module, "--deepspeed", str(ZERO_3), *options]
+
+
+def on_nodes(nodes: int, cpus: int, arguments: Sequence[str]) -> list[str]:
+    """The command that starts this module on each node of the job that it runs in; the first failure ends all.
+
+    Steps do not take over how many CPU cores the job has a task (since SLURM 22.05): without `cpus`, all processes of a
+    node would share one core.
+    """
+    srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    srun += [f"--cpus-per-task={cpus}"]
+    return [*srun, sys.executable, "-m", "mrt.training.launch", *arguments]
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m mrt.training.launch", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=1, help="nodes of the SLURM job")
+    parser.add_argument("--processes", type=int, default=1, help="processes on each node: its GPUs")
+    parser.add_argument("--cpus", type=int, default=1, help="CPU cores on each node, if there are several")
+    parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
+    asked = parser.parse_args(arguments)
+    if asked.nodes == asked.processes == 1:
+        warm.main(asked.stage)
+    step = "SLURM_STEP_ID" in os.environ and "SLURM_NODEID" in os.environ
+    if asked.nodes == 1 or (step and int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) == asked.nodes):
+        command = torchrun(asked.processes, asked.stage, os.environ, asked.nodes)
+        try:
+            accelerator.claim(asked.processes)
+        except accelerator.NoGPU as error:
+            sys.exit(f"error: {error}")
+    elif shutil.which("srun") and "SLURM_JOB_ID" in os.environ:
+        command = on_nodes(asked.nodes, asked.cpus, arguments)
+    else:
+        sys.exit(
+            f"error: this training takes {asked.nodes} nodes, and several nodes are a job of SLURM; lower"
+            " cluster.training_nodes, or what its memory takes (`python -m mrt plan` tells)"
+        )
+    sys.stdout.flush()
+    os.execvp(command[0], command)  # so that the GPUs stay claimed as long as the command runs, and signals reach it
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,542 @@
+"""Reinforcement learning: GRPO, MRT (RL), a length penalty (Sections 6.2, 7.1, 8.2; Algorithm 2; Table 3).
+
+    python -m mrt.training.rl --model results/base --prompts results/prompts/mrt_rl_1.parquet --method mrt_rl \
+        --log log.parquet --state state --out results/models/mrt_rl_1
+
+The trainer is TRL's GRPOTrainer with vLLM in the same process. What is ours is the reward and the advantage of each
+completion i of a group of G; r_i is its 0/1 outcome.
+
+| method | prompt | advantage A_i |
+|---|---|---|
+| grpo | x | (r_i - mean r) / std r |
+| length_penalty | x | the same, of r_i (1 - alpha sigmoid(z_i)); z_i: length standardised by the group's right ones |
+| mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), as it is |
+| mrt_rl, implicit | x, z_0:j | as grpo, over a group of which half is told that time is up |
+| mrt_rl, per_episode | x, z_0:j | of a token in episode t: r_i + alpha (J_t - J_t-1) |
+
+J(mu; z_0:j) comes from G more answers that the current policy is forced to give at the prefix. It is equal for a group,
+so that subtracting the group's mean would cancel it: hence "as it is" (Algorithm 2, line 11, "in place of"). As J does
+not depend on what follows, it is a baseline: the expected gradient is 1 + alpha times the outcome's, from the prefixes'
+distribution. The implicit variant has J in the group's mean: half of its members are answers of mu, so that going on
+is reinforced where it does better than stopping. Equation 3 itself holds the contexts c_j-1 fixed and differentiates
+each episode's own progress alone: that is the gradient of `per_episode`, in which nothing cancels by telescoping.
+With `centred`, the mean outcome of the group is subtracted from the outcome part (docs/rl.md).
+"""
+
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.core import accelerator, vllm_environment
+from mrt.core.artifacts import RL_PROMPTS
+from mrt.core.cli import run
+from mrt.training.cost import flops
+from mrt.sampling.tokens import end_of, pieces
+from mrt.sampling.engine import Decoding, EngineSettings, engine_options, seed_of, text_of, vllm_reads
+from mrt.core.fingerprint import slice_of
+from mrt.grading.grade import Grader
+from mrt.core.hub import folder_of
+from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.training.devices import batches, join_processes, parameters
+from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
+
+Method = Literal["grpo", "length_penalty", "mrt_rl"]
+LENGTHS = 4  # parts, by length, of a micro-batch
+# Mean differences of the engine's and the trainer's log-probabilities, in nats a token. Rounding in bfloat16 makes
+# about 0.03 to 0.04 (docs/rl.md); an engine that was not handed the weights soon has more than the second.
+DOUBTFUL, STALE = 0.05, 0.2
+
+
+class RL(BaseModel):
+    """Hyperparameters of RL; the defaults are Table 3's, and where it is silent TRL's."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    variant: Literal["explicit", "implicit", "per_episode"] = Field(
+        "explicit", description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one)."
+    )
+    alpha: float = Field(1.0, ge=0, le=100, description="Weight of progress (Equation 3), or of the length penalty.")
+    centred: bool = Field(
+        False, description="MRT (RL): the outcome, not progress, less its group's mean. Algorithm 2 has it as it is."
+    )
+    prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems that begin at a prefix.")
+    learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 3).")
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field("cosine", description="Its decay (Table 3).")
+    warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 3).")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay (Table 3).")
+    epochs: float = Field(1, gt=0, le=1000, description="Passes over the problems (Table 3).")
+    batch_size: int = Field(256, ge=2, description="Completions a step, over all devices (Table 3).")
+    micro_batch_size: int = Field(4, ge=1, description="Completions a device trains on at once; the rest accumulates.")
+    group: int = Field(4, ge=2, description="Completions a prompt, G (Table 3, num_generations).")
+    decoding: Decoding = Field(
+        default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576), description="How they are drawn (Table 3)."
+    )
+    answers: int | None = Field(
+        None, ge=1, description="MRT (RL): answers that mu is forced to give at a prefix; else G (Algorithm 2, line 9)."
+    )
+    answer_tokens: int = Field(4096, ge=1, description="Longest answer that mu is forced to give (Appendix D).")
+    beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
+    loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
+    bf16: bool = Field(True, description="Autocast to bfloat16 (Table 3).")
+    gradient_checkpointing: bool = Field(True, description="Trade compute for memory.")
+    gpu_memory_utilization: float = Field(
+        0.3,
+        gt=0,
+        le=1,
+        description="Share of each GPU's memory for the engine, beside the trainer (Table 3's 0.8 fits alone).",
+    )
+    save_steps: int = Field(50, ge=1, description="Steps between checkpoints to resume from.")
+    seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
+
+
+def length_penalized(
+    outcomes: npt.ArrayLike, lengths: npt.ArrayLike, group: int, alpha: float
+) -> npt.NDArray[np.float64]:
+    """Rewards with a length penalty, relative to the right completions of the same group (Arora and Zanette, 2025).
+
+    Args:
+        outcomes, lengths: 0/1 and tokens of each completion [groups * group], groups in a row.
+        alpha: share of the reward that length may cost.
+
+    Returns:
+        0 for a wrong completion; for a right one 1 - alpha sigmoid(z), z its length in standard deviations from the
+        mean of its group's right ones; so lengths never matter across groups.
+    """
+    right = np.asarray(outcomes, dtype=np.float64).reshape(-1, group) > 0
+    tokens = np.asarray(lengths, dtype=np.float64).reshape(-1, group)
+    count = np.maximum(right.sum(axis=1, keepdims=True), 1)
+    mean = np.where(right, tokens, 0).sum(axis=1, keepdims=True) / count
+    spread = np.sqrt((np.where(right, tokens - mean, 0) ** 2).sum(axis=1, keepdims=True) / count)
+    z = np.clip((tokens - mean) / (spread + 1e-4), -50, 50)
+    return np.where(right, 1 - alpha / (1 + np.exp(-z)), 0.0).ravel()
+
+
+def episode_advantages(
+    outcome: float, J: Sequence[float], ends: Sequence[int], tokens: int, alpha: float
+) -> npt.NDArray[np.float64]:
+    """Advantage of each token of a completion by its episode: r + alpha (J_t - J_t-1) (Section 6.2, "per-episode").
+
+    Args:
+        outcome: r, 0 or 1.
+        J: J before the completion and after each of its episodes [episodes + 1].
+        ends: token at which each episode ends, increasing [episodes]; the tokens after the last, the answer, get
+            r + alpha (r - J_last).
+        tokens: of the completion.
+    """
+    found = np.full(tokens, outcome + alpha * (outcome - J[-1]))
+    start = 0
+    for end, before, after in zip(ends, J, J[1:], strict=False):
+        found[start:end] = outcome + alpha * (after - before)
+        start = end
+    return found
+
+
+class StaleEngine(ValueError):
+    """The engine does not sample from the trainer's weights."""
+
+
+@contextmanager
+def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
+    """Have TRL build its engine as `mrt.sampling.engine` does, and hand over weights in the way that works on a CPU.
+
+    TRL's own hand-over does not know the packed weights of vLLM's CPU backend; that of a tied head is packed again.
+    """
+    from trl.generation import vllm_generation
+    from vllm.utils.network_utils import get_open_port
+
+    generation = vllm_generation.VLLMGeneration
+    build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not accelerator.on_gpu()
+
+    def built(**options: Any) -> Any:
+        options |= engine_options(settings, cpu)
+        if cpu:
+            # seeds and a prompt read in pieces do not go together on a CPU
+            longest = max(options["max_model_len"] or 0, options["max_num_batched_tokens"] or 0)
+            options |= {"max_num_batched_tokens": longest, "disable_log_stats": True}
+        return build(**options)
+
+    def synced(self: Any) -> None:
+        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+        weights = [(name, weight.detach().clone()) for name, weight in self._iter_named_params()]
+        runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
+        runner.reload_weights(weights_iterator=iter(weights))
+        if runner.model.config.tie_word_embeddings:
+            dispatch_cpu_unquantized_gemm(runner.model.lm_head, remove_weight=False)
+        self.llm.reset_prefix_cache()
+
+    vllm_environment.tell(cpu)
+    # TRL would take 29500 if nobody listens there yet, and so would another job that starts at the same time.
+    os.environ.setdefault("MASTER_PORT", str(get_open_port()))
+    vllm_generation.LLM = built
+    if cpu:
+        generation.sync_weights = synced
+    try:
+        yield
+    finally:
+        vllm_generation.LLM, generation.sync_weights = build, sync
+
+
+def outcome_reward(grader: Grader) -> Any:
+    """A reward function for TRL: 1 for a completion whose answer is right, else 0.
+
+    A completion that goes on from a prefix is graded with it: an attempt that stands there is its answer if it adds
+    none.
+    """
+
+    def outcome(
+        completions: list[str], answer: list[str], inside: list[bool], prefix_text: list[str], **_: Any
+    ) -> list[float]:
+        whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
+        return grades(grader, whole, answer, inside)
+
+    return outcome
+
+
+def grades(grader: Grader, texts: Sequence[str], gold: Sequence[str], inside: Sequence[bool] | bool) -> list[float]:
+    """1 or 0 for each text; `inside`: it begins in a thought, and without `</think>` has no answer."""
+    return list(map(float, grader.right(texts, gold, inside)))
+
+
+def make_trainer_class() -> type:
+    """GRPOTrainer with the advantages of the module's table; made here because importing TRL takes seconds."""
+    import torch
+    from transformers import ProgressCallback
+    from trl import GRPOTrainer
+
+    class MRTTrainer(GRPOTrainer):
+        """What differs from GRPOTrainer: rewards, advantages, batches without padding; the rest counts and checks."""
+
+        def __init__(
+            self,
+            method: Method,
+            recipe: RL,
+            grader: Grader,
+            parameterization: Parameterization,
+            **options: Any,
+        ) -> None:
+            super().__init__(reward_funcs=outcome_reward(grader), **options)
+            self.method, self.recipe, self.grader = method, recipe, grader
+            self.parameterization = parameterization
+            self.outcomes: Any = None  # of all processes' completions, before any shaping
+            self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
+            self.size = parameters(self.model)
+            self.draws = 0  # of the engine, in this step
+            self.doubted = False  # whether its log-probabilities were far from the trainer's
+            if self.use_vllm:
+                self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
+            self.remove_callback(ProgressCallback)
+            self.add_callback(Bar)
+
+        def seeded(self, generate: Any) -> Any:
+            """The engine's `generate` with a seed for each request, by step and place: a resumed run has the same."""
+            rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
+
+            def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
+                self.draws += 1
+                each = [sampling_params.clone() for _ in prompts]
+                for place, own in enumerate(each):
+                    own.seed = seed_of(self.recipe.seed, self.state.global_step, self.draws, rank, place)
+                return generate(prompts, sampling_params=each, **options)
+
+            return drawn
+
+        def note(self, name: str, value: float) -> None:
+            self._metrics["train" if self.model.training else "eval"][name].append(float(value))
+
+        @contextmanager
+        def timed(self, phase: str) -> Iterator[None]:
+            began = time.monotonic()
+            yield
+            self.note(f"seconds_{phase}", time.monotonic() - began)
+
+        def _generate(self, *arguments: Any, **options: Any) -> Any:
+            with self.timed("sampling"):
+                return super()._generate(*arguments, **options)
+
+        def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+            with self.timed("grading"):
+                rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            self.outcomes = rewards[:, 0].clone()
+            if self.method == "length_penalty":
+                own = torch.tensor([len(ids) for ids in completion_ids_list], device=rewards.device)
+                lengths = self.accelerator.gather(own).tolist()
+                shaped = length_penalized(self.outcomes.tolist(), lengths, self.num_generations, self.recipe.alpha)
+                rewards[:, 0] = torch.tensor(shaped, dtype=rewards.dtype, device=rewards.device)
+            return rewards
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            self.draws = 0
+            first, variant = self.accelerator.process_index * len(inputs), self.recipe.variant
+            progress = self.method == "mrt_rl" and self.model.training
+            stops = [False] * len(inputs)
+            if progress and variant == "implicit":
+                stops = [(first + i) % self.num_generations >= self.num_generations // 2 for i in range(len(inputs))]
+                told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
+                inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
+                self.doubted = True
+                print(FAR.format(self.state.global_step + 1), flush=True)
+            self.count("tokens_sampled", int(output["completion_mask"].sum()))
+            self.count("tokens_read", int(output["prompt_mask"].sum()) // self.num_generations)
+            outcomes = self.outcomes[first : first + len(inputs)]
+            self.note("outcome", self.outcomes.mean())
+            if progress and variant == "implicit":
+                stopped = torch.tensor(stops, device=outcomes.device)
+                self.note("J_prefix", self.mean_of(outcomes[stopped]))
+                self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
+            elif progress:
+                mean = self.outcomes.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
+                base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
+                with self.timed("forced"):
+                    J = self.accuracy_at([x["forced"] for x in inputs], [x["answer"] for x in inputs])
+                    before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
+                    if variant == "explicit":
+                        output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
+                    else:
+                        output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J) - base[:, None]
+                self.note("J_prefix", self.mean_of(before))
+                self.note("progress", self.mean_of(outcomes - before))
+            return output
+
+        def _get_per_token_logps_and_entropies(
+            self,
+            model: Any,
+            input_ids: Any,
+            attention_mask: Any,
+            logits_to_keep: int,
+            batch_size: Any = None,
+            **options: Any,
+        ) -> Any:
+            """TRL's, of rows of similar length at a time and without their padding, which is most of a CPU's time."""
+            prompt = input_ids.size(1) - logits_to_keep
+            order = attention_mask.sum(dim=1).argsort()
+            parts: list[tuple[Any, Any, Any]] = []
+            for rows in order.chunk(LENGTHS * -(-len(order) // (batch_size or len(order)))):
+                used = attention_mask[rows].any(dim=0).nonzero()
+                first, last = min(int(used[0]), prompt - 1), max(int(used[-1]), prompt) + 1
+                *found, aux = super()._get_per_token_logps_and_entropies(
+                    model, input_ids[rows, first:last], attention_mask[rows, first:last], last - prompt, **options
+                )
+                padding = (0, input_ids.size(1) - last)
+                parts.append((*(x if x is None else torch.nn.functional.pad(x, padding) for x in found), aux))
+            back = order.argsort()
+            logps, entropies, aux = zip(*parts, strict=True)
+            joined = (None if x[0] is None else torch.cat(x)[back] for x in (logps, entropies))
+            return (*joined, None if aux[0] is None else torch.stack(aux).mean())
+
+        def mean_of(self, own: Any) -> float:
+            """Mean over all processes of their values."""
+            totals = torch.stack([own.sum(), torch.tensor(float(own.numel()), device=own.device)])
+            total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
+            return total / max(count, 1.0)
+
+        def count(self, name: str, own: float) -> None:
+            """Add what all processes drew; a resumed run goes on from what its log says."""
+            if self.state.log_history and not self.spent["tokens_sampled"]:
+                for entry in self.state.log_history:
+                    self.spent |= {k: int(entry[k]) for k in self.spent if k in entry}
+            total = self.accelerator.reduce(torch.tensor(float(own), device=self.accelerator.device), reduction="sum")
+            self.spent[name] += int(total.item())
+
+        def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
+            """J of the current policy at each prefix: the share of the forced answers that are right, once a prefix."""
+            from vllm import SamplingParams
+
+            # the processes that share an engine (tensor parallelism) have to ask it the same: what all of them ask
+            size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
+            if size > 1:
+                group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
+                torch.distributed.all_gather_object(told, (list(forced), list(gold)), group=group)
+                before = sum(len(theirs) for theirs, _ in told[: torch.distributed.get_rank(group)])
+                own = slice(before, before + len(forced))
+                forced, gold = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
+            gold_of = dict(zip(forced, gold, strict=True))
+            prompts, each = list(gold_of), self.recipe.answers or self.num_generations
+            stop = self.parameterization.answer_ends
+            parameters = SamplingParams(
+                n=each,
+                temperature=self.temperature,
+                top_p=self.top_p,
+                max_tokens=self.recipe.answer_tokens,
+                stop=list(stop) or None,
+                detokenize=vllm_reads(self.processing_class, stop),
+            )
+            ids = [self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
+            outputs = self.vllm_generation.llm.generate(
+                [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
+            )
+            texts = [
+                text_of(self.processing_class, drawn, stop, before)
+                for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
+                for drawn in output.outputs
+            ]
+            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs) / size)
+            self.count("tokens_read", sum(map(len, ids)) / size)
+            answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
+            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
+            J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
+            return [J[prompt] for prompt in forced][own]
+
+        def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
+            """Advantages of tokens [completions, tokens] by the progress of their episode."""
+            ids, mask = output["completion_ids"], output["completion_mask"].bool()
+            prompts = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
+            boundaries: list[list[int]] = []  # of each completion: tokens after which an episode ends
+            asked: list[tuple[str, str]] = []
+            for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
+                end = end_of(self.processing_class, prompt[read].tolist())
+                told = list(pieces(self.processing_class, end, own[kept].tolist()))
+                ends = np.cumsum([len(piece) for piece in told])
+                before = x["prefix_text"]
+                episodes = self.parameterization.cut("".join(told), before).episodes
+                thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
+                cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
+                boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
+                asked += [(chat + self.parameterization.force(thought[:cut]), x["answer"]) for cut in cuts]
+            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))  # all processes, even of none
+            advantages = torch.zeros(ids.shape, dtype=torch.float32)
+            for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
+                along = [start, *(next(found) for _ in ends_at)]
+                tokens = int(mask[i].sum())
+                advantages[i, :tokens] = torch.tensor(
+                    episode_advantages(outcome, along, ends_at, tokens, self.recipe.alpha), dtype=torch.float32
+                )
+            return advantages.to(ids.device)
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            trained = self.state.num_input_tokens_seen  # each also read once more, for its log-probability
+            spent = flops(self.size, sum(self.spent.values()) + trained, trained)
+            super().log({**logs, **self.spent, "parameters": self.size, "flops": spent}, start_time)
+
+    class Bar(ProgressCallback):
+        """The progress bar alone: the log goes to Parquet."""
+
+        def on_log(self, *_: Any, **__: Any) -> None:
+            pass
+
+    return MRTTrainer
+
+
+FAR = (
+    f"step {{}}: the engine's log-probabilities differ from the trainer's by more than {DOUBTFUL} nats a token in the"
+    f" mean, beyond what rounding in bfloat16 usually makes; beyond {STALE} the run stops. Watch logp_difference in the"
+    " log (docs/rl.md)"
+)
+
+
+def check_fresh(output: dict[str, Any]) -> float:
+    """Mean difference of the engine's and the trainer's log-probabilities of what was sampled, in nats a token.
+
+    Raises StaleEngine if they are of other weights, or are not there.
+    """
+    if "old_per_token_logps" not in output or "sampling_per_token_logps" not in output:
+        raise StaleEngine("TRL no longer gives both log-probabilities; whether the engine is fresh cannot be checked")
+    mask = output["completion_mask"].bool()
+    difference = (output["old_per_token_logps"] - output["sampling_per_token_logps"])[mask].abs()
+    mean = difference[~difference.isnan()].mean().item()
+    if not mean <= STALE:
+        raise StaleEngine(
+            f"the engine samples from other weights than the trainer has: log-probabilities differ by {mean:.3f} nats a"
+            f" token in the mean, where {STALE} is allowed. Were weights handed over? (mrt.training.rl.cpu_vllm)"
+        )
+    return float(mean)
+
+
+class Train(TrainingStage):
+    """Train a model by RL with TRL's GRPOTrainer; under `torchrun`, on several processes."""
+
+    prompts: Path = Field(description="Prompts (Parquet), see mrt.training.prompts.")
+    method: Method = Field(description="Which reward and advantage.")
+    recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
+    parameterization: Parameterization = Field(
+        default_factory=OpenEnded, description="Episodes; what forces an answer."
+    )
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+
+    def cli_cmd(self) -> None:
+        examples = RL_PROMPTS.read(self.prompts).to_dicts()
+        if not examples:
+            raise ValueError(f"{self.prompts}: there are no prompts")
+        self.make(examples, self.method, slice_of(self.recipe), slice_of(self.parameterization))
+
+    def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
+        """Train, or go on, and leave `checkpoint`, `history.parquet` and a digest in the folder `made`."""
+        random.Random(self.recipe.seed).shuffle(examples)
+        with cpu_vllm(self.engine):
+            usual = self.usual(examples, state)
+            padded = usual["processing_class"].pad_token is not None
+            trainer = make_trainer_class()(
+                method=self.method,
+                recipe=self.recipe,
+                grader=Grader(1),
+                parameterization=self.parameterization,
+                **usual,
+            )
+            trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        if not padded:  # TRL pads with the end token then; the model is left as it came
+            trainer.processing_class.pad_token = None
+            for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
+                config.pad_token_id = None
+        leave(trainer, trainer.processing_class, state, made)
+
+    def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
+        """What any GRPOTrainer is given: model, tokenizer, data and TRL's configuration."""
+        import torch
+        from datasets import Dataset
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from trl import GRPOConfig
+
+        recipe, folder = self.recipe, folder_of(self.model, self.revision)
+        micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
+        args = GRPOConfig(
+            output_dir=str(state),
+            learning_rate=recipe.learning_rate,
+            lr_scheduler_type=recipe.schedule,
+            warmup_steps=recipe.warmup_ratio,
+            weight_decay=recipe.weight_decay,
+            num_train_epochs=recipe.epochs,
+            per_device_train_batch_size=micro,
+            gradient_accumulation_steps=accumulation,
+            num_generations=recipe.group,
+            temperature=recipe.decoding.temperature,
+            top_p=recipe.decoding.top_p,
+            max_completion_length=recipe.decoding.max_tokens,
+            beta=recipe.beta,
+            loss_type=recipe.loss,
+            bf16=recipe.bf16,
+            gradient_checkpointing=recipe.gradient_checkpointing,
+            use_cpu=not accelerator.on_gpu(),
+            use_vllm=True,
+            vllm_mode="colocate",
+            vllm_max_model_length=self.engine.max_model_len,
+            vllm_tensor_parallel_size=self.engine.tensor_parallel_size or 1,
+            vllm_gpu_memory_utilization=recipe.gpu_memory_utilization,
+            save_strategy="steps",
+            save_steps=recipe.save_steps,
+            save_total_limit=1,
+            logging_steps=1,
+            report_to=self.reporters(),
+            seed=recipe.seed,
+            deepspeed=str(self.deepspeed) if self.deepspeed else None,
+        )
+        join_processes(self.deepspeed, args.use_cpu)
+        return {
+            "model": AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+            "args": args,
+            "train_dataset": Dataset.from_list(examples),
+            "processing_class": AutoTokenizer.from_pretrained(folder, padding_side="left"),
+        }
+
+
+if __name__ == "__main__":
+    run(Train)

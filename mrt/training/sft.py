@@ -1,0 +1,226 @@
+"""Supervised fine-tuning on a training set: the training half of STaR and MRT (STaR) (Algorithm 1, line 13; Table 2).
+
+    python -m mrt.training.sft --model results/base --set results/sets/star_1.parquet --out results/models/star_1
+
+An example is a prompt and a completion; the loss is the mean negative log-likelihood of the completion's tokens and the
+closing end-of-sequence token, never of the prompt's. With `weighted`, each example's tokens count by its weight
+(progress, Appendix B.2). Trainer state lives in `--state`, outside the output, so that a killed run resumes from its
+last complete checkpoint; the output folder appears whole, or not at all.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.core import accelerator
+from mrt.core.artifacts import SET
+from mrt.core.cli import run
+from mrt.core.fingerprint import slice_of
+from mrt.core.hub import folder_of
+from mrt.core.storage import read_table
+from mrt.training.devices import batches, join_processes
+from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
+
+TRAINED_ON = ("prompt", "completion", "weight")
+
+
+class SFT(BaseModel):
+    """Hyperparameters of supervised fine-tuning; the defaults are Table 2's."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 2).")
+    epochs: float = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")
+    batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples a step, over all devices (Table 2).")
+    micro_batch_size: int = Field(4, ge=1, description="Examples a device holds at once; the rest accumulates.")
+    max_length: int = Field(
+        16384, ge=8, le=10_000_000, description="Longest example in tokens (Table 2); longer ones are dropped."
+    )
+    warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 2).")
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
+        "linear", description="How the learning rate decays after warm-up (TRL's default; Table 2 names none)."
+    )
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay.")
+    adam_beta2: float = Field(0.999, gt=0, lt=1, description="AdamW's second-moment decay.")
+    bf16: bool = Field(True, description="Autocast to bfloat16 (Table 2).")
+    gradient_checkpointing: bool = Field(True, description="Trade compute for memory (Table 2).")
+    weighted: bool = Field(False, description="Weight each example's loss by the set's `weight` (Appendix B.2).")
+    save_steps: int = Field(200, ge=1, description="Steps between checkpoints to resume from.")
+    seed: int = Field(0, ge=0, description="Seed of shuffling and dropout.")
+
+
+def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) -> tuple[list[dict[str, Any]], int]:
+    """Token ids and labels of each example (prompt positions labelled -100), and how many were too long and dropped.
+
+    Prompt and completion are encoded apart, as the sampling engine saw them: a prompt, then the tokens it generated.
+    """
+    prompts = tokenizer([e["prompt"] for e in examples], add_special_tokens=False)["input_ids"]
+    completions = tokenizer([e["completion"] for e in examples], add_special_tokens=False)["input_ids"]
+    rows = []
+    for example, prompt, completion in zip(examples, prompts, completions, strict=True):
+        completion = [*completion, tokenizer.eos_token_id]
+        if len(prompt) + len(completion) <= max_length:
+            labels = [-100] * len(prompt) + completion
+            rows.append({"input_ids": prompt + completion, "labels": labels, "loss_weight": float(example["weight"])})
+    return rows, len(examples) - len(rows)
+
+
+def bucketed_order(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
+    """A shuffled order in which the examples of one batch have similar lengths, so that little is padding.
+
+    Batches come in random order too: sorted by length, as transformers' own `group_by_length` leaves them, the last
+    batches of an epoch would all be short, and the model would learn to stop early.
+    """
+    rng = random.Random(seed)
+    order = list(range(len(lengths)))
+    rng.shuffle(order)
+    width = 50 * batch
+    megabatches = (sorted(order[i : i + width], key=lambda j: lengths[j]) for i in range(0, len(order), width))
+    batches = [mega[i : i + batch] for mega in megabatches for i in range(0, len(mega), batch)]
+    rng.shuffle(batches)
+    batches.sort(key=lambda b: len(b) < batch)  # an incomplete batch stays last
+    return [j for b in batches for j in b]
+
+
+def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed: Path | None = None) -> Any:
+    """TRL's configuration; the processes of a distributed run have joined.
+
+    Built before the model is loaded, and held on to: ZeRO-3 then spreads the model over the processes while it loads.
+    """
+    from trl import SFTConfig
+
+    cpu = not accelerator.on_gpu()
+    micro, accumulation = batches(recipe.batch_size, recipe.micro_batch_size)
+    args = SFTConfig(
+        output_dir=str(state),
+        learning_rate=recipe.learning_rate,
+        num_train_epochs=recipe.epochs,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=accumulation,
+        max_length=recipe.max_length,
+        warmup_steps=recipe.warmup_ratio,
+        lr_scheduler_type=recipe.schedule,
+        weight_decay=recipe.weight_decay,
+        adam_beta2=recipe.adam_beta2,
+        bf16=recipe.bf16,
+        gradient_checkpointing=recipe.gradient_checkpointing,
+        save_strategy="steps",
+        save_steps=recipe.save_steps,
+        save_total_limit=1,
+        logging_steps=1,
+        report_to=list(report_to),
+        use_cpu=cpu,
+        seed=recipe.seed,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        deepspeed=str(deepspeed) if deepspeed else None,
+    )
+    join_processes(deepspeed, cpu)
+    return args
+
+
+def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, args: Any) -> Any:
+    """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
+    import torch
+    from datasets import Dataset
+    from transformers import ProgressCallback
+    from trl import SFTTrainer
+    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+    class Collator(DataCollatorForLanguageModeling):
+        def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+            batch = super().torch_call(examples)
+            if recipe.weighted:
+                batch["loss_weight"] = torch.tensor([e["loss_weight"] for e in examples])
+            return batch
+
+    class Bar(ProgressCallback):
+        """The progress bar alone: the log goes to Parquet."""
+
+        def on_log(self, *_: Any, **__: Any) -> None:
+            pass
+
+    class Buckets:
+        """Sampler of `bucketed_order`, another one each epoch; a resumed run draws the same ones."""
+
+        epoch = 0
+        lengths: ClassVar[list[int]] = [len(row["input_ids"]) for row in rows]
+
+        def __len__(self) -> int:
+            return len(rows)
+
+        def __iter__(self) -> Iterator[int]:
+            # not by `micro`: a step has the same examples on however many devices
+            return iter(bucketed_order(self.lengths, recipe.micro_batch_size, recipe.seed + self.epoch))
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+    class Trainer(SFTTrainer):
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            return Buckets()
+
+        def _set_signature_columns_if_needed(self) -> None:
+            super()._set_signature_columns_if_needed()
+            if "loss_weight" not in self._signature_columns:
+                self._signature_columns.append("loss_weight")
+
+        def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            weight = inputs.pop("loss_weight", None)
+            if weight is None:
+                return super().compute_loss(model, inputs, *args, **kwargs)
+
+            def weighted_model(**forward: Any) -> Any:
+                outputs = model(**forward)
+                outputs.log_probs = outputs.log_probs * weight[:, None]
+                return outputs
+
+            return super().compute_loss(weighted_model, inputs, *args, **kwargs)
+
+    # padding carries no loss; a tokenizer without a token for it, as Llama 3.1's, is left as it is
+    padding = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    trainer = Trainer(
+        model,
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        data_collator=Collator(pad_token_id=padding),
+    )
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(Bar)
+    return trainer
+
+
+class Train(TrainingStage):
+    """Fine-tune a model on a training set with TRL's SFTTrainer; under `torchrun`, on several processes."""
+
+    set: Path = Field(description="Training set (Parquet): prompt, completion, weight.")
+    recipe: SFT = Field(default_factory=SFT, description="Hyperparameters.")
+
+    def cli_cmd(self) -> None:
+        examples = read_table(self.set, {name: SET.columns[name] for name in TRAINED_ON}).to_dicts()
+        if not examples:
+            raise ValueError(f"{self.set}: the training set is empty; loosen its filter rules or sample more problems")
+        self.make(examples, slice_of(self.recipe))
+
+    def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
+        """Train, or go on, and leave `checkpoint`, `history.parquet` and a digest in the folder `made`."""
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        torch.manual_seed(self.recipe.seed)
+        folder = folder_of(self.model, self.revision)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
+        print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
+        args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        trainer = make_trainer(model, tokenizer, rows, self.recipe, args)
+        trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        leave(trainer, tokenizer, state, made)
+
+
+if __name__ == "__main__":
+    run(Train)

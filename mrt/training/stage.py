@@ -1,0 +1,140 @@
+"""What all training stages share: resuming, and keeping a checkpoint by what decides it.
+
+What decides the weights (parent, data, recipe, code) gives a key. The trainer's state is kept under it, so that a
+killed job goes on from its last complete checkpoint and an edited recipe starts afresh; so is, if `--keep` is given,
+the last checkpoint made, so that a job that runs again although nothing decisive changed just takes it.
+"""
+
+import json
+import os
+import shutil
+from abc import abstractmethod
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import Field
+
+from mrt.core import accelerator
+from mrt.core.cli import Stage
+from mrt.core.fingerprint import digest, digest_of_files, fingerprint, identity_of_model
+from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
+from mrt.training.devices import parameters
+
+
+class TrainingStage(Stage):
+    """A stage that trains a model from its parent."""
+
+    model: str = Field(description="Parent model: a Hugging Face checkpoint folder or hub id.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
+    history: Path = Field(description="What the trainer logged (Parquet), a row an entry; `mrt.training.log` reads it.")
+    state: Path = Field(description="Folder of the trainer's state; removed after success.")
+    keep: Path | None = Field(None, description="Folder in which the checkpoint is kept for jobs that run again.")
+    report_to: list[Literal["tensorboard", "wandb"]] = Field(
+        [], description="Where the trainer logs too: TensorBoard (a folder beside `history`), Weights & Biases."
+    )
+    deepspeed: Path | None = Field(
+        None, description="DeepSpeed's configuration, such as ZeRO-3's (Tables 2 to 5), of several processes."
+    )
+
+    @abstractmethod
+    def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
+        """Train on the examples, or go on, and `leave` the model in the folder `made`."""
+
+    def key(self, *decisive: str) -> str:
+        """What decides the weights, as a hash: the parent, the stage's code, and what the stage adds."""
+        return digest(
+            identity_of_model(self.model, self.revision),
+            *decisive,
+            fingerprint(self.module(), with_versions=self.track_versions),
+        )
+
+    def reporters(self) -> list[str]:
+        """`report_to` for the trainer; ValueError if one is not installed."""
+        for name in self.report_to:
+            if not any(find_spec(module) for module in (name, f"{name}X")):
+                raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.history.with_suffix(".tensorboard")))
+        return list(self.report_to)
+
+    def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
+        """Take the kept checkpoint, or train; then hand over checkpoint and history."""
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would tell the hub of each training
+        key = self.key(json.dumps(examples), *decisive)
+        kept = self.keep / key if self.keep else None
+        if kept and is_whole(kept):
+            print("nothing that decides the weights has changed: the kept checkpoint is taken", flush=True)
+        else:
+            made = kept or self.state / "made"
+            for other in self.state.iterdir() if self.state.exists() and is_first_process() else []:
+                if other.name != key:  # of another recipe, set or parent
+                    shutil.rmtree(other)
+            (self.state / key).mkdir(parents=True, exist_ok=True)
+            accelerator.claim(1)  # a trainer would use all GPUs that it sees
+            self.train(examples, self.state / key, made)
+            kept = made
+        if not is_first_process():  # one process of a distributed run hands over
+            return
+        link_folder(kept / "checkpoint", self.out)
+        with atomic_file(self.history) as part:
+            shutil.copyfile(kept / "history.parquet", part)
+        for other in self.keep.iterdir() if self.keep else []:
+            if other != kept:
+                shutil.rmtree(other)
+        shutil.rmtree(self.state, ignore_errors=True)
+
+
+def is_first_process() -> bool:
+    """Whether this is the first process of a distributed run, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
+    """Put a trained model, its tokenizer, what was logged and a digest into the folder `made`, whole or not at all.
+
+    All processes of a distributed run call it: saving a model that is spread over them takes them all.
+    """
+    trainer.save_model(str(state / "final"))
+    if trainer.accelerator.is_main_process:
+        history = [{"parameters": parameters(trainer.model), **entry} for entry in trainer.state.log_history]
+        with atomic_folder(made) as folder:
+            shutil.move(state / "final", folder / "checkpoint")
+            tokenizer.save_pretrained(folder / "checkpoint")
+            for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's card of a hub upload
+                (folder / "checkpoint" / leftover).unlink(missing_ok=True)
+            write_table(pl.DataFrame(history, infer_schema_length=None, strict=False), folder / "history.parquet")
+            write_text(digest_of_files([folder / "checkpoint"]), folder / "digest")
+    trainer.accelerator.wait_for_everyone()
+
+
+def is_whole(made: Path) -> bool:
+    """Whether a folder that `leave` left is still what it was."""
+    digest_file = made / "digest"
+    return digest_file.is_file() and digest_file.read_text() == digest_of_files([made / "checkpoint"])
+
+
+def last_complete_checkpoint(state: Path) -> str | None:
+    """The trainer's last checkpoint that it wrote to its end; incomplete ones, of a killed job, are removed.
+
+    Of several processes, which all call it once they have joined, the first one looks and tells the others.
+    """
+    from torch import distributed
+
+    found = [looked_for(state) if is_first_process() else None]
+    if distributed.is_initialized():
+        distributed.broadcast_object_list(found)
+    return found[0]
+
+
+def looked_for(state: Path) -> str | None:
+    """`last_complete_checkpoint`, of one process."""
+    complete = []
+    for folder in sorted(state.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])):
+        try:
+            json.loads((folder / "trainer_state.json").read_text())  # written last
+            complete.append(str(folder))
+        except (OSError, ValueError):
+            shutil.rmtree(folder)
+    return complete[-1] if complete else None
