@@ -21,7 +21,7 @@ fork_stages(workflow)
 tell_jobs(workflow)
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
 if "models" not in config:
-    from mrt.config.schema import check_yaml
+    from mrt.config.load import check_yaml
 
     try:
         check_yaml("config.yaml")

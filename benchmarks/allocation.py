@@ -25,10 +25,10 @@ from benchmarks import workload
 from benchmarks.common import TOY_BASE, TRACES, Goal, Record, Report, has, markdown, middle
 from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
 from mrt.core import vllm_environment
-from mrt.sampling.allocation import Allocate, Allocation, Kept, Trace
-from mrt.grading.grade import Grader
-from mrt.sampling.cache import Keep
 from mrt.episodes.parameterization import OpenEnded, Segmentation
+from mrt.grading.grade import Grader
+from mrt.sampling.allocation import Allocate, Allocation, Kept, Trace
+from mrt.sampling.cache import Keep
 from mrt.sampling.prover import Place, Prefix
 
 TITLE = "Fewer answers for the same decisions"

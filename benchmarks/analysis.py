@@ -147,7 +147,7 @@ def make(folder: Path, problems: int) -> None:
 
 def measure_bootstrap(folders: list[str]) -> None:
     """Seconds of the intervals of one model's regret at every budget and of its maj@p at every prefix."""
-    from mrt.analysis.votes import bootstrap_table
+    from mrt.analysis.bootstrap import bootstrap_table
 
     since = time.perf_counter()
     for folder in folders:

@@ -102,9 +102,11 @@ def timed(function: Any, *arguments: Any) -> tuple[float, Any]:
 
 def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
     """Seconds and verdicts of a grader whose workers have started and remember nothing."""
-    from mrt.grading.grade import Grader, Pool, _plain, normalise
+    from mrt.grading.equality import normalise, plain_text
+    from mrt.grading.grade import Grader
+    from mrt.grading.workers import Pool
 
-    normalise.cache_clear(), _plain.cache_clear()
+    normalise.cache_clear(), plain_text.cache_clear()
     pool = Pool()
     try:
         pool.run([("same", str(i), "x") for i in range(8 * processes)], processes, 5.0)
@@ -138,7 +140,8 @@ def measure_rates(record: Record, quick: bool) -> None:
 
 
 def measure_hostile(record: Record, quick: bool) -> None:
-    from mrt.grading.grade import Grader, Pool
+    from mrt.grading.grade import Grader
+    from mrt.grading.workers import Pool
     from mrt.training.rl import grades
 
     ordinary = repeating([(answer, gold) for answer, gold, _ in labelled(60)], 10)
@@ -243,7 +246,9 @@ def draw(table: pl.DataFrame, costs: dict[str, float]) -> Any:
     for place, kind in enumerate(("distinct", "repeating")):
         cases = [("naive", 0), *(("ours", n) for n in PROCESSES)]
         for i, (grader, n) in enumerate(cases):
-            label = "Math-Verify, one by one" if grader == "naive" else f"mrt.grading.grade, {n} process{'es' * (n > 1)}"
+            label = (
+                "Math-Verify, one by one" if grader == "naive" else f"mrt.grading.grade, {n} process{'es' * (n > 1)}"
+            )
             value = middle(table, f"{grader}, {kind}", "answers a second", n)
             rates.bar(place + 0.27 * (i - 1), value, 0.25, color=SPARE_COLOURS[i], label=None if place else label)
     rates.set(

@@ -29,8 +29,8 @@ import polars as pl
 from benchmarks import workload
 from benchmarks.common import TOY_BASE, Goal, Record, Report, alone, has, markdown, middle
 from mrt.core import vllm_environment
-from mrt.sampling.engine import Engine, Request
 from mrt.episodes.parameterization import OpenEnded
+from mrt.sampling.engine import Engine, Request
 
 TITLE = "Meta-prover throughput"
 ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal

@@ -98,8 +98,8 @@ def one_engine() -> Iterator[Callable[[], None]]:
 
 def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest: int) -> Any:
     """A trainer of a kind, on the engine that TRL builds."""
-    from mrt.sampling.engine import Decoding, EngineSettings
     from mrt.grading.grade import Grader
+    from mrt.sampling.engine import Decoding, EngineSettings
     from mrt.training import rl
 
     method, _, variant = ("grpo explicit" if kind == PLAIN else kind).partition(" ")

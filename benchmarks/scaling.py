@@ -71,7 +71,9 @@ SAMPLED = f"--model {TOY_BASE} --names m --names d"
 EVALUATE = "mrt.analysis.evaluate --out {out}/table.parquet --measure"
 PROVED = "--prover {prover} --grades {prover_grades}"
 CASES = [
-    Case("problems", "mrt.problems.build --name d --set SET --disjoint {others} --out {out}/d.parquet", {"problems": 250}),
+    Case(
+        "problems", "mrt.problems.build --name d --set SET --disjoint {others} --out {out}/d.parquet", {"problems": 250}
+    ),
     Case(
         "contamination",
         "mrt.problems.contamination --problems {problems} --evaluation EVALUATION --out {out}/c.parquet",

@@ -20,7 +20,7 @@ import polars as pl
 
 from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, alone, markdown, middle
 from mrt.core.artifacts import PROBLEMS, SET
-from mrt.planning.plan import dry_run
+from mrt.planning.dry_run import dry_run
 
 TITLE = "Engine start-up"
 ENGINE_RULES = ("sample_rollouts", "force_answers", "force_budget")
@@ -70,7 +70,9 @@ def measure(record: Record, quick: bool) -> None:
         folder = Path(made)
         commands, ways = stages(folder), {"alone": "off", "forked": str(os.getpid())}
         since = time.perf_counter()
-        alone("mrt.core.fork_server", *commands["sampling"], "--out", folder / "first.parquet", MRT_WARM=str(os.getpid()))
+        alone(
+            "mrt.core.fork_server", *commands["sampling"], "--out", folder / "first.parquet", MRT_WARM=str(os.getpid())
+        )
         record.add("forked, the first, with the import", "seconds", time.perf_counter() - since)
         for repeat in range(1 if quick else 2):
             for name, command in commands.items():

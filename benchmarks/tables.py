@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.core import artifacts
 from mrt.analysis.evaluate import PREFIXES
+from mrt.core import artifacts
 
 EPISODE = (
     "Wait, let me try {} + 4 again.\n\nThat makes {} in all, which is too much.\n\nSo some other pair is needed.\n\n"

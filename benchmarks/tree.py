@@ -12,10 +12,10 @@ import polars as pl
 import yaml
 
 from benchmarks.common import ROOT, Record, Report, markdown, middle
-from mrt.sampling.tree import Search, Tree
-from mrt.config.schema import load
-from mrt.sampling.engine import Engine
+from mrt.config.load import load
 from mrt.problems.build import build
+from mrt.sampling.engine import Engine
+from mrt.sampling.tree import Search, Tree
 
 TITLE = "Searching solution trees"
 WAYS = ("beam search", "independent solutions")

@@ -9,9 +9,9 @@ import polars as pl
 
 from benchmarks.common import TOY_BASE, TRACES
 from mrt.core.artifacts import PROBLEMS
-from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import CLOSE, split_episodes
+from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import Prove, ProverSettings
 from mrt.sampling.rollouts import Prompt, Sample
 from mrt.toy.world import DIFFICULTIES, draw_problem

@@ -5,10 +5,10 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Kept, Trace, paths_of_J
-from mrt.config.schema import load
-from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.config.load import load
 from mrt.episodes.cut import CutRollouts
+from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Kept, Trace, paths_of_J
+from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import Prove, ProverSettings
 from mrt.sampling.rollouts import Prompt, Sample
 from mrt.training.sets import best_prefixes

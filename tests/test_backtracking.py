@@ -8,8 +8,8 @@ from conftest import ROOT, TOY_ATTEMPTS, checkout, planned, snakemake
 from transformers import AutoTokenizer
 
 from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROVER, SET, TRACE, TREE
-from mrt.training.warmstart import METHODS, MakeWarmstart
 from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.training.warmstart import METHODS, MakeWarmstart
 
 WORDS = Backtracking(answer="Answer: ")
 BACK = STEP_END + WORDS.marker + STEP_END

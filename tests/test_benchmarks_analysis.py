@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import analysis
 from benchmarks.common import Record
-from mrt.core import artifacts
 from mrt.analysis.votes import maj_at_k
+from mrt.core import artifacts
 
 
 def test_its_tables_are_artifacts(tmp_path):

@@ -6,11 +6,11 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.sampling.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
-from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.analysis.progress import progress_table
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import Template, split_episodes
-from mrt.analysis.progress import progress_table
+from mrt.sampling.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
+from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.rollouts import Prompt, Sample
 
 texts = st.text(alphabet="ab.\n", max_size=30)

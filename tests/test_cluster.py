@@ -7,7 +7,7 @@ import yaml
 from conftest import ROOT, TOY_BASE, checkout, snakemake
 
 from mrt.config.hardware import GPUS, Architecture, Card
-from mrt.config.schema import load
+from mrt.config.load import load
 
 
 def test_the_cards_are_in_the_units_that_they_say():

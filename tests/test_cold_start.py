@@ -7,11 +7,11 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.config.load import load
 from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
-from mrt.training.cold_start import ColdStart, cold_start_set
-from mrt.config.schema import load
-from mrt.grading.grade import extract_answer
 from mrt.episodes.parameterization import CLOSE, OPEN, take_apart
+from mrt.grading.grade import extract_answer
+from mrt.training.cold_start import ColdStart, cold_start_set
 
 reasoning = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(
     lambda text: text.strip() and CLOSE not in text and OPEN not in text

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from conftest import ROOT, SHARED
 
-from mrt.config.schema import load
+from mrt.config.load import load
 
 LAPTOP = yaml.safe_load((ROOT / "config.yaml").read_text())
 

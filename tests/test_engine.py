@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mrt.sampling.tokens import decode, end_of
 from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, engine_options, seed_of
+from mrt.sampling.tokens import decode, end_of
 
 QUESTION = "Some of the numbers 9, 17, 8, 2, 10 add up to 29. What is the sum of the smallest and the largest of them?"
 PROMPT = f"<|user|>{QUESTION}<|assistant|><think>\n"

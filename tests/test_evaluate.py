@@ -1,7 +1,6 @@
 import polars as pl
 import pytest
 
-from mrt.core import artifacts
 from mrt.analysis.evaluate import (
     Evaluate,
     accuracy,
@@ -13,6 +12,7 @@ from mrt.analysis.evaluate import (
     regret,
 )
 from mrt.analysis.regret import normalized_regret
+from mrt.core import artifacts
 
 PROBLEMS = pl.DataFrame({"id": ["p", "q"], "difficulty": [3.0, None]})
 ROLLOUTS = pl.DataFrame(

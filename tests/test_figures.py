@@ -267,8 +267,8 @@ def test_runs_are_compared_over_seeds_and_problems():
 
 def solution_tree():
     """A tree of one problem: three solutions that begin with a, of which one is right, and one that begins with b."""
-    from mrt.sampling.tree import Tree
     from mrt.episodes.parameterization import Backtracking
+    from mrt.sampling.tree import Tree
 
     tree = Tree(Backtracking())
     for steps, right in (("a c", False), ("a d", True), ("a e", False), ("b f", False)):
@@ -281,9 +281,9 @@ def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
     from random import Random
 
     from mrt.core.artifacts import SET
-    from mrt.training.warmstart import METHODS, Paths, examples
     from mrt.figures import constructions
     from mrt.figures.common import save
+    from mrt.training.warmstart import METHODS, Paths, examples
 
     tree = solution_tree()
     table = tree.table("p")

@@ -13,8 +13,10 @@ from conftest import SHARED, needs_shared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.grading.grade import grade
-from mrt.grading.grade import Grade, Grader, boxed, clusters, equal, exact, extract_answer, grade, is_correct, items
+from mrt.grading.answers import LONGEST, boxed
+from mrt.grading.equality import _simpler, exact, items, normalise
+from mrt.grading.workers import Pool, Task
+from mrt.grading.grade import Grade, Grader, clusters, equal, extract_answer, grade, is_correct
 
 GRADED = SHARED / "graded"
 
@@ -104,8 +106,8 @@ def test_extraction_is_linear_in_hostile_text() -> None:
 def test_exact_rules_are_bounded_on_hostile_text() -> None:
     start = time.monotonic()
     for piece in ("(", "{", "\\", r"\text{", " ", ",", "$", "1", "1 ", "and ", r"\, ", "a=", r"\mathrm{x}"):
-        text = piece * (grading.LONGEST // len(piece))
-        exact(text, "1 + x"), items(text), grading._simpler(text, "1")
+        text = piece * (LONGEST // len(piece))
+        exact(text, "1 + x"), items(text), _simpler(text, "1")
         assert exact(piece * 10**6, "1") is False
     assert time.monotonic() - start < 5
 
@@ -135,8 +137,8 @@ def test_hostile_pairs_cost_their_time_limit_and_stall_nobody() -> None:
 
 def test_a_worker_that_cannot_be_interrupted_is_killed() -> None:
     """A stopped process hears no SIGALRM, as one deep in C code does not."""
-    pool = grading.Pool()
-    tasks: list[grading.Task] = [("same", "x + 1", "1 + x"), ("same", "a+b", "b+a"), ("same", "x", "y")]
+    pool = Pool()
+    tasks: list[Task] = [("same", "x + 1", "1 + x"), ("same", "a+b", "b+a"), ("same", "x", "y")]
     try:
         assert pool.run(tasks[:1], workers=1, timeout=5.0) == [(True, False)]
         os.kill(pool.workers[0].process.pid or 0, signal.SIGSTOP)
@@ -149,7 +151,7 @@ def test_a_worker_that_cannot_be_interrupted_is_killed() -> None:
 
 
 def test_memory_of_a_worker_is_bounded() -> None:
-    pool = grading.Pool(memory=1 << 20)  # nothing more can be had: every pair fails, none brings the parent down
+    pool = Pool(memory=1 << 20)  # nothing more can be had: every pair fails, none brings the parent down
     try:
         value, _ = pool.run([("same", r"\sum_{k=1}^{n} k^{3} + 1", r"\frac{n^2 (n+1)^2}{4}+1")], 1, 5.0)[0]
         assert not value
@@ -158,9 +160,9 @@ def test_memory_of_a_worker_is_bounded() -> None:
 
 
 def test_each_distinct_pair_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[grading.Task] = []
+    sent: list[Task] = []
 
-    class Recorder(grading.Pool):
+    class Recorder(Pool):
         def run(self, tasks, workers, timeout):  # type: ignore[no-untyped-def]
             sent.extend(tasks)
             return [(True, False)] * len(tasks)
@@ -241,8 +243,8 @@ def test_fractions_are_equal_as_fractions(value: Fraction, k: int) -> None:
 
 @given(st.text(st.sampled_from("\\{}()[]$,;=1x. ^_abctextboxd|<>"), max_size=40))
 def test_exact_rules_take_any_text(text: str) -> None:
-    assert exact(text, text) is bool(grading.normalise(text))
-    boxed(text), items(text), grading._simpler(text, "1 + x")
+    assert exact(text, text) is bool(normalise(text))
+    boxed(text), items(text), _simpler(text, "1 + x")
 
 
 def test_stage_on_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

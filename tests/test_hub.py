@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from conftest import ROOT, TOY_BASE, hub_cache
 
-from mrt.core.fingerprint import identity_of_model
+from mrt.core.digest import identity_of_model
 from mrt.core.hub import folder_of, missing
 from mrt.training.log import log_of
 

@@ -133,7 +133,9 @@ def touch_all(folder):
 
 def new_helper(folder):
     (folder / "mrt" / "helper.py").write_text("SIDES = 4\n")
-    edit("mrt/analysis/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import SIDES\n")(folder)
+    edit("mrt/analysis/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import SIDES\n")(
+        folder
+    )
     edit("mrt/analysis/regret.py", "found.shape[1] != 4", "found.shape[1] != SIDES")(folder)
 
 
@@ -147,7 +149,9 @@ def moved(folder):
     for user in ("sft", "rl"):
         edit(f"mrt/training/{user}.py", "import batches, ", "import ")(folder)
         edit(
-            f"mrt/training/{user}.py", "from mrt.training.stage", "from mrt.train.rows import batches\nfrom mrt.training.stage"
+            f"mrt/training/{user}.py",
+            "from mrt.training.stage",
+            "from mrt.train.rows import batches\nfrom mrt.training.stage",
         )(folder)
 
 
@@ -198,17 +202,23 @@ DECIDE_NOTHING = {
     "the text of the engine's error": edit("mrt/training/rl.py", "there are no prompts", "there is no prompt"),
     "what a trainer prints": edit("mrt/training/sft.py", "dropped as longer than", "left out as longer than"),
     "a progress bar's unit": edit("mrt/sampling/engine.py", 'unit=" requests"', 'unit=" prompts"'),
-    "how tables are written": edit("mrt/core/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"),
+    "how tables are written": edit(
+        "mrt/core/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"
+    ),
     "how checkpoints are kept": edit("mrt/training/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
     "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "WHEN_FOUND = 0.2", "WHEN_FOUND = 0.3"),
     "a local variable's name": renamed("mrt/training/sft.py", "megabatches", "heaps"),
     "the order of functions": reordered,
     "a function's module": moved,
-    "an annotation": edit("mrt/training/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"),
+    "an annotation": edit(
+        "mrt/training/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"
+    ),
     "a new stage": lambda folder: (folder / "mrt" / "count.py").write_text("from mrt.core.cli import Stage, run\n"),
     "a new helper of figures": append("mrt/figures/common.py", UNUSED),
     "a new option of the engine's, off": edit(
-        "mrt/sampling/engine.py", "    logprobs: bool", "    min_p: float | None = Field(None, ge=0)\n    logprobs: bool"
+        "mrt/sampling/engine.py",
+        "    logprobs: bool",
+        "    min_p: float | None = Field(None, ge=0)\n    logprobs: bool",
     ),
     "a new option of a trainer's, off": edit(
         "mrt/training/sft.py",

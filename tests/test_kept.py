@@ -8,8 +8,8 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.sampling.cache import Keep, Kept, draw, gaps
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
 
 DECODING = Decoding(temperature=1.0, max_tokens=12)
 QUESTION = "<|user|>Some of the numbers 3, {}, 9 add up to 12. What is the sum of the smallest and the largest of them?"

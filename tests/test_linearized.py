@@ -4,9 +4,9 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.sampling.linearized import window
-from mrt.sampling.engine import Engine, EngineSettings
 from mrt.episodes.parameterization import STEP_END
+from mrt.sampling.engine import Engine, EngineSettings
+from mrt.sampling.linearized import window
 
 ENGINE = Engine(str(TOY_BASE), EngineSettings())
 

@@ -5,9 +5,9 @@ from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.config.schema import memory
 from mrt.config.hardware import GIB, GPUS, Architecture
 from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
+from mrt.config.schema import memory
 from mrt.training.rl import make_trainer_class
 from mrt.training.sft import SFT, arguments, make_trainer
 

@@ -13,18 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mrt.analysis.votes import (
-    bootstrap,
-    bootstrap_average,
-    bootstrap_difference,
-    bootstrap_runs,
-    bootstrap_table,
-    bootstrap_token_efficiency,
-    maj_at_k,
-    maj_at_k_table,
-    pass_at_k,
-    token_efficiency,
-)
+from mrt.analysis.bootstrap import bootstrap, bootstrap_average, bootstrap_difference, bootstrap_runs, bootstrap_table
+from mrt.analysis.token_efficiency import bootstrap_token_efficiency, token_efficiency
+from mrt.analysis.votes import maj_at_k, maj_at_k_table, pass_at_k
 
 
 def votes(max_size: int = 10, mixed: bool = False) -> st.SearchStrategy[list[tuple[int, bool]]]:

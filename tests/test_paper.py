@@ -15,9 +15,10 @@ import yaml
 from conftest import ROOT, TOY_BASE, checkout, hub_cache, planned
 from test_config import laid_over
 
+from mrt.config.load import load
+from mrt.config.schema import Config
 from mrt.core.artifacts import PROBLEMS
-from mrt.config.schema import Config, load
-from mrt.core.fingerprint import identity_of_model
+from mrt.core.digest import identity_of_model
 
 FILES = {name: ROOT / "config" / f"{name}.yaml" for name in ("paper", "paper_case_study", "backtracking_paper")}
 RAW = {name: yaml.safe_load(path.read_text()) for name, path in FILES.items()}
@@ -354,7 +355,15 @@ def test_a_problem_set_is_of_its_pinned_revision_or_there_is_none(tmp_path):
     hub_cache(tmp_path / "home", "dataset", entry["hub"]["path"], "f" * 40, rows)
     out = tmp_path / "out.parquet"
     made = offline(
-        tmp_path / "home", "-m", "mrt.problems.build", "--name", "aime2025", "--set", json.dumps(entry), "--out", str(out)
+        tmp_path / "home",
+        "-m",
+        "mrt.problems.build",
+        "--name",
+        "aime2025",
+        "--set",
+        json.dumps(entry),
+        "--out",
+        str(out),
     )
     assert made.returncode == 1 and entry["hub"]["revision"] in made.stderr and not out.exists()
 

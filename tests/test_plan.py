@@ -13,22 +13,10 @@ from hypothesis import strategies as st
 from test_memory import QWEN_7B
 
 from mrt.config.hardware import GPUS
-from mrt.config.schema import load
-from mrt.planning.plan import (
-    Bill,
-    Planned,
-    Reached,
-    Work,
-    config_files_named,
-    counted,
-    described,
-    dry_run,
-    laid_over,
-    longest_path,
-    planned,
-    seconds_of,
-    short,
-)
+from mrt.config.load import load
+from mrt.planning.bill import Bill, Planned, Reached, Work, longest_path, planned, seconds_of
+from mrt.planning.dry_run import config_files_named, counted, described, dry_run, laid_over
+from mrt.planning.plan import short
 
 PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
 amounts = st.floats(0, 1e12)

@@ -16,23 +16,11 @@ from pydantic import ValidationError
 from pydantic_settings import CliApp
 
 from mrt.core.artifacts import PROBLEMS
-from mrt.problems.build import (
-    Columns,
-    Hub,
-    Problems,
-    ProblemSet,
-    Row,
-    Sets,
-    Tally,
-    Toy,
-    asks_proof,
-    build,
-    last_boxed,
-    number,
-    offers_choice,
-    sample,
-    text,
-)
+from mrt.problems.build import Problems, Row, Tally, build, sample
+from mrt.problems.decontamination import Sets
+from mrt.problems.filters import asks_proof, offers_choice
+from mrt.problems.settings import Columns, Hub, ProblemSet, Toy
+from mrt.problems.sources import last_boxed, number, text
 
 BENCHMARKS = SHARED / "benchmarks"
 REPOSITORY = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.core.artifacts import ANSWER, PROGRESS
 from mrt.analysis.progress import Progress, graded, progress, progress_table
+from mrt.core.artifacts import ANSWER, PROGRESS
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))

@@ -5,9 +5,9 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import OpenEnded, Template, split_episodes
+from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import Prove, ProverSettings, prefixes
 from mrt.sampling.rollouts import Prompt, Sample
 

@@ -12,9 +12,9 @@ import yaml
 from conftest import ROOT, checkout, snakemake
 from filelock import FileLock
 
-from mrt.sampling.tokens import encode, line_of
-from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 from mrt.episodes.parameterization import take_apart
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
+from mrt.sampling.tokens import encode, line_of
 
 CONVERT = """
 import sys, torch

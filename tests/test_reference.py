@@ -6,8 +6,8 @@ import sys
 
 from conftest import ROOT
 
-from mrt.config.schema import Config
 from mrt.config.reference import meaning_of, page
+from mrt.config.schema import Config
 
 
 def test_the_schema_and_the_page_are_up_to_date():

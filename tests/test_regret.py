@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.analysis.votes import bootstrap_table
+from mrt.analysis.bootstrap import bootstrap_table
 from mrt.analysis.regret import (
     cumulative_regret,
     episode_regret,

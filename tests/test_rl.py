@@ -16,9 +16,9 @@ from conftest import ROOT, TOY_BASE, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.sampling.engine import Decoding, EngineSettings
-from mrt.grading.grade import Grader
 from mrt.episodes.parameterization import OpenEnded
+from mrt.grading.grade import Grader
+from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.training import rl
 from mrt.training.log import RL_COLUMNS, log_of
 from mrt.training.rl import (

@@ -20,7 +20,9 @@ from conftest import ROOT
 
 INDEX_ALONE = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": "", "UV_NO_CONFIG": "1"}
 NO_INDEX = {**INDEX_ALONE, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
-IMPORTS = "import torch, vllm, trl, deepspeed, snakemake, polars, matplotlib, mrt.sampling.engine; print(torch.__version__)"
+IMPORTS = (
+    "import torch, vllm, trl, deepspeed, snakemake, polars, matplotlib, mrt.sampling.engine; print(torch.__version__)"
+)
 
 
 @pytest.fixture
@@ -91,9 +93,7 @@ def test_a_wheel_of_the_project_holds_what_it_needs(project, tmp_path):
     assert held == {name for name in there if "__pycache__" not in name}
     (tmp_path / "elsewhere").mkdir()
     zipfile.ZipFile(wheel).extractall(tmp_path / "elsewhere")
-    code = (
-        "from mrt.config.schema import load; from mrt.config.memory import zero_3; print(zero_3()); import mrt; print(mrt.__file__)"
-    )
+    code = "from mrt.config.schema import load; from mrt.config.memory import zero_3; print(zero_3()); import mrt; print(mrt.__file__)"
     said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "elsewhere", capture_output=True, text=True)
     assert said.returncode == 0 and str(tmp_path / "elsewhere") in said.stdout, said.stderr
 

@@ -13,7 +13,7 @@ from conftest import ROOT, TOY_BASE, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.core.fingerprint import digest_of_files
+from mrt.core.digest import digest_of_files
 from mrt.training.log import log_of
 from mrt.training.sft import (
     SFT,

@@ -5,9 +5,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.tree import Tree, steps_of
 from mrt.training.warmstart import Paths, examples
-from mrt.episodes.parameterization import STEP_END, Backtracking
 
 WORDS = Backtracking()
 

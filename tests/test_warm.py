@@ -7,8 +7,6 @@ import time
 import pytest
 from conftest import ROOT, TOY_BASE, python
 
-from mrt.core import fork_server
-
 STAGE = """
 import os, sys, signal, time
 print("module", "torch" in sys.modules and "vllm" in sys.modules, os.environ.get("ASKED"), os.getcwd())
@@ -94,9 +92,9 @@ def test_whoever_ends_the_caller_ends_the_stage(start, tmp_path, number):
     process.send_signal(number)
     assert process.wait(10) == -number
     until = time.monotonic() + 10
-    while warm.alive(stage) and time.monotonic() < until:
+    while fork_server.alive(stage) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not warm.alive(stage)
+    assert not fork_server.alive(stage)
 
 
 def test_threads_are_those_of_the_job(start):
@@ -122,7 +120,10 @@ print(address(os.getpid()).exists(), address(os.getpid()).with_suffix(".lock").e
 
 def test_a_run_starts_the_host_at_once_if_a_job_will_need_it():
     assert python("-c", EARLY).split() == ["False", "False"]
-    assert python("-c", EARLY, "OMP_NUM_THREADS=1 python -m mrt.core.fork_server mrt.sampling.rollouts").split()[0] == "True"
+    assert (
+        python("-c", EARLY, "OMP_NUM_THREADS=1 python -m mrt.core.fork_server mrt.sampling.rollouts").split()[0]
+        == "True"
+    )
 
 
 def test_the_host_goes_with_its_owner(tmp_path):
@@ -130,7 +131,7 @@ def test_the_host_goes_with_its_owner(tmp_path):
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MRT_WARM": str(owner.pid)}
     subprocess.run([sys.executable, "-m", "mrt.core.fork_server", "stage", "go"], env=environment, cwd=ROOT, check=True)
-    path = python("-c", f"from mrt.core import fork_server; print(warm.address({owner.pid}))").strip()
+    path = python("-c", f"from mrt.core import fork_server; print(fork_server.address({owner.pid}))").strip()
     assert os.path.exists(path)
     owner.kill()
     owner.wait()

@@ -21,7 +21,16 @@ def children(process):
 
 
 def test_a_killed_stage_takes_vllms_processes_along(toy_problems, tmp_path):
-    stage = [sys.executable, "-m", "mrt.core.fork_server", "mrt.sampling.rollouts", "--model", TOY_BASE, "--problems", toy_problems]
+    stage = [
+        sys.executable,
+        "-m",
+        "mrt.core.fork_server",
+        "mrt.sampling.rollouts",
+        "--model",
+        TOY_BASE,
+        "--problems",
+        toy_problems,
+    ]
     stage += ["--names", "base", "--names", "test", "--samples", "200", "--keep.folder", tmp_path / "kept"]
     stage += ["--engine.max_model_len", "1024", "--engine.cpu_cache_gib", "0.1", "--engine.max_num_seqs", "2"]
     stage += ["--decoding.max_tokens", "900", "--out", tmp_path / "rollouts.parquet"]

@@ -36,7 +36,9 @@ def test_one_command_makes_tables_and_figures(finished):
         for suffix in ("md", "tex", "html", "parquet", "csv"):
             assert (results / "tables" / f"{name}.{suffix}").stat().st_size > 100
     page = (results / "tables" / "provenance.html").read_text()
-    assert "rollouts mrt_1/toy_test" in page and "mrt.sampling.rollouts" in page and "vllm" in page and "minimum_J" in page
+    assert (
+        "rollouts mrt_1/toy_test" in page and "mrt.sampling.rollouts" in page and "vllm" in page and "minimum_J" in page
+    )
     table = (results / "tables" / "pass1.md").read_text()
     assert "| Base |" in table and "| MRT (STaR) |" in table.replace("**", "")
     for model in ("star_1", "mrt_1", "mrt_rl"):

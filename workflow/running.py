@@ -73,7 +73,9 @@ def start_early(workflow):
     ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")
     shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
     if os.environ["MRT_WARM"] == str(os.getpid()) and any(name in shell for name in ask_for_it for shell in shells):
-        subprocess.Popen([sys.executable, "-m", "mrt.core.fork_server"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [sys.executable, "-m", "mrt.core.fork_server"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
 
 def limit_gpus(workflow):

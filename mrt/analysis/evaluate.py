@@ -21,14 +21,14 @@ from typing import Literal
 import polars as pl
 from pydantic import Field
 
+from mrt.analysis.progress import graded, progress_table
+from mrt.analysis.regret import episode_regret_table, normalized_regret_table
+from mrt.analysis.votes import maj_at_k_table, pass_at_k
 from mrt.core import artifacts
 from mrt.core.artifacts import ANSWER, PREFIX, TRACE
 from mrt.core.cli import Stage, run
-from mrt.analysis.votes import maj_at_k_table, pass_at_k
-from mrt.episodes.parameterization import CLOSE
-from mrt.analysis.progress import graded, progress_table
-from mrt.analysis.regret import episode_regret_table, normalized_regret_table
 from mrt.core.storage import read_table, write_table
+from mrt.episodes.parameterization import CLOSE
 
 KINDS = {
     "problems": artifacts.PROBLEMS,

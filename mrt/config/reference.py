@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import Field
 
-from mrt.core.cli import Stage, run
 from mrt.config.schema import Config
+from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
 
 BOUNDS = {

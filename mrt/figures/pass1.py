@@ -13,10 +13,10 @@ from typing import Any
 
 import polars as pl
 
+from mrt.analysis.bootstrap import bootstrap_average, bootstrap_difference
 from mrt.core.cli import run
 from mrt.figures.common import FigureStage, ModelStyle, with_intervals
 from mrt.figures.tables import Layout, write_layout
-from mrt.analysis.votes import bootstrap_average, bootstrap_difference
 
 MOST_DIFFICULTIES = 10
 AVERAGE = "average"

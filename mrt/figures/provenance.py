@@ -15,8 +15,8 @@ import yaml
 from pydantic import Field
 
 from mrt.core.cli import Stage, run
-from mrt.figures.tables import Layout, markdown, page
 from mrt.core.storage import read_provenance, write_table, write_text
+from mrt.figures.tables import Layout, markdown, page
 
 NOTE = (
     "code: fingerprint of the parsed code of the stage and of all that it imports. weights: content of the checkpoint"

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from mrt.analysis.bootstrap import bootstrap_runs
 from mrt.core.cli import run
 from mrt.figures.common import FigureStage, ModelStyle, Tables
 from mrt.figures.tables import Layout, write_layout
-from mrt.analysis.votes import bootstrap_runs
 
 REFERENCE = "grpo"
 NOTE = (

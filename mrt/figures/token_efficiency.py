@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mrt.analysis.token_efficiency import bootstrap_token_efficiency
 from mrt.core.cli import run
 from mrt.figures.common import FigureStage, ModelStyle, Tables
 from mrt.figures.tables import Layout, write_layout
-from mrt.analysis.votes import bootstrap_token_efficiency
 
 NOTE = (
     "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that both"

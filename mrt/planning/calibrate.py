@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 from pydantic import Field
 
-from mrt.core.cli import Stage, run
 from mrt.config.hardware import Architecture, Card
-from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
-from mrt.planning.plan import CORE, Reached, Work, seconds_of
+from mrt.core.cli import Stage, run
 from mrt.core.storage import write_table
+from mrt.planning.bill import CORE, Reached, Work, seconds_of
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 
 
 class Calibrate(Stage, Card):

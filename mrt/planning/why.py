@@ -24,8 +24,9 @@ from pydantic_settings import CliPositionalArg
 
 from mrt.core.cli import Stage, run
 from mrt.core.fingerprint import reached, versions
-from mrt.planning.plan import STAGES, config_files_named, described, dry_run
 from mrt.core.storage import read_provenance
+from mrt.planning.bill import STAGES
+from mrt.planning.dry_run import config_files_named, described, dry_run
 
 HEX = re.compile(r"[0-9a-f]{16}")
 CHANGED = "Params have changed since last execution: "

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
-from mrt.problems.build import Sets, toy_key
 from mrt.core.storage import write_table
+from mrt.problems.decontamination import Sets, toy_key
 
 
 class Contamination(Stage):

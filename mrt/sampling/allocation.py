@@ -33,9 +33,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import run
-from mrt.sampling.engine import Completion, Engine, Request, seed_of
 from mrt.grading.grade import Grader
 from mrt.sampling.cache import Keep, draw
+from mrt.sampling.engine import Completion, Engine, Request, seed_of
 from mrt.sampling.prover import Place, Prove
 
 LEVELS = (np.arange(20) + 0.5) / 20  # the values that J may have in the belief

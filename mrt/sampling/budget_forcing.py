@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.artifacts import EPISODES, EXTENSIONS, PROVER, ROLLOUTS, TRACE
 from mrt.core.cli import Stage, run
-from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
-from mrt.sampling.cache import Keep, draw
 from mrt.episodes.parameterization import CLOSE, STEP_END, Template
+from mrt.sampling.cache import Keep, draw
+from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
 
 
 class BudgetForcing(BaseModel):

@@ -21,9 +21,10 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mrt.core import storage
-from mrt.sampling.engine import Completion, Engine, Request
-from mrt.core.fingerprint import digest, fingerprint, identity_of_model, slice_of
+from mrt.core.digest import digest, identity_of_model, slice_of
+from mrt.core.fingerprint import fingerprint
 from mrt.core.storage import write_table
+from mrt.sampling.engine import Completion, Engine, Request
 
 SCHEMA = {
     "key": pl.String,

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core import accelerator, vllm_environment
-from mrt.sampling.tokens import Reader, decode, encode, end_of
 from mrt.core.hub import folder_of
+from mrt.sampling.tokens import Reader, decode, encode, end_of
 
 
 class EngineSettings(BaseModel):

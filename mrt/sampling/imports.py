@@ -14,7 +14,7 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import Stage, run
-from mrt.problems.build import read_file, read_rows
+from mrt.problems.sources import read_file, read_rows
 
 
 def check_completions(file: Path) -> None:

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.artifacts import PROBLEMS, PROVER
 from mrt.core.cli import Stage, run
-from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
-from mrt.sampling.cache import Keep, draw
 from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.sampling.cache import Keep, draw
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.sampling.rollouts import Prompt
 
 

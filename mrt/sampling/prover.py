@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.artifacts import EPISODES, PROVER, ROLLOUTS, TRACE
 from mrt.core.cli import Stage, run
-from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
-from mrt.sampling.cache import Keep, draw
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.sampling.cache import Keep, draw
+from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
 
 
 class ProverSettings(BaseModel):

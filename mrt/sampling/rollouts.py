@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import Stage, run
-from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.sampling.cache import Keep, draw
+from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
 
 
 class Prompt(BaseModel):

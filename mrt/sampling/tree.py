@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.artifacts import PROBLEMS, TREE
 from mrt.core.cli import Stage, run
-from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.grading.grade import Grader
 from mrt.sampling.cache import Keep, draw
-from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
 from mrt.sampling.rollouts import Prompt
 
 

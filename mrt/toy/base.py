@@ -21,8 +21,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.cli import Stage, run
-from mrt.episodes.parameterization import Backtracking, Template
 from mrt.core.storage import write_table
+from mrt.episodes.parameterization import Backtracking, Template
 from mrt.toy.attempts import solve
 from mrt.toy.world import DIFFICULTIES, answer_text, draw_problem, guess, think
 from mrt.training.sft import SFT, Train

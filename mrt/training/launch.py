@@ -47,14 +47,16 @@ def on_nodes(nodes: int, cpus: int, arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m mrt.training.launch", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m mrt.training.launch", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--nodes", type=int, default=1, help="nodes of the SLURM job")
     parser.add_argument("--processes", type=int, default=1, help="processes on each node: its GPUs")
     parser.add_argument("--cpus", type=int, default=1, help="CPU cores on each node, if there are several")
     parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
     asked = parser.parse_args(arguments)
     if asked.nodes == asked.processes == 1:
-        warm.main(asked.stage)
+        fork_server.main(asked.stage)
     step = "SLURM_STEP_ID" in os.environ and "SLURM_NODEID" in os.environ
     if asked.nodes == 1 or (step and int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) == asked.nodes):
         command = torchrun(asked.processes, asked.stage, os.environ, asked.nodes)

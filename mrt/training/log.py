@@ -14,9 +14,9 @@ import polars as pl
 from pydantic import Field
 
 from mrt.core.cli import Stage, run
-from mrt.training.cost import flops
-from mrt.problems.build import read_file, read_rows
 from mrt.core.storage import read_table, write_table
+from mrt.problems.sources import read_file, read_rows
+from mrt.training.cost import flops
 
 RL_LOG = {"step": pl.Int64, "reward": pl.Float64, "completion_tokens": pl.Float64}
 """What the log of every RL training has: the step, the mean reward, the mean tokens of a completion."""

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS, TRACE
 from mrt.core.cli import Stage, run
-from mrt.sampling.engine import seed_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.sampling.engine import seed_of
 
 
 class MakePrompts(Stage):

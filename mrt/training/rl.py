@@ -38,13 +38,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt.core import accelerator, vllm_environment
 from mrt.core.artifacts import RL_PROMPTS
 from mrt.core.cli import run
-from mrt.training.cost import flops
-from mrt.sampling.tokens import end_of, pieces
-from mrt.sampling.engine import Decoding, EngineSettings, engine_options, seed_of, text_of, vllm_reads
-from mrt.core.fingerprint import slice_of
-from mrt.grading.grade import Grader
+from mrt.core.digest import slice_of
 from mrt.core.hub import folder_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.grading.grade import Grader
+from mrt.sampling.engine import Decoding, EngineSettings, engine_options, seed_of, text_of, vllm_reads
+from mrt.sampling.tokens import end_of, pieces
+from mrt.training.cost import flops
 from mrt.training.devices import batches, join_processes, parameters
 from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt.core import accelerator
 from mrt.core.artifacts import SET
 from mrt.core.cli import run
-from mrt.core.fingerprint import slice_of
+from mrt.core.digest import slice_of
 from mrt.core.hub import folder_of
 from mrt.core.storage import read_table
 from mrt.training.devices import batches, join_processes

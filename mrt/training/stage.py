@@ -18,7 +18,8 @@ from pydantic import Field
 
 from mrt.core import accelerator
 from mrt.core.cli import Stage
-from mrt.core.fingerprint import digest, digest_of_files, fingerprint, identity_of_model
+from mrt.core.digest import digest, digest_of_files, identity_of_model
+from mrt.core.fingerprint import fingerprint
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.devices import parameters
 

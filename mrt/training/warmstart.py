@@ -25,9 +25,9 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, RULES, SET, TREE
 from mrt.core.cli import Stage, run
-from mrt.sampling.engine import seed_of
 from mrt.core.hub import folder_of
 from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.sampling.engine import seed_of
 from mrt.sampling.rollouts import Prompt
 
 METHODS = ("warmstart", "rise", "rejection")

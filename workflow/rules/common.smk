@@ -5,10 +5,12 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from mrt.config.schema import RL_METHODS, TREE_METHODS, load
-from mrt.core.fingerprint import digest_of_files, fingerprint, identity_of_model, slice_of
+from mrt.config.load import load
+from mrt.config.schema import RL_METHODS, TREE_METHODS
+from mrt.core.digest import digest_of_files, identity_of_model, slice_of
+from mrt.core.fingerprint import fingerprint
 from mrt.config.memory import host_bytes
-from mrt.planning.plan import Bill
+from mrt.planning.bill import Bill
 
 try:
     experiment = load(config, workflow.configfiles)

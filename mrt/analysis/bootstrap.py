@@ -1,0 +1,205 @@
+"""Bootstrap over problems and training runs: the interval of every number that is reported."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+
+class Statistic(Protocol):
+    """What a bootstrap estimates: reduces one axis of an array, as `np.mean` and `np.median` do."""
+
+    def __call__(self, values: Any, /, *, axis: int) -> Any: ...
+
+
+class Interval(NamedTuple):
+    """An estimate and the ends of its confidence interval; each a float, or an array [columns]."""
+
+    estimate: Any
+    low: Any
+    high: Any
+
+
+def bootstrap(
+    values: npt.ArrayLike, statistic: Statistic = np.mean, repeats: int = 2000, seed: int = 0, level: float = 0.95
+) -> Interval:
+    """Percentile bootstrap over problems: every number reported carries one (the paper gives none).
+
+    Args:
+        values: one value a problem [problems], or several [problems, columns]. A resample draws whole rows, so columns
+            stay paired.
+        statistic: reduces the axis of the problems, given as `axis=`; must work on stacks of resamples.
+        repeats: resamples.
+        seed: the interval depends on it and the values alone; equal numbers of problems share their resamples.
+        level: coverage of the interval.
+
+    Returns:
+        (estimate, low, high): the statistic of the values and its quantiles (1 -+ level)/2 over the resamples.
+
+    Raises:
+        ValueError: if there are no problems, a value is not finite, or an option is out of range.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if data.ndim not in (1, 2) or not data.shape[0]:
+        raise ValueError(f"bootstrap: values of shape {data.shape}; needs [problems] or [problems, columns]")
+    return _bootstrap(data, statistic, repeats, seed, level)
+
+
+def bootstrap_difference(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    statistic: Statistic = np.mean,
+    repeats: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """Interval of statistic(a) - statistic(b), two models on the same problems: each resample draws both.
+
+    Args:
+        a, b: values of the two models, rows of the same problems in the same order, [problems] or [problems, columns].
+
+    The other arguments, the result and the errors are those of `bootstrap`; also ValueError if the shapes differ.
+    """
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.shape != second.shape or first.ndim not in (1, 2) or not first.shape[0]:
+        raise ValueError(f"bootstrap: shapes {first.shape} and {second.shape} are not those of the same problems")
+
+    def difference(pairs: Any, /, *, axis: int) -> Any:
+        return statistic(pairs[..., 0], axis=axis) - statistic(pairs[..., 1], axis=axis)
+
+    return _bootstrap(np.stack([first, second], axis=-1), difference, repeats, seed, level)
+
+
+def bootstrap_average(
+    groups: Sequence[npt.ArrayLike], repeats: int = 2000, seed: int = 0, level: float = 0.95
+) -> Interval:
+    """Interval of the average of several means, such as one a benchmark (Table 1's last column).
+
+    Args:
+        groups: one value a problem, for each benchmark [problems of it]. A resample draws each benchmark's problems
+            apart, and each benchmark counts alike, whatever its size.
+
+    The other arguments, the result and the errors are those of `bootstrap`; also ValueError if there are no groups.
+    """
+    data = [np.asarray(group, dtype=np.float64) for group in groups]
+    if not data or any(values.ndim != 1 or not values.size for values in data):
+        raise ValueError("bootstrap: needs at least one group, and in each a list of values")
+    rng = np.random.default_rng(seed)
+    draws = [values[rng.integers(0, values.size, (repeats, values.size))].mean(axis=1) for values in data]
+    low, high = np.quantile(np.mean(draws, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(np.mean([values.mean() for values in data])), float(low), float(high))
+
+
+def bootstrap_runs(
+    values: npt.ArrayLike,
+    other: npt.ArrayLike | None = None,
+    repeats: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """Interval of a mean over training runs and problems, or of the difference of two methods' means.
+
+    Both are samples: a resample draws runs and problems, each run being measured on the same drawn problems. Two
+    methods share the problems drawn, not the runs. Of one run, the interval is for that run.
+
+    Args:
+        values, other: one value a run and problem [runs, problems]; of the same problems in the same order.
+
+    The other arguments, the result and the errors are those of `bootstrap`; also ValueError if the problems differ.
+    """
+    grids = [np.asarray(grid, dtype=np.float64) for grid in (values, other) if grid is not None]
+    if any(grid.ndim != 2 or not grid.size for grid in grids) or len({grid.shape[-1] for grid in grids}) > 1:
+        raise ValueError("bootstrap: needs values [runs, problems] of the same problems")
+    rng = np.random.default_rng(seed)
+    problems = resample_shares(rng, repeats, grids[0].shape[1])
+    drawn = [
+        np.einsum("br,rp,bp->b", resample_shares(rng, repeats, g.shape[0]), g, problems, optimize=True) for g in grids
+    ]
+    signs = (1.0, -1.0)
+    estimate = sum(sign * grid.mean() for sign, grid in zip(signs, grids, strict=False))
+    found = np.sum([sign * draws for sign, draws in zip(signs, drawn, strict=False)], axis=0)
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(estimate), float(low), float(high))
+
+
+def resample_shares(rng: np.random.Generator, repeats: int, n: int) -> npt.NDArray[np.float64]:
+    """How often each of n was drawn in a resample, as shares [repeats, n]."""
+    return np.stack([np.bincount(pick, minlength=n) for pick in rng.integers(0, n, (repeats, n))]) / n
+
+
+def bootstrap_table(
+    table: pl.DataFrame,
+    by: Sequence[str],
+    value: str,
+    problem: str = "problem_id",
+    statistic: Statistic = np.mean,
+    repeats: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> pl.DataFrame:
+    """`bootstrap` of every group of a table, over its problems.
+
+    Args:
+        table: rows with the columns `by`, `value` and `problem`. Several rows of a problem in a group, such as its
+            traces, are averaged first.
+        by: columns that name a group; none is one group, the whole table.
+        value: column to estimate.
+        problem: column of the problem's key.
+
+    The other arguments are those of `bootstrap`. Groups over the same problems share their resamples.
+
+    Returns:
+        Columns `by`, problems (i64), estimate, low, high (f64), sorted by `by`.
+
+    Raises:
+        ValueError: as `bootstrap`, and if a column is missing or null.
+    """
+    by = list(by)
+    require_columns(table, [*by, problem, value])
+    means = table.group_by([*by, problem]).agg(pl.col(value).cast(pl.Float64).sort().mean()).sort([*by, problem])
+    groups = means.group_by(by, maintain_order=True).agg(pl.col(value)) if by else means.select(pl.col(value).implode())
+    if not by and means.is_empty():
+        raise ValueError("bootstrap: the table is empty")
+    rows = [(len(values), *bootstrap(values, statistic, repeats, seed, level)) for values in groups[value].to_list()]
+    found = pl.DataFrame(
+        rows,
+        schema={"problems": pl.Int64, "estimate": pl.Float64, "low": pl.Float64, "high": pl.Float64},
+        orient="row",
+    )
+    return groups.select(by).hstack(found) if by else found
+
+
+@lru_cache(maxsize=16)
+def _picks(seed: int, repeats: int, problems: int) -> npt.NDArray[np.int64]:
+    """The resamples of so many problems [repeats, problems]; drawing them takes longer than using them once."""
+    picks = np.random.default_rng(seed).integers(0, problems, (repeats, problems))
+    picks.setflags(write=False)
+    return picks
+
+
+def _bootstrap(data: npt.NDArray[np.float64], statistic: Statistic, repeats: int, seed: int, level: float) -> Interval:
+    """`bootstrap` of rows [problems, ...], in blocks of resamples that fit the memory."""
+    if not np.all(np.isfinite(data)):
+        raise ValueError("bootstrap: a value is not finite")
+    if repeats < 1 or not 0 < level < 1:
+        raise ValueError(f"bootstrap: needs repeats >= 1 and 0 < level < 1, got {repeats} and {level}")
+    problems = data.shape[0]
+    picks = _picks(seed, repeats, problems)
+    block = max(1, 2_000_000 // data.size)
+    found = [np.asarray(statistic(data[picks[i : i + block]], axis=1)) for i in range(0, repeats, block)]
+    low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2], axis=0)
+    estimate = np.asarray(statistic(data, axis=0))
+    return Interval(*(value if np.ndim(value) else float(value) for value in (estimate, low, high)))
+
+
+def require_columns(table: pl.DataFrame, columns: Sequence[str]) -> None:
+    """ValueError unless the table has the columns, without nulls."""
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise ValueError(f"no column {', '.join(missing)}; found {', '.join(table.columns)}")
+    empty = [name for name in columns if table[name].null_count()]
+    if empty:
+        raise ValueError(f"column {', '.join(empty)} has nulls")

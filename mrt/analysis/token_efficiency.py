@@ -1,0 +1,73 @@
+"""How many times fewer tokens a model needs than another for the same accuracy (Section 8.3)."""
+
+import numpy as np
+import numpy.typing as npt
+
+from mrt.analysis.bootstrap import Interval, resample_shares
+
+
+def token_efficiency(
+    tokens: npt.ArrayLike, accuracy: npt.ArrayLike, other_tokens: npt.ArrayLike, other_accuracy: npt.ArrayLike
+) -> tuple[float, str]:
+    """How many times fewer tokens a model needs than another for the same accuracy (Section 8.3, Figure 7).
+
+    Each curve gives the least tokens for an accuracy: along its running maximum, log tokens being interpolated
+    linearly. The ratio is the geometric mean, over the accuracies that both curves reach, of the other's tokens divided
+    by the model's. Where one curve begins above the other's best there are none; then the ratio is a bound: the best
+    of the one below against the beginning of the one above.
+
+    Args:
+        tokens, accuracy: the model's curve, such as k times its tokens a completion and maj@k [points].
+        other_tokens, other_accuracy: the other's [points].
+
+    Returns:
+        The ratio, above 1 if the model is the more efficient one, and "equal accuracy", "at least" or "at most".
+
+    Raises:
+        ValueError: unless the tokens of each curve are positive and increase.
+    """
+    curves = []
+    for spent, found in ((tokens, accuracy), (other_tokens, other_accuracy)):
+        x, y = np.asarray(spent, dtype=np.float64), np.asarray(found, dtype=np.float64)
+        if x.ndim != 1 or x.shape != y.shape or not x.size or not (x > 0).all() or (np.diff(x) <= 0).any():
+            raise ValueError("token efficiency: the tokens of a curve must be positive and increase")
+        rises = np.append(True, y[1:] > np.maximum.accumulate(y)[:-1])
+        curves.append((np.log(x[rises]), y[rises]))
+    (x, y), (other_x, other_y) = curves
+    if y[0] > other_y[-1]:
+        return float(np.exp(other_x[-1] - x[0])), "at least"
+    if other_y[0] > y[-1]:
+        return float(np.exp(other_x[0] - x[-1])), "at most"
+    shared = np.linspace(max(y[0], other_y[0]), min(y[-1], other_y[-1]), 101)
+    return float(np.exp(np.mean(np.interp(shared, other_y, other_x) - np.interp(shared, y, x)))), "equal accuracy"
+
+
+def bootstrap_token_efficiency(
+    tokens: npt.ArrayLike,
+    accuracy: npt.ArrayLike,
+    other_tokens: npt.ArrayLike,
+    other_accuracy: npt.ArrayLike,
+    repeats: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> tuple[Interval, str]:
+    """`token_efficiency` of two models' mean curves, with an interval over problems, both drawn together.
+
+    Args:
+        tokens, accuracy, other_tokens, other_accuracy: curves by problem, the same ones in the same order
+            [problems, points].
+
+    Returns:
+        The interval of the ratio, and what kind of ratio the estimate is. A resample in which the curves do not meet
+        counts with its bound.
+    """
+    data = [np.asarray(values, dtype=np.float64) for values in (tokens, accuracy, other_tokens, other_accuracy)]
+    problems = data[0].shape[0]
+    if any(values.ndim != 2 or values.shape[0] != problems for values in data) or not problems:
+        raise ValueError("token efficiency: needs curves [problems, points] of the same problems")
+    ratio, kind = token_efficiency(*(values.mean(axis=0) for values in data))
+    counts = resample_shares(np.random.default_rng(seed), repeats, problems)
+    means = [counts @ values for values in data]
+    found = [token_efficiency(*curves)[0] for curves in zip(*means, strict=True)]
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(ratio, float(low), float(high)), kind

@@ -1,0 +1,337 @@
+"""What is wrong with an experiment although each of its settings is right: settings that do not go together."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from mrt.config import memory
+from mrt.config.hardware import Cluster
+from mrt.config.schema import RL_METHODS, TREE_METHODS, Config, Evaluation, Model, Training, overlaid
+from mrt.problems.build import build
+from mrt.problems.settings import ProblemSet
+from mrt.sampling.imports import check_completions
+from mrt.sampling.rollouts import Prompt
+from mrt.training.log import check_log
+from mrt.training.rl import RL
+
+READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
+
+
+def size_mistakes(config: Config) -> Iterator[str]:
+    """Models that the GPUs cannot hold, train or draw as long texts from as the config has it."""
+    found: dict[str, list[str]] = {}
+    for name, model in config.models.items():
+        checks: list[Callable[[str], object]] = [config.sampling_gpus] if not model.rollouts else []
+        checks += [partial(training_mistakes, config)] if model.parent else []
+        for check in checks:
+            try:
+                check(name)
+            except ValueError as error:
+                found.setdefault(str(error), []).append(name)
+    for message, names in found.items():
+        on = f" on {config.cluster.gpu}" if config.cluster.gpu and "fit" in message else ""
+        yield message if message.startswith("models.") else f"models.{', '.join(names)}{on}: {message}"
+    yield from length_mistakes(config)
+
+
+def training_mistakes(config: Config, name: str) -> None:
+    """Raise ValueError if a model cannot be trained on its GPUs."""
+    nodes, processes = config.training_processes(name)
+    if config.recipe(name).batch_size % (nodes * processes):
+        raise ValueError(
+            f"batch_size {config.recipe(name).batch_size} is not divided by its {nodes} x {processes} GPUs"
+        )
+    shared = config.sampling_gpus(name)  # in RL the processes of a node share engines
+    if isinstance(config.recipe(name), RL) and shared > 1 and processes % shared:
+        raise ValueError(f"its engine, on {shared} GPUs, does not divide the {processes} of a node")
+    if config.cluster.hardware and isinstance(config.recipe(name), RL):
+        sizes = config.architecture(name), config.rl_engine_size(name), config.cluster.hardware
+        memory.check_engine(*sizes, config.sampling_gpus(name), "the engine of its RL (rl.gpu_memory_utilization)")
+
+
+def length_mistakes(config: Config) -> Iterator[str]:
+    """Settings whose longest texts do not fit into `engine.max_model_len`: the engine would cut them without a word."""
+    for path, tokens, terms in lengths(config):
+        needed, longest = sum(terms.values()), config.engine.max_model_len
+        if longest and needed > longest:
+            parts = " + ".join(f"{count:,} of {what}" for what, count in terms.items())
+            yield f"{path}: {tokens} does not fit into engine.max_model_len, {longest}: {parts} are {needed:,} tokens"
+
+
+def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
+    """(path of a setting, its tokens, the longest text by what it has) of all that an engine draws."""
+    trained = {name: model for name, model in config.models.items() if model.parent}
+    prompt = {"the prompt": round(config.expected.prompt_tokens)}
+    forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # characters a token, at least
+    for name, draws in (("training", config.training), ("evaluation", config.evaluation)):
+        if name == "evaluation" or trained:
+            completion, answer = draws.decoding.max_tokens, draws.prover.decoding.max_tokens
+            yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
+            whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
+            yield f"{name}.prover.decoding.max_tokens", answer, whole
+    if config.extrapolates:
+        forced, thought = config.forcing, {"the thought": config.evaluation.decoding.max_tokens}
+        added = {f"{forced.most} extensions": forced.most * (forced.extension.max_tokens + 8)}  # 8: a marker
+        answer = forced.decoding.max_tokens
+        whole = {**prompt, **thought, **added, **forcing, "the answer": answer}
+        yield "evaluation.budget_forcing.extension.max_tokens", forced.extension.max_tokens, whole
+    for name, model in trained.items():
+        recipe, start = config.recipe(name), {**prompt}
+        if isinstance(recipe, RL):
+            path = f"models.{name}.rl" if model.rl and "decoding" in model.rl.model_fields_set else "training.rl"
+            if begun := config.begun(name):
+                start["its prefix of a thought"] = begun
+            completion = recipe.decoding.max_tokens
+            yield f"{path}.decoding.max_tokens", completion, {**start, "the completion": completion}
+            if model.method == "mrt_rl":
+                whole = {**start, **forcing, "the answer": recipe.answer_tokens}
+                yield f"{path}.answer_tokens", recipe.answer_tokens, whole
+
+
+def suggestion(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or what there is."""
+    names = list(known)
+    near = get_close_matches(wrong, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names) or 'none'}"
+
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+def parsed(kind: type[Parsed], raw: Any) -> Parsed | None:
+    """The settings group, or None if it has mistakes of its own."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of settings that do not go together, as far as the groups that they stand in are right."""
+
+    def section(name: str) -> dict[str, Any]:
+        found = config.get(name)
+        return found if isinstance(found, dict) else {}
+
+    if {"{", "}"} & set(str(config.get("results"))):
+        yield "results", "braces are Snakemake's; name the folder without them"
+    problems = {str(name): parsed(ProblemSet, raw) for name, raw in section("problems").items()}
+    models = {str(name): parsed(Model, raw) for name, raw in section("models").items()}
+    evaluation, training = parsed(Evaluation, section("evaluation")), parsed(Training, section("training"))
+    evaluated = evaluation.problems if evaluation else []
+
+    if gpus := parsed(Cluster, section("cluster")):
+        try:
+            _ = gpus.hardware
+        except ValueError as error:
+            yield "cluster.gpu", str(error)
+    for kind, names in (("problems", problems), ("models", models)):
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+                yield (
+                    f"{kind}.{name}",
+                    "a name is made of letters, digits, _, - and ., and begins with one of the first two",
+                )
+    for name, problem_set in problems.items():
+        for other in problem_set.disjoint_from if problem_set else []:
+            yield from unknown(f"problems.{name}.disjoint_from", other, problems)
+        if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
+            yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
+        if problem_set and problem_set.file:
+            yield from file_mistakes(f"problems.{name}", problem_set.file, partial(build, name, problem_set))
+    for name, model in models.items():
+        if model is None:
+            continue
+        path = f"models.{name}"
+        if model.parent is not None:
+            yield from unknown(f"{path}.parent", model.parent, models)
+            if around(name, lambda n: [p] if (m := models.get(n)) and (p := m.parent) else []):
+                yield f"{path}.parent", "its ancestors go round in a circle"
+            if (parent := models.get(model.parent)) and parent.rollouts:
+                yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
+        elif {"recipe", "rules", "rl", "replicate_of", "seed", "teacher"} & model.model_fields_set:
+            wrong = "recipe, rl, rules, seed, teacher and replicate_of are for trained models; this one has no parent"
+            yield path, wrong
+        yield from cold_start_mistakes(path, model, models, section("prompt"))
+        yield from replicate_mistakes(name, model, models)
+        if model.method and "recipe" in model.model_fields_set and model.method in RL_METHODS:
+            yield f"{path}.recipe", f"{model.method} is trained by RL; its hyperparameters stand under rl"
+        if model.method and {"rl"} & model.model_fields_set and model.method not in RL_METHODS:
+            yield f"{path}.rl", f"{model.method} is trained by SFT; its hyperparameters stand under recipe"
+        if model.rl:
+            yield from group_mistakes(f"{path}.rl", overlaid(training.rl if training else RL(), model.rl))
+        if model.problems is not None:
+            yield from unknown(f"{path}.problems", model.problems, problems)
+            if model.problems in evaluated:
+                yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
+        if model.rollouts:
+            file = model.rollouts.file
+            yield from file_mistakes(f"{path}.rollouts", file, partial(check_completions, file))
+        if model.training_log:
+            yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
+            if model.parent:
+                yield f"{path}.training_log", "this model is trained here, and has a log of its own"
+        if model.path and model.path.startswith((".", "/", "~")) and not Path(model.path).is_dir():
+            yield f"{path}.path", f"there is no folder {model.path}"
+        for other in model.evaluate_on or []:
+            yield from unknown(f"{path}.evaluate_on", other, evaluated)
+    labels = [model.label for model in models.values() if model and model.label]
+    for label in {label for label in labels if labels.count(label) > 1}:
+        yield "models", f"several have the label {label!r}; figures could not tell them apart"
+    if evaluation:
+        yield from evaluation_contradictions(evaluation, problems, models)
+    longest = section("engine").get("max_model_len")
+    yield from backtracking_contradictions(config, models, evaluation, longest)
+    for name, draws in (("training", training), ("evaluation", evaluation)):
+        if draws is None:
+            continue
+        if isinstance(draws, Training):
+            yield from group_mistakes("training.rl", draws.rl)
+        if draws.prover.traces and draws.prover.traces > draws.samples:
+            yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
+
+
+def backtracking_contradictions(
+    config: Mapping[str, Any], models: Mapping[str, Model | None], evaluation: Evaluation | None, longest: object
+) -> Iterator[tuple[str, str]]:
+    """Those of the two parameterizations: what is of one does not go with the other."""
+    linearized = evaluation.linearized if evaluation else None
+    if config.get("backtracking") is None:
+        for name, model in models.items():
+            if model and model.method in TREE_METHODS:
+                yield f"models.{name}.method", f"{model.method} learns to backtrack: set `backtracking: {{}}`"
+        if linearized:
+            yield "evaluation.linearized", "attempts in a row are of backtracking search: set `backtracking: {}`"
+        return
+    for name, model in models.items():
+        if model and model.method == "cold_start":
+            yield f"models.{name}.method", "cold_start teaches thoughts, and with `backtracking` there are none"
+    if isinstance(training := config.get("training"), dict) and training.get("allocation") is not None:
+        yield "training.allocation", "it is made for MRT (STaR)'s choice of a prefix; attempts have one backtrack each"
+    prompt = parsed(Prompt, config.get("prompt", {}))
+    if prompt and prompt.open_thought:
+        yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'
+    if evaluation and evaluation.direct:
+        yield "evaluation.direct", "with `backtracking` there is no thought that could be skipped"
+    if evaluation and "measures" in evaluation.model_fields_set and "budget_forcing" in evaluation.measures:
+        yield "evaluation.measures", "budget_forcing extends thoughts, and with `backtracking` there are none"
+    if linearized and isinstance(longest, int) and linearized.window + linearized.decoding.max_tokens >= longest:
+        needed = f"{linearized.window} + {linearized.decoding.max_tokens} tokens (window, attempt)"
+        yield "evaluation.linearized", f"{needed} do not fit into engine.max_model_len, {longest}, with a prompt"
+
+
+def cold_start_mistakes(
+    path: str, model: Model, models: Mapping[str, Model | None], prompt: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Those of a model that learns to think."""
+    if model.method != "cold_start":
+        for name in sorted({"teacher", "cold_start"} & model.model_fields_set):
+            yield f"{path}.{name}", "it is for a model of method cold_start"
+        return
+    if model.teacher is not None:
+        yield from unknown(f"{path}.teacher", model.teacher, models)
+    elif (parent := models.get(str(model.parent))) and parent.method is None:
+        own = parent.prompt or parsed(Prompt, prompt)
+        if own and own.open_thought:
+            wrong = 'its prompt opens a thought, in which it would not answer; set its `prompt: {open_thought: ""}`'
+            yield f"models.{model.parent}.prompt", wrong
+
+
+def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | None]) -> Iterator[tuple[str, str]]:
+    """Those of a replicate."""
+    if model.replicate_of is None:
+        return
+    path = f"models.{name}.replicate_of"
+    yield from unknown(path, model.replicate_of, models)
+    if (original := models.get(model.replicate_of)) and original.replicate_of:
+        yield path, f"{model.replicate_of!r} is a replicate itself; name the model that it repeats"
+    if model.seed is None:
+        yield f"models.{name}.seed", "a replicate needs a seed, other than that of the model that it repeats"
+
+
+def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:
+    """Sizes of RL batches that do not divide each other."""
+    if recipe.batch_size % recipe.group:
+        yield f"{path}.batch_size", f"{recipe.batch_size} completions are not whole groups of {recipe.group}"
+    if recipe.batch_size % min(recipe.micro_batch_size, recipe.batch_size):
+        yield f"{path}.micro_batch_size", f"{recipe.micro_batch_size} does not divide {recipe.batch_size}"
+
+
+def unknown(path: str, name: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The mistake of naming what is not there, with what may have been meant."""
+    if name not in known:
+        yield path, f"there is no {name!r}{suggestion(name, known)}"
+
+
+def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a given file, found by reading it unless it is too large for that."""
+    if not file.is_file():
+        yield f"{path}.file", f"there is no file {file}"
+    elif file.stat().st_size <= READ_AT_ONCE:
+        try:
+            check()
+        except (ValueError, OSError) as error:
+            yield path, str(error)
+
+
+def evaluation_contradictions(
+    evaluation: Evaluation, problems: Mapping[str, Any], models: Mapping[str, Model | None]
+) -> Iterator[tuple[str, str]]:
+    """Those of the section `evaluation`."""
+    for where, names, known in (
+        ("problems", evaluation.problems, set(problems)),
+        ("models", evaluation.models, set(models)),
+    ):
+        for name in names:
+            yield from unknown(f"evaluation.{where}", name, sorted(known))
+        if len(set(names)) < len(names):
+            yield f"evaluation.{where}", "a name occurs twice"
+    if not any(model.rollouts for model in models.values() if model):
+        if max(evaluation.k) > evaluation.samples:
+            yield "evaluation.k", f"{max(evaluation.k)} is more than the {evaluation.samples} samples"
+        if "regret" in evaluation.measures and max(evaluation.budgets) > evaluation.decoding.max_tokens:
+            longest = evaluation.decoding.max_tokens
+            yield "evaluation.budgets", f"{max(evaluation.budgets)} is beyond decoding.max_tokens, {longest}"
+    if "episode_regret" in evaluation.measures and not {1, 2, 4, 8} <= set(evaluation.votes):
+        yield "evaluation.votes", "regret by episodes needs 1, 2, 4 and 8 among them; or leave out that measure"
+    if direct := evaluation.direct:
+        yield from unknown("evaluation.direct.model", direct.model, sorted(models))
+        if max(direct.k) > direct.samples:
+            yield "evaluation.direct.k", f"{max(direct.k)} is more than the {direct.samples} samples"
+    yield from forcing_contradictions(evaluation)
+    if max(evaluation.votes) > evaluation.prover.answers:
+        yield "evaluation.votes", f"{max(evaluation.votes)} is more than the {evaluation.prover.answers} answers"
+
+
+def forcing_contradictions(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
+    """Those of the section `evaluation.budget_forcing`."""
+    forcing, path = evaluation.budget_forcing, "evaluation.budget_forcing"
+    for name in forcing.models or []:
+        yield from unknown(f"{path}.models", name, evaluation.models)
+    if "budget_forcing" not in evaluation.measures:
+        return
+    counts = forcing.answered()[1:]
+    if len(forcing.budgets) != len(counts):
+        yield f"{path}.budgets", f"{len(forcing.budgets)} budgets for {len(counts)} numbers of extensions, {counts}"
+    if sorted(forcing.budgets) != forcing.budgets:
+        yield f"{path}.budgets", f"more extensions go with a larger budget (got {forcing.budgets})"
+    if forcing.traces and evaluation.prover.traces and forcing.traces > evaluation.prover.traces:
+        yield f"{path}.traces", f"{forcing.traces} is more than the {evaluation.prover.traces} of prover.traces"
+
+
+def around(start: str, following: Callable[[str], Sequence[str]]) -> bool:
+    """Whether one comes back to a name by following."""
+    seen, waiting = set[str](), list(following(start))
+    while waiting:
+        name = waiting.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            waiting += following(name)
+    return False

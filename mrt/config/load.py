@@ -1,0 +1,116 @@
+"""Read a `config.yaml`: parse it, check it, and say what is wrong in words for people."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from mrt.config.checks import contradictions, size_mistakes, suggestion
+from mrt.config.schema import Config
+
+
+def check_yaml(file: Path | str) -> None:
+    """Raise ValueError, with file and line, if a file is not YAML with names at its top level."""
+    try:
+        found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{file}{line}: not YAML ({getattr(error, 'problem', None) or error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file}: the names of the sections (results, problems, models, ...) belong at its top level")
+
+
+def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
+    """The config with what each replicate takes from the model that it repeats written out."""
+    models = config.get("models")
+    if not isinstance(models, dict):
+        return config
+    full = dict(models)
+    for name, own in models.items():
+        original = models.get(own.get("replicate_of")) if isinstance(own, dict) else None
+        if isinstance(original, dict):
+            label = f"{original.get('label') or own['replicate_of']}, seed {own.get('seed')}"
+            full[name] = {**original, "label": label, **own}
+    return {**config, "models": full}
+
+
+def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
+    """The typed config; raises ValueError that lists every mistake at once, each with its path and value.
+
+    `files` are the YAML files that it was read from: a key that stands twice in one would silently count once.
+    """
+    mistakes = [
+        f"{path}: stands twice in {file}" for file in files for path in repeated(yaml.compose(Path(file).read_text()))
+    ]
+    loaded, config = None, with_replicates(config)
+    try:
+        loaded = Config.model_validate(config)
+    except ValidationError as error:
+        mistakes += [explain(mistake) for mistake in error.errors()]
+    mistakes += [f"{path}: {what}" for path, what in (*switches_for_numbers(config), *contradictions(config))]
+    if loaded and not mistakes:
+        mistakes += list(size_mistakes(loaded))
+    if mistakes or loaded is None:
+        lines = [f"  {mistake}" for mistake in dict.fromkeys(mistakes)]
+        raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))
+    return loaded
+
+
+def repeated(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Paths of the keys of a YAML document that stand twice in their group."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from repeated(item, path)
+    elif isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value]
+        for key, value in node.value:
+            if key.value != "<<":
+                if names.count(key.value) > 1:
+                    yield ".".join([*path, key.value])
+                yield from repeated(value, (*path, key.value))
+
+
+def explain(mistake: Any) -> str:
+    """One line for a mistake that pydantic found: its path, what is wrong, the value, and what would be right."""
+    path = ".".join(map(str, mistake["loc"]))
+    if mistake["type"] == "extra_forbidden":
+        known = list(settings_at(mistake["loc"][:-1]))
+        return f"{path}: there is no such setting{suggestion(str(mistake['loc'][-1]), known)}"
+    value = "" if isinstance(mistake["input"], dict) else f" (got {shortened(mistake['input'])})"
+    return f"{path}: {mistake['msg'].removeprefix('Value error, ')}{value}"
+
+
+def shortened(value: Any) -> str:
+    written = repr(value)
+    return written if len(written) <= 80 else f"{written[:77]}..."
+
+
+def settings_at(path: Sequence[str | int]) -> dict[str, Any]:
+    """The settings (name: type) of the group at a path of the config."""
+    group: Any = Config
+    for part in path:
+        kinds = [group] if not get_args(group) else list(get_args(group))
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if get_origin(group) is dict:
+            group = get_args(group)[1]
+        elif models and str(part) in models[0].model_fields:
+            group = models[0].model_fields[str(part)].annotation
+        else:
+            return {}
+    models = [g for g in (group, *get_args(group)) if isinstance(g, type) and issubclass(g, BaseModel)]
+    return {name: field.annotation for name, field in models[0].model_fields.items()} if models else {}
+
+
+def switches_for_numbers(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """(path, what is wrong) of each `true` or `yes` that stands for a number: YAML would let them pass as 1."""
+    for name, value in config.items() if isinstance(config, dict) else ():
+        here = (*path, str(name))
+        if isinstance(value, bool):
+            kind = settings_at(path).get(str(name))
+            if kind in (int, float) or {int, float} & set(get_args(kind)):
+                yield ".".join(here), f"a number is wanted (got {value}; YAML reads yes, no, on, off as true or false)"
+        else:
+            yield from switches_for_numbers(value, here)

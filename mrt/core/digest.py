@@ -1,0 +1,71 @@
+"""Digests of what decides a result besides code: settings as canonical JSON, files, weights."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+DIGITS = 16  # of a digest in hexadecimal: 64 bits
+
+
+def digest(*parts: str | bytes) -> str:
+    """A hash of the parts, in hexadecimal."""
+    state = hashlib.blake2b(digest_size=DIGITS // 2)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8))
+        state.update(data)
+    return state.hexdigest()
+
+
+def off(value: object) -> bool:
+    """Whether a setting of this value does nothing, by convention: None and False."""
+    return value is None or value is False
+
+
+def slice_of(settings: BaseModel, without: str = "") -> str:
+    """A group of settings as canonical JSON, perhaps less one part: what a rule carries in its params and hands over.
+
+    What is None or False, and is so by default, is left out. So a new option of this kind changes no slice, as it
+    changes no fingerprint.
+    """
+    return json.dumps(told(settings, settings.model_dump(mode="json", exclude={without})), sort_keys=True)
+
+
+def told(settings: object, dumped: object) -> object:
+    """What `model_dump` gave, less the fields that are off by default and are off."""
+    if isinstance(settings, BaseModel) and isinstance(dumped, dict):
+        fields = type(settings).model_fields
+        return {
+            name: told(getattr(settings, name), value)
+            for name, value in dumped.items()
+            if not (off(value) and off(fields[name].default))
+        }
+    if isinstance(settings, dict) and isinstance(dumped, dict):
+        return {name: told(settings.get(name), value) for name, value in dumped.items()}
+    if isinstance(settings, list | tuple) and isinstance(dumped, list) and len(settings) == len(dumped):
+        return [told(one, value) for one, value in zip(settings, dumped, strict=True)]
+    return dumped
+
+
+def digest_of_files(paths: Sequence[Path]) -> str:
+    """Hash of the names and contents of files; of a folder, its files."""
+    parts: list[str | bytes] = []
+    for path in paths:
+        for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
+            with file.open("rb") as stream:
+                content = hashlib.file_digest(stream, "blake2b").digest()
+            parts += [str(file.relative_to(path)) if path.is_dir() else file.name, content]
+    return digest(*parts)
+
+
+def identity_of_model(model: str, revision: str | None = None) -> str:
+    """What a model's weights and tokenizer are: a hash of a folder's files, or the hub's name and revision."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return f"{model}@{revision}"
+    return digest_of_files(
+        sorted(f for f in folder.iterdir() if f.suffix in (".json", ".safetensors", ".jinja", ".txt"))
+    )

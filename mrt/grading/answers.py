@@ -1,0 +1,64 @@
+"""Which answer a completion gives: its last box, in the part behind the thought."""
+
+import re
+
+LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
+_BOX_TOKEN = re.compile(r"\\\\?(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
+_FILLED = re.compile(r"\S")
+_LINKS = re.compile(r"\\q?quad|\\text|\b(?:and|or)\b|\w{1,9}\s*=|[\s$\\()\[\]{},;!.]")
+_JOINS = re.compile(r"[,;]|\b(?:and|or)\b")
+_LETTER = re.compile(
+    r"(?i:answer)(?i:\s+is)?\s*:?\s*(?:[a-z]+\s+){0,3}[(*]{0,3}([A-J])[)*]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
+)
+
+
+def answer_part(completion: str, thinking: bool = False) -> str | None:
+    """What stands after the last `</think>`; None if the thought never closes.
+
+    `thinking` says that the completion starts inside a thought, the tag having been in the prompt.
+    """
+    _, closed, tail = completion.rpartition("</think>")
+    if closed:
+        return tail
+    return None if thinking or "<think>" in completion else completion
+
+
+def boxed(text: str) -> str | None:
+    r"""Content of the last `\boxed{...}` or `\fbox{...}` that closes and is not empty, outermost if nested.
+
+    Boxes that follow each other with nothing but "and", "or" or a comma between them make one list. Linear time.
+    """
+    opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
+    boxes: list[tuple[int, int, int]] = []  # start, start of the content, end of the content
+    for token in _BOX_TOKEN.finditer(text):
+        if token.group(1):
+            opened.append((token.start(), token.end()))
+        elif token.group() == "{":
+            opened.append((token.start(), -1))
+        elif token.group() == "}" and opened:
+            start, content = opened.pop()
+            if content >= 0 and (filled := _FILLED.search(text, content)) and filled.start() < token.start():
+                while boxes and boxes[-1][0] > start:
+                    boxes.pop()
+                boxes.append((start, content, token.start()))
+    if not boxes:
+        return None
+    answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
+    for (_, content, end), (start, _, _) in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):
+        gap = text[end + 1 : start]
+        if len(gap) > 60 or _LINKS.sub("", gap) or not _JOINS.search(gap):
+            break
+        answers.append(text[content:end].strip())
+    return ", ".join(dict.fromkeys(reversed(answers)))
+
+
+def find_box(completion: str, thinking: bool) -> tuple[str | None, str | None]:
+    """(the boxed answer, None), or (None, the text that Math-Verify should search), or (None, None)."""
+    part = answer_part(completion, thinking)
+    if part is None or not part.strip():
+        return None, None
+    answer = boxed(part)
+    if answer is not None:
+        return (answer if len(answer) <= LONGEST else None), None
+    letters = _LETTER.findall(part[-LONGEST:])
+    return (letters[-1], None) if letters else (None, part[-LONGEST:])

@@ -1,0 +1,268 @@
+"""What jobs take: their tokens, and the seconds that these take on a machine; the longest path through them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from mrt.config.hardware import Architecture, Hardware
+from mrt.config.schema import RL_METHODS, Config
+from mrt.training.rl import RL
+
+CORE = Hardware(8, 5e10, 1e10)  # of a machine without GPUs: a core, roughly; calibrate
+START = 90.0  # seconds until an engine or a trainer is ready on a GPU, weights in the page cache; 12 on a CPU
+ALLOCATED = 0.25  # share of the answers that an allocation of them draws (docs/performance.md)
+TOOK = re.compile(r"^took ([\d.]+) s", re.MULTILINE)  # mrt/core/cli.py
+STAGES = {  # rules that need an engine or a trainer, in the order of the paper
+    "search_tree": "search trees",
+    "sample_rollouts": "sample rollouts",
+    "force_answers": "meta-prover",
+    "force_budget": "budget forcing",
+    "linearize": "linearized search",
+    "train": "train (SFT)",
+    "train_rl": "train (RL)",
+}
+
+
+class Reached(BaseModel):
+    """Shares of the data sheet that are reached: of its FLOPs, and in decoding of what bounds it, mostly bandwidth."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prefill: float = Field(0.5, gt=0, le=1)
+    decode: float = Field(0.5, gt=0, le=1)
+    training: float = Field(0.4, gt=0, le=1)
+
+    @classmethod
+    def ideal(cls) -> "Reached":
+        """All of it."""
+        return cls(prefill=1, decode=1, training=1)
+
+
+@dataclass
+class Work:
+    """What jobs do: tokens, and the longest text that is in the cache when they are drawn."""
+
+    drawn: float = 0.0
+    read: float = 0.0
+    read_unshared: float = 0.0  # without a prefix cache
+    trained: float = 0.0
+    context: float = 0.0
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(
+            self.drawn + other.drawn,
+            self.read + other.read,
+            self.read_unshared + other.read_unshared,
+            self.trained + other.trained,
+            max(self.context, other.context),
+        )
+
+
+@dataclass
+class Planned:
+    """Jobs of a rule for one model and problem set: the work, GPUs of each, their seconds in all, seconds of one."""
+
+    rule: str
+    model: str
+    problems: str
+    jobs: int
+    work: Work
+    gpus: int
+    gpu_seconds: float
+    seconds: float
+    disk: float
+    actual: float | None = field(default=None)  # GPU-seconds, of those that have run
+
+
+def seconds_of(
+    work: Work, architecture: Architecture, hardware: Hardware, gpus: int, seqs: int, reached: Reached
+) -> float:
+    """Seconds that so many GPUs take for the work.
+
+    Decoding is bound by reading the weights and the cache of all sequences that fit, prefill and training by FLOPs: 2
+    a parameter and token read, 8 trained on (gradient checkpointing reads twice), and attention to half of the context.
+    """
+    n, bandwidth, flops = architecture.parameters, gpus * hardware.bandwidth, gpus * hardware.flops
+    attention = 2 * architecture.layers * architecture.heads * architecture.head_dim * work.context
+    room = max(0.0, 0.9 * gpus * hardware.memory * 2**30 - 2 * n)
+    batch = max(1.0, min(seqs, room / (architecture.cache_bytes * max(work.context, 1))))
+    step = max(
+        (2 * n + batch * architecture.cache_bytes * work.context / 2) / bandwidth, batch * (2 * n + attention) / flops
+    )
+    decoding = work.drawn / batch * step / reached.decode
+    reading = work.read * (2 * n + attention) / (flops * reached.prefill)
+    training = work.trained * 4 * (2 * n + attention) / (flops * reached.training)
+    return decoding + reading + training
+
+
+class Lengths:
+    """How many problems and how long texts are: as the configuration expects, or, if one may `look`, as found."""
+
+    def __init__(self, config: Config, *, look: bool) -> None:
+        self.config, self.expected, self.look = config, config.expected, look
+        self.guessed: set[str] = set()  # what neither results nor the configuration tell
+
+    def found(self, *path: str) -> Path | None:
+        file = Path(self.config.results, *path)
+        return file if self.look and file.is_file() else None
+
+    def problems(self, name: str) -> int:
+        if file := self.found("problems", f"{name}.parquet"):
+            return int(pl.scan_parquet(file).select(pl.len()).collect().item())
+        problem_set = self.config.problems[name]
+        count = problem_set.toy.count if problem_set.toy else problem_set.count
+        per = problem_set.per_difficulty * len(problem_set.difficulties or ()) if problem_set.per_difficulty else None
+        if known := self.expected.problems.get(name) or count or per:
+            return known
+        self.guessed.add(f"expected.problems.{name}: 100")
+        return 100
+
+    def rollout(self, model: str, problem_set: str) -> float:
+        """Mean tokens of a rollout: of those that there are, else as expected of the nearest of its lineage."""
+        if file := self.found("rollouts", model, f"{problem_set}.parquet"):
+            return float(pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item())
+        for name in self.config.lineage(model):
+            if name in self.expected.tokens:
+                return self.expected.tokens[name]
+        half = self.config.draws(problem_set).decoding.max_tokens / 2
+        self.guessed.add(f"expected.tokens.{list(self.config.lineage(model))[-1]}: {half:.0f}")
+        return half
+
+
+class Bill:
+    """Work and time of an experiment's jobs."""
+
+    def __init__(self, config: Config, reached: Reached | None = None, *, look: bool = False) -> None:
+        self.config, self.lengths, self.reached = config, Lengths(config, look=look), reached or Reached()
+        self.hardware = config.cluster.hardware or CORE
+        self.start = 12.0 if self.hardware is CORE else START
+
+    def prefixes(self, problem_set: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
+        """Forced answers at the prefixes of thoughts of a mean length, with `forcing` tokens that end each."""
+        expected = self.config.expected
+        at = expected.episodes / settings.every + 1  # prefixes a thought
+        read = length + at * forcing
+        unshared = at * (expected.prompt_tokens + length / 2 + forcing)
+        drawn = at * settings.answers * min(expected.answer_tokens, settings.decoding.max_tokens)
+        prompts = thoughts * expected.prompt_tokens
+        return Work(thoughts * drawn, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
+
+    def work(self, rule: str, model: str, problem_set: str) -> Work:
+        """What the jobs of a rule do for a model on a problem set (that which a trained model's parent solves)."""
+        config, expected, count = self.config, self.config.expected, self.lengths.problems(problem_set)
+        prompt = expected.prompt_tokens
+        if rule == "sample_rollouts":
+            samples, length = config.samples(model, problem_set), self.lengths.rollout(model, problem_set)
+            read, unshared = count * prompt, count * samples * prompt
+            return Work(count * samples * length, read, unshared, 0, prompt + length)
+        if rule == "force_answers":
+            draws = config.draws(problem_set)
+            thoughts = count * min(draws.prover.traces or draws.samples, config.samples(model, problem_set))
+            found = self.prefixes(problem_set, thoughts, self.lengths.rollout(model, problem_set), draws.prover, 40)
+            share = ALLOCATED if config.filters(model, problem_set) else 1.0
+            return replace(found, drawn=found.drawn * share)
+        if rule == "force_budget":
+            forced, length = config.forcing, self.lengths.rollout(model, problem_set)
+            thoughts = count * min(forced.traces or config.evaluation.samples, config.evaluation.samples)
+            extended = forced.most * forced.extension.max_tokens / 2
+            answers = len(forced.answered()) * forced.answers * min(expected.answer_tokens, forced.decoding.max_tokens)
+            unshared = (forced.most + len(forced.answered())) * (length + extended / 2)
+            return Work(thoughts * (extended + answers), thoughts * length, thoughts * unshared, 0, length + extended)
+        if rule == "search_tree":
+            tree = config.training.tree
+            drawn = count * tree.breadth * tree.depth * tree.rollouts * tree.decoding.max_tokens / 2
+            return Work(drawn, count * tree.breadth * tree.depth * prompt, drawn, 0, prompt + tree.decoding.max_tokens)
+        if rule == "linearize":
+            asked = config.evaluation.linearized
+            assert asked is not None
+            attempts = count * asked.samples * asked.attempts
+            drawn = attempts * asked.decoding.max_tokens / 2
+            return Work(drawn, attempts * (prompt + asked.window), attempts * (prompt + asked.window), 0, asked.window)
+        recipe, trained = config.recipe(model), config.models[model]
+        parents = self.lengths.rollout(str(config.learns_from(model)), problem_set)
+        if isinstance(recipe, RL):
+            completions = count * recipe.epochs * recipe.group
+            length = min(self.lengths.rollout(model, problem_set), recipe.decoding.max_tokens)
+            made = Work(
+                completions * length, count * prompt, completions * prompt, completions * (length + prompt), length
+            )
+            if trained.method != "mrt_rl":
+                return made
+            at = {"per_episode": completions * (1 + expected.episodes), "explicit": completions + count}
+            answers = (recipe.answers or recipe.group) * min(expected.answer_tokens, recipe.answer_tokens)
+            asked_at = at.get(recipe.variant, 0)
+            return made + Work(asked_at * answers, asked_at * 40, asked_at * (prompt + length / 2), 0, length)
+        kept = config.training.samples * expected.kept
+        return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
+
+    def plan(self, rule: str, model: str, problem_set: str, jobs: int) -> Planned:
+        config, work = self.config, self.work(rule, model, problem_set)
+        architecture = config.architecture(model)
+        training = rule.startswith("train")
+        nodes, processes = config.training_processes(model) if training else (1, config.sampling_gpus(model) or 1)
+        gpus = nodes * processes
+        seconds = seconds_of(work, architecture, self.hardware, gpus, config.engine.max_num_seqs, self.reached)
+        longest = self.start + seconds / jobs
+        text = 4.0 * (work.drawn + work.read) * 0.4  # characters a token, compressed
+        disk = 4.0 * architecture.parameters if training else 2 * text  # a checkpoint in 32 bits; a table, and `.kept`
+        return Planned(rule, model, problem_set, jobs, work, gpus, gpus * (seconds + jobs * self.start), longest, disk)
+
+    def runtime(self, rule: str, model: str, problem_set: str, jobs: int = 1) -> int:
+        """Minutes to ask for: three times the plan, an hour at least."""
+        return max(60, round(3 * self.plan(rule, model, problem_set, jobs).seconds / 60))
+
+
+def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
+    """The plan of each stage's jobs; a stage's parts count as its jobs, and not the one that gathers them."""
+    for (rule, model, dataset), count in sorted(jobs.items()):
+        if rule in STAGES and not jobs.get((f"{rule}_part", model, dataset)):
+            yield with_actual(bill, bill.plan(rule, model, dataset or str(bill.config.models[model].problems), count))
+        elif rule.removesuffix("_part") in STAGES and rule.endswith("_part"):
+            yield with_actual(bill, bill.plan(rule.removesuffix("_part"), model, dataset, count))
+
+
+def with_actual(bill: Bill, plan: Planned) -> Planned:
+    """The plan, with the GPU-seconds that these jobs took by their logs, the last line of which says so."""
+    folder = Path("logs", bill.config.results.name)
+    where = f"{plan.model}.log" if plan.rule.startswith("train") else f"{plan.model}/{plan.problems}.log"
+    files = [folder / plan.rule / where, *(folder / f"{plan.rule}_part" / plan.model / plan.problems).glob("*.log")]
+    took = [TOOK.search(file.read_text(errors="replace")) for file in files if file.is_file()]
+    if seconds := [float(found[1]) for found in took if found]:
+        plan.actual = plan.gpus * sum(seconds)
+    return plan
+
+
+def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]]:
+    """(seconds, steps) of the longest chain of jobs that wait for each other, if every other job finds a free GPU."""
+    of = {(p.rule, p.model, p.problems): p for p in plans}
+
+    def then(path: tuple[float, list[str]], *steps: tuple[str, str, str]) -> tuple[float, list[str]]:
+        there = [of[step] for step in steps if step in of]
+        return path[0] + sum(p.seconds for p in there), [*path[1], *(f"{STAGES[p.rule]} {p.model}" for p in there)]
+
+    def ready(model: str) -> tuple[float, list[str]]:
+        trained = config.models[model]
+        if trained.parent is None or trained.problems is None:
+            return 0.0, []
+        parent, d = trained.parent, trained.problems
+        learnt = str(config.learns_from(model))
+        train = "train_rl" if trained.method in RL_METHODS else "train"
+        before = {
+            "mrt": [("sample_rollouts", parent, d), ("force_answers", parent, d)],
+            "warmstart": [("search_tree", parent, d)],
+            "rise": [("search_tree", parent, d)],
+            "rejection": [("search_tree", parent, d)],
+        }.get(str(trained.method), [("sample_rollouts", learnt, d)])
+        return then(ready(parent), *before, (train, model, d))
+
+    chains = [
+        then(ready(p.model), ("sample_rollouts", p.model, p.problems), (after, p.model, p.problems))
+        for p in plans
+        for after in ("force_answers", "force_budget")
+    ]
+    return max((*chains, *(ready(m) for m in config.models)), default=(0.0, []))

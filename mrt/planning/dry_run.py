@@ -1,0 +1,61 @@
+"""Snakemake's dry run, read: which jobs it would start."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+def dry_run(files: Iterable[Path], targets: Iterable[str] = (), *options: str) -> str:
+    """What a dry run of the workflow prints. Raises ValueError, with its end, if it fails."""
+    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "host", "--nolock", "--workflow-profile", "none"]
+    command += [*options, *(["--configfile", *map(str, files)] if files else []), "--", *targets]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f"the dry run of the workflow failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout + done.stderr
+
+
+class Described(NamedTuple):
+    """A job as a dry run describes it: its rule, its wildcards, and its other fields as text."""
+
+    rule: str
+    wildcards: dict[str, str]
+    told: dict[str, str]
+
+
+def described(printed: str) -> Iterator[Described]:
+    """The jobs that a dry run printed, the target rule among them."""
+    for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", printed, re.MULTILINE):
+        told = dict(re.findall(r"^ +(\w+): (.*)$", block, re.MULTILINE))
+        yield Described(rule, dict(re.findall(r"(\w+)=([^,\s]+)", told.get("wildcards", ""))), told)
+
+
+def counted(jobs: Iterable[Described]) -> dict[tuple[str, str, str], int]:
+    """How many jobs there are of each (rule, model, problem set)."""
+    return dict(Counter((job.rule, job.wildcards.get("model", ""), job.wildcards.get("dataset", "")) for job in jobs))
+
+
+def config_files_named(arguments: Sequence[str]) -> list[str]:
+    """A command line with `--configfile` before each of its files, where Snakemake takes `--configfile A B`."""
+    named: list[str] = []
+    after = False
+    for argument in arguments:
+        if argument.startswith("-"):
+            after = argument == "--configfile"
+            named += [] if after else [argument]
+        else:
+            named += ["--configfile", argument] if after else [argument]
+    return named
+
+
+def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Two configurations merged as Snakemake merges them: groups key by key, all else replaced."""
+    both = {
+        k: laid_over(below[k], v) if isinstance(v, dict) and isinstance(below.get(k), dict) else v
+        for k, v in above.items()
+    }
+    return {**below, **both}

@@ -1,0 +1,118 @@
+"""Settings of a problem set: where its problems are from, and which of them are kept."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from mrt.toy.world import DIFFICULTIES
+
+
+class Toy(BaseModel):
+    """Problems drawn from the toy world; a larger `count` only appends."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    count: int = Field(ge=1, le=1_000_000, description="How many problems, all different.")
+    seed: int = Field(0, description="Seed of the drawing.")
+    difficulties: list[int] = Field(
+        list(DIFFICULTIES), min_length=1, description="Amounts of numbers a problem has (3 to 8), taken in turn."
+    )
+
+    @field_validator("difficulties")
+    @classmethod
+    def _possible(cls, values: list[int]) -> list[int]:
+        # of 2 numbers, or of 9 and more, the world finds problems rarely or never
+        if any(not 3 <= value <= 8 for value in values):
+            raise ValueError("a toy problem has 3 to 8 numbers")
+        return values
+
+
+class Hub(BaseModel):
+    """A dataset on the Hugging Face hub, at a pinned revision; its code is never run."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    path: str = Field(min_length=1, description="Dataset on the hub, owner/name (or a local dataset folder).")
+    revision: str = Field(min_length=1, description="Commit hash or tag; a branch such as `main` may change under you.")
+    split: str = Field("train", min_length=1, description="Split of the dataset to read, in its own words.")
+    name: str | None = Field(None, description="Configuration of the dataset; null for its default.")
+
+
+class Columns(BaseModel):
+    """Which column of the source holds what; null means the column of that very name, where there is one."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    problem: str | None = Field(None, description="Column of the problem's text (needed).")
+    answer: str | None = Field(None, description="Column of the gold answer (needed unless `answer_from_solution`).")
+    id: str | None = Field(None, description="Column of the id; without one, ids are `<set>-<row>`, rows from 0.")
+    solution: str | None = Field(None, description="Column of the worked solution.")
+    difficulty: str | None = Field(None, description="Column of the difficulty; of text, the first number counts.")
+    source: str | None = Field(None, description="Column that says where a problem is from.")
+
+
+class ProblemSet(BaseModel):
+    """A problem set: exactly one of `toy`, `hub` and `file`, and what to keep of it."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    toy: Toy | None = Field(None, description="Draw the problems from the toy world.")
+    hub: Hub | None = Field(None, description="Read a Hugging Face dataset.")
+    file: Path | None = Field(None, description="Read a local .jsonl, .parquet or .csv file.")
+    split: Literal["train", "val", "test"] = Field("test", description="What the set is for.")
+    columns: Columns = Field(default_factory=Columns, description="Which source column holds what.")
+    answer_from_solution: bool = Field(
+        False, description="The gold answer is the last balanced \\boxed{} of the solution; without one, drop the row."
+    )
+    answer_after: str | None = Field(
+        None,
+        min_length=1,
+        description="With `answer_from_solution`: the gold answer is what follows the last of this text instead, as"
+        ' "####" in GSM8K.',
+    )
+    keep: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="Inclusive range of a source column, or of a field of the schema; of text (`1983-I-1`), the first "
+        "number counts. Rows without a value are dropped.",
+    )
+    difficulties: list[float] | None = Field(None, min_length=1, description="Keep exactly these difficulties.")
+    drop: list[Literal["empty", "proof", "multiple_choice"]] = Field(
+        default_factory=list,
+        description="Drop problems that lack a text or an answer (otherwise an error), that ask for a proof, that "
+        "offer options to choose from.",
+    )
+    disjoint_from: list[str] = Field(
+        default_factory=list, description="Sets with which this one must share no problem (decontamination)."
+    )
+    count: int | None = Field(None, ge=1, description="Sample so many problems; null for all.")
+    per_difficulty: int | None = Field(None, ge=1, description="Sample so many problems of each difficulty.")
+    seed: int = Field(0, description="Seed of the sample.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        given = [name for name in ("toy", "hub", "file") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of toy, hub and file; got {' and '.join(given) or 'none'}")
+        if self.toy:
+            plain = ProblemSet.model_construct(toy=self.toy, split=self.split, disjoint_from=self.disjoint_from)
+            odd = [name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)]
+            if odd:
+                raise ValueError(f"{', '.join(odd)}: not for the toy world, where `toy` says all of it")
+        if self.answer_from_solution and self.columns.answer:
+            raise ValueError("columns.answer and answer_from_solution exclude each other")
+        if self.answer_after and not self.answer_from_solution:
+            raise ValueError("answer_after goes with `answer_from_solution: true`")
+        if self.count and self.per_difficulty:
+            raise ValueError("count and per_difficulty exclude each other")
+        for name, (low, high) in self.keep.items():
+            if not low <= high:
+                raise ValueError(f"keep.{name}: the range is empty, {low:g} > {high:g}")
+        return self
+
+    @property
+    def origin(self) -> str:
+        """Where the problems are from, for people and the column `source`."""
+        if self.hub:
+            return f"{self.hub.path}@{self.hub.revision}:{self.hub.split}"
+        return str(self.file) if self.file else "toy"
