@@ -27,12 +27,12 @@ from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
 from mrt.core import vllm_environment
 from mrt.episodes.parameterization import OpenEnded, Segmentation
 from mrt.grading.grade import Grader
-from mrt.sampling.allocation import Allocate, Allocation, Kept, Trace
-from mrt.sampling.cache import Keep
+from mrt.sampling.allocation import Allocate, Allocation, Thresholds, Trace
+from mrt.sampling.cache import CacheSettings
 from mrt.sampling.prover import Place, Prefix
 
 TITLE = "Fewer answers for the same decisions"
-FILTER = Kept(minimum_J=0.6)
+FILTER = Thresholds(minimum_J=0.6)
 Bools = npt.NDArray[np.bool_]
 
 
@@ -143,7 +143,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
             for j, request in enumerate(requests)
         ]
         contenders = {
-            "allocated": lambda some=some, ours=ours: ours.allocate(toy.ours, some, Keep()),
+            "allocated": lambda some=some, ours=ours: ours.allocate(toy.ours, some, CacheSettings()),
             "20 each": lambda traces=traces: toy.one_submission(traces),
             "the authors' way": lambda traces=traces: toy.authors(traces),
         }
@@ -154,7 +154,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
                     llm.reset_prefix_cache()
                 record.add(f"{name}: {who}", "seconds", timed(run))
         since = time.perf_counter()
-        count = sum(map(len, ours.allocate(toy.ours, some, Keep())))
+        count = sum(map(len, ours.allocate(toy.ours, some, CacheSettings())))
         record.add(f"{name}: allocated again, prefixes in the cache", "seconds", time.perf_counter() - since)
         record.add(f"{name}: allocated", "times fewer answers", ANSWERS * len(some) / count)
 

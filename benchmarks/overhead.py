@@ -12,7 +12,7 @@ with the seconds that the work took; without one, the tests' smallest experiment
     processes   jobs that run, outside their stage: Python starts, parses options, ends
     snakemake   cores that are free while a job that could run waits; before the first job and after the last, too
     idle        cores that are free as no job can run yet
-Overhead is all but the stages. Its growth is that of jobs without work (problem sets of a few problems), and
+Overhead is all but the stages. Its growth is that of jobs without work (datasets of a few problems), and
 of plans.
 """
 
@@ -168,7 +168,7 @@ def finished_run(folder: Path) -> tuple[list[Job], float, int] | None:
 
 
 def experiment(sets: int, measured: int = 0) -> str:
-    """The tests' smallest experiment, of STaR and MRT (STaR), with more problem sets, `measured` of them measured."""
+    """The tests' smallest experiment, of STaR and MRT (STaR), with more datasets, `measured` of them measured."""
     chosen = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     evaluation = chosen["evaluation"]
     evaluation["models"] = ["base", "star_1", "mrt_1"]

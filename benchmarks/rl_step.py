@@ -105,7 +105,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     method, _, variant = ("grpo explicit" if kind == PLAIN else kind).partition(" ")
     recipe = rl.RL(
         variant=variant or "explicit", learning_rate=1e-4, batch_size=completions, micro_batch_size=completions,
-        group=GROUP, answer_tokens=24, decoding=Decoding(temperature=1.0, max_tokens=longest), bf16=False,
+        num_generations=GROUP, answer_tokens=24, decoding=Decoding(temperature=1.0, max_tokens=longest), bf16=False,
         gradient_checkpointing=False, save_steps=1000,
     )  # fmt: skip
     stage = rl.Train(

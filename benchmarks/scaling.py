@@ -96,7 +96,7 @@ CASES = [
     Case(
         "prover, all kept",
         f"mrt.sampling.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
-        f" --settings.answers 4 --keep.folder {{out}}/kept",
+        f" --settings.answers 4 --cache.folder {{out}}/kept",
         {"samples": 6},
         engine="at once",
         again=True,
@@ -111,7 +111,7 @@ CASES = [
     Case(
         "linearized",
         f"mrt.sampling.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet"
-        f" --settings.window 64 --settings.attempts ATTEMPTS --keep.folder {{out}}/kept",
+        f" --settings.window 64 --settings.attempts ATTEMPTS --cache.folder {{out}}/kept",
         {"attempts": 5, "problems": 10},
         {"attempts": 8},
         engine="at once",

@@ -82,7 +82,7 @@ def rollouts(sizes: Sizes) -> pl.DataFrame:
         pl.format(OPENING, "problem_id").alias("prompt"),
         pl.concat_str(pl.lit(thought + "</think>\n\nThe answer is \\boxed{"), "given", pl.lit("}.")).alias("text"),
         (pl.col("given") + 40 * sizes["prefixes"]).alias("tokens"),
-        pl.lit("stop").alias("finish"),
+        pl.lit("stop").alias("finish_reason"),
         pl.lit(-0.5).alias("mean_logprob"),
     )
 
@@ -116,7 +116,7 @@ def prover(sizes: Sizes) -> pl.DataFrame:
         (pl.col("given") + 12).alias("tokens"),
         (pl.col("prefix") * 40).alias("prefix_tokens"),
         (pl.col("prefix") * 40 + 90).alias("prompt_tokens"),
-        pl.lit("stop").alias("finish"),
+        pl.lit("stop").alias("finish_reason"),
     )
 
 

@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 
 STAGES = {
-    "problems": "problem sets from the hub, a file or the toy world",
+    "problems": "datasets from the hub, a file or the toy world",
     "sampling": "rollouts, with vLLM",
     "imports": "rollouts that somebody sampled elsewhere",
     "episodes": "cut thoughts into episodes",
@@ -17,7 +17,7 @@ STAGES = {
     "cold_start": "the set that makes a model without thoughts one that thinks",
     "train.sft": "fine-tune, with TRL",
     "train.log": "the log of a model that RL trained elsewhere",
-    "evaluate": "measurements of one model on one problem set",
+    "evaluate": "measurements of one model on one dataset",
     "figures.pass1": "the table of pass@1; the other tables and figures: docs/gallery.md",
     "provenance": "what made the results, for the report",
     "toy.base": "make the toy base reasoner",

@@ -57,7 +57,7 @@ def without_pad_token(folder):
 
 @pytest.fixture
 def toy_problems(tmp_path: Path) -> Path:
-    """A problem set of 12 toy problems on disk."""
+    """A dataset of 12 toy problems on disk."""
     import random
 
     from mrt.core.artifacts import PROBLEMS

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from mrt.config.load import load
 from mrt.episodes.cut import CutRollouts
-from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Kept, Trace, paths_of_J
+from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Thresholds, Trace, paths_of_J
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import Prove, ProverSettings
 from mrt.sampling.rollouts import Prompt, Sample
 from mrt.training.sets import best_prefixes
 
 MOST = 20
-FILTER = Kept(minimum_J=0.6)
+FILTER = Thresholds(minimum_J=0.6)
 
 
 def settled(answers, rules=(FILTER,), **how):
@@ -110,9 +110,9 @@ def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problem
     full, fewer, again = (tmp_path / f"{name}.parquet" for name in ("full", "fewer", "again"))
     Prove(out=full, **common).cli_cmd()
     Allocate(out=fewer, **ours).cli_cmd()
-    gather = Allocate(out=again, keep={"folder": tmp_path / "kept", "gather": 2}, **ours)
+    gather = Allocate(out=again, cache={"folder": tmp_path / "kept", "gather": 2}, **ours)
     for part in (1, 0):
-        Allocate(out=again, keep={"folder": tmp_path / "kept", "part": f"{part}/2"}, **ours).cli_cmd()
+        Allocate(out=again, cache={"folder": tmp_path / "kept", "shard": f"{part}/2"}, **ours).cli_cmd()
         assert not again.exists()
         if part == 1:
             with pytest.raises(ValueError, match=r": part 0 of 2 lacks at least \d+ completions;"):

@@ -72,7 +72,7 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
         out, thoughts = tmp_path / f"{name}.parquet", tmp_path / f"{name}.thoughts.parquet"
         stage = Force(
             model=str(TOY_BASE), rollouts=rollouts, episodes=episodes, out=out, out_thoughts=thoughts, names=names,
-            settings=settings, engine=engine, keep=keep,
+            settings=settings, engine=engine, cache=keep,
         )  # fmt: skip
         stage.cli_cmd()
         return out, thoughts
@@ -81,9 +81,9 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
     answers, added = pl.read_parquet(out), pl.read_parquet(thoughts)
     assert answers.height == 12 * 2 * 2 and set(answers["prefix"]) == {0, 2}
     assert added.height == 12 * 3 and set(added["extension"]) == {1, 2, 3}
-    assert {"stop", "length"} == set(added["finish"])  # some close their thought, some are cut
+    assert {"stop", "length"} == set(added["finish_reason"])  # some close their thought, some are cut
     assert not added["text"].str.contains("</think>", literal=True).any()
-    whole = added.filter(pl.col("finish") == "stop")
+    whole = added.filter(pl.col("finish_reason") == "stop")
     for number, text in whole.select("extension", "text").iter_rows():
         assert text.startswith(f"\n\n{settings.markers[(number - 1) % 2]}")
     grades = answers.select("problem_id", "sample", "prefix", "answer_index").with_columns(

@@ -135,8 +135,8 @@ def test_thoughts_are_extended_no_more_than_the_meta_prover_scores():
 
 def test_evaluation_sets_have_their_own_settings():
     config = load(LAPTOP)
-    assert config.draws("toy_test").samples == config.evaluation.samples
-    assert config.draws("toy_train").samples == config.training.samples
+    assert config.sampling("toy_test").samples == config.evaluation.samples
+    assert config.sampling("toy_train").samples == config.training.samples
 
 
 @pytest.mark.parametrize(

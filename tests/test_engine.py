@@ -38,7 +38,7 @@ def test_vllm_and_transformers_agree_on_log_probabilities(engine):
     (prompt,) = engine.encode([PROMPT])
     for completion in completions:
         (ids,) = engine.encode([completion.text])
-        ids += [engine.tokenizer.eos_token_id] * (completion.finish == "stop")
+        ids += [engine.tokenizer.eos_token_id] * (completion.finish_reason == "stop")
         assert len(ids) == completion.tokens
         with torch.no_grad():
             logits = model(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1]
@@ -92,7 +92,7 @@ def test_texts_are_as_vllm_reads_them_where_it_does(engine):
     hot = Decoding(temperature=1.5, max_tokens=90)
     never = hot.model_copy(update={"stop": ("never said",)})
     read, told = (engine.generate([Request(PROMPT, 16, 3, decoding)])[0] for decoding in (hot, never))
-    assert read == told and {c.finish for c in read} == {"stop", "length"}
+    assert read == told and {c.finish_reason for c in read} == {"stop", "length"}
 
 
 def test_requests_reach_the_scheduler_by_priority(engine, monkeypatch):
@@ -109,7 +109,7 @@ def test_requests_reach_the_scheduler_by_priority(engine, monkeypatch):
 def test_a_prompt_that_fills_the_context_is_data(engine):
     five = Decoding(max_tokens=5)
     long, short = engine.generate([Request(PROMPT * 30, 2, 1, five), Request(PROMPT, 1, 1, five)])
-    assert [(c.text, c.finish) for c in long] == [("", "length")] * 2
+    assert [(c.text, c.finish_reason) for c in long] == [("", "length")] * 2
     assert short[0].tokens == 5
 
 
@@ -117,7 +117,7 @@ def test_a_stop_text_ends_a_completion_and_is_not_part_of_it(engine):
     whole = engine.generate([Request(PROMPT, 3, 7, Decoding(temperature=1.0, max_tokens=300))])[0]
     cut = engine.generate([Request(PROMPT, 3, 7, Decoding(temperature=1.0, max_tokens=300, stop=("</think>",)))])[0]
     assert [c.text for c in cut] == [c.text.split("</think>")[0] for c in whole]
-    assert all(c.finish == "stop" for c in cut) and any("</think>" in c.text for c in whole)
+    assert all(c.finish_reason == "stop" for c in cut) and any("</think>" in c.text for c in whole)
 
 
 def test_settings_reach_vllm_on_a_gpu_and_on_a_cpu():

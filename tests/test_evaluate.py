@@ -21,7 +21,7 @@ ROLLOUTS = pl.DataFrame(
         "sample": [0, 1, 0, 1],
         "text": ["a</think>x", "b</think>y", "cut", "d</think>z"],
         "tokens": [10, 30, 50, 10],
-        "finish": ["stop", "stop", "length", "stop"],
+        "finish_reason": ["stop", "stop", "length", "stop"],
     }
 )
 GRADES = pl.DataFrame(

@@ -60,7 +60,7 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
     before = {name: content(folder / name) for name in outputs}
     for name in outputs:
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
-    shutil.rmtree(folder / "results" / "tiny" / ".kept")
+    shutil.rmtree(folder / "results" / "tiny" / ".cache")
     log = folder / re.search(r"> (\S+) 2>&1", command)[1]
     log.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(8 * wanted):
@@ -68,7 +68,9 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
         try:
             job.wait(rng.uniform(0.05, within))
             within = time.monotonic() - since  # it was sooner
-            shutil.rmtree(folder / "results" / "tiny" / ".kept", ignore_errors=True)  # would make the next sooner still
+            shutil.rmtree(
+                folder / "results" / "tiny" / ".cache", ignore_errors=True
+            )  # would make the next sooner still
         except subprocess.TimeoutExpired:
             killed += 1
         with suppress(ProcessLookupError):

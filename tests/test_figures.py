@@ -26,7 +26,13 @@ def measure(name, model):
             {"step": steps, "loss": 1 / steps + noise, "reward": noise, "completion_tokens": 90.0 + steps}
         )
     if name == "cost":
-        row = {"trained_model": model, "phase": "training", "drawn": 1000 * len(model), "read": 5, "trained": 7}
+        row = {
+            "trained_model": model,
+            "phase": "training",
+            "generated_tokens": 1000 * len(model),
+            "prefill_tokens": 5,
+            "trained_tokens": 7,
+        }
         return pl.DataFrame([row | {"flops": 1e12}])
     rng = np.random.default_rng([len(name), len(model)])
     rows = []
@@ -143,7 +149,7 @@ def test_linearized_search_is_drawn_beside_parallel_sampling(tmp_path, monkeypat
 def test_of_backtracking_models_the_histogram_has_the_backtracking_episode_alone():
     from mrt.figures.progress import BACKTRACK, draw
 
-    data = measure("progress", "base").select(pl.lit("m").alias("model"), pl.lit("s").alias("problem_set"), pl.all())
+    data = measure("progress", "base").select(pl.lit("m").alias("model"), pl.lit("s").alias("dataset"), pl.all())
     data = data.with_columns(pl.when(pl.col("prefix") == BACKTRACK).then(0.9).otherwise(0.0).alias("progress"))
     _, table = draw({"progress": data}, {"m": ModelStyle(label="M", parameterization="backtracking")})
     (bar,) = table.filter(pl.col("share") > 0).iter_rows(named=True)
@@ -179,7 +185,7 @@ def test_a_method_has_one_colour_and_models_without_a_parent_differ():
 
 def of_models(name, *models):
     return pl.concat(
-        measure(name, model).select(pl.lit(model).alias("model"), pl.lit("toy_test").alias("problem_set"), pl.all())
+        measure(name, model).select(pl.lit(model).alias("model"), pl.lit("toy_test").alias("dataset"), pl.all())
         for model in models or MODELS
     )
 
@@ -205,13 +211,13 @@ def test_the_table_gives_the_difference_to_the_parent_and_the_average_over_sets(
     models = {"base": MODELS["base"], "star_1": MODELS["star_1"].model_copy(update={"parent": "base"})}
     first = of_models("accuracy", *models)
     better = pl.when(pl.col("model") == "star_1").then(pl.col("accuracy") * 0.5).otherwise(pl.col("accuracy"))
-    second = of_models("accuracy", "base").with_columns(problem_set=pl.lit("other"), difficulty=None)
+    second = of_models("accuracy", "base").with_columns(dataset=pl.lit("other"), difficulty=None)
     second = pl.concat([second, second.with_columns(pl.lit("star_1").alias("model"))]).with_columns(accuracy=better)
     table = summary(pl.concat([first, second], how="diagonal_relaxed"), models)
-    row = table.filter(problem_set="other", model="star_1", difficulty="all").row(0, named=True)
+    row = table.filter(dataset="other", model="star_1", difficulty="all").row(0, named=True)
     assert row["difference"] == pytest.approx(-row["accuracy"]) and row["difference_high"] < 0
-    means = table.filter(pl.col("difficulty") == "all", pl.col("problem_set") != "average")
-    average = table.filter(problem_set="average", model="star_1").row(0, named=True)
+    means = table.filter(pl.col("difficulty") == "all", pl.col("dataset") != "average")
+    average = table.filter(dataset="average", model="star_1").row(0, named=True)
     assert average["accuracy"] == pytest.approx(means.filter(model="star_1")["accuracy"].mean())
     assert average["accuracy_low"] < average["accuracy"] < average["accuracy_high"]
     parts = layout(table, models)
@@ -254,12 +260,14 @@ def test_runs_are_compared_over_seeds_and_problems():
         "again": ModelStyle(label="MRT (RL), seed 1", method="mrt_rl", replicate_of="mrt_rl"),
     }
     found = {"base": (0.25, 90.0), "grpo": (0.5, 80.0), "mrt_rl": (0.5, 60.0), "again": (0.75, 40.0)}
-    cost = pl.DataFrame({"model": ["grpo", "mrt_rl", "again"], "drawn": [10, 20, 40], "flops": [1.0, 2.0, 4.0]})
+    cost = pl.DataFrame(
+        {"model": ["grpo", "mrt_rl", "again"], "generated_tokens": [10, 20, 40], "flops": [1.0, 2.0, 4.0]}
+    )
     tables = {"accuracy": pl.concat(values(m, *x) for m, x in found.items()), "regret": pl.DataFrame(), "cost": cost}
     table = summary(tables, models)
     row = table.filter(model="mrt_rl", value="accuracy").row(0, named=True)
     assert [row[c] for c in ("runs", "estimate", "low", "high")] == pytest.approx([2, 0.625, 0.5, 0.75])
-    assert [row[c] for c in ("difference", "tokens_drawn", "flops")] == pytest.approx([0.125, 30, 3])
+    assert [row[c] for c in ("difference", "generated_tokens", "flops")] == pytest.approx([0.125, 30, 3])
     assert table.filter(model="again").is_empty() and table.filter(model="base")["flops"].to_list() == [0, 0]
     parts = layout(table, models)
     assert parts.cells[2][-1] == "50.0 [40.0, 60.0] (-30.0*)" and parts.cells[1][-1] == "80.0 [80.0, 80.0]"
@@ -318,7 +326,7 @@ def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
     places = [(m, "test", "p", i, gain) for m, of in gains.items() for i, gain in enumerate(of)]
     traces = pl.DataFrame(
         [(*at, n, text) for *at, _ in places for n, text in enumerate(texts)],
-        schema=["model", "problem_set", "problem_id", "sample", "episode", "text"],
+        schema=["model", "dataset", "problem_id", "sample", "episode", "text"],
         orient="row",
     )
     progress = pl.DataFrame(
@@ -327,7 +335,7 @@ def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
             for *at, gain in places
             for j, J, step in ((1, 0.0, 0.0), (2, gain, gain), (3, 1.0, 1 - gain))
         ],
-        schema=["model", "problem_set", "problem_id", "sample", "prefix", "episodes", "J", "progress"],
+        schema=["model", "dataset", "problem_id", "sample", "prefix", "episodes", "J", "progress"],
         orient="row",
     )
     styles = {name: ModelStyle(label=name, method=name) for name in ("base", "mrt")}
@@ -343,7 +351,7 @@ def test_a_trace_that_has_ended_keeps_its_last_J():
 
     lengths = {"a": 1, "b": 3, "c": 2}
     rows = [("m", "s", name, 0, j, j / 4) for name, k in lengths.items() for j in range(k + 1)]
-    schema = ["model", "problem_set", "problem_id", "sample", "prefix", "J"]
+    schema = ["model", "dataset", "problem_id", "sample", "prefix", "J"]
     table = held(pl.DataFrame(rows, schema=schema, orient="row"))
     assert table.height == 3 * 3  # up to prefix 2, the 95th percentile, rounded down
     assert dict(table.filter(pl.col("prefix") == 2).select("problem_id", "J").iter_rows()) == {

@@ -74,7 +74,7 @@ engine.generate(requests[-1:])
 ready = time.monotonic()
 found = engine.generate(requests)
 done = time.monotonic()
-texts = [[(c.text, c.tokens, c.finish) for c in completions] for completions in found]
+texts = [[(c.text, c.tokens, c.finish_reason) for c in completions] for completions in found]
 print(json.dumps({"start": ready - began, "sampling": done - ready, "texts": texts}))
 """
 
@@ -137,7 +137,7 @@ def project(tmp_path):
 @pytest.mark.parametrize(("method", "variant"), [("grpo", "explicit"), ("mrt_rl", "per_episode")])
 def test_three_steps_of_rl(method, variant, project, report):
     """In bfloat16, weights handed over in TRL's own way; and how far engine and trainer are apart."""
-    log = trained(project, method, variant=variant, epochs=1.2, batch_size=256, group=8)
+    log = trained(project, method, variant=variant, epochs=1.2, batch_size=256, num_generations=8)
     assert log.height >= 3 and log["loss"].is_finite().all()
     steps = ", ".join(f"{value:.4f}" for value in log["logp_difference"].head(4))
     report(f"RL, {method}", "nats a token between vLLM and the trainer, by step", steps)

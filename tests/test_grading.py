@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mrt.grading.answers import LONGEST, boxed
 from mrt.grading.equality import _simpler, exact, items, normalise
-from mrt.grading.workers import Pool, Task
 from mrt.grading.grade import Grade, Grader, clusters, equal, extract_answer, grade, is_correct
+from mrt.grading.workers import Pool, Task
 
 GRADED = SHARED / "graded"
 

@@ -188,7 +188,7 @@ def test_engine_sft_and_rl_take_the_pinned_revision_and_ask_no_network(tmp_path,
     both = [
         options("sft", {"batch_size": 2, "max_length": 256}, set=str(tmp_path / "set.parquet")),
         options(
-            "rl", {"batch_size": 48, "micro_batch_size": 48, "group": 4, "decoding": decoding}, method="grpo",
+            "rl", {"batch_size": 48, "micro_batch_size": 48, "num_generations": 4, "decoding": decoding}, method="grpo",
             prompts=str(prompts), engine={"max_model_len": 512, "cpu_cache_gib": 0.1},
         ),
     ]  # fmt: skip

@@ -16,9 +16,9 @@ EXTENDED = ("base", "mrt_1")  # by budget forcing
 DIRECT = {rule: {"direct toy_test"} for rule in ("sample_rollouts", "grade_rollouts", "measure_maj")}
 
 
-def on(problem_set, models=MODELS):
-    """The jobs of models on a problem set."""
-    return set().union(*(pairs(model, problem_set) for model in models))
+def on(dataset, models=MODELS):
+    """The jobs of models on a dataset."""
+    return set().union(*(pairs(model, dataset) for model in models))
 
 
 def measured(*models):
@@ -331,7 +331,7 @@ EDITS = {
             **{rule: on("harder", EXTENDED) for rule in FORCING},
             "grade_answers": on("harder"),
             **without(EVERYTHING, *OF_LOGS),
-            "problem_set": {"harder"},
+            "dataset": {"harder"},
             "check_contamination": {"toy_train"},
         },
     ),

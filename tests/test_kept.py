@@ -8,7 +8,7 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.sampling.cache import Keep, Kept, draw, gaps
+from mrt.sampling.cache import CacheSettings, CompletionCache, draw, gaps
 from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
 
 DECODING = Decoding(temperature=1.0, max_tokens=12)
@@ -31,7 +31,7 @@ def said(capsys):
 
 
 def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
-    keep = Keep(folder=tmp_path)
+    keep = CacheSettings(folder=tmp_path)
     assert draw(engine, REQUESTS, keep) == plain
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
     assert draw(asleep, REQUESTS, keep) == plain
@@ -43,7 +43,7 @@ def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
 
 
 def test_more_samples_and_more_problems_are_additions(engine, plain, tmp_path, capsys):
-    keep = Keep(folder=tmp_path)
+    keep = CacheSettings(folder=tmp_path)
     fewer = [replace(r, n=2) for r in REQUESTS[:3]]
     assert draw(engine, fewer, keep) == [drawn[:2] for drawn in plain[:3]]
     assert draw(engine, REQUESTS, keep) == plain
@@ -53,21 +53,21 @@ def test_more_samples_and_more_problems_are_additions(engine, plain, tmp_path, c
 @pytest.mark.parametrize("parts", [2, 3])
 def test_the_number_of_parts_changes_nothing(engine, plain, tmp_path, capsys, parts):
     for part in range(parts):
-        assert draw(engine, REQUESTS, Keep(folder=tmp_path, part=f"{part}/{parts}")) is None
-    assert draw(engine, REQUESTS, Keep(folder=tmp_path)) == plain
+        assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{part}/{parts}")) is None
+    assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path)) == plain
     assert said(capsys)[-1] == "12 completions kept from before, 0 to draw"
 
 
 def test_other_settings_or_another_piece_of_code_are_not_mistaken(engine, tmp_path, monkeypatch):
-    kept = Kept(tmp_path, engine)
+    kept = CompletionCache(tmp_path, engine)
     warmer = replace(REQUESTS[0], decoding=Decoding(temperature=0.9, max_tokens=12))
     assert not set(kept.keys(REQUESTS[0])) & set(kept.keys(warmer))
     monkeypatch.setattr("mrt.sampling.cache.fingerprint", lambda *_, **__: "another")
-    assert kept.keys(REQUESTS[0]) != Kept(tmp_path, engine).keys(REQUESTS[0])
+    assert kept.keys(REQUESTS[0]) != CompletionCache(tmp_path, engine).keys(REQUESTS[0])
 
 
 def test_a_piece_that_cannot_be_read_is_drawn_again(engine, plain, tmp_path, capsys):
-    keep = Keep(folder=tmp_path)
+    keep = CacheSettings(folder=tmp_path)
     draw(engine, REQUESTS, keep)
     (piece,) = tmp_path.glob("*.parquet")
     piece.write_bytes(piece.read_bytes()[:200])
@@ -87,11 +87,11 @@ def test_what_was_finished_before_an_interruption_is_kept(engine, plain, tmp_pat
 
     monkeypatch.setattr(engine, "stream", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        draw(engine, REQUESTS, Keep(folder=tmp_path))
+        draw(engine, REQUESTS, CacheSettings(folder=tmp_path))
     monkeypatch.undo()
     for request in list(engine.llm.llm_engine.output_processor.request_states):
         engine.llm.llm_engine.abort_request([request])
-    assert draw(engine, REQUESTS, Keep(folder=tmp_path)) == plain
+    assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path)) == plain
     assert said(capsys)[-1] == "6 completions kept from before, 6 to draw"
 
 
@@ -114,22 +114,22 @@ def by_root(names, drawn):
 
 def test_what_follows_from_a_completion_is_drawn_in_the_same_go_and_kept(engine, plain, tmp_path, capsys):
     names, then = chain()
-    drawn = draw(engine, REQUESTS, Keep(folder=tmp_path), then)
+    drawn = draw(engine, REQUESTS, CacheSettings(folder=tmp_path), then)
     assert drawn[:4] == plain and len(drawn) == 4 + 12 + 24
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
     others, again = chain()
-    assert len(draw(asleep, REQUESTS, Keep(folder=tmp_path), again)) == 40
+    assert len(draw(asleep, REQUESTS, CacheSettings(folder=tmp_path), again)) == 40
     assert "llm" not in vars(asleep) and sorted(others) == sorted(names)
     assert said(capsys)[-1] == "84 completions kept from before, 0 to draw"
 
 
 def test_without_a_folder_and_in_parts_what_follows_is_the_same(engine, tmp_path):
     names, then = chain()
-    alone = by_root(names, draw(engine, REQUESTS, Keep(), then))
+    alone = by_root(names, draw(engine, REQUESTS, CacheSettings(), then))
     for part in range(2):
-        assert draw(engine, REQUESTS, Keep(folder=tmp_path, part=f"{part}/2"), chain()[1]) is None
+        assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{part}/2"), chain()[1]) is None
     names, then = chain()
-    assert by_root(names, draw(engine, REQUESTS, Keep(folder=tmp_path), then)) == alone
+    assert by_root(names, draw(engine, REQUESTS, CacheSettings(folder=tmp_path), then)) == alone
 
 
 @given(st.lists(st.booleans(), max_size=30))
@@ -141,32 +141,32 @@ def test_gaps_are_just_what_is_missing(present):
 @pytest.mark.parametrize("part", ["1", "2/2", "a/b", "-1/2"])
 def test_a_part_that_is_none_is_refused(part):
     with pytest.raises(ValueError, match="is not i/n"):
-        Keep(part=part)
+        CacheSettings(shard=part)
 
 
 def test_kept_pieces_are_tables(engine, tmp_path):
-    draw(engine, REQUESTS[:1], Keep(folder=tmp_path))
+    draw(engine, REQUESTS[:1], CacheSettings(folder=tmp_path))
     (piece,) = tmp_path.glob("*.parquet")
-    assert pl.read_parquet(piece).columns == ["key", "text", "tokens", "finish", "mean_logprob"]
+    assert pl.read_parquet(piece).columns == ["key", "text", "tokens", "finish_reason", "mean_logprob"]
 
 
 def test_what_gathers_draws_nothing_and_names_the_parts_that_drew_too_little(engine, plain, tmp_path):
     for part in (0, 2):
-        draw(engine, REQUESTS, Keep(folder=tmp_path, part=f"{part}/3"))
+        draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{part}/3"))
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
-    with pytest.raises(ValueError, match=r"part 1 of 3 lacks at least 3 completions.*part-1-of-3\) and start again"):
-        draw(asleep, REQUESTS, Keep(folder=tmp_path, gather=3))
-    draw(engine, REQUESTS, Keep(folder=tmp_path, part="1/3"))
-    assert draw(asleep, REQUESTS, Keep(folder=tmp_path, gather=3)) == plain
+    with pytest.raises(ValueError, match=r"part 1 of 3 lacks at least 3 completions.*shard-1-of-3\) and start again"):
+        draw(asleep, REQUESTS, CacheSettings(folder=tmp_path, gather=3))
+    draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard="1/3"))
+    assert draw(asleep, REQUESTS, CacheSettings(folder=tmp_path, gather=3)) == plain
     assert "llm" not in vars(asleep)  # vLLM did not start
 
 
 def test_what_gathers_finds_lacking_what_follows(engine, tmp_path):
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
-    draw(engine, REQUESTS, Keep(folder=tmp_path, part="0/2"), chain()[1])
-    draw(engine, REQUESTS[:2], Keep(folder=tmp_path, part="1/2"))
-    draw(engine, REQUESTS[3:], Keep(folder=tmp_path), then=None)
+    draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard="0/2"), chain()[1])
+    draw(engine, REQUESTS[:2], CacheSettings(folder=tmp_path, shard="1/2"))
+    draw(engine, REQUESTS[3:], CacheSettings(folder=tmp_path), then=None)
     with pytest.raises(ValueError, match="part 1 of 2 lacks at least 12 completions;"):  # 2 of each of 6
-        draw(asleep, REQUESTS, Keep(folder=tmp_path, gather=2), chain()[1])
-    with pytest.raises(ValueError, match="need --keep"):
-        draw(asleep, REQUESTS, Keep(gather=2))
+        draw(asleep, REQUESTS, CacheSettings(folder=tmp_path, gather=2), chain()[1])
+    with pytest.raises(ValueError, match="need --cache"):
+        draw(asleep, REQUESTS, CacheSettings(gather=2))

@@ -195,7 +195,7 @@ def rl_trainer(model, rows, length, folder):
     from mrt.episodes.parameterization import OpenEnded
     from mrt.training.rl import RL
 
-    recipe = RL(batch_size=2 * rows, micro_batch_size=rows, group=2)
+    recipe = RL(batch_size=2 * rows, micro_batch_size=rows, num_generations=2)
     data = Dataset.from_list([{"prompt": "a", "answer": "7"}] * 16)
     ours = {"method": "grpo", "recipe": recipe, "grader": None, "parameterization": OpenEnded()}
     return Trainer(**ours, model=model, args=config, train_dataset=data, processing_class=tokenizer())

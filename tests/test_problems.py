@@ -1,4 +1,4 @@
-"""Problem sets: sources, values, rules, sampling, errors."""
+"""Datasets: sources, values, rules, sampling, errors."""
 
 import json
 import random
@@ -19,7 +19,7 @@ from mrt.core.artifacts import PROBLEMS
 from mrt.problems.build import Problems, Row, Tally, build, sample
 from mrt.problems.decontamination import Sets
 from mrt.problems.filters import asks_proof, offers_choice
-from mrt.problems.settings import Columns, Hub, ProblemSet, Toy
+from mrt.problems.settings import Columns, Dataset, Hub, Toy
 from mrt.problems.sources import last_boxed, number, text
 
 BENCHMARKS = SHARED / "benchmarks"
@@ -32,7 +32,7 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def made(path: Path, others: tuple[str, ...] = (), **options: Any) -> pl.DataFrame:
-    return build("mine", ProblemSet.model_validate({"file": path, "split": "test", **options}), others)[0]
+    return build("mine", Dataset.model_validate({"file": path, "split": "test", **options}), others)[0]
 
 
 def dropped(tally: Tally) -> dict[str, int]:
@@ -189,7 +189,7 @@ def test_jsonl_read_robustly(tmp_path: Path) -> None:
 @needs_shared
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_shared_benchmarks(path: Path) -> None:
-    table, tally = build(path.stem, ProblemSet(file=path, split="test"))
+    table, tally = build(path.stem, Dataset(file=path, split="test"))
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     assert len(table) == len(rows)
     assert set(dropped(tally).values()) == {0}
@@ -205,13 +205,13 @@ def test_shared_subsets() -> None:
     aime = made(BENCHMARKS / "aime_1983_2023.jsonl", keep={"id": [1989, 2023]})
     assert len(aime) == 11 * 15 + 24 * 30
     math500 = tuple(made(BENCHMARKS / "math500.jsonl")["problem"])
-    both = ProblemSet(file=BENCHMARKS / "aime_1983_2023.jsonl", split="train")
+    both = Dataset(file=BENCHMARKS / "aime_1983_2023.jsonl", split="train")
     assert dropped(build("aime", both, math500)[1])["equal text in disjoint sets"] == 6
 
 
 @needs_shared
 def test_shared_numina() -> None:
-    numina = ProblemSet(
+    numina = Dataset(
         file=BENCHMARKS / "numina_math_cot.jsonl",
         split="train",
         answer_from_solution=True,
@@ -258,14 +258,14 @@ def test_hub(hub: Path) -> None:
         "keep": {"Year": [1989, 2023]},
         "split": "train",
     }
-    table, tally = build("aime", ProblemSet.model_validate(options))
+    table, tally = build("aime", Dataset.model_validate(options))
     assert table["answer"].to_list() == [str(year) for year in range(1989, 2024)]
     assert table["id"][0] == "aime-6"
     assert table["source"][0] == f"{hub}@v1:train"
     assert dropped(tally)["keep Year 1989 to 2023"] == 7
     options["hub"] = {"path": str(hub), "revision": "v1", "split": "test"}
     del options["keep"]
-    assert len(build("aime", ProblemSet.model_validate(options))[0]) == 2
+    assert len(build("aime", Dataset.model_validate(options))[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
         "split": "test",
     }
     with pytest.raises(ValueError, match=message):
-        build("aime", ProblemSet.model_validate(given))
+        build("aime", Dataset.model_validate(given))
 
 
 # ---- errors
@@ -360,7 +360,7 @@ def test_too_few_and_none_left(tmp_path: Path) -> None:
 )
 def test_settings_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        ProblemSet.model_validate({"split": "test", **options})
+        Dataset.model_validate({"split": "test", **options})
 
 
 # ---- what is kept
@@ -374,7 +374,7 @@ def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
         {"problem": "w"},
     ]
     path = write_jsonl(tmp_path / "a.jsonl", rows)
-    table, tally = build("a", ProblemSet(file=path, split="test", drop=["empty"]))
+    table, tally = build("a", Dataset(file=path, split="test", drop=["empty"]))
     assert table["problem"].to_list() == ["x  y"]
     assert dropped(tally) == {"read": 0, "drop empty": 2, "duplicate problem": 1}
     assert tally.table().columns == ["rule", "kept", "dropped"]
@@ -387,7 +387,7 @@ def test_answer_from_solution(tmp_path: Path) -> None:
         {"problem": "b", "solution": "proof"},
     ]
     table, tally = build(
-        "a", ProblemSet(file=write_jsonl(tmp_path / "a.jsonl", rows), split="train", answer_from_solution=True)
+        "a", Dataset(file=write_jsonl(tmp_path / "a.jsonl", rows), split="train", answer_from_solution=True)
     )
     assert table["answer"].to_list() == ["1"]
     assert dropped(tally)["no boxed answer"] == 1
@@ -430,7 +430,7 @@ def test_seeds_differ() -> None:
 
 def toy(count: int, seed: int, others: Any = (), **options: Any) -> pl.DataFrame:
     return build(
-        "toy", ProblemSet.model_validate({"toy": {"count": count, "seed": seed, **options}, "split": "train"}), others
+        "toy", Dataset.model_validate({"toy": {"count": count, "seed": seed, **options}, "split": "train"}), others
     )[0]
 
 
@@ -502,17 +502,17 @@ def declared() -> dict[str, Any]:
 
 
 def test_declared_benchmarks() -> None:
-    sets = {name: ProblemSet.model_validate(entry) for name, entry in declared().items()}
+    sets = {name: Dataset.model_validate(entry) for name, entry in declared().items()}
     for made_set in sets.values():
         assert set(made_set.disjoint_from) <= set(sets)
         assert made_set.hub is not None
         assert len(made_set.hub.revision) == 40 and int(made_set.hub.revision, 16)
         # what a rule passes on the command line is the model itself
-        assert ProblemSet.model_validate_json(made_set.model_dump_json()) == made_set
+        assert Dataset.model_validate_json(made_set.model_dump_json()) == made_set
 
 
 def test_every_setting_is_described() -> None:
-    for model in (ProblemSet, Problems, Toy, Hub, Columns):
+    for model in (Dataset, Problems, Toy, Hub, Columns):
         assert all(info.description for info in model.model_fields.values())
 
 

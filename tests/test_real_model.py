@@ -100,7 +100,13 @@ def test_from_an_instruct_model_to_regret(smollm2, tmp_path):
             "prover": {"answers": 2, "decoding": answer},
             "recipe": {"epochs": 1, "batch_size": 3, "micro_batch_size": 3, "max_length": 512, **training},
             "rl": {
-                **{"variant": "per_episode", "epochs": 0.3, "batch_size": 4, "micro_batch_size": 4, "group": 4},
+                **{
+                    "variant": "per_episode",
+                    "epochs": 0.3,
+                    "batch_size": 4,
+                    "micro_batch_size": 4,
+                    "num_generations": 4,
+                },
                 **{"decoding": {"temperature": 0.9, "max_tokens": 32}, "answers": 2, "answer_tokens": 16, **training},
             },
         },
@@ -138,7 +144,7 @@ def test_vllm_and_transformers_agree_and_texts_are_read_alike(smollm2):
     (before,) = engine.encode([prompt])
     for completion in drawn:
         (ids,) = engine.encode([completion.text])
-        ids += [engine.tokenizer.eos_token_id] * (completion.finish == "stop")
+        ids += [engine.tokenizer.eos_token_id] * (completion.finish_reason == "stop")
         if len(ids) != completion.tokens:  # what was drawn need not be how the text is encoded
             continue
         with torch.no_grad():

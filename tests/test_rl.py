@@ -189,7 +189,7 @@ def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, cen
 
 ENGINE = EngineSettings(max_model_len=512, cpu_cache_gib=0.1)
 QUICK = {
-    "learning_rate": 1e-4, "batch_size": 16, "micro_batch_size": 16, "group": 4, "answer_tokens": 24, "bf16": False,
+    "learning_rate": 1e-4, "batch_size": 16, "micro_batch_size": 16, "num_generations": 4, "answer_tokens": 24, "bf16": False,
     "gradient_checkpointing": False, "save_steps": 1, "decoding": Decoding(temperature=1.0, max_tokens=100),
 }  # fmt: skip
 
@@ -311,7 +311,7 @@ def test_table_3_is_the_default_recipe():
     recipe = RL()
     table = {
         "learning_rate": 1.0e-6, "schedule": "cosine", "warmup_ratio": 0.1, "weight_decay": 0.01, "epochs": 1,
-        "batch_size": 256, "group": 4, "bf16": True, "variant": "explicit", "centred": False, "prefixes": 1.0,
+        "batch_size": 256, "num_generations": 4, "bf16": True, "variant": "explicit", "centred": False, "prefixes": 1.0,
     }  # fmt: skip
     assert {name: getattr(recipe, name) for name in table} == table
     assert recipe.decoding.temperature == 0.9 and recipe.decoding.max_tokens == 24576

@@ -13,7 +13,7 @@ ROLLOUTS = pl.DataFrame(
         "sample": [0, 1, 2],
         "prompt": [P] * 3,
         "text": TEXTS,
-        "finish": ["stop", "stop", "length"],
+        "finish_reason": ["stop", "stop", "length"],
     }
 )
 GRADES = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 1, 2], "correct": [True, False, False]})
@@ -41,7 +41,7 @@ def scored(*curves):
     keys = ["problem_id", "sample", "prefix"]
     return (
         pl.DataFrame(progress, schema=[*keys, "episodes", "answers", "J"], orient="row"),
-        pl.DataFrame(answers, schema=[*keys, "answer_index", "text", "finish"], orient="row"),
+        pl.DataFrame(answers, schema=[*keys, "answer_index", "text", "finish_reason"], orient="row"),
         pl.DataFrame(grades, schema=[*keys, "answer_index", "correct"], orient="row"),
     )
 

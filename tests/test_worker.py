@@ -31,7 +31,7 @@ def test_a_killed_stage_takes_vllms_processes_along(toy_problems, tmp_path):
         "--problems",
         toy_problems,
     ]
-    stage += ["--names", "base", "--names", "test", "--samples", "200", "--keep.folder", tmp_path / "kept"]
+    stage += ["--names", "base", "--names", "test", "--samples", "200", "--cache.folder", tmp_path / "kept"]
     stage += ["--engine.max_model_len", "1024", "--engine.cpu_cache_gib", "0.1", "--engine.max_num_seqs", "2"]
     stage += ["--decoding.max_tokens", "900", "--out", tmp_path / "rollouts.parquet"]
     own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "OMP_NUM_THREADS": "1"}

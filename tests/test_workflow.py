@@ -122,7 +122,7 @@ def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_pa
     config["evaluation"]["measures"] = ["accuracy"]
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     plan = planned_jobs(folder, target)
-    assert {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)} == {"problem_set", *chain}
+    assert {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)} == {"dataset", *chain}
     assert plan["train"] == ({"mrt_1"} if target == "fig29" else {"star_1", "mrt_1"})
     assert plan.get("train_rl") == (None if target in ("fig29", "fig15") else {"mrt_rl"})
 
@@ -154,7 +154,7 @@ def test_two_runs_are_equal_to_the_byte_up_to_training(finished, tmp_path):
     shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
     targets = [f"results/tiny/sets/{model}.parquet" for model in ("star_1", "mrt_1")]
     snakemake(folder, *targets, "--cores", "1")
-    made = [p.relative_to(folder) for p in (folder / "results").rglob("*.parquet") if ".kept" not in p.parts]
+    made = [p.relative_to(folder) for p in (folder / "results").rglob("*.parquet") if ".cache" not in p.parts]
     assert len(made) >= 12
     for path in made:
         assert (folder / path).read_bytes() == (finished / path).read_bytes(), path
@@ -253,7 +253,7 @@ def test_the_job_that_gathers_parts_is_told_so(tmp_path):
     said = done.stdout + done.stderr
     for stage in ("sampling", "prover", "budget_forcing"):
         calls = re.findall(rf"mrt\.{stage} .*", said)
-        assert {re.search(r"--keep\.(part \d/2|gather 2)", call)[1] for call in calls} == {
+        assert {re.search(r"--cache\.(part \d/2|gather 2)", call)[1] for call in calls} == {
             "part 0/2",
             "part 1/2",
             "gather 2",
@@ -281,6 +281,6 @@ def test_real_traces_go_through(tmp_path):
     rollouts = [pl.read_parquet(path) for path in results.glob("rollouts/*/*.parquet")]
     assert sum(table.height for table in rollouts) == 223
     table = pl.read_parquet(results / "tables" / "pass1.parquet").filter(pl.col("difficulty") == "all")
-    accuracy = {(m, s): a for m, s, a in table.select("model", "problem_set", "accuracy").iter_rows()}
+    accuracy = {(m, s): a for m, s, a in table.select("model", "dataset", "accuracy").iter_rows()}
     assert accuracy["qwq_32b", "aime2025"] > accuracy["r1_qwen_1_5b", "aime2025"]
-    print(table.select("model", "problem_set", "accuracy", "accuracy_low", "accuracy_high", "n"))
+    print(table.select("model", "dataset", "accuracy", "accuracy_low", "accuracy_high", "n"))

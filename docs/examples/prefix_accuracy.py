@@ -67,7 +67,7 @@ def short(model: str) -> str:
 
 
 def episode_counts(traces: list[dict[str, Any]]) -> pl.DataFrame:
-    """How many episodes thoughts have, by problem set and model (Section 5, Figure 23)."""
+    """How many episodes thoughts have, by dataset and model (Section 5, Figure 23)."""
     rows = []
     for t in traces:
         parts = take_apart(t["text"])

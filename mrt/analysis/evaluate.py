@@ -1,4 +1,4 @@
-"""Measurements of one model on one problem set, one row a problem (or a trace); figures and tables aggregate them.
+"""Measurements of one model on one dataset, one row a problem (or a trace); figures and tables aggregate them.
 
     python -m mrt.analysis.evaluate --measure regret --progress progress.parquet --budgets 64 --budgets 256 --out regret.parquet
 
@@ -183,11 +183,11 @@ def episode_counts(episodes: pl.DataFrame) -> pl.DataFrame:
 
 
 class Evaluate(Stage):
-    """Measure one model on one problem set."""
+    """Measure one model on one dataset."""
 
     measure: Measure = Field(description="What is measured; each needs the artifacts that its table is made from.")
     out: Path = Field(description="Table of the measure (Parquet).")
-    problems: Path | None = Field(None, description="Problem set (Parquet).")
+    problems: Path | None = Field(None, description="Dataset (Parquet).")
     rollouts: Path | None = Field(None, description="Rollouts (Parquet).")
     grades: Path | None = Field(None, description="Grades of the rollouts, or for `prefixes` of the forced answers.")
     episodes: Path | None = Field(None, description="Episodes (Parquet).")

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from mrt.config import memory
 from mrt.config.hardware import Cluster
-from mrt.config.schema import RL_METHODS, TREE_METHODS, Config, Evaluation, Model, Training, overlaid
+from mrt.config.schema import Config, Evaluation, Model, Training, overlaid
 from mrt.problems.build import build
-from mrt.problems.settings import ProblemSet
+from mrt.problems.settings import Dataset
 from mrt.sampling.imports import check_completions
 from mrt.sampling.rollouts import Prompt
 from mrt.training.log import check_log
+from mrt.training.methods import RL_METHODS, TREE_METHODS
 from mrt.training.rl import RL
 
 READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
@@ -64,13 +65,13 @@ def length_mistakes(config: Config) -> Iterator[str]:
 
 
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """(path of a setting, its tokens, the longest text by what it has) of all that an engine draws."""
+    """(path of a setting, its tokens, the longest text by what it has) of all that an engine sampling."""
     trained = {name: model for name, model in config.models.items() if model.parent}
     prompt = {"the prompt": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # characters a token, at least
-    for name, draws in (("training", config.training), ("evaluation", config.evaluation)):
+    for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
         if name == "evaluation" or trained:
-            completion, answer = draws.decoding.max_tokens, draws.prover.decoding.max_tokens
+            completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
             yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
             whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
             yield f"{name}.prover.decoding.max_tokens", answer, whole
@@ -120,7 +121,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
     if {"{", "}"} & set(str(config.get("results"))):
         yield "results", "braces are Snakemake's; name the folder without them"
-    problems = {str(name): parsed(ProblemSet, raw) for name, raw in section("problems").items()}
+    problems = {str(name): parsed(Dataset, raw) for name, raw in section("problems").items()}
     models = {str(name): parsed(Model, raw) for name, raw in section("models").items()}
     evaluation, training = parsed(Evaluation, section("evaluation")), parsed(Training, section("training"))
     evaluated = evaluation.problems if evaluation else []
@@ -137,13 +138,13 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     f"{kind}.{name}",
                     "a name is made of letters, digits, _, - and ., and begins with one of the first two",
                 )
-    for name, problem_set in problems.items():
-        for other in problem_set.disjoint_from if problem_set else []:
+    for name, dataset in problems.items():
+        for other in dataset.disjoint_from if dataset else []:
             yield from unknown(f"problems.{name}.disjoint_from", other, problems)
         if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
             yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
-        if problem_set and problem_set.file:
-            yield from file_mistakes(f"problems.{name}", problem_set.file, partial(build, name, problem_set))
+        if dataset and dataset.file:
+            yield from file_mistakes(f"problems.{name}", dataset.file, partial(build, name, dataset))
     for name, model in models.items():
         if model is None:
             continue
@@ -187,13 +188,13 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from evaluation_contradictions(evaluation, problems, models)
     longest = section("engine").get("max_model_len")
     yield from backtracking_contradictions(config, models, evaluation, longest)
-    for name, draws in (("training", training), ("evaluation", evaluation)):
-        if draws is None:
+    for name, sampling in (("training", training), ("evaluation", evaluation)):
+        if sampling is None:
             continue
-        if isinstance(draws, Training):
-            yield from group_mistakes("training.rl", draws.rl)
-        if draws.prover.traces and draws.prover.traces > draws.samples:
-            yield f"{name}.prover.traces", f"{draws.prover.traces} is more than the {draws.samples} samples"
+        if isinstance(sampling, Training):
+            yield from group_mistakes("training.rl", sampling.rl)
+        if sampling.prover.traces and sampling.prover.traces > sampling.samples:
+            yield f"{name}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
 
 
 def backtracking_contradictions(
@@ -256,8 +257,8 @@ def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | Non
 
 def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:
     """Sizes of RL batches that do not divide each other."""
-    if recipe.batch_size % recipe.group:
-        yield f"{path}.batch_size", f"{recipe.batch_size} completions are not whole groups of {recipe.group}"
+    if recipe.batch_size % recipe.num_generations:
+        yield f"{path}.batch_size", f"{recipe.batch_size} completions are not whole groups of {recipe.num_generations}"
     if recipe.batch_size % min(recipe.micro_batch_size, recipe.batch_size):
         yield f"{path}.micro_batch_size", f"{recipe.micro_batch_size} does not divide {recipe.batch_size}"
 

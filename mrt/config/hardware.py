@@ -8,6 +8,8 @@ from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt.core.settings import Settings
+
 GIB = 2**30
 
 
@@ -35,10 +37,8 @@ GPUS = {
 }
 
 
-class Architecture(BaseModel):
+class Architecture(Settings):
     """A transformer's sizes, as its `config.json` has them."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     parameters: int = Field(ge=1, description="Parameters, embeddings included.")
     layers: int = Field(ge=1, description="num_hidden_layers")
@@ -133,7 +133,7 @@ class Cluster(Card):
         1,
         ge=1,
         le=10_000,
-        description="Jobs that a model's sampling on a problem set is spread over.",
+        description="Jobs that a model's sampling on a dataset is spread over.",
     )
     training_gpus: int | None = Field(
         None, ge=1, le=10_000, description="GPUs of a training job; as many as its memory takes if not given."

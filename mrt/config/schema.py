@@ -6,13 +6,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from mrt.config import memory
 from mrt.config.hardware import Architecture, Cluster, architecture_of
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
-from mrt.problems.settings import ProblemSet
-from mrt.sampling.allocation import Allocation, Kept
+from mrt.problems.settings import Dataset
+from mrt.sampling.allocation import Allocation, Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.linearized import Linearized
@@ -20,13 +21,11 @@ from mrt.sampling.prover import ProverSettings
 from mrt.sampling.rollouts import Prompt
 from mrt.sampling.tree import BeamSearch
 from mrt.training.cold_start import ColdStart
+from mrt.training.methods import RL_METHODS, MethodName
 from mrt.training.rl import RL
 from mrt.training.sets import Rules
 from mrt.training.sft import SFT
 
-RL_METHODS = ("grpo", "length_penalty", "mrt_rl")
-TREE_METHODS = ("warmstart", "rise", "rejection")
-Method = Literal["star", "mrt", "grpo", "length_penalty", "mrt_rl", "cold_start", "warmstart", "rise", "rejection"]
 PROMPT = 2048  # tokens: a bound of the problems' prompts, to size trainings with
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -34,20 +33,16 @@ Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Recipe = TypeVar("Recipe", SFT, RL)
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-
-class Imported(Strict):
+class Imported(Settings):
     """Completions that somebody sampled elsewhere."""
 
     file: Path = Field(
-        description="JSONL, Parquet or CSV with columns problem_id, text, and perhaps model, tokens, finish."
+        description="JSONL, Parquet or CSV with columns problem_id, text, and perhaps model, tokens, finish_reason."
     )
     model: str | None = Field(None, description="Keep the rows whose `model` is this.")
 
 
-class Model(Strict):
+class Model(Settings):
     """A model: a checkpoint, the toy base, a file of completions, or a child of another model."""
 
     label: str | None = Field(None, description="Name in tables and figures; else the key.")
@@ -65,7 +60,7 @@ class Model(Strict):
     )
     evaluate_on: list[str] | None = Field(None, description="Evaluation sets that it is measured on; all if not given.")
     parent: str | None = Field(None, description="Model that this one is trained from.")
-    method: Method | None = Field(
+    method: MethodName | None = Field(
         None,
         description="How it is trained: by SFT on traces (star, mrt), by RL (grpo, length_penalty, mrt_rl), by SFT on"
         " right answers of a model without thoughts, so that it thinks (cold_start), or, to backtrack, by SFT on"
@@ -75,7 +70,7 @@ class Model(Strict):
         None, description="cold_start: the model whose right completions it learns; else its parent's own."
     )
     cold_start: ColdStart = Field(default_factory=ColdStart, description="How these become thoughts with an answer.")
-    problems: str | None = Field(None, description="Problem set that its parent's traces solve.")
+    problems: str | None = Field(None, description="Dataset that its parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
     recipe: SFT | None = Field(None, description="Hyperparameters of SFT other than those of `training.recipe`.")
     rl: RL | None = Field(None, description="Hyperparameters of RL other than those of `training.rl`.")
@@ -97,8 +92,8 @@ class Model(Strict):
         return self
 
 
-class Draws(Strict):
-    """What is sampled from a model on a problem set."""
+class SamplingSettings(Settings):
+    """What is sampled from a model on a dataset."""
 
     samples: int = Field(ge=1, le=10_000, description="Rollouts a problem.")
     decoding: Decoding = Field(
@@ -108,10 +103,10 @@ class Draws(Strict):
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
 
 
-Settings = TypeVar("Settings", bound=BaseModel)
+Group = TypeVar("Group", bound=Settings)
 
 
-def keep_to(settings: Settings, **most: int) -> Settings:
+def keep_to(settings: Group, **most: int) -> Group:
     """The settings, where lists that were not given leave out what is more than can be had."""
     for name, limit in most.items():
         if name not in settings.model_fields_set:
@@ -119,7 +114,7 @@ def keep_to(settings: Settings, **most: int) -> Settings:
     return settings
 
 
-class Training(Draws):
+class Training(SamplingSettings):
     """Sampling for training sets, and the recipe that models share."""
 
     samples: int = Field(1, ge=1, le=10_000, description="Rollouts a training problem (Algorithm 1, line 5: one).")
@@ -136,13 +131,15 @@ class Training(Draws):
     )
 
 
-class Direct(Strict):
+class Direct(Settings):
     """The baseline that does not think (Section 5): pass@k of one model's answers."""
 
     model: str = Field(description="A model whose prompt leaves no room for a thought.")
     samples: int = Field(32, ge=1, le=10_000, description="Answers a problem (Appendix D: 32).")
     k: list[Count] = Field(
-        [1, 2, 4, 8, 16, 32], min_length=1, description="Draws of pass@k; if not given, those of them that can be had."
+        [1, 2, 4, 8, 16, 32],
+        min_length=1,
+        description="SamplingSettings of pass@k; if not given, those of them that can be had.",
     )
 
     @model_validator(mode="after")
@@ -177,11 +174,11 @@ MEASURES = (
 )
 
 
-class Evaluation(Draws):
-    """What is measured, of which models, on which problem sets."""
+class Evaluation(SamplingSettings):
+    """What is measured, of which models, on which datasets."""
 
     samples: int = Field(20, ge=1, le=10_000, description="Rollouts a problem (Section 8.2: 20).")
-    problems: list[str] = Field(min_length=1, description="Evaluation problem sets.")
+    problems: list[str] = Field(min_length=1, description="Evaluation datasets.")
     models: list[str] = Field(min_length=1, description="Models in the tables and figures, in this order.")
     k: list[Count] = Field(
         [1, 2, 4, 8],
@@ -213,7 +210,7 @@ class Evaluation(Draws):
         return keep_to(self, k=self.samples, votes=self.prover.answers)
 
 
-class Expected(Strict):
+class Expected(Settings):
     """What nobody knows before the first run, for `python -m mrt plan` and for the time limits of jobs."""
 
     problems: dict[str, Count] = Field({}, description="Problems of sets that are not made yet and have no `count`.")
@@ -226,12 +223,12 @@ class Expected(Strict):
     kept: float = Field(0.5, gt=0, description="Share of the traces that training sets keep.")
 
 
-class Config(Strict):
+class Config(Settings):
     """A whole experiment."""
 
     results: Path = Field(description="Folder of everything that the experiment makes.")
     seed: int = Field(0, ge=0, lt=2**62, description="Seed from which all sampling seeds derive.")
-    problems: dict[str, ProblemSet] = Field(description="Problem sets by name.")
+    problems: dict[str, Dataset] = Field(description="Datasets by name.")
     models: dict[str, Model] = Field(description="Models by name.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut into episodes.")
@@ -278,15 +275,15 @@ class Config(Strict):
         """Evaluation sets that a model is measured on."""
         return [d for d in self.evaluation.problems if d in (self.models[name].evaluate_on or self.evaluation.problems)]
 
-    def draws(self, problem_set: str) -> Draws:
-        """What is sampled on a problem set: the evaluation's settings on its sets, else the training's."""
-        return self.evaluation if problem_set in self.evaluation.problems else self.training
+    def sampling(self, dataset: str) -> SamplingSettings:
+        """What is sampled on a dataset: the evaluation's settings on its sets, else the training's."""
+        return self.evaluation if dataset in self.evaluation.problems else self.training
 
-    def samples(self, name: str, problem_set: str) -> int:
-        """Rollouts a problem that are sampled from a model on a problem set."""
-        draws, direct = self.draws(problem_set), self.evaluation.direct
-        asked = direct.samples if direct and direct.model == name and draws is self.evaluation else 0
-        return max(asked, draws.samples if name in self.evaluation.models or not asked else 0)
+    def samples(self, name: str, dataset: str) -> int:
+        """Rollouts a problem that are sampled from a model on a dataset."""
+        sampling, direct = self.sampling(dataset), self.evaluation.direct
+        asked = direct.samples if direct and direct.model == name and sampling is self.evaluation else 0
+        return max(asked, sampling.samples if name in self.evaluation.models or not asked else 0)
 
     def ks(self, name: str) -> list[int]:
         """The k at which maj@k and pass@k of a model are measured."""
@@ -294,16 +291,16 @@ class Config(Strict):
         own = self.evaluation.k if name in self.evaluation.models else []
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
 
-    def filters(self, name: str, problem_set: str) -> list[Kept]:
-        """The filters of MRT (STaR) that answers are allocated for, of a model on a problem set; none: not allocated.
+    def filters(self, name: str, dataset: str) -> list[Thresholds]:
+        """The filters of MRT (STaR) that answers are allocated for, of a model on a dataset; none: not allocated.
 
         They are those of its children that learn from its traces there.
         """
-        if not self.training.allocation or problem_set in self.evaluation.problems:
+        if not self.training.allocation or dataset in self.evaluation.problems:
             return []
-        of = [m for m in self.models.values() if (m.method, m.parent, m.problems) == ("mrt", name, problem_set)]
+        of = [m for m in self.models.values() if (m.method, m.parent, m.problems) == ("mrt", name, dataset)]
         asked = {(m.rules.minimum_J, m.rules.minimum_progress) for m in of}
-        return [Kept(minimum_J=J, minimum_progress=progress) for J, progress in sorted(asked)]
+        return [Thresholds(minimum_J=J, minimum_progress=progress) for J, progress in sorted(asked)]
 
     @property
     def linearized_ks(self) -> list[int]:

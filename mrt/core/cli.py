@@ -2,22 +2,25 @@
 
     python -m mrt.sampling.rollouts --help
 
-A group of settings is given whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`).
+A group of settings is given whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`). Rules
+give all options that decide the result as one JSON (`--settings`), and those that do not as another (`--execution`).
 """
 
+import json
 import os
 import sys
 import time
 from abc import abstractmethod
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, SettingsConfigDict
 
 from mrt.core import storage
 from mrt.core.fingerprint import fingerprint, reached, versions
 
-PLACES = {"out", "out_rules", "log", "history", "state", "keep"}  # options that say where things go, not what they are
+PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that say where things go, not what they are
+GROUPS = {"settings", "execution"}  # options that hold others
 
 
 class Stage(BaseSettings):
@@ -25,9 +28,18 @@ class Stage(BaseSettings):
 
     model_config = SettingsConfigDict(extra="forbid", cli_kebab_case=False, cli_avoid_json=True)
 
+    settings: dict[str, Any] = Field({}, description="Options by name, as one JSON: those that decide the result.")
+    execution: dict[str, Any] = Field({}, description="Options by name, as one JSON: those that decide no result.")
     track_versions: bool = Field(True, description="Count the versions of decisive libraries into the fingerprint.")
 
     timed: ClassVar[bool] = True  # whether it says at the end how long it took
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """The options of `settings` and `execution` as if given by themselves; what is given by itself goes before."""
+        groups = [json.loads(g) if isinstance(g := given.get(name, {}), str) else g for name in sorted(GROUPS)]
+        return {**groups[0], **groups[1], **{name: value for name, value in given.items() if name not in GROUPS}}
 
     @classmethod
     def module(cls) -> str:
@@ -44,7 +56,7 @@ class Stage(BaseSettings):
         name = self.module()
         storage.provenance = {
             "stage": name,
-            "options": self.model_dump(mode="json", exclude_none=True, exclude=PLACES),
+            "options": self.model_dump(mode="json", exclude_none=True, exclude=PLACES | GROUPS),
             "code": fingerprint(name, with_versions=self.track_versions),
             "definitions": reached(name).definitions,
             "versions": versions(name) if self.track_versions else {},

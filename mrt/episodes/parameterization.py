@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from mrt.core.settings import Settings
 
 MARKERS = (
     "Wait",
@@ -37,10 +39,8 @@ class Cut(NamedTuple):
     closed: bool
 
 
-class Segmentation(BaseModel):
+class Segmentation(Settings):
     """How thoughts are cut (Appendix D)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     min_steps: int = Field(3, ge=1, description="Steps an episode has at least (Appendix D).")
     max_episodes: int | None = Field(None, ge=0, description="Cuts made at most; what follows the last is one episode.")
@@ -52,10 +52,8 @@ class Segmentation(BaseModel):
     )
 
 
-class Template(BaseModel):
+class Template(Settings):
     """What the meta-prover writes after a prefix; the default is Figure 22's."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     stop: str = Field(
         "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking and formulate"
@@ -77,10 +75,8 @@ class Template(BaseModel):
         return thought + self.close
 
 
-class OpenEnded(BaseModel):
+class OpenEnded(Settings):
     """Thoughts in `<think>` markers (Section 7)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     kind: Literal["open_ended"] = Field("open_ended", description="Which parameterization this is.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut.")
@@ -115,10 +111,8 @@ class OpenEnded(BaseModel):
         return self.template.finish(thought)
 
 
-class Backtracking(BaseModel):
+class Backtracking(Settings):
     """Attempts, backtracks and revisions (Appendix A)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     kind: Literal["backtracking"] = Field("backtracking", description="Which parameterization this is.")
     marker: str = Field(

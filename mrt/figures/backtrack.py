@@ -14,7 +14,7 @@ from mrt.figures.common import COLUMN_WIDTH, ModelStyle, Tables, main, panels
 
 NAMES = ("attempt $z_0$", "backtrack $z_1$", "revision $z_2$")
 WIDTH = 58  # characters a line
-TRACE = ["problem_set", "problem_id", "sample"]
+TRACE = ["dataset", "problem_id", "sample"]
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

@@ -9,9 +9,7 @@ from mrt.figures.common import ModelStyle, Tables, curves, main, name_lines, wit
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    table = with_intervals(
-        tables["budget_forcing"], ["problem_set", "model", "extensions"], ["accuracy", "thought_tokens"]
-    )
+    table = with_intervals(tables["budget_forcing"], ["dataset", "model", "extensions"], ["accuracy", "thought_tokens"])
     figure, drawn = curves(table, models, "extensions", "accuracy")
     for axis, rows in drawn:
         axis.set_xticks(rows["extensions"].unique().sort())

@@ -1,7 +1,7 @@
 """What all figures share: the style, the command line, and intervals over problems.
 
 A figure module defines `draw(tables, models)`: `tables` holds for each measure that it reads the rows of all models and
-problem sets (columns `model` and `problem_set` in front), `models` the models in order. It returns a matplotlib figure
+datasets (columns `model` and `dataset` in front), `models` the models in order. It returns a matplotlib figure
 and the table that it draws; `main` writes `<out>.pdf` and `.png`, and the data as `.parquet` and `.csv`. Changing the
 style redraws and recomputes nothing.
 """
@@ -17,20 +17,10 @@ from pydantic import BaseModel, Field
 from mrt.analysis.bootstrap import bootstrap_table
 from mrt.core.cli import Stage, run
 from mrt.core.storage import read_table, temporary_name, write_table, write_text
+from mrt.figures.tables import Layout, write_layout
+from mrt.training.methods import METHODS
 
-# Okabe and Ito's colours, told apart by colour-blind readers; a method has the same colour everywhere.
-METHOD_COLOURS = {
-    "base": "#000000",
-    "star": "#009E73",
-    "mrt": "#D55E00",
-    "grpo": "#0072B2",
-    "mrt_rl": "#E69F00",
-    "length_penalty": "#CC79A7",
-    "cold_start": "#999999",
-    "warmstart": "#666666",
-    "rise": "#56B4E9",
-    "rejection": "#882255",
-}
+BASE_COLOUR = "#000000"  # a method has the same colour everywhere: mrt.training.methods
 SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733", "#882255", "#DDCC77")
 ITERATION_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -63,7 +53,9 @@ class Appearance:
         self._step = {n: max(i - 1, 0) + k for n, (_, i), k in zip(models, kinds, alike, strict=True)}
 
     def colour(self, name: str) -> str:
-        return self._spare.get(name, METHOD_COLOURS[self.models[name].method])
+        return self._spare.get(name) or (
+            METHODS[method].colour if (method := self.models[name].method) in METHODS else BASE_COLOUR
+        )
 
     def outline(self, name: str) -> dict[str, Any]:
         """Keyword arguments of a histogram's outline: a line without markers and label."""
@@ -140,13 +132,13 @@ def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -
 def curves(
     table: pl.DataFrame, models: Mapping[str, ModelStyle], x: str, y: str
 ) -> tuple[Any, list[tuple[Any, pl.DataFrame]]]:
-    """A panel per problem set with each model's line of `y` over `x`; returns it, and each axis with its rows."""
+    """A panel per dataset with each model's line of `y` over `x`; returns it, and each axis with its rows."""
     look = Appearance(models)
-    sets = table["problem_set"].unique(maintain_order=True).to_list()
+    sets = table["dataset"].unique(maintain_order=True).to_list()
     figure, axes = panels(len(sets))
     drawn = []
     for axis, name in zip(axes, sets, strict=True):
-        here = table.filter(pl.col("problem_set") == name)
+        here = table.filter(pl.col("dataset") == name)
         for model in models:
             rows = here.filter(pl.col("model") == model)
             if rows.height:
@@ -202,9 +194,9 @@ def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
 
 
 def gather(tables: Mapping[str, Mapping[str, Path]]) -> pl.DataFrame:
-    """One table of a measure's tables, given as {model: {problem set: path}}; without any, one without columns."""
+    """One table of a measure's tables, given as {model: {dataset: path}}; without any, one without columns."""
     parts = [
-        read_table(path).select(pl.lit(model).alias("model"), pl.lit(name).alias("problem_set"), pl.all())
+        read_table(path).select(pl.lit(model).alias("model"), pl.lit(name).alias("dataset"), pl.all())
         for model, sets in tables.items()
         for name, path in sets.items()
     ]
@@ -232,7 +224,7 @@ class FigureStage(Stage):
     """Draw a figure from the tables of its measures."""
 
     tables: dict[str, dict[str, dict[str, Path]]] = Field(
-        description="The measures' tables: {measure: {model: {problem set: path}}}, as JSON."
+        description="The measures' tables: {measure: {model: {dataset: path}}}, as JSON."
     )
     models: dict[str, ModelStyle] = Field(
         description="The models in order: {model: {label, method, iteration}}, as JSON."
@@ -247,6 +239,24 @@ class FigureStage(Stage):
         """Write what is drawn, as Parquet and, for the report's readers, as CSV."""
         write_table(table, self.out.with_name(f"{self.out.name}.parquet"))
         write_text(table.write_csv(float_precision=6), self.out.with_name(f"{self.out.name}.csv"))
+
+
+def main_table(
+    summary: Callable[[Tables, Mapping[str, ModelStyle]], pl.DataFrame],
+    layout: Callable[[pl.DataFrame, Mapping[str, ModelStyle]], Layout],
+    doc: str | None,
+) -> None:
+    """Command line of a table module: `summary` gives the numbers, `layout` their text."""
+
+    class Table(FigureStage):
+        __doc__ = doc
+
+        def cli_cmd(self) -> None:
+            table = summary(self.gathered(), self.models)
+            write_layout(layout(table, self.models), self.out)
+            self.save_data(table)
+
+    run(Table)
 
 
 def main(draw: Draw, doc: str | None) -> None:

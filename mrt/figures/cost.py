@@ -12,7 +12,7 @@ import polars as pl
 from mrt.figures.common import Appearance, ModelStyle, Tables, below, main, panels, problems_in
 from mrt.figures.runs import summary
 
-AXES = {"tokens_drawn": "tokens drawn to train", "flops": "FLOPs to train"}
+AXES = {"generated_tokens": "generated tokens", "flops": "FLOPs to train"}
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -22,13 +22,13 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     budgets = [value for value in table["value"].unique(maintain_order=True) if value.startswith("regret")]
     shown = ["accuracy", *budgets[-1:]]
     table = table.filter(pl.col("value").is_in(shown))
-    sets = table["problem_set"].unique(maintain_order=True).to_list()
+    sets = table["dataset"].unique(maintain_order=True).to_list()
     look = Appearance(models)
     figure, axes = panels(len(sets) * len(shown) * len(AXES), columns=2)
     handles: dict[str, Any] = {}
     places = ((s, value, x) for s in sets for value in shown for x in AXES)
-    for axis, (problem_set, value, x) in zip(axes, places, strict=True):
-        here = table.filter(problem_set=problem_set, value=value)
+    for axis, (dataset, value, x) in zip(axes, places, strict=True):
+        here = table.filter(dataset=dataset, value=value)
         for row in here.iter_rows(named=True):
             style = look.line(row["model"]) | {"linestyle": "none"}
             if not row[x]:  # not trained here: a level to compare with
@@ -41,7 +41,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
         axis.set_xlim(left=0)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.set_title(f"{problem_set} ({problems_in(here)}, {runs_in(here)})")
+        axis.set_title(f"{dataset} ({problems_in(here)}, {runs_in(here)})")
     below(figure, list(handles.values()), list(handles))
     return figure, table
 

@@ -14,13 +14,13 @@ MOST_HISTOGRAMS = 5  # more models than these overlap; then each is a row of poi
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     data = tables["episodes"]
-    table = data.group_by("problem_set", "model", "episodes", maintain_order=True).agg(pl.len().alias("traces"))
-    table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("problem_set", "model").alias("share"))
+    table = data.group_by("dataset", "model", "episodes", maintain_order=True).agg(pl.len().alias("traces"))
+    table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("dataset", "model").alias("share"))
     look = Appearance(models)
-    sets = table["problem_set"].unique(maintain_order=True).to_list()
+    sets = table["dataset"].unique(maintain_order=True).to_list()
     figure, axes = panels(len(sets), height=max(2.3, 0.4 * len(models)))  # two lines of text a model
     for axis, name in zip(axes, sets, strict=True):
-        here = data.filter(pl.col("problem_set") == name)
+        here = data.filter(pl.col("dataset") == name)
         counts = {m: here.filter(pl.col("model") == m)["episodes"].to_numpy() for m in models}
         counts = {m: c for m, c in counts.items() if c.size}
         labels = {m: f"{models[m].label} (n = {c.size}, mean {c.mean():.1f})" for m, c in counts.items()}
@@ -33,7 +33,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 legend(figure, axis)
             else:
                 axis.legend()  # its numbers are the panel's own
-    return figure, table.sort("problem_set", "model", "episodes")
+    return figure, table.sort("dataset", "model", "episodes")
 
 
 def histograms(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appearance) -> None:

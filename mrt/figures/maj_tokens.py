@@ -16,7 +16,7 @@ def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str
     """maj@k or pass@k (`column`) of k completions by their tokens; linearized, k counts the episodes in a row."""
     parts = {mode: tables[mode] for mode in ("maj", "linearized") if mode in tables and tables[mode].height}
     found = {
-        mode: with_intervals(part, ["problem_set", "model", "k"], [column, "tokens"]).with_columns(
+        mode: with_intervals(part, ["dataset", "model", "k"], [column, "tokens"]).with_columns(
             pl.lit({"maj": "parallel"}.get(mode, mode)).alias("mode")
         )
         for mode, part in parts.items()
@@ -29,7 +29,7 @@ def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str
         ks = ", ".join(map(str, rows["k"].unique().sort()))
         axis.set(xlabel=f"tokens of k completions, k = {ks}", ylabel=f"{column}@k")
         if "linearized" in found:
-            here = found["linearized"].filter(problem_set=rows["problem_set"][0])
+            here = found["linearized"].filter(dataset=rows["dataset"][0])
             for model in models:
                 line = here.filter(pl.col("model") == model)
                 errorbar(axis, line["tokens"], line, column, **look.line(model) | {"linestyle": "--", "label": None})

@@ -1,9 +1,9 @@
-"""pass@1 of every model on every problem set (Table 1): Markdown, LaTeX, HTML and Parquet.
+"""pass@1 of every model on every dataset (Table 1): Markdown, LaTeX, HTML and Parquet.
 
     python -m mrt.figures.pass1 --tables '{"accuracy": {"base": {"toy_test": "accuracy.parquet"}}}' \
         --models '{"base": {"label": "Base"}}' --out pass1
 
-Rows are models, columns problem sets, their average, each set by difficulty where it has few, and the mean length. A
+Rows are models, columns datasets, their average, each set by difficulty where it has few, and the mean length. A
 cell is a mean with its 95 % interval (bootstrap over problems), in parentheses the difference to the parent (paired;
 marked * where its interval excludes 0), the best of a column in bold.
 """
@@ -14,9 +14,8 @@ from typing import Any
 import polars as pl
 
 from mrt.analysis.bootstrap import bootstrap_average, bootstrap_difference
-from mrt.core.cli import run
-from mrt.figures.common import FigureStage, ModelStyle, with_intervals
-from mrt.figures.tables import Layout, write_layout
+from mrt.figures.common import ModelStyle, Tables, main_table, with_intervals
+from mrt.figures.tables import Layout
 
 MOST_DIFFICULTIES = 10
 AVERAGE = "average"
@@ -27,44 +26,45 @@ NOTE = (
 COLUMNS = ["accuracy", "tokens", "characters"]
 
 
-def summary(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """Accuracy and length with intervals by problem set and model, over all problems and by difficulty; differences."""
-    parts = [with_intervals(data, ["problem_set", "model"], COLUMNS).with_columns(pl.lit("all").alias("difficulty"))]
+def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
+    """Accuracy and length with intervals by dataset and model, over all problems and by difficulty; differences."""
+    data = tables["accuracy"]
+    parts = [with_intervals(data, ["dataset", "model"], COLUMNS).with_columns(pl.lit("all").alias("difficulty"))]
     graded = data.filter(pl.col("difficulty").is_not_null())
     if 1 < graded["difficulty"].n_unique() <= MOST_DIFFICULTIES:
-        levels = with_intervals(graded, ["problem_set", "model", "difficulty"], COLUMNS)
+        levels = with_intervals(graded, ["dataset", "model", "difficulty"], COLUMNS)
         parts.append(levels.with_columns(pl.col("difficulty").map_elements(lambda d: f"{d:g}", pl.String)))
     averages = list(over_sets(data, models))
     if averages:
         parts.append(pl.DataFrame(averages).with_columns(pl.lit("all").alias("difficulty")))
     table = pl.concat(parts, how="diagonal_relaxed")
-    return table.join(differences(data, models), on=["problem_set", "model"], how="left", maintain_order="left")
+    return table.join(differences(data, models), on=["dataset", "model"], how="left", maintain_order="left")
 
 
 def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[dict[str, Any]]:
-    """The average over the problem sets, of models that all of them measured; nothing if there is one set."""
-    sets = data["problem_set"].unique(maintain_order=True)
+    """The average over the datasets, of models that all of them measured; nothing if there is one set."""
+    sets = data["dataset"].unique(maintain_order=True)
     for model in models:
         here = data.filter(pl.col("model") == model)
-        if len(sets) > 1 and here["problem_set"].n_unique() == len(sets):
-            by_set = [here.filter(problem_set=s)["accuracy"].to_numpy() for s in sets]
+        if len(sets) > 1 and here["dataset"].n_unique() == len(sets):
+            by_set = [here.filter(dataset=s)["accuracy"].to_numpy() for s in sets]
             estimate, low, high = bootstrap_average(by_set)
             interval = {"accuracy": estimate, "accuracy_low": low, "accuracy_high": high, "n": here.height}
-            yield {"problem_set": AVERAGE, "model": model, **interval}
+            yield {"dataset": AVERAGE, "model": model, **interval}
 
 
 def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """Accuracy less the parent's on the same problems, with a paired interval, where both were measured."""
     rows = []
-    for (problem_set,), here in data.group_by("problem_set", maintain_order=True):
+    for (dataset,), here in data.group_by("dataset", maintain_order=True):
         for model, style in models.items():
             own = here.filter(pl.col("model") == model).select("problem_id", "accuracy")
             other = here.filter(pl.col("model") == (style.parent or "")).select("problem_id", "accuracy")
             both = own.join(other, on="problem_id", validate="1:1").sort("problem_id")
             if both.height:
-                rows.append((problem_set, model, *bootstrap_difference(both["accuracy"], both["accuracy_right"])))
+                rows.append((dataset, model, *bootstrap_difference(both["accuracy"], both["accuracy_right"])))
     names = {"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64}
-    schema = {"problem_set": pl.String, "model": pl.String, **names}
+    schema = {"dataset": pl.String, "model": pl.String, **names}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -72,20 +72,20 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
     header, cells = ["model"], [[style.label] for style in models.values()]
     bold: set[tuple[int, int]] = set()
-    groups = table.select("problem_set", "difficulty").unique(maintain_order=True)
-    groups = groups.sort(pl.col("problem_set") == AVERAGE, "problem_set", "difficulty")
-    known = table.filter(pl.col("problem_set") != AVERAGE).group_by("problem_set", maintain_order=True)
+    groups = table.select("dataset", "difficulty").unique(maintain_order=True)
+    groups = groups.sort(pl.col("dataset") == AVERAGE, "dataset", "difficulty")
+    known = table.filter(pl.col("dataset") != AVERAGE).group_by("dataset", maintain_order=True)
     columns = [(s, d, "accuracy") for s, d in groups.iter_rows()] + [
         (s, "all", "tokens" if counted else "characters")  # imported completions come without token counts
         for s, counted in known.agg(pl.col("tokens").count() > 0).iter_rows()
     ]
-    for problem_set, difficulty, column in columns:
-        here = table.filter((pl.col("problem_set") == problem_set) & (pl.col("difficulty") == difficulty))
+    for dataset, difficulty, column in columns:
+        here = table.filter((pl.col("dataset") == dataset) & (pl.col("difficulty") == difficulty))
         values = {row["model"]: row for row in here.iter_rows(named=True)}
         if all(values.get(m, {}).get(column) is None for m in models):
             continue
         n = max(row["n"] for row in values.values())
-        name = problem_set if difficulty == "all" else f"{problem_set}, {difficulty}"
+        name = dataset if difficulty == "all" else f"{dataset}, {difficulty}"
         header.append(f"{name} (n = {n})" if column == "accuracy" else f"{name} {column}")
         best = max((row[column] for row in values.values() if row[column] is not None), default=None)
         for index, model in enumerate(models):
@@ -110,14 +110,5 @@ def cell(row: Mapping[str, Any]) -> str:
     return f"{text} ({100 * row['difference']:+.1f}{clear})"
 
 
-class Pass1(FigureStage):
-    """Write the pass@1 table."""
-
-    def cli_cmd(self) -> None:
-        table = summary(self.gathered()["accuracy"], self.models)
-        write_layout(layout(table, self.models), self.out)
-        self.save_data(table)
-
-
 if __name__ == "__main__":
-    run(Pass1)
+    main_table(summary, layout, __doc__)

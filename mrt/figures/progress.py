@@ -23,7 +23,7 @@ from mrt.figures.common import (
 )
 
 EDGES = np.linspace(-1.05, 1.05, 22)
-TRACE = ["problem_set", "model", "problem_id", "sample"]
+TRACE = ["dataset", "model", "problem_id", "sample"]
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 
 
@@ -31,12 +31,12 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     """Left: share of episodes by progress. Right: mean J after j episodes; a trace that has ended keeps its last J."""
     data = tables["progress"]
     look = Appearance(models)
-    sets = data["problem_set"].unique(maintain_order=True).to_list()
+    sets = data["dataset"].unique(maintain_order=True).to_list()
     figure, axes = panels(2 * len(sets), columns=2)
-    curve = with_intervals(held(data), ["problem_set", "model", "prefix"], ["J"])
+    curve = with_intervals(held(data), ["dataset", "model", "prefix"], ["J"])
     shares = []
-    for left, right, problem_set in zip(axes[::2], axes[1::2], sets, strict=True):
-        here, after = data.filter(problem_set=problem_set), curve.filter(problem_set=problem_set)
+    for left, right, dataset in zip(axes[::2], axes[1::2], sets, strict=True):
+        here, after = data.filter(dataset=dataset), curve.filter(dataset=dataset)
         for model in models:
             episodes = here.filter(pl.col("model") == model).drop_nulls("progress")
             if models[model].parameterization == "backtracking":
@@ -49,7 +49,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             label = f"{models[model].label} (mean {mean['progress']:+.3f} {interval})"
             share = np.histogram(values, bins=EDGES)[0] / values.size
             left.stairs(share, EDGES, label=label, **look.outline(model))
-            names = {"problem_set": problem_set, "model": model}
+            names = {"dataset": dataset, "model": model}
             shares.append(
                 pl.DataFrame({"from": EDGES[:-1], "to": EDGES[1:], "share": share}).with_columns(
                     **{k: pl.lit(v) for k, v in names.items()}
@@ -58,10 +58,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             rows = after.filter(pl.col("model") == model)
             errorbar(right, rows["prefix"], rows, "J", **look.line(model))
         left.set_yscale("log")
-        left.set(xlabel="progress of an episode", ylabel="share of episodes", title=problem_set)
-        right.set(
-            xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"{problem_set} ({problems_in(after)})"
-        )
+        left.set(xlabel="progress of an episode", ylabel="share of episodes", title=dataset)
+        right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"{dataset} ({problems_in(after)})")
         if len(sets) == 1:
             legend(figure, left)
         else:
@@ -77,7 +75,7 @@ def held(data: pl.DataFrame) -> pl.DataFrame:
         last.filter(pl.col("prefix") < j).with_columns(pl.lit(j).cast(pl.Int64).alias("prefix"))
         for j in range(1, horizon + 1)
     ]
-    return pl.concat([data.filter(pl.col("prefix") <= horizon), *later]).sort("problem_set", "model", "prefix")
+    return pl.concat([data.filter(pl.col("prefix") <= horizon), *later]).sort("dataset", "model", "prefix")
 
 
 if __name__ == "__main__":

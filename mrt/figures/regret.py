@@ -13,12 +13,12 @@ from mrt.figures.common import Appearance, ModelStyle, Tables, curves, errorbar,
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    table = with_intervals(tables["regret"], ["problem_set", "model", "extensions", "budget"], ["regret"])
+    table = with_intervals(tables["regret"], ["dataset", "model", "extensions", "budget"], ["regret"])
     within, beyond = table.filter(pl.col("extensions") == 0), table.filter(pl.col("extensions") > 0)
     figure, drawn = curves(within, models, "budget", "regret")
     look = Appearance(models)
     for axis, rows in drawn:
-        outside = beyond.filter(problem_set=rows["problem_set"][0])
+        outside = beyond.filter(dataset=rows["dataset"][0])
         for model in models:
             line = outside.filter(pl.col("model") == model)
             if line.height:

@@ -16,9 +16,8 @@ import numpy.typing as npt
 import polars as pl
 
 from mrt.analysis.bootstrap import bootstrap_runs
-from mrt.core.cli import run
-from mrt.figures.common import FigureStage, ModelStyle, Tables
-from mrt.figures.tables import Layout, write_layout
+from mrt.figures.common import ModelStyle, Tables, main_table
+from mrt.figures.tables import Layout
 
 REFERENCE = "grpo"
 NOTE = (
@@ -27,13 +26,13 @@ NOTE = (
     " those of drawing, reading and training; the mean over runs."
 )
 SCHEMA = {
-    "problem_set": pl.String,
+    "dataset": pl.String,
     "model": pl.String,
     "value": pl.String,
     "runs": pl.Int64,
     "n": pl.Int64,
     **dict.fromkeys(["estimate", "low", "high", "difference", "difference_low", "difference_high"], pl.Float64),
-    "tokens_drawn": pl.Float64,
+    "generated_tokens": pl.Float64,
     "flops": pl.Float64,
 }
 
@@ -46,8 +45,8 @@ class Runs(NamedTuple):
 
 
 def measured_values(tables: Tables) -> pl.DataFrame:
-    """Columns value (`accuracy`, `tokens`, `regret at C_0`), model, problem_set, problem_id, x."""
-    key = ["model", "problem_set", "problem_id"]
+    """Columns value (`accuracy`, `tokens`, `regret at C_0`), model, dataset, problem_id, x."""
+    key = ["model", "dataset", "problem_id"]
     parts = [
         tables["accuracy"].select(pl.lit(name).alias("value"), *key, pl.col(name).cast(pl.Float64).alias("x"))
         for name in ("accuracy", "tokens")
@@ -61,16 +60,16 @@ def measured_values(tables: Tables) -> pl.DataFrame:
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """A row for each problem set, measured value and method."""
+    """A row for each dataset, measured value and method."""
     values = measured_values(tables)
     cost = tables["cost"]
     totals = dict.fromkeys(models, (0.0, 0.0))  # a model that was not trained here took nothing
     if cost.height:
-        for name, drawn, flops in cost.group_by("model").agg(pl.col("drawn", "flops").sum()).iter_rows():
+        for name, drawn, flops in cost.group_by("model").agg(pl.col("generated_tokens", "flops").sum()).iter_rows():
             totals[name] = (float(drawn), float(flops))
     names = [name for name, style in models.items() if style.replicate_of is None]
     rows: list[tuple[Any, ...]] = []
-    for (problem_set, value), here in values.group_by("problem_set", "value", maintain_order=True):
+    for (dataset, value), here in values.group_by("dataset", "value", maintain_order=True):
         grids = {name: grid for name in names if (grid := runs_of(here, name, models))}
         reference = next((grids[name] for name in grids if models[name].method == REFERENCE), None)
         for name, grid in grids.items():
@@ -81,7 +80,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
                 difference = bootstrap_runs(grid.values, reference.values)
             took = np.mean([totals[m] for m in members if m in totals], axis=0)
             sizes = (len(grid.values), len(grid.problems))
-            rows.append((problem_set, name, value, *sizes, *interval, *difference, *map(float, took)))
+            rows.append((dataset, name, value, *sizes, *interval, *difference, *map(float, took)))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -100,13 +99,13 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
     names = table["model"].unique(maintain_order=True).to_list()
     first = {row["model"]: row for row in table.unique("model", keep="first").iter_rows(named=True)}
-    header = ["model", "runs", "tokens drawn to train", "FLOPs"]
+    header = ["model", "runs", "generated tokens", "FLOPs"]
     cells = [
-        [models[n].label, str(first[n]["runs"]), f"{first[n]['tokens_drawn']:,.0f}", f"{first[n]['flops']:.2e}"]
+        [models[n].label, str(first[n]["runs"]), f"{first[n]['generated_tokens']:,.0f}", f"{first[n]['flops']:.2e}"]
         for n in names
     ]
-    for (problem_set, value), here in table.group_by("problem_set", "value", maintain_order=True):
-        header.append(f"{problem_set}: {value}")
+    for (dataset, value), here in table.group_by("dataset", "value", maintain_order=True):
+        header.append(f"{dataset}: {value}")
         rows = {row["model"]: row for row in here.iter_rows(named=True)}
         for index, name in enumerate(names):
             cells[index].append(cell(rows[name]) if name in rows else "")
@@ -123,14 +122,5 @@ def cell(row: Mapping[str, Any]) -> str:
     return f"{text} ({scale * row['difference']:+.{digits}f}{clear})"
 
 
-class RunsTable(FigureStage):
-    """Write the table of training runs."""
-
-    def cli_cmd(self) -> None:
-        table = summary(self.gathered(), self.models)
-        write_layout(layout(table, self.models), self.out)
-        self.save_data(table)
-
-
 if __name__ == "__main__":
-    run(RunsTable)
+    main_table(summary, layout, __doc__)

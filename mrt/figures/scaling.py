@@ -3,7 +3,7 @@
 The solid line is maj@1 after each prefix, from left to right with more episodes; the dashed lines that branch from it
 take p = 2, 4, 8 votes after the same prefix; the dotted one is pass@k of a model that does not think ("direct"), if the
 experiment has one, on the same problems. Traces are grouped by how many episodes they have in all: curves of short and
-long thoughts differ (Section 5). A panel is a problem set, a model and a group.
+long thoughts differ (Section 5). A panel is a dataset, a model and a group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ from mrt.figures.common import (
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"
 DIRECT_COLOUR = SPARE_COLOURS[1]
-TRACE = ["model", "problem_set", "problem_id", "sample"]
+TRACE = ["model", "dataset", "problem_id", "sample"]
 
 
 def groups(data: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -44,14 +44,14 @@ def groups(data: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     data, direct = tables["prefixes"], tables.get("direct", pl.DataFrame())
     thinking = [model for model in models if model in data["model"]]
-    by = ["problem_set", "model", "group"]
+    by = ["dataset", "model", "group"]
     rows, baselines = [], []
-    for _, here in data.group_by("problem_set", maintain_order=True):
+    for _, here in data.group_by("dataset", maintain_order=True):
         for group, of_group in groups(here):
             rows.append(of_group.with_columns(pl.lit(group).alias("group")))
             for model in thinking if direct.height else []:
-                problems = of_group.filter(pl.col("model") == model).select("problem_set", "problem_id").unique()
-                same = direct.join(problems, on=["problem_set", "problem_id"], how="semi")
+                problems = of_group.filter(pl.col("model") == model).select("dataset", "problem_id").unique()
+                same = direct.join(problems, on=["dataset", "problem_id"], how="semi")
                 baselines.append(same.with_columns(pl.lit(model).alias("model"), pl.lit(group).alias("group")))
     grouped = pl.concat(rows)
     table = with_intervals(grouped, [*by, "prefix", "p"], ["maj", "tokens"]).with_columns(pl.lit("maj").alias("curve"))
@@ -60,14 +60,14 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         names = {name: name.replace("pass", "maj") for name in curve.columns if name.startswith("pass")}
         curve = curve.rename({**names, "k": "p"}).with_columns(pl.lit("direct").alias("curve"))
         table = pl.concat([table, curve], how="diagonal_relaxed")
-    panes = grouped.select(by).unique(maintain_order=True).sort("problem_set", "group").rows()
+    panes = grouped.select(by).unique(maintain_order=True).sort("dataset", "group").rows()
     panes.sort(key=lambda pane: (pane[0], thinking.index(pane[1])))
     figure, axes = panels(
         len(panes), height=2.0, columns=max(len({p[2] for p in panes if p[0] == s}) for s, *_ in panes)
     )
     look = Appearance(models)
-    for axis, (problem_set, model, group) in zip(axes, panes, strict=True):
-        here = table.filter(problem_set=problem_set, model=model, group=group).sort("p", "prefix")
+    for axis, (dataset, model, group) in zip(axes, panes, strict=True):
+        here = table.filter(dataset=dataset, model=model, group=group).sort("p", "prefix")
         votes, baseline = here.filter(curve="maj"), here.filter(curve="direct")
         largest = votes["n"].to_numpy().max(initial=0)
         votes = votes.filter(
@@ -84,7 +84,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 baseline["tokens"], baseline["maj"], ":", color=DIRECT_COLOUR, linewidth=1.3, marker="s", markersize=2
             )
         axis.set(
-            title=f"{models[model].label} on {problem_set}\n{group} (n ≤ {largest} problems)",
+            title=f"{models[model].label} on {dataset}\n{group} (n ≤ {largest} problems)",
             xlabel="tokens",
             ylabel="$[\\mathrm{maj@}p]_j$",
             ylim=(0, 1),

@@ -17,9 +17,8 @@ import numpy as np
 import polars as pl
 
 from mrt.analysis.token_efficiency import bootstrap_token_efficiency
-from mrt.core.cli import run
-from mrt.figures.common import FigureStage, ModelStyle, Tables
-from mrt.figures.tables import Layout, write_layout
+from mrt.figures.common import ModelStyle, Tables, main_table
+from mrt.figures.tables import Layout
 
 NOTE = (
     "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that both"
@@ -28,7 +27,7 @@ NOTE = (
 )
 SCHEMA = {
     "mode": pl.String,
-    "problem_set": pl.String,
+    "dataset": pl.String,
     "model": pl.String,
     "reference": pl.String,
     "ratio": pl.Float64,
@@ -40,12 +39,12 @@ SCHEMA = {
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """A row for each mode, problem set, model and reference: those measured on the same problems, of known lengths."""
+    """A row for each mode, dataset, model and reference: those measured on the same problems, of known lengths."""
     rows = []
     parts = {"parallel": tables["maj"], "linearized": tables.get("linearized", pl.DataFrame())}
     modes = [part.with_columns(pl.lit(mode).alias("mode")) for mode, part in parts.items() if part.height]
     data = pl.concat(modes, how="diagonal").drop_nulls("tokens")
-    for (mode, problem_set), here in data.group_by("mode", "problem_set", maintain_order=True):
+    for (mode, dataset), here in data.group_by("mode", "dataset", maintain_order=True):
         grids: dict[str, tuple[list[str], Any, Any]] = {}
         for (model,), of_model in here.group_by("model"):
             wide = of_model.sort("problem_id", "k").group_by("problem_id", maintain_order=True).agg("tokens", "maj")
@@ -55,13 +54,13 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
             (problems, *own), (others, *other) = grids[model], grids[reference]
             if problems == others:
                 interval, bound = bootstrap_token_efficiency(*own, *other)
-                rows.append((mode, problem_set, model, reference, *interval, bound, len(problems)))
+                rows.append((mode, dataset, model, reference, *interval, bound, len(problems)))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
-    sets = table["problem_set"].unique(maintain_order=True).to_list()
+    sets = table["dataset"].unique(maintain_order=True).to_list()
     shown = [m for m in models if m in table["model"]]
     header, columns = ["model"], [(name, reference) for name in sets for reference in shown]
     header += [f"{name}: than {models[reference].label}" for name, reference in columns]
@@ -70,8 +69,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     for mode in table["mode"].unique(maintain_order=True):
         for model in shown:
             cells.append([models[model].label + ("" if mode == "parallel" else f", {mode}")])
-            for problem_set, reference in columns:
-                rows = table.filter(mode=mode, problem_set=problem_set, model=model, reference=reference).to_dicts()
+            for dataset, reference in columns:
+                rows = table.filter(mode=mode, dataset=dataset, model=model, reference=reference).to_dicts()
                 cells[-1].append("")
                 for row in rows:
                     bound = {"at least": "≥ ", "at most": "≤ "}.get(row["bound"], "")
@@ -81,14 +80,5 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     return Layout("token efficiency", header, cells, bold, NOTE)
 
 
-class TokenEfficiency(FigureStage):
-    """Write the table of token efficiency."""
-
-    def cli_cmd(self) -> None:
-        table = summary(self.gathered(), self.models)
-        write_layout(layout(table, self.models), self.out)
-        self.save_data(table)
-
-
 if __name__ == "__main__":
-    run(TokenEfficiency)
+    main_table(summary, layout, __doc__)

@@ -224,7 +224,7 @@ def grade_table(
 class Grade(Stage):
     """Grade rollouts or forced answers: extract, judge against the gold answers, cluster by equality."""
 
-    problems: Path = Field(description="Problem set (Parquet): id, answer.")
+    problems: Path = Field(description="Dataset (Parquet): id, answer.")
     answers: Path = Field(description="Rollouts or forced answers (Parquet): problem_id, sample, text.")
     out: Path = Field(description="Grades (Parquet): the keys, answer, parsed, correct, cluster.")
     thinking: bool | None = Field(None, description="Texts start inside a thought; told by the prompts if not given.")

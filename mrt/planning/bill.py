@@ -10,7 +10,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.config.hardware import Architecture, Hardware
-from mrt.config.schema import RL_METHODS, Config
+from mrt.config.schema import Config
+from mrt.training.methods import RL_METHODS
 from mrt.training.rl import RL
 
 CORE = Hardware(8, 5e10, 1e10)  # of a machine without GPUs: a core, roughly; calibrate
@@ -65,7 +66,7 @@ class Work:
 
 @dataclass
 class Planned:
-    """Jobs of a rule for one model and problem set: the work, GPUs of each, their seconds in all, seconds of one."""
+    """Jobs of a rule for one model and dataset: the work, GPUs of each, their seconds in all, seconds of one."""
 
     rule: str
     model: str
@@ -114,22 +115,22 @@ class Lengths:
     def problems(self, name: str) -> int:
         if file := self.found("problems", f"{name}.parquet"):
             return int(pl.scan_parquet(file).select(pl.len()).collect().item())
-        problem_set = self.config.problems[name]
-        count = problem_set.toy.count if problem_set.toy else problem_set.count
-        per = problem_set.per_difficulty * len(problem_set.difficulties or ()) if problem_set.per_difficulty else None
+        dataset = self.config.problems[name]
+        count = dataset.toy.count if dataset.toy else dataset.count
+        per = dataset.per_difficulty * len(dataset.difficulties or ()) if dataset.per_difficulty else None
         if known := self.expected.problems.get(name) or count or per:
             return known
         self.guessed.add(f"expected.problems.{name}: 100")
         return 100
 
-    def rollout(self, model: str, problem_set: str) -> float:
+    def rollout(self, model: str, dataset: str) -> float:
         """Mean tokens of a rollout: of those that there are, else as expected of the nearest of its lineage."""
-        if file := self.found("rollouts", model, f"{problem_set}.parquet"):
+        if file := self.found("rollouts", model, f"{dataset}.parquet"):
             return float(pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item())
         for name in self.config.lineage(model):
             if name in self.expected.tokens:
                 return self.expected.tokens[name]
-        half = self.config.draws(problem_set).decoding.max_tokens / 2
+        half = self.config.sampling(dataset).decoding.max_tokens / 2
         self.guessed.add(f"expected.tokens.{list(self.config.lineage(model))[-1]}: {half:.0f}")
         return half
 
@@ -142,7 +143,7 @@ class Bill:
         self.hardware = config.cluster.hardware or CORE
         self.start = 12.0 if self.hardware is CORE else START
 
-    def prefixes(self, problem_set: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
+    def prefixes(self, dataset: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
         """Forced answers at the prefixes of thoughts of a mean length, with `forcing` tokens that end each."""
         expected = self.config.expected
         at = expected.episodes / settings.every + 1  # prefixes a thought
@@ -152,22 +153,22 @@ class Bill:
         prompts = thoughts * expected.prompt_tokens
         return Work(thoughts * drawn, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
 
-    def work(self, rule: str, model: str, problem_set: str) -> Work:
-        """What the jobs of a rule do for a model on a problem set (that which a trained model's parent solves)."""
-        config, expected, count = self.config, self.config.expected, self.lengths.problems(problem_set)
+    def work(self, rule: str, model: str, dataset: str) -> Work:
+        """What the jobs of a rule do for a model on a dataset (that which a trained model's parent solves)."""
+        config, expected, count = self.config, self.config.expected, self.lengths.problems(dataset)
         prompt = expected.prompt_tokens
         if rule == "sample_rollouts":
-            samples, length = config.samples(model, problem_set), self.lengths.rollout(model, problem_set)
+            samples, length = config.samples(model, dataset), self.lengths.rollout(model, dataset)
             read, unshared = count * prompt, count * samples * prompt
             return Work(count * samples * length, read, unshared, 0, prompt + length)
         if rule == "force_answers":
-            draws = config.draws(problem_set)
-            thoughts = count * min(draws.prover.traces or draws.samples, config.samples(model, problem_set))
-            found = self.prefixes(problem_set, thoughts, self.lengths.rollout(model, problem_set), draws.prover, 40)
-            share = ALLOCATED if config.filters(model, problem_set) else 1.0
+            sampling = config.sampling(dataset)
+            thoughts = count * min(sampling.prover.traces or sampling.samples, config.samples(model, dataset))
+            found = self.prefixes(dataset, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
+            share = ALLOCATED if config.filters(model, dataset) else 1.0
             return replace(found, drawn=found.drawn * share)
         if rule == "force_budget":
-            forced, length = config.forcing, self.lengths.rollout(model, problem_set)
+            forced, length = config.forcing, self.lengths.rollout(model, dataset)
             thoughts = count * min(forced.traces or config.evaluation.samples, config.evaluation.samples)
             extended = forced.most * forced.extension.max_tokens / 2
             answers = len(forced.answered()) * forced.answers * min(expected.answer_tokens, forced.decoding.max_tokens)
@@ -184,24 +185,24 @@ class Bill:
             drawn = attempts * asked.decoding.max_tokens / 2
             return Work(drawn, attempts * (prompt + asked.window), attempts * (prompt + asked.window), 0, asked.window)
         recipe, trained = config.recipe(model), config.models[model]
-        parents = self.lengths.rollout(str(config.learns_from(model)), problem_set)
+        parents = self.lengths.rollout(str(config.learns_from(model)), dataset)
         if isinstance(recipe, RL):
-            completions = count * recipe.epochs * recipe.group
-            length = min(self.lengths.rollout(model, problem_set), recipe.decoding.max_tokens)
+            completions = count * recipe.epochs * recipe.num_generations
+            length = min(self.lengths.rollout(model, dataset), recipe.decoding.max_tokens)
             made = Work(
                 completions * length, count * prompt, completions * prompt, completions * (length + prompt), length
             )
             if trained.method != "mrt_rl":
                 return made
             at = {"per_episode": completions * (1 + expected.episodes), "explicit": completions + count}
-            answers = (recipe.answers or recipe.group) * min(expected.answer_tokens, recipe.answer_tokens)
+            answers = (recipe.answers or recipe.num_generations) * min(expected.answer_tokens, recipe.answer_tokens)
             asked_at = at.get(recipe.variant, 0)
             return made + Work(asked_at * answers, asked_at * 40, asked_at * (prompt + length / 2), 0, length)
         kept = config.training.samples * expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
-    def plan(self, rule: str, model: str, problem_set: str, jobs: int) -> Planned:
-        config, work = self.config, self.work(rule, model, problem_set)
+    def plan(self, rule: str, model: str, dataset: str, jobs: int) -> Planned:
+        config, work = self.config, self.work(rule, model, dataset)
         architecture = config.architecture(model)
         training = rule.startswith("train")
         nodes, processes = config.training_processes(model) if training else (1, config.sampling_gpus(model) or 1)
@@ -209,12 +210,12 @@ class Bill:
         seconds = seconds_of(work, architecture, self.hardware, gpus, config.engine.max_num_seqs, self.reached)
         longest = self.start + seconds / jobs
         text = 4.0 * (work.drawn + work.read) * 0.4  # characters a token, compressed
-        disk = 4.0 * architecture.parameters if training else 2 * text  # a checkpoint in 32 bits; a table, and `.kept`
-        return Planned(rule, model, problem_set, jobs, work, gpus, gpus * (seconds + jobs * self.start), longest, disk)
+        disk = 4.0 * architecture.parameters if training else 2 * text  # a checkpoint in 32 bits; a table, and `.cache`
+        return Planned(rule, model, dataset, jobs, work, gpus, gpus * (seconds + jobs * self.start), longest, disk)
 
-    def runtime(self, rule: str, model: str, problem_set: str, jobs: int = 1) -> int:
+    def runtime(self, rule: str, model: str, dataset: str, jobs: int = 1) -> int:
         """Minutes to ask for: three times the plan, an hour at least."""
-        return max(60, round(3 * self.plan(rule, model, problem_set, jobs).seconds / 60))
+        return max(60, round(3 * self.plan(rule, model, dataset, jobs).seconds / 60))
 
 
 def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
@@ -252,12 +253,9 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         parent, d = trained.parent, trained.problems
         learnt = str(config.learns_from(model))
         train = "train_rl" if trained.method in RL_METHODS else "train"
-        before = {
-            "mrt": [("sample_rollouts", parent, d), ("force_answers", parent, d)],
-            "warmstart": [("search_tree", parent, d)],
-            "rise": [("search_tree", parent, d)],
-            "rejection": [("search_tree", parent, d)],
-        }.get(str(trained.method), [("sample_rollouts", learnt, d)])
+        made_by = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}
+        reads = METHODS[str(trained.method)].reads or ("rollouts",)  # RL's prompts are made from them
+        before = [(made_by[kind], learnt if kind == "rollouts" else parent, d) for kind in reads]
         return then(ready(parent), *before, (train, model, d))
 
     chains = [

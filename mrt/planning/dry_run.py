@@ -35,7 +35,7 @@ def described(printed: str) -> Iterator[Described]:
 
 
 def counted(jobs: Iterable[Described]) -> dict[tuple[str, str, str], int]:
-    """How many jobs there are of each (rule, model, problem set)."""
+    """How many jobs there are of each (rule, model, dataset)."""
     return dict(Counter((job.rule, job.wildcards.get("model", ""), job.wildcards.get("dataset", "")) for job in jobs))
 
 

@@ -1,4 +1,4 @@
-"""Problem sets: from the Hugging Face hub, a local file or the toy world, normalised to one table.
+"""Datasets: from the Hugging Face hub, a local file or the toy world, normalised to one table.
 
     python -m mrt.problems.build --name toy_test --set '{"toy": {"count": 200, "seed": 2}, "split": "test"}' \
         --disjoint results/problems/toy_train.parquet --out results/problems/toy_test.parquet
@@ -22,7 +22,7 @@ from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
 from mrt.problems.decontamination import Sets, squeezed, toy_key
 from mrt.problems.filters import asks_proof, offers_choice
-from mrt.problems.settings import ProblemSet, Toy
+from mrt.problems.settings import Dataset, Toy
 from mrt.problems.sources import last_boxed, number, read_source, text
 from mrt.toy.world import draw_problem
 
@@ -88,7 +88,7 @@ def answer_in(solution: str, mark: str | None) -> str | None:
     return answer.strip() or None if found else None
 
 
-def parse(settings: ProblemSet, tally: Tally) -> list[Row]:
+def parse(settings: Dataset, tally: Tally) -> list[Row]:
     """Read a hub dataset or a file, apply `keep`, and make rows of it; raises ValueError naming row and field."""
     raw, fields, keep = read_source(settings)
     noun = "line" if settings.file and settings.file.suffix.lower() != ".parquet" else "row"
@@ -145,7 +145,7 @@ def parse(settings: ProblemSet, tally: Tally) -> list[Row]:
     return rows
 
 
-def distinct(rows: Sequence[Row], settings: ProblemSet, name: str, tally: Tally) -> list[Row]:
+def distinct(rows: Sequence[Row], settings: Dataset, name: str, tally: Tally) -> list[Row]:
     """The first of each problem; raises ValueError if two that differ have one id."""
     seen: set[str] = set()
 
@@ -198,8 +198,8 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
     return rows
 
 
-def build(name: str, settings: ProblemSet, others: Iterable[str] = ()) -> tuple[pl.DataFrame, Tally]:
-    """The table of a problem set (architecture.md: `problems/{d}.parquet`), and what each rule dropped.
+def build(name: str, settings: Dataset, others: Iterable[str] = ()) -> tuple[pl.DataFrame, Tally]:
+    """The table of a dataset (architecture.md: `problems/{d}.parquet`), and what each rule dropped.
 
     `others` are the texts of the problems that the set must not share.
     """
@@ -236,7 +236,7 @@ def build(name: str, settings: ProblemSet, others: Iterable[str] = ()) -> tuple[
     return pl.DataFrame(table, schema=PROBLEMS.columns), tally
 
 
-def take(rows: list[Row], settings: ProblemSet, tally: Tally) -> list[Row]:
+def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:
     """The sample that the set asks for; raises ValueError if there are too few problems."""
     if settings.count is None and settings.per_difficulty is None:
         return rows
@@ -260,14 +260,14 @@ def take(rows: list[Row], settings: ProblemSet, tally: Tally) -> list[Row]:
 
 
 class Problems(Stage):
-    """Make a problem set."""
+    """Make a dataset."""
 
     name: str = Field(min_length=1, description="Name of the set; ids that are made begin with it.")
-    set: ProblemSet = Field(description="Where the problems are from and which to keep, as JSON.")
+    set: Dataset = Field(description="Where the problems are from and which to keep, as JSON.")
     disjoint: list[Path] = Field(
-        default_factory=list, description="Problem sets (Parquet) of `disjoint_from`, each named <set>.parquet."
+        default_factory=list, description="Datasets (Parquet) of `disjoint_from`, each named <set>.parquet."
     )
-    out: Path = Field(description="The problem set (Parquet).")
+    out: Path = Field(description="The dataset (Parquet).")
 
     def cli_cmd(self) -> None:
         given = {path.stem: path for path in self.disjoint}

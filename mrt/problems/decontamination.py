@@ -1,4 +1,4 @@
-"""Decontamination: whether two problem sets share a problem."""
+"""Decontamination: whether two datasets share a problem."""
 
 import math
 import re

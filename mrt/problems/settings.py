@@ -1,17 +1,16 @@
-"""Settings of a problem set: where its problems are from, and which of them are kept."""
+"""Settings of a dataset: where its problems are from, and which of them are kept."""
 
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from mrt.core.settings import Settings
 from mrt.toy.world import DIFFICULTIES
 
 
-class Toy(BaseModel):
+class Toy(Settings):
     """Problems drawn from the toy world; a larger `count` only appends."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     count: int = Field(ge=1, le=1_000_000, description="How many problems, all different.")
     seed: int = Field(0, description="Seed of the drawing.")
@@ -28,10 +27,8 @@ class Toy(BaseModel):
         return values
 
 
-class Hub(BaseModel):
+class Hub(Settings):
     """A dataset on the Hugging Face hub, at a pinned revision; its code is never run."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     path: str = Field(min_length=1, description="Dataset on the hub, owner/name (or a local dataset folder).")
     revision: str = Field(min_length=1, description="Commit hash or tag; a branch such as `main` may change under you.")
@@ -39,10 +36,8 @@ class Hub(BaseModel):
     name: str | None = Field(None, description="Configuration of the dataset; null for its default.")
 
 
-class Columns(BaseModel):
+class Columns(Settings):
     """Which column of the source holds what; null means the column of that very name, where there is one."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     problem: str | None = Field(None, description="Column of the problem's text (needed).")
     answer: str | None = Field(None, description="Column of the gold answer (needed unless `answer_from_solution`).")
@@ -52,10 +47,8 @@ class Columns(BaseModel):
     source: str | None = Field(None, description="Column that says where a problem is from.")
 
 
-class ProblemSet(BaseModel):
-    """A problem set: exactly one of `toy`, `hub` and `file`, and what to keep of it."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class Dataset(Settings):
+    """A dataset: exactly one of `toy`, `hub` and `file`, and what to keep of it."""
 
     toy: Toy | None = Field(None, description="Draw the problems from the toy world.")
     hub: Hub | None = Field(None, description="Read a Hugging Face dataset.")
@@ -95,7 +88,7 @@ class ProblemSet(BaseModel):
         if len(given) != 1:
             raise ValueError(f"give exactly one of toy, hub and file; got {' and '.join(given) or 'none'}")
         if self.toy:
-            plain = ProblemSet.model_construct(toy=self.toy, split=self.split, disjoint_from=self.disjoint_from)
+            plain = Dataset.model_construct(toy=self.toy, split=self.split, disjoint_from=self.disjoint_from)
             odd = [name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)]
             if odd:
                 raise ValueError(f"{', '.join(odd)}: not for the toy world, where `toy` says all of it")

@@ -1,4 +1,4 @@
-"""Problem sets as they lie somewhere: rows of the hub, of JSONL, Parquet or CSV files, and their values as text."""
+"""Datasets as they lie somewhere: rows of the hub, of JSONL, Parquet or CSV files, and their values as text."""
 
 import csv
 import difflib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mrt.core.storage import read_table
-from mrt.problems.settings import Hub, ProblemSet
+from mrt.problems.settings import Dataset, Hub
 
 
 def text(value: Any) -> str | None:
@@ -156,7 +156,7 @@ def read_hub(hub: Hub) -> Any:
         raise ValueError(f"hub dataset {hub.path} at {hub.revision}, split {hub.split}: {first[0]}") from error
 
 
-def source_columns(settings: ProblemSet, found: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def source_columns(settings: Dataset, found: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Source columns of the schema's fields, and of the keys of `keep`; raises ValueError if one is missing."""
 
     def checked(column: str, purpose: str) -> str:
@@ -182,7 +182,7 @@ def source_columns(settings: ProblemSet, found: Sequence[str]) -> tuple[dict[str
     return fields, keep
 
 
-def read_source(settings: ProblemSet) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, str], dict[str, str]]:
+def read_source(settings: Dataset) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, str], dict[str, str]]:
     """Raw rows with their lines, and the columns that `source_columns` finds."""
     if settings.hub:
         dataset = read_hub(settings.hub)

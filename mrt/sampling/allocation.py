@@ -29,13 +29,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import run
+from mrt.core.settings import Settings
 from mrt.grading.grade import Grader
-from mrt.sampling.cache import Keep, draw
-from mrt.sampling.engine import Completion, Engine, Request, seed_of
+from mrt.sampling.cache import CacheSettings
+from mrt.sampling.engine import Completion, Request
 from mrt.sampling.prover import Place, Prove
 
 LEVELS = (np.arange(20) + 0.5) / 20  # the values that J may have in the belief
@@ -45,10 +46,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class Allocation(BaseModel):
+class Allocation(Settings):
     """How answers are allocated to the prefixes of a trace."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     first: int = Field(2, ge=1, description="Answers that every prefix is given.")
     batch: int = Field(4, ge=1, description="Further answers of a prefix at a time.")
@@ -62,10 +61,8 @@ class Allocation(BaseModel):
     paths: int = Field(200, ge=10, description="Paths of J that are drawn to see what is settled.")
 
 
-class Kept(BaseModel):
-    """What of a filter of MRT (STaR) hangs on J; see `mrt.training.sets.Rules`."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class Thresholds(Settings):
+    """The thresholds on J of a filter of MRT (STaR); see `mrt.training.sets.Rules`."""
 
     minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that is kept.")
     minimum_progress: float = Field(0.0, ge=0, le=1, description="Its cumulative progress is above this.")
@@ -112,9 +109,9 @@ class Trace:
     """The answers at the prefixes of a trace, and which to draw next; the empty prefix is the first."""
 
     def __init__(
-        self, prefixes: int, most: int, allocation: Allocation, filters: Sequence[Kept], seed: int = 0
+        self, prefixes: int, most: int, allocation: Allocation, filters: Sequence[Thresholds], seed: int = 0
     ) -> None:
-        self.allocation, self.filters, self.most, self.seed = allocation, filters or [Kept()], most, seed
+        self.allocation, self.filters, self.most, self.seed = allocation, filters or [Thresholds()], most, seed
         self.drawn = np.zeros(prefixes, dtype=np.int64)
         self.right = np.zeros(prefixes, dtype=np.int64)
         self.rounds = 0
@@ -170,24 +167,26 @@ class Trace:
 class Allocate(Prove):
     """Force answers at every prefix of every thought, at most prefixes only as many as the filter's decision needs."""
 
-    problems: Path = Field(description="Problem set with the gold answers (Parquet).")
+    problems: Path = Field(description="Dataset with the gold answers (Parquet).")
     allocation: Allocation = Field(default_factory=Allocation, description="How answers are allocated.")
-    filters: list[Kept] = Field([Kept()], min_length=1, description="The filters whose decisions are to be settled.")
+    filters: list[Thresholds] = Field(
+        [Thresholds()], min_length=1, description="The filters whose decisions are to be settled."
+    )
 
     def cli_cmd(self) -> None:
-        thoughts, keep = self.thoughts(), self.keep
-        if keep.part:  # of the traces; a prefix's answers hang on those at the others
-            index, count = map(int, keep.part.split("/"))
-            thoughts, keep = thoughts.gather_every(count, index), keep.model_copy(update={"part": None})
-        engine, places = Engine(self.model, self.engine, self.revision), list(self.places(thoughts))
-        answers = self.allocate(engine, places, keep)
-        if self.keep.part:
+        traces, cache = self.traces(self.prover.traces), self.cache
+        if cache.shard:  # of the traces; a prefix's answers depend on those at the others
+            index, count = map(int, cache.shard.split("/"))
+            traces, cache = traces.gather_every(count, index), cache.model_copy(update={"shard": None})
+        places = list(self.places(traces))
+        answers = self.allocate(places, cache)
+        if self.cache.shard:
             return
-        self.write(engine, places, answers)
-        most = self.settings.answers * len(places)
+        self.write(places, answers)
+        most = self.prover.answers * len(places)
         print(f"{sum(map(len, answers))} of the {most} answers that every prefix would have had together")
 
-    def allocate(self, engine: Engine, places: Sequence[Place], keep: Keep) -> list[list[Completion]]:
+    def allocate(self, places: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
         """The answers at each place."""
         golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
         found: list[list[Completion]] = [[] for _ in places]
@@ -196,9 +195,7 @@ class Allocate(Prove):
             first.setdefault((at.problem_id, at.sample), number)
         sizes = Counter((at.problem_id, at.sample) for at in places)
         traces = {
-            name: Trace(
-                size, self.settings.answers, self.allocation, self.filters, seed_of(self.seed, *self.names, *name)
-            )
+            name: Trace(size, self.prover.answers, self.allocation, self.filters, self.seed_of(*name))
             for name, size in sizes.items()
         }
         asked: list[int] = []  # the place of each request
@@ -227,11 +224,11 @@ class Allocate(Prove):
         requests = [request for name in traces for request in ask(name)]
         order = {name: number for number, name in enumerate(traces)}
 
-        def part_of(request: int) -> int:
+        def shard_of(request: int) -> int:
             at = places[asked[request]]
             return order[at.problem_id, at.sample]
 
-        draw(engine, requests, keep, then, track_versions=self.track_versions, part_of=part_of)
+        self.draw(requests, then, cache=cache, shard_of=shard_of)
         return found
 
 

@@ -18,19 +18,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from mrt.core.artifacts import EPISODES, EXTENSIONS, PROVER, ROLLOUTS, TRACE
-from mrt.core.cli import Stage, run
+from mrt.core.artifacts import EXTENSIONS, PROVER, TRACE
+from mrt.core.cli import run
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import CLOSE, STEP_END, Template
-from mrt.sampling.cache import Keep, draw
-from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.engine import Completion, Decoding, Request
+from mrt.sampling.stage import TraceStage
 
 
-class BudgetForcing(BaseModel):
+class BudgetForcing(Settings):
     """How thoughts are extended; the defaults are Appendix F's."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     most: int = Field(8, ge=1, le=1000, description="Extensions of a thought.")
     every: int = Field(2, ge=1, description="Extensions from one answering to the next; the first is after none.")
@@ -76,37 +75,20 @@ def closed(thought: str, template: Template) -> str:
     return template.finish(body + "\n" if body else thought)
 
 
-class Force(Stage):
+class Force(TraceStage):
     """Extend every thought by force and draw the answers that it leads to, with vLLM."""
 
-    model: str = Field(description="Checkpoint folder or hub id of the model that thought.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
-    rollouts: Path = Field(description="Rollouts (Parquet).")
-    episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
     out: Path = Field(description="Answers (Parquet), as the meta-prover's; `prefix` counts extensions.")
     out_thoughts: Path = Field(description="What each extension added to its thought (Parquet).")
-    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
-    seed: int = Field(0, ge=0, description="Seed of the experiment.")
-    settings: BudgetForcing = Field(default_factory=BudgetForcing, description="How thoughts are extended.")
+    forcing: BudgetForcing = Field(default_factory=BudgetForcing, description="How thoughts are extended.")
     template: Template = Field(default_factory=Template, description="What closes the thought.")
-    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
-    keep: Keep = Field(default_factory=Keep, description="Where completions are kept, and which part is drawn.")
 
     def cli_cmd(self) -> None:
-        settings = self.settings
-        traces = (
-            EPISODES.read(self.episodes)
-            .filter(pl.col("sample") < (settings.traces or 2**62))
-            .sort(EPISODES.keys)
-            .group_by(TRACE, maintain_order=True)
-            .agg(pl.col("text").str.join(""), pl.col("closed").first())
-            .join(ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"]), on=TRACE, how="left", maintain_order="left")
-        )
-        if traces["prompt"].null_count():
-            raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
+        settings = self.forcing
+        traces = self.traces(settings.traces).with_columns(pl.col("text").list.join(""))
         keys = traces.select(TRACE).rows()
         prompts = traces["prompt"].to_list()
-        going_on = settings.extension.model_copy(update={"stop": (CLOSE,)})
+        going_on = settings.extension.stopped_by(CLOSE)
         thoughts = {
             (i, 0): thought if whole else without_unfinished_step(thought)
             for i, (thought, whole) in enumerate(traces.select("text", "closed").iter_rows())
@@ -115,42 +97,42 @@ class Force(Stage):
 
         def ask(i: int, count: int) -> Iterator[Request]:
             """For the answers after `count` extensions of trace i, and for the next extension."""
-            thought, seeded = thoughts[i, count], (self.seed, *self.names, *keys[i], count)
+            thought, seeded = thoughts[i, count], (*keys[i], count)
             if count in settings.answered():
                 asked.append(("answers", i, count))
                 text = prompts[i] + closed(thought, self.template)
-                yield Request(text, settings.answers, seed_of(*seeded, "forced"), settings.decoding, -count)
+                yield Request(text, settings.answers, self.seed_of(*seeded, "forced"), settings.decoding, -count)
             if count < settings.most:
                 asked.append(("extension", i, count + 1))
                 text = prompts[i] + reopened(thought, settings.markers[count % len(settings.markers)])
-                yield Request(text, 1, seed_of(*seeded, "extension"), going_on, -count)
+                yield Request(text, 1, self.seed_of(*seeded, "extension"), going_on, -count)
 
         def then(number: int, drawn: list[Completion]) -> Iterator[Request]:
             what, i, count = asked[number]
             if what == "extension":
                 marker = settings.markers[(count - 1) % len(settings.markers)]
-                cut = drawn[0].finish == "length"
+                cut = drawn[0].finish_reason == "length"
                 thoughts[i, count] = extended(thoughts[i, count - 1], marker, drawn[0].text, cut=cut)
                 yield from ask(i, count)
 
-        engine = Engine(self.model, self.engine, self.revision)
         first = [request for i in range(len(keys)) for request in ask(i, 0)]
-        drawn = draw(engine, first, self.keep, then, track_versions=self.track_versions)
+        drawn = self.draw(first, then)
         if drawn is None:
             return
         in_order = sorted(thoughts)  # each goes on from the one before
-        thought_tokens = dict(zip(in_order, engine.count(thoughts[key] for key in in_order), strict=True))
+        thought_tokens = dict(zip(in_order, self.sampler.count(thoughts[key] for key in in_order), strict=True))
         openings = (prompts[i] + closed(thoughts[i, count], self.template) for i, count in in_order)
-        opening_tokens = dict(zip(in_order, engine.count(openings), strict=True))
+        opening_tokens = dict(zip(in_order, self.sampler.count(openings), strict=True))
         answers, extensions = [], []
         for (what, i, count), completions in zip(asked, drawn, strict=True):
             if what == "extension":
                 added = thoughts[i, count][len(thoughts[i, count - 1].rstrip("\n")) :]
-                extensions.append((*keys[i], count, added, completions[0].tokens, completions[0].finish))
+                extensions.append((*keys[i], count, added, completions[0].tokens, completions[0].finish_reason))
             else:
                 spent = (thought_tokens[i, count], opening_tokens[i, count])
                 answers += [
-                    (*keys[i], count, index, c.text, c.tokens, *spent, c.finish) for index, c in enumerate(completions)
+                    (*keys[i], count, index, c.text, c.tokens, *spent, c.finish_reason)
+                    for index, c in enumerate(completions)
                 ]
         for rows, kind, path in ((extensions, EXTENSIONS, self.out_thoughts), (answers, PROVER, self.out)):
             kind.write(pl.DataFrame(rows, schema=kind.columns, orient="row").sort(kind.keys), path)

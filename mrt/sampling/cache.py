@@ -1,13 +1,13 @@
-"""What has been drawn before, kept by content: a job draws only completions that are new.
+"""The completion cache: a job samples only completions that no earlier job has sampled.
 
 A completion is decided by the model's weights, its prompt, the decoding settings, its seed, and the code and the
-library versions that sample. `Kept` files each under a hash of all of these, in pieces of Parquet that are written
-while the work goes on. So a job that was killed, that is asked for more samples or more problems, or that runs again
-because an input got a new date, draws what no piece holds; and if nothing is missing, vLLM does not even start.
+library versions that sample. `CompletionCache` stores each under a hash of all of these, in Parquet files that are
+written while the job runs. So a job that was killed, that is asked for more samples or more problems, or that runs
+again because an input got a new date, samples only what no file holds. If nothing is missing, vLLM does not even start.
 
-Several processes may fill one folder at once, each its own part of the requests (`--keep.part 0/4`); how many there are
-does not matter (docs/operations.md: equal, or on a GPU equal in distribution). What gathers the parts
-(`--keep.gather 4`) draws nothing and starts no engine.
+Several processes may fill one folder at once, each its own shard of the requests (`--cache.shard 0/4`). The number of
+shards does not change results (docs/operations.md: equal, or on a GPU equal in distribution). The job that gathers the
+shards (`--cache.gather 4`) samples nothing and starts no engine.
 """
 
 import time
@@ -18,11 +18,12 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from mrt.core import storage
 from mrt.core.digest import digest, identity_of_model, slice_of
 from mrt.core.fingerprint import fingerprint
+from mrt.core.settings import Settings
 from mrt.core.storage import write_table
 from mrt.sampling.engine import Completion, Engine, Request
 
@@ -30,44 +31,44 @@ SCHEMA = {
     "key": pl.String,
     "text": pl.String,
     "tokens": pl.Int64,
-    "finish": pl.String,
+    "finish_reason": pl.String,
     "mean_logprob": pl.Float64,
 }
-SECONDS_A_PIECE = 20.0  # finished completions wait this long at most before they are on disk
+SECONDS_A_PIECE = 20.0  # finished completions wait this long at most before they are written
 
 
-class Keep(BaseModel):
-    """Where a job keeps what it draws, and which part of the missing it draws."""
+class CacheSettings(Settings):
+    """Where a job stores its completions, and which shard of the missing ones it samples."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    folder: Path | None = Field(None, description="Folder of kept completions; none are kept or found if not given.")
-    part: str | None = Field(
+    folder: Path | None = Field(None, description="Folder of the completion cache; without one, all are sampled.")
+    shard: str | None = Field(
         None,
-        description="`i/n`: of the i-th (from 0) of n parts of the job, draw and keep what is missing; write no table.",
+        description="`i/n`: sample and store what is missing of the i-th (from 0) of n shards; write no table.",
     )
     gather: int | None = Field(
-        None, ge=1, description="Gather what so many parts drew, and draw nothing: an error if anything is missing."
+        None,
+        ge=1,
+        description="Gather what so many shards sampled, and sample nothing: an error if anything is missing.",
     )
 
-    @field_validator("part")
+    @field_validator("shard")
     @classmethod
-    def _is_a_part(cls, part: str | None) -> str | None:
-        if part is not None:
-            index, _, count = part.partition("/")
+    def _is_a_shard(cls, shard: str | None) -> str | None:
+        if shard is not None:
+            index, _, count = shard.partition("/")
             if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-                raise ValueError(f"{part!r} is not i/n with i from 0 to n - 1")
-        return part
+                raise ValueError(f"{shard!r} is not i/n with i from 0 to n - 1")
+        return shard
 
-    def has(self, request: int) -> bool:
-        """Whether a request, by its number among all of the job, is of this part; all are if there are no parts."""
-        if self.part is None:
+    def has(self, i: int) -> bool:
+        """Whether request i of the job belongs to this shard; without shards all do."""
+        if self.shard is None:
             return True
-        index, count = map(int, self.part.split("/"))
-        return request % count == index
+        index, count = map(int, self.shard.split("/"))
+        return i % count == index
 
 
-class Kept:
+class CompletionCache:
     """Completions by key; `decided_by` hashes what all requests of a job share, and begins each key."""
 
     def __init__(self, folder: Path, engine: Engine, *, track_versions: bool = True) -> None:
@@ -87,9 +88,9 @@ class Kept:
         return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:
-        """All that is kept by key; a piece that cannot be read is removed, and what it held is drawn again.
+        """All stored completions by key; a file that cannot be read is removed, and its completions are sampled again.
 
-        A piece is read once, unless one that was read has changed or gone: then all are.
+        A file is read once, unless one that was read has changed or gone: then all are.
         """
         there = {piece: state_of(piece) for piece in sorted(self.folder.glob("*.parquet"))}
         if any(there.get(piece) != state for piece, state in self.pieces.items()):
@@ -98,7 +99,7 @@ class Kept:
             try:
                 table = pl.read_parquet(piece).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
             except (pl.exceptions.PolarsError, OSError):
-                print(f"{piece}: cannot be read; what it held is drawn again", flush=True)
+                print(f"{piece}: cannot be read; its completions are sampled again", flush=True)
                 piece.unlink(missing_ok=True)
                 continue
             self.pieces[piece] = there[piece]
@@ -107,8 +108,8 @@ class Kept:
         return self.found
 
     def add(self, drawn: Sequence[tuple[str, Completion]]) -> None:
-        """Keep completions, in a piece of their own."""
-        rows = [(key, c.text, c.tokens, c.finish, c.mean_logprob) for key, c in drawn]
+        """Store completions, in a file of their own."""
+        rows = [(key, c.text, c.tokens, c.finish_reason, c.mean_logprob) for key, c in drawn]
         piece = self.folder / f"{digest(*(key for key, _ in drawn))}.parquet"
         write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), piece)
         self.found.update(drawn)
@@ -124,53 +125,55 @@ def state_of(piece: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-_kept: WeakKeyDictionary[Engine, dict[tuple[Path, bool], Kept]] = WeakKeyDictionary()
+_caches: WeakKeyDictionary[Engine, dict[tuple[Path, bool], CompletionCache]] = WeakKeyDictionary()
 
 
-def kept_by(engine: Engine, folder: Path, *, track_versions: bool) -> Kept:
-    """What an engine's job keeps in a folder: a job that draws in rounds reads it once."""
-    of_engine = _kept.setdefault(engine, {})
+def cache_of(engine: Engine, folder: Path, *, track_versions: bool) -> CompletionCache:
+    """The cache of an engine's job in a folder; a job that samples in rounds reads it once."""
+    of_engine = _caches.setdefault(engine, {})
     key = folder.absolute(), track_versions
     if key not in of_engine:
-        of_engine[key] = Kept(folder, engine, track_versions=track_versions)
+        of_engine[key] = CompletionCache(folder, engine, track_versions=track_versions)
     return of_engine[key]
 
 
 Then = Callable[[int, list[Completion]], Iterable[Request]]
 
 
-def refuse(keep: Keep, lacking: Counter[int]) -> None:
-    """Raise ValueError if parts have drawn too little; `lacking`: how many completions each of them has not."""
+def refuse(cache: CacheSettings, lacking: Counter[int]) -> None:
+    """Raise ValueError if shards lack completions; `lacking`: how many, by shard."""
     if lacking:
-        parts = ", ".join(
-            f"part {part} of {keep.gather} lacks at least {count}" for part, count in sorted(lacking.items())
+        shards = ", ".join(
+            f"shard {shard} of {cache.gather} lacks at least {count}" for shard, count in sorted(lacking.items())
         )
-        marks = " ".join(str(keep.folder / f"part-{part}-of-{keep.gather}") for part in sorted(lacking) if keep.folder)
+        marks = " ".join(
+            str(cache.folder / f"shard-{shard}-of-{cache.gather}") for shard in sorted(lacking) if cache.folder
+        )
         raise ValueError(
-            f"{keep.folder}: {parts} completions; a job that gathers draws none, as it may have no GPU. "
-            f"Remove their marks ({marks}) and start again: then these parts run once more"
+            f"{cache.folder}: {shards} completions; a job that gathers samples none, as it may have no GPU. "
+            f"Remove their marks ({marks}) and start again: then these shards run once more"
         )
 
 
 class Job:
     """The requests of a job by number, and what is known of their completions."""
 
-    def __init__(self, kept: Kept | None, keep: Keep, then: Then | None) -> None:
-        self.kept, self.keep, self.then = kept, keep, then
-        self.known: dict[str, Completion] = kept.read() if kept else {}
+    def __init__(self, cache: CompletionCache | None, settings: CacheSettings, then: Then | None) -> None:
+        self.cache, self.settings, self.then = cache, settings, then
+        self.known: dict[str, Completion] = cache.read() if cache else {}
         self.keys: list[list[str]] = []  # of each request
-        self.roots: list[int] = []  # the number of the request that each one follows from; parts are made of these
+        self.roots: list[int] = []  # the number of the request that each one follows from; shards are made of these
         self.waiting: deque[Request] = deque()  # for the engine
         self.asked: list[tuple[int, int, int]] = []  # (request, first, count) of what went to the engine, by its number
         self.lacking: dict[int, int] = {}  # request: how many of its completions are yet to come
         self.found = self.missing = 0
 
     def take(self, requests: Iterable[Request]) -> None:
-        """Number requests on; have what is missing drawn, and take up what follows from those that are all there."""
+        """Number requests on; queue what is missing, and take up what follows from requests that are complete."""
         self.follow_all(self.number(requests, None))
 
     def follow_all(self, ready: Iterable[int]) -> None:
-        """Take up what follows from requests that are all there, and from what follows, as far as that is there."""
+        """Take up what follows from complete requests, and what follows from that, as far as it is complete."""
         left = deque(ready)
         while left:
             left += self.follow(left.popleft())
@@ -180,13 +183,13 @@ class Job:
         ready = []
         for request in requests:
             number = len(self.keys)
-            keys = self.kept.keys(request) if self.kept else [f"{number} {i}" for i in range(request.n)]
+            keys = self.cache.keys(request) if self.cache else [f"{number} {i}" for i in range(request.n)]
             self.keys.append(keys)
             self.roots.append(number if root is None else root)
             self.lacking[number] = sum(key not in self.known for key in keys)
             self.missing += self.lacking[number]
             self.found += len(keys) - self.lacking[number]
-            if self.keep.has(self.roots[number]):
+            if self.settings.has(self.roots[number]):
                 for first, count in gaps([key in self.known for key in keys]):
                     self.asked.append((number, first, count))
                     self.waiting.append(replace(request, n=count, seed=request.seed + first))
@@ -214,44 +217,44 @@ class Job:
 def draw(
     engine: Engine,
     requests: Sequence[Request],
-    keep: Keep,
+    settings: CacheSettings,
     then: Then | None = None,
     *,
     track_versions: bool = True,
-    part_of: Callable[[int], int] = int,
+    shard_of: Callable[[int], int] = int,
 ) -> list[list[Completion]] | None:
-    """Completions of each request in order, the kept ones found and the others drawn; None for a part of the work.
+    """Completions of each request in order: cached ones are read, the others sampled; None from a job that is a shard.
 
     `then(i, completions)` is called when request i has all of its completions, and gives the requests that follow from
-    them. These are numbered on, in the order in which they are given, and drawn along with the others. Where the job
-    only gathers what parts drew, ValueError is raised if anything is missing, and names the parts: request i, of those
-    that follow from none, is of part `part_of(i)`, modulo their number.
+    them. These are numbered on, in the order in which they are given, and sampled along with the others. A job that
+    gathers shards raises ValueError if anything is missing, and names the shards: request i, of those that follow from
+    none, belongs to shard `shard_of(i)`, modulo their number.
     """
-    if keep.folder is None and (keep.part or keep.gather):
-        raise ValueError("--keep.part and --keep.gather need --keep.folder: parts are handed over in it")
-    kept = kept_by(engine, keep.folder, track_versions=track_versions) if keep.folder else None
-    job = Job(kept, keep, then)
+    if settings.folder is None and (settings.shard or settings.gather):
+        raise ValueError("--cache.shard and --cache.gather need --cache.folder: shards are handed over in it")
+    cache = cache_of(engine, settings.folder, track_versions=track_versions) if settings.folder else None
+    job = Job(cache, settings, then)
     job.take(requests)
-    part = f", of which part {keep.part} draws {sum(count for _, _, count in job.asked)}" if keep.part else ""
-    if kept:
-        print(f"{job.found} completions kept from before, {job.missing} to draw{part}", flush=True)
-    if keep.gather:
+    of_shard = f" ({sum(count for _, _, count in job.asked)} by shard {settings.shard})" if settings.shard else ""
+    if cache:
+        print(f"{job.found} completions cached, {job.missing} to sample{of_shard}", flush=True)
+    if settings.gather:
         lacking = Counter[int]()
         for number, _, count in job.asked:
-            lacking[part_of(job.roots[number]) % keep.gather] += count
-        refuse(keep, lacking)
+            lacking[shard_of(job.roots[number]) % settings.gather] += count
+        refuse(settings, lacking)
     unsaved: list[tuple[str, Completion]] = []
     since = time.monotonic()
     try:
         for index, drawn in engine.stream(job.waiting):
             unsaved += job.receive(index, drawn)
-            if kept and time.monotonic() - since > SECONDS_A_PIECE:
-                kept.add(unsaved)
+            if cache and time.monotonic() - since > SECONDS_A_PIECE:
+                cache.add(unsaved)
                 unsaved, since = [], time.monotonic()
     finally:
-        if kept and unsaved:
-            kept.add(unsaved)
-    return None if keep.part else [job.completions(number) for number in range(len(job.keys))]
+        if cache and unsaved:
+            cache.add(unsaved)
+    return None if settings.shard else [job.completions(number) for number in range(len(job.keys))]
 
 
 def gaps(present: Sequence[bool]) -> Iterator[tuple[int, int]]:

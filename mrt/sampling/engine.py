@@ -14,17 +14,16 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core import accelerator, vllm_environment
 from mrt.core.hub import folder_of
+from mrt.core.settings import Settings
 from mrt.sampling.tokens import Reader, decode, encode, end_of
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(Settings):
     """How the sampling engine is built; only `max_model_len` and `dtype` change the distribution that is sampled."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     max_model_len: int | None = Field(
         None, ge=16, le=10_000_000, description="Longest prompt plus completion, in tokens; else the model's."
@@ -39,16 +38,18 @@ class EngineSettings(BaseModel):
     )
 
 
-class Decoding(BaseModel):
+class Decoding(Settings):
     """How completions are drawn."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     temperature: float = Field(0.7, ge=0, le=10, description="Sampling temperature (Appendix D).")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the distribution that is sampled from.")
     max_tokens: int = Field(8192, ge=1, le=10_000_000, description="Longest completion, in tokens (Appendix D).")
     logprobs: bool = Field(False, description="Keep the mean token log-probability (costs about a quarter more time).")
     stop: tuple[str, ...] = Field((), description="Texts that end a completion, and are not part of it.")
+
+    def stopped_by(self, *texts: str) -> "Decoding":
+        """The same, where these texts end a completion too."""
+        return self.model_copy(update={"stop": (*self.stop, *texts)})
 
 
 class Text(Protocol):
@@ -77,7 +78,7 @@ class Completion:
 
     text: str
     tokens: int
-    finish: str
+    finish_reason: str
     mean_logprob: float | None
 
 
@@ -151,7 +152,7 @@ class Engine:
         Requests are numbered in the order of the queue. It is emptied; what is added to it meanwhile is submitted too.
         They go to the engine by priority, then number, as it would take them itself, and only so many that it never
         lacks any for a step: a waiting prompt takes memory there. A prompt that fills the model's context gets empty
-        completions with finish `length`: truncation is data, not an error.
+        completions with finish_reason `length`: truncation is data, not an error.
         """
         if not waiting:
             return

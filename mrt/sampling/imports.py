@@ -3,7 +3,7 @@
     python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet --out rollouts.parquet
 
 The file (JSONL, Parquet or CSV) has a row a completion, with `problem_id` and `text`, and perhaps `model`, `prompt`,
-`tokens` and `finish`. Rows of problems that the set lacks are left out and counted; several rows of one problem are its
+`tokens` and `finish_reason`. Rows of problems that the set lacks are left out and counted; several rows of one problem are its
 samples, in the order of the file.
 """
 
@@ -31,7 +31,7 @@ class Import(Stage):
 
     file: Path = Field(description="Completions (JSONL, Parquet or CSV).")
     model: str | None = Field(None, description="Keep the rows whose `model` is this.")
-    problems: Path = Field(description="Problem set (Parquet).")
+    problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Rollouts (Parquet).")
 
     def cli_cmd(self) -> None:
@@ -50,7 +50,7 @@ class Import(Stage):
         absent = [pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in table.columns]
         table = table.with_columns(absent).with_columns(
             pl.col("prompt").fill_null(""),
-            pl.col("finish").fill_null("unknown"),
+            pl.col("finish_reason").fill_null("unknown"),
             pl.int_range(pl.len()).over("problem_id").alias("sample"),
         )
         known_ids = PROBLEMS.read(self.problems, ["id"])["id"].implode()

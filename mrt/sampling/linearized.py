@@ -15,20 +15,19 @@ included, and `prompt_tokens` how many the model saw. All texts go on at the sam
 from pathlib import Path
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, PROVER
-from mrt.core.cli import Stage, run
+from mrt.core.cli import run
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import STEP_END, Backtracking
-from mrt.sampling.cache import Keep, draw
-from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.engine import Decoding, Engine, Request
 from mrt.sampling.rollouts import Prompt
+from mrt.sampling.stage import SamplingStage
 
 
-class Linearized(BaseModel):
+class Linearized(Settings):
     """How attempts are strung together."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     attempts: int = Field(10, ge=1, le=100_000, description="Attempts in a row (Figure 8: K from 1 to 10).")
     window: int = Field(2048, ge=16, description="Tokens of its own text that the model sees (Section 8.4).")
@@ -55,31 +54,23 @@ def window(text: str, tokens: int, engine: Engine) -> str:
     return text if fits else STEP_END.join(steps[most:])
 
 
-class Linearize(Stage):
+class Linearize(SamplingStage):
     """Have a model attempt every problem again and again in one text, with vLLM."""
 
-    model: str = Field(description="Checkpoint folder or hub id.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
-    problems: Path = Field(description="Problem set (Parquet).")
+    problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Answers (Parquet), as the meta-prover's; `prefix` counts attempts.")
-    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
-    seed: int = Field(0, ge=0, description="Seed of the experiment.")
-    settings: Linearized = Field(default_factory=Linearized, description="How attempts are strung together.")
+    linearized: Linearized = Field(default_factory=Linearized, description="How attempts are strung together.")
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How a backtrack is written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
-    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
-    keep: Keep = Field(default_factory=Keep, description="Where completions are kept, and which part is drawn.")
+
+    in_rounds = "attempts in a row are not sampled in shards; each follows from the one before"
 
     def cli_cmd(self) -> None:
-        settings, words = self.settings, self.parameterization
-        if self.keep.part:
-            raise ValueError("--keep.part: attempts in a row are not drawn in parts; each follows from the one before")
+        settings, words, engine = self.linearized, self.parameterization, self.sampler
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
-        engine = Engine(self.model, self.engine, self.revision)
         chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
         traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]
-        decoding = settings.decoding
-        decoding = decoding.model_copy(update={"stop": (*decoding.stop, *words.answer_ends)})
+        decoding = settings.decoding.stopped_by(*words.answer_ends)
         back = STEP_END + words.marker + STEP_END
         back_tokens = len(engine.encode([back])[0])
         written = [""] * len(traces)  # of each trace so far, as much of it as the window may hold
@@ -92,13 +83,13 @@ class Linearize(Stage):
             written = [window(text, settings.window, engine) for text in written]
             prompts = [chats[i] + end for (i, _), end in zip(traces, written, strict=True)]
             names = [(problems["id"][i], sample, attempt) for i, sample in traces]
-            seeds = [seed_of(self.seed, *self.names, *name, "linearized") for name in names]
+            seeds = [self.seed_of(*name, "linearized") for name in names]
             requests = [Request(p, 1, seed, decoding) for p, seed in zip(prompts, seeds, strict=True)]
-            drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
+            drawn = self.draw(requests) or []
             seen = engine.count(prompts)
             longest = max(longest, *seen)
             for trace, (completion,) in enumerate(drawn):
-                found = (completion.text, completion.tokens, spent[trace], seen[trace], completion.finish)
+                found = (completion.text, completion.tokens, spent[trace], seen[trace], completion.finish_reason)
                 rows.append((*names[trace], 0, *found))
                 written[trace] += completion.text.rstrip("\n") + back
                 spent[trace] += completion.tokens + back_tokens

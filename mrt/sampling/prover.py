@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from mrt.core.artifacts import EPISODES, PROVER, ROLLOUTS, TRACE
-from mrt.core.cli import Stage, run
+from mrt.core.artifacts import PROVER
+from mrt.core.cli import run
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.sampling.cache import Keep, draw
-from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.engine import Completion, Decoding, Request
+from mrt.sampling.stage import TraceStage
 
 
-class ProverSettings(BaseModel):
+class ProverSettings(Settings):
     """How the meta-prover is run; `answers` defaults to Section 8.1's, the rest to Appendix D's."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     answers: int = Field(
         20, ge=1, le=10_000, description="Forced answers a prefix (20 for training sets, 8 in the case study)."
@@ -74,58 +73,33 @@ class Place(NamedTuple):
     request: Request
 
 
-class Prove(Stage):
+class Prove(TraceStage):
     """Force answers at every prefix of every thought, with vLLM."""
 
-    model: str = Field(description="Checkpoint folder or hub id of mu; in the paper the model that thought.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
-    rollouts: Path = Field(description="Rollouts (Parquet).")
-    episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
     out: Path = Field(description="Forced answers (Parquet).")
-    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
-    seed: int = Field(0, ge=0, description="Seed of the experiment.")
-    settings: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
+    prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
-    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
-    keep: Keep = Field(default_factory=Keep, description="Where answers are kept, and which part is drawn.")
 
     def cli_cmd(self) -> None:
-        thoughts, engine = self.thoughts(), Engine(self.model, self.engine, self.revision)
-        places = list(self.places(thoughts))
-        answers = draw(engine, [place.request for place in places], self.keep, track_versions=self.track_versions)
+        places = list(self.places(self.traces(self.prover.traces)))
+        answers = self.draw([place.request for place in places])
         if answers is not None:
-            self.write(engine, places, answers)
+            self.write(places, answers)
 
-    def thoughts(self) -> pl.DataFrame:
-        """The traces to score, a row each: problem_id, sample, text (episodes), closed, prompt."""
-        prompts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"])
-        thoughts = (
-            EPISODES.read(self.episodes)
-            .filter(pl.col("sample") < (self.settings.traces or 2**62))
-            .sort(EPISODES.keys)
-            .group_by(TRACE, maintain_order=True)
-            .agg("text", pl.col("closed").first())
-            .join(prompts, on=TRACE, how="left", validate="1:1", maintain_order="left")
-        )
-        if thoughts["prompt"].null_count():
-            raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
-        return thoughts
-
-    def places(self, thoughts: pl.DataFrame) -> Iterator[Place]:
+    def places(self, traces: pl.DataFrame) -> Iterator[Place]:
         """The prefixes of these traces, in order."""
-        decoding = self.settings.decoding
-        decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
-        for problem_id, sample, episodes, closed, prompt in thoughts.iter_rows():
-            for prefix in prefixes(prompt, episodes, closed, self.parameterization, self.settings.every):
-                seed = seed_of(self.seed, *self.names, problem_id, sample, prefix.j, "prover")
-                yield Place(problem_id, sample, prefix, Request(prefix, self.settings.answers, seed, decoding))
+        decoding = self.prover.decoding.stopped_by(*self.parameterization.answer_ends)
+        for problem_id, sample, episodes, closed, prompt in traces.iter_rows():
+            for prefix in prefixes(prompt, episodes, closed, self.parameterization, self.prover.every):
+                seed = self.seed_of(problem_id, sample, prefix.j, "prover")
+                yield Place(problem_id, sample, prefix, Request(prefix, self.prover.answers, seed, decoding))
 
-    def write(self, engine: Engine, places: Sequence[Place], answers: Sequence[Sequence[Completion]]) -> None:
+    def write(self, places: Sequence[Place], answers: Sequence[Sequence[Completion]]) -> None:
         """Write the forced answers of each place."""
-        prefix_tokens = engine.count(place.prefix.text() for place in places)
-        prompt_tokens = engine.count(place.prefix for place in places)
+        prefix_tokens = self.sampler.count(place.prefix.text() for place in places)
+        prompt_tokens = self.sampler.count(place.prefix for place in places)
         rows = [
-            (at.problem_id, at.sample, at.prefix.j, index, c.text, c.tokens, n_prefix, n_prompt, c.finish)
+            (at.problem_id, at.sample, at.prefix.j, index, c.text, c.tokens, n_prefix, n_prompt, c.finish_reason)
             for at, n_prefix, n_prompt, drawn in zip(places, prefix_tokens, prompt_tokens, answers, strict=True)
             for index, c in enumerate(drawn)
         ]

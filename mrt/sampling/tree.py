@@ -17,21 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, TREE
-from mrt.core.cli import Stage, run
+from mrt.core.cli import run
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.grading.grade import Grader
-from mrt.sampling.cache import Keep, draw
-from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.rollouts import Prompt
+from mrt.sampling.stage import SamplingStage
 
 
-class BeamSearch(BaseModel):
+class BeamSearch(Settings):
     """How trees are searched; the paper gives no numbers."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     breadth: int = Field(4, ge=1, le=1000, description="Nodes of the beam.")
     depth: int = Field(8, ge=1, le=1000, description="Rounds at most, so the deepest node that is drawn from.")
@@ -121,29 +120,21 @@ def steps_of(completion: str, words: Backtracking) -> Iterator[str]:
             yield part if last else part + STEP_END
 
 
-class Search(Stage):
+class Search(SamplingStage):
     """Search a solution tree of every problem, with vLLM."""
 
-    model: str = Field(description="Checkpoint folder or hub id of the model that solves.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
-    problems: Path = Field(description="Problem set (Parquet).")
+    problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Nodes (Parquet).")
-    names: tuple[str, str] = Field(description="Names of the model and of the problem set; seeds derive from them.")
-    seed: int = Field(0, ge=0, description="Seed of the experiment.")
-    settings: BeamSearch = Field(default_factory=BeamSearch, description="How trees are searched.")
+    search: BeamSearch = Field(default_factory=BeamSearch, description="How trees are searched.")
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How solutions are written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
-    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     workers: int = Field(1, ge=1, description="Processes that grade.")
-    keep: Keep = Field(default_factory=Keep, description="Where solutions are kept.")
+
+    in_rounds = "a search is not sampled in shards; what a round samples depends on the one before"
 
     def cli_cmd(self) -> None:
-        if self.keep.part:
-            raise ValueError(
-                "--keep.part: a search is not drawn in parts; what a round draws depends on the one before"
-            )
         problems = PROBLEMS.read(self.problems, ["id", "problem", "answer"])
-        trees = self.search(Engine(self.model, self.engine, self.revision), problems)
+        trees = self.grown(problems)
         table = pl.concat([tree.table(name) for name, tree in zip(problems["id"], trees, strict=True)])
         TREE.write(table.sort(TREE.keys), self.out)
         solved = table.filter("leaf", pl.col("right") > 0)["problem_id"].n_unique()
@@ -152,26 +143,25 @@ class Search(Stage):
             f" {table['tokens'].sum():,} tokens drawn"
         )
 
-    def search(self, engine: Engine, problems: pl.DataFrame) -> list[Tree]:
+    def grown(self, problems: pl.DataFrame) -> list[Tree]:
         """The trees of problems (id, problem, answer)."""
         grader = Grader(self.workers)
-        chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
+        chats = [self.prompt.render(self.sampler.tokenizer, text) for text in problems["problem"]]
         trees = [Tree(self.parameterization) for _ in chats]
         beams = [[0] for _ in trees]
-        decoding = self.settings.decoding
-        decoding = decoding.model_copy(update={"stop": (*decoding.stop, *self.parameterization.answer_ends)})
-        for round_ in range(self.settings.depth):
+        decoding = self.search.decoding.stopped_by(*self.parameterization.answer_ends)
+        for round_ in range(self.search.depth):
             asked = [(i, node) for i, beam in enumerate(beams) for node in beam]
             if not asked:
                 break
             requests = []
             for i, node in asked:
                 begun = trees[i].text(node)
-                seed = seed_of(self.seed, *self.names, problems["id"][i], "tree", round_, begun)
-                requests.append(Request(chats[i] + begun, self.settings.rollouts, seed, decoding))
-            drawn = draw(engine, requests, self.keep, track_versions=self.track_versions) or []
+                seed = self.seed_of(problems["id"][i], "tree", round_, begun)
+                requests.append(Request(chats[i] + begun, self.search.rollouts, seed, decoding))
+            drawn = self.draw(requests) or []
             self.count(trees, asked, drawn, problems["answer"].to_list(), grader)
-            beams = [tree.best_below(beam, self.settings.breadth) for tree, beam in zip(trees, beams, strict=True)]
+            beams = [tree.best_below(beam, self.search.breadth) for tree, beam in zip(trees, beams, strict=True)]
         return trees
 
     def count(

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core.cli import Stage, run
+from mrt.core.settings import Settings
 from mrt.core.storage import write_table
 from mrt.episodes.parameterization import Backtracking, Template
 from mrt.toy.attempts import solve
@@ -36,10 +37,8 @@ OPENING = {"thoughts": "<think>\\n", "attempts": ""}  # of an answer, in the cha
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 
 
-class Architecture(BaseModel):
+class Architecture(Settings):
     """Size of the base reasoner (Qwen3 architecture, untied embeddings)."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     width: int = Field(128, ge=32, multiple_of=32, description="Hidden size; heads are 32 wide.")
     layers: int = Field(4, ge=1, description="Transformer layers.")

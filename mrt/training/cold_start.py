@@ -11,20 +11,19 @@ and a short answer with the box behind it. A teacher's completion that closes a 
 from pathlib import Path
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS, RULES, SET, TRACE
-from mrt.core.cli import Stage, run
+from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS, SET, TRACE
+from mrt.core.cli import run
 from mrt.core.hub import folder_of
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import CLOSE, OPEN, take_apart
 from mrt.sampling.rollouts import Prompt
-from mrt.training.sets import Filter
+from mrt.training.sets import Filter, SetStage
 
 
-class ColdStart(BaseModel):
+class ColdStart(Settings):
     """How a thinking model's completion is made of a completion without a thought."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     answer: str = Field(
         "**Step-by-Step Explanation and Answer:**\n\n1. **Answer:** \\boxed{{answer}}",
@@ -61,7 +60,7 @@ def cold_start_set(
         prompts: of each problem, the prompt of the thinking model.
     """
     filtered = Filter(rollouts.join(grades.select(*TRACE, "answer", "correct"), on=TRACE, validate="1:1"))
-    filtered.keep("ended by itself", pl.col("finish") != "length")
+    filtered.keep("ended by itself", pl.col("finish_reason") != "length")
     filtered.keep("answer right", pl.col("correct"))
     thought = pl.col("text").str.strip_prefix(OPEN).str.split(CLOSE).list.first()
     filtered.keep("some reasoning", thought.str.strip_chars() != "")
@@ -76,17 +75,15 @@ def cold_start_set(
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 
 
-class MakeColdStart(Stage):
+class MakeColdStart(SetStage):
     """Make a set that teaches a model to think before it answers."""
 
     model: str = Field(description="Checkpoint folder or hub id of the model to train, for its chat template.")
     revision: str | None = Field(None, description="Revision of a hub model.")
-    problems: Path = Field(description="Problem set (Parquet).")
+    problems: Path = Field(description="Dataset (Parquet).")
     rollouts: Path = Field(description="Completions, of the model without a thought or of a teacher (Parquet).")
     grades: Path = Field(description="Their grades (Parquet).")
-    out: Path = Field(description="Training set (Parquet).")
-    out_rules: Path = Field(description="Table of rules: how many completions each kept and dropped (Parquet).")
-    settings: ColdStart = Field(default_factory=ColdStart, description="How completions become examples.")
+    cold_start: ColdStart = Field(default_factory=ColdStart, description="How completions become examples.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes the thinking model's prompt.")
 
     def cli_cmd(self) -> None:
@@ -96,11 +93,7 @@ class MakeColdStart(Stage):
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
         prompts = {name: self.prompt.render(tokenizer, text) for name, text in problems.iter_rows()}
         rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
-        examples, counts = cold_start_set(rollouts, grades, prompts, self.settings)
-        RULES.write(counts, self.out_rules)
-        SET.write(examples, self.out)
-        for rule, kept, dropped in counts.iter_rows():
-            print(f"{rule}: {kept} kept, {dropped} dropped")
+        self.write(*cold_start_set(rollouts, grades, prompts, self.cold_start))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m mrt.training.cost --model star_1 --log star_1.log.parquet --rollouts rollouts.parquet --out star_1.parquet
 
-A model of N parameters takes 2N FLOPs for a token that it reads or draws, and 6N for one that it is trained on; the
-attention over earlier tokens, a few percent of that, is left out. Of a prefix that many answers share, reading counts
+A model of N parameters takes 2N FLOPs for a token that it prefills or generates, and 6N for one that it is trained on; the
+attention over earlier tokens, a few percent of that, is left out. A prefix that many answers share is counted
 once, as with a prefix cache. The prompts of rollouts, short beside them, are left out. What made the model at the root
 of the lineage is not counted either, nor is measuring.
 """
@@ -20,12 +20,12 @@ from mrt.core.storage import read_table
 
 
 def flops(parameters: int, processed: Any = 0, trained: Any = 0) -> Any:
-    """FLOPs of a model of so many parameters for the tokens that it read or drew, and those that it was trained on."""
+    """FLOPs of a model of so many parameters for the tokens that it prefilled or generated, and those that it was trained on."""
     return 2.0 * parameters * processed + 6.0 * parameters * trained
 
 
 def of_prover(table: pl.DataFrame) -> tuple[int, int]:
-    """(tokens drawn, tokens read) of forced answers: a trace is read once, what forces the answer at each prefix."""
+    """(generated, prefill) tokens of forced answers: each trace is prefilled once, what forces an answer at each prefix."""
     at_prefix = table.unique([*TRACE, "prefix"])
     thoughts = at_prefix.group_by(TRACE).agg(pl.col("prefix_tokens").max())["prefix_tokens"]
     forcing = at_prefix["prompt_tokens"] - at_prefix["prefix_tokens"]
@@ -64,7 +64,7 @@ class Cost(Stage):
         if self.parent:
             table = pl.concat([COST.read(self.parent), table])
         COST.write(table, self.out)
-        print(f"{table['drawn'].sum():,} tokens drawn, {table['flops'].sum():.3g} FLOPs")
+        print(f"{table['generated_tokens'].sum():,} tokens generated, {table['flops'].sum():.3g} FLOPs")
 
 
 if __name__ == "__main__":

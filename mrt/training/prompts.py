@@ -10,7 +10,6 @@ are of the same problems in the same order.
 
 import random
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 from pydantic import Field
@@ -19,13 +18,14 @@ from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS, TRACE
 from mrt.core.cli import Stage, run
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.sampling.engine import seed_of
+from mrt.training.methods import RLMethod
 
 
 class MakePrompts(Stage):
     """Make a prompt of every problem, with a prefix of a thought for MRT (RL)."""
 
-    method: Literal["grpo", "length_penalty", "mrt_rl"] = Field(description="mrt_rl: prompts with a prefix.")
-    problems: Path = Field(description="Problem set (Parquet).")
+    method: RLMethod = Field(description="mrt_rl: prompts with a prefix.")
+    problems: Path = Field(description="Dataset (Parquet).")
     rollouts: Path = Field(description="The parent's rollouts (Parquet).")
     episodes: Path | None = Field(None, description="Their episodes (Parquet); mrt_rl only.")
     out: Path = Field(description="Prompts (Parquet).")

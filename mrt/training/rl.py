@@ -33,32 +33,31 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core import accelerator, vllm_environment
 from mrt.core.artifacts import RL_PROMPTS
 from mrt.core.cli import run
 from mrt.core.digest import slice_of
 from mrt.core.hub import folder_of
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.grading.grade import Grader
 from mrt.sampling.engine import Decoding, EngineSettings, engine_options, seed_of, text_of, vllm_reads
 from mrt.sampling.tokens import end_of, pieces
 from mrt.training.cost import flops
 from mrt.training.devices import batches, join_processes, parameters
+from mrt.training.methods import RLMethod
 from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 
-Method = Literal["grpo", "length_penalty", "mrt_rl"]
 LENGTHS = 4  # parts, by length, of a micro-batch
 # Mean differences of the engine's and the trainer's log-probabilities, in nats a token. Rounding in bfloat16 makes
 # about 0.03 to 0.04 (docs/rl.md); an engine that was not handed the weights soon has more than the second.
 DOUBTFUL, STALE = 0.05, 0.2
 
 
-class RL(BaseModel):
+class RL(Settings):
     """Hyperparameters of RL; the defaults are Table 3's, and where it is silent TRL's."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     variant: Literal["explicit", "implicit", "per_episode"] = Field(
         "explicit", description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one)."
@@ -75,7 +74,7 @@ class RL(BaseModel):
     epochs: float = Field(1, gt=0, le=1000, description="Passes over the problems (Table 3).")
     batch_size: int = Field(256, ge=2, description="Completions a step, over all devices (Table 3).")
     micro_batch_size: int = Field(4, ge=1, description="Completions a device trains on at once; the rest accumulates.")
-    group: int = Field(4, ge=2, description="Completions a prompt, G (Table 3, num_generations).")
+    num_generations: int = Field(4, ge=2, description="Completions a prompt, G (Table 3).")
     decoding: Decoding = Field(
         default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576), description="How they are drawn (Table 3)."
     )
@@ -98,20 +97,20 @@ class RL(BaseModel):
 
 
 def length_penalized(
-    outcomes: npt.ArrayLike, lengths: npt.ArrayLike, group: int, alpha: float
+    outcomes: npt.ArrayLike, lengths: npt.ArrayLike, num_generations: int, alpha: float
 ) -> npt.NDArray[np.float64]:
     """Rewards with a length penalty, relative to the right completions of the same group (Arora and Zanette, 2025).
 
     Args:
-        outcomes, lengths: 0/1 and tokens of each completion [groups * group], groups in a row.
+        outcomes, lengths: 0/1 and tokens of each completion [groups * num_generations], groups in a row.
         alpha: share of the reward that length may cost.
 
     Returns:
         0 for a wrong completion; for a right one 1 - alpha sigmoid(z), z its length in standard deviations from the
         mean of its group's right ones; so lengths never matter across groups.
     """
-    right = np.asarray(outcomes, dtype=np.float64).reshape(-1, group) > 0
-    tokens = np.asarray(lengths, dtype=np.float64).reshape(-1, group)
+    right = np.asarray(outcomes, dtype=np.float64).reshape(-1, num_generations) > 0
+    tokens = np.asarray(lengths, dtype=np.float64).reshape(-1, num_generations)
     count = np.maximum(right.sum(axis=1, keepdims=True), 1)
     mean = np.where(right, tokens, 0).sum(axis=1, keepdims=True) / count
     spread = np.sqrt((np.where(right, tokens - mean, 0) ** 2).sum(axis=1, keepdims=True) / count)
@@ -217,7 +216,7 @@ def make_trainer_class() -> type:
 
         def __init__(
             self,
-            method: Method,
+            method: RLMethod,
             recipe: RL,
             grader: Grader,
             parameterization: Parameterization,
@@ -456,7 +455,7 @@ class Train(TrainingStage):
     """Train a model by RL with TRL's GRPOTrainer; under `torchrun`, on several processes."""
 
     prompts: Path = Field(description="Prompts (Parquet), see mrt.training.prompts.")
-    method: Method = Field(description="Which reward and advantage.")
+    method: RLMethod = Field(description="Which reward and advantage.")
     recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
     parameterization: Parameterization = Field(
         default_factory=OpenEnded, description="Episodes; what forces an answer."
@@ -507,7 +506,7 @@ class Train(TrainingStage):
             num_train_epochs=recipe.epochs,
             per_device_train_batch_size=micro,
             gradient_accumulation_steps=accumulation,
-            num_generations=recipe.group,
+            num_generations=recipe.num_generations,
             temperature=recipe.decoding.temperature,
             top_p=recipe.decoding.top_p,
             max_completion_length=recipe.decoding.max_tokens,

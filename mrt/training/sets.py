@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, ROLLOUTS, RULES, SET, TRACE
 from mrt.core.cli import Stage, run
+from mrt.core.settings import Settings
 from mrt.episodes.parameterization import CLOSE, Backtracking, OpenEnded, Parameterization, Template
+from mrt.training.methods import TraceMethod
 
 
-class Rules(BaseModel):
+class Rules(Settings):
     """Which traces enter a training set."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that MRT keeps.")
     minimum_progress: float = Field(
@@ -53,11 +53,11 @@ class Filter:
 
 
 def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """STaR's examples and its table of rules, from rollouts (prompt, text, finish) and their grades (correct)."""
+    """STaR's examples and its table of rules, from rollouts (prompt, text, finish_reason) and their grades (correct)."""
     filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
     filtered.keep(
         "ended by itself, thought closed",
-        (pl.col("finish") != "length") & pl.col("text").str.contains(CLOSE, literal=True),
+        (pl.col("finish_reason") != "length") & pl.col("text").str.contains(CLOSE, literal=True),
     )
     filtered.keep("answer right", pl.col("correct"))
     rows = filtered.rows.with_columns(
@@ -100,7 +100,7 @@ def mrt_set(
         prover_grades.select(*TRACE, "prefix", "answer_index", "correct"), on=[*TRACE, "prefix", "answer_index"]
     )
     right = (
-        answered.filter(pl.col("correct") & (pl.col("finish") != "length"))
+        answered.filter(pl.col("correct") & (pl.col("finish_reason") != "length"))
         .sort(*TRACE, "prefix", "answer_index")
         .group_by([*TRACE, "prefix"], maintain_order=True)
         .agg(pl.col("text").first().alias("y"))
@@ -158,7 +158,7 @@ def suffix_set(
     filtered = Filter(traces)
     filtered.keep(
         "ended by itself, with an answer",
-        (pl.col("finish") != "length") & pl.col("text").str.contains(words.closing, literal=True),
+        (pl.col("finish_reason") != "length") & pl.col("text").str.contains(words.closing, literal=True),
     )
     if progress is None:
         filtered.keep("one attempt, or attempt, backtrack, revision", pl.col("count").is_in([1, 3]))
@@ -179,18 +179,30 @@ def suffix_set(
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 
 
-class MakeSet(Stage):
+class SetStage(Stage):
+    """A stage that makes a training set, and a table of its rules."""
+
+    out: Path = Field(description="Training set (Parquet).")
+    out_rules: Path = Field(description="Table of rules: how many traces each kept and dropped (Parquet).")
+
+    def write(self, examples: pl.DataFrame, rules: pl.DataFrame) -> None:
+        """Write both, and print what each rule kept and dropped."""
+        RULES.write(rules, self.out_rules)
+        SET.write(examples, self.out)
+        for rule, kept, dropped in rules.iter_rows():
+            print(f"{rule}: {kept} kept, {dropped} dropped")
+
+
+class MakeSet(SetStage):
     """Filter graded and scored traces into a training set."""
 
-    method: Literal["star", "mrt"] = Field(description="star: right traces, whole; mrt: prefixes of maximal progress.")
+    method: TraceMethod = Field(description="star: right traces, whole; mrt: prefixes of maximal progress.")
     rollouts: Path = Field(description="Rollouts (Parquet).")
     grades: Path = Field(description="Grades of the rollouts (Parquet).")
     episodes: Path | None = Field(None, description="Episodes (Parquet); mrt only.")
     progress: Path | None = Field(None, description="Progress (Parquet); mrt only.")
     prover: Path | None = Field(None, description="Forced answers (Parquet); mrt only.")
     prover_grades: Path | None = Field(None, description="Grades of the forced answers (Parquet); mrt only.")
-    out: Path = Field(description="Training set (Parquet).")
-    out_rules: Path = Field(description="Table of rules: how many traces each kept and dropped (Parquet).")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter.")
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="How mu closed the thought.")
 
@@ -222,10 +234,7 @@ class MakeSet(Stage):
                 rules=self.rules,
                 template=self.parameterization.template,
             )
-        RULES.write(counts, self.out_rules)
-        SET.write(examples, self.out)
-        for rule, kept, dropped in counts.iter_rows():
-            print(f"{rule}: {kept} kept, {dropped} dropped")
+        self.write(examples, counts)
 
 
 if __name__ == "__main__":

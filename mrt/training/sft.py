@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mrt.core import accelerator
 from mrt.core.artifacts import SET
 from mrt.core.cli import run
 from mrt.core.digest import slice_of
 from mrt.core.hub import folder_of
+from mrt.core.settings import Settings
 from mrt.core.storage import read_table
 from mrt.training.devices import batches, join_processes
 from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
@@ -27,10 +28,8 @@ from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 TRAINED_ON = ("prompt", "completion", "weight")
 
 
-class SFT(BaseModel):
+class SFT(Settings):
     """Hyperparameters of supervised fine-tuning; the defaults are Table 2's."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 2).")
     epochs: float = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")

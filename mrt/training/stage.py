@@ -1,7 +1,7 @@
-"""What all training stages share: resuming, and keeping a checkpoint by what decides it.
+"""What the training stages share: resuming, and a cache of the last checkpoint.
 
 What decides the weights (parent, data, recipe, code) gives a key. The trainer's state is kept under it, so that a
-killed job goes on from its last complete checkpoint and an edited recipe starts afresh; so is, if `--keep` is given,
+killed job goes on from its last complete checkpoint and an edited recipe starts afresh; so is, if `--cache` is given,
 the last checkpoint made, so that a job that runs again although nothing decisive changed just takes it.
 """
 
@@ -32,7 +32,7 @@ class TrainingStage(Stage):
     out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
     history: Path = Field(description="What the trainer logged (Parquet), a row an entry; `mrt.training.log` reads it.")
     state: Path = Field(description="Folder of the trainer's state; removed after success.")
-    keep: Path | None = Field(None, description="Folder in which the checkpoint is kept for jobs that run again.")
+    cache: Path | None = Field(None, description="Folder that caches the checkpoint for jobs that run again.")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where the trainer logs too: TensorBoard (a folder beside `history`), Weights & Biases."
     )
@@ -61,28 +61,28 @@ class TrainingStage(Stage):
         return list(self.report_to)
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
-        """Take the kept checkpoint, or train; then hand over checkpoint and history."""
+        """Take the cached checkpoint, or train; then hand over checkpoint and history."""
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would tell the hub of each training
         key = self.key(json.dumps(examples), *decisive)
-        kept = self.keep / key if self.keep else None
-        if kept and is_whole(kept):
-            print("nothing that decides the weights has changed: the kept checkpoint is taken", flush=True)
+        cached = self.cache / key if self.cache else None
+        if cached and is_whole(cached):
+            print("nothing that decides the weights has changed: the cached checkpoint is taken", flush=True)
         else:
-            made = kept or self.state / "made"
+            made = cached or self.state / "made"
             for other in self.state.iterdir() if self.state.exists() and is_first_process() else []:
                 if other.name != key:  # of another recipe, set or parent
                     shutil.rmtree(other)
             (self.state / key).mkdir(parents=True, exist_ok=True)
             accelerator.claim(1)  # a trainer would use all GPUs that it sees
             self.train(examples, self.state / key, made)
-            kept = made
+            cached = made
         if not is_first_process():  # one process of a distributed run hands over
             return
-        link_folder(kept / "checkpoint", self.out)
+        link_folder(cached / "checkpoint", self.out)
         with atomic_file(self.history) as part:
-            shutil.copyfile(kept / "history.parquet", part)
-        for other in self.keep.iterdir() if self.keep else []:
-            if other != kept:
+            shutil.copyfile(cached / "history.parquet", part)
+        for other in self.cache.iterdir() if self.cache else []:
+            if other != cached:
                 shutil.rmtree(other)
         shutil.rmtree(self.state, ignore_errors=True)
 

@@ -18,19 +18,19 @@ to the token total of the smallest of the three, so that they are compared on eq
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, RULES, SET, TREE
-from mrt.core.cli import Stage, run
+from mrt.core.cli import run
 from mrt.core.hub import folder_of
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.engine import seed_of
 from mrt.sampling.rollouts import Prompt
-
-METHODS = ("warmstart", "rise", "rejection")
+from mrt.training.methods import TREE_METHODS, TreeMethod
+from mrt.training.sets import SetStage
 
 
 class Example(NamedTuple):
@@ -85,16 +85,14 @@ def examples(paths: Paths, method: str, words: Backtracking, rng: random.Random)
             yield Example(leaf, paths.text(path), kept, back + paths.text(revision))
 
 
-class MakeWarmstart(Stage):
+class MakeWarmstart(SetStage):
     """Make a warmstart set from solution trees."""
 
-    method: Literal["warmstart", "rise", "rejection"] = Field(description="Which construction.")
+    method: TreeMethod = Field(description="Which construction.")
     model: str = Field(description="Checkpoint folder or hub id of the model to train, for its tokenizer.")
     revision: str | None = Field(None, description="Revision of a hub model.")
-    problems: Path = Field(description="Problem set (Parquet).")
+    problems: Path = Field(description="Dataset (Parquet).")
     tree: Path = Field(description="Nodes of the solution trees of these problems (Parquet).")
-    out: Path = Field(description="Training set (Parquet).")
-    out_rules: Path = Field(description="How many examples there were, and how many the equal token total kept.")
     seed: int = Field(0, ge=0, description="Seed of the order of examples and of choices among solutions.")
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How a backtrack is written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
@@ -107,7 +105,7 @@ class MakeWarmstart(Stage):
         tables = TREE.read(self.tree).partition_by("problem_id", maintain_order=True)
         trees = {table["problem_id"][0]: Paths(table) for table in tables}
         made, totals = {}, {}
-        for method in METHODS:
+        for method in TREE_METHODS:
             rng = random.Random(seed_of(self.seed, method))
             found = [
                 (name, example)
@@ -130,9 +128,8 @@ class MakeWarmstart(Stage):
             ("leaves that it can be made of", count, 0),
             (f"{limit} tokens, as all constructions", len(rows), count - len(rows)),
         ]
-        RULES.write(pl.DataFrame(counts, schema=RULES.columns, orient="row"), self.out_rules)
-        SET.write(pl.DataFrame(rows, schema=SET.columns, orient="row").sort(SET.keys), self.out)
-        print(f"{len(rows)} examples of {count}, {spent:,} tokens")
+        examples_made = pl.DataFrame(rows, schema=SET.columns, orient="row").sort(SET.keys)
+        self.write(examples_made, pl.DataFrame(counts, schema=RULES.columns, orient="row"))
 
 
 if __name__ == "__main__":

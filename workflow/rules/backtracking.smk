@@ -25,7 +25,7 @@ rule search_tree:
         engine=engine_options,
         engine_decides=engine_decides,
         seed=experiment.seed,
-        keep=f"{RESULTS}/.kept/trees/{{model}}/{{dataset}}",
+        keep=f"{RESULTS}/.cache/trees/{{model}}/{{dataset}}",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.tree {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"
@@ -86,7 +86,7 @@ rule linearize:
         engine=engine_options,
         engine_decides=engine_decides,
         seed=experiment.seed,
-        keep=f"{RESULTS}/.kept/linearized/{{model}}/{{dataset}}",
+        keep=f"{RESULTS}/.cache/linearized/{{model}}/{{dataset}}",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.linearized {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed} --prompt {params.prompt:q}"

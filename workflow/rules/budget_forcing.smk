@@ -29,7 +29,7 @@ rule force_budget:
         engine=engine_options,
         engine_decides=engine_decides,
         seed=experiment.seed,
-        keep=f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}",
+        keep=f"{RESULTS}/.cache/budget_forcing/{{model}}/{{dataset}}",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.budget_forcing {params.model} --rollouts {input.rollouts:q}"
         " --episodes {input.episodes:q} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
@@ -44,7 +44,7 @@ use rule force_budget as force_budget_part with:
         rollouts=artifact("rollouts"),
         episodes=artifact("episodes"),
     output:
-        touch(f"{RESULTS}/.kept/budget_forcing/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
+        touch(f"{RESULTS}/.cache/budget_forcing/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
     log:
         log_of("force_budget", "model", "dataset", "part"),
     cache: False

@@ -38,7 +38,7 @@ wildcard_constraints:
 
 
 def artifact(kind, suffix="parquet"):
-    """Path pattern of an artifact of a model on a problem set."""
+    """Path pattern of an artifact of a model on a dataset."""
     return f"{RESULTS}/{kind}/{{model}}/{{dataset}}.{suffix}"
 
 
@@ -135,7 +135,7 @@ def allocation_options(wildcards):
 
 def parts_of(kind):
     """Marks of the parts that sampling is spread over, inputs of the job that gathers what they drew."""
-    parts = [f"{RESULTS}/.kept/{kind}/{{model}}/{{dataset}}/part-{i}-of-{SHARDS}" for i in range(SHARDS)]
+    parts = [f"{RESULTS}/.cache/{kind}/{{model}}/{{dataset}}/part-{i}-of-{SHARDS}" for i in range(SHARDS)]
     return parts if SHARDS > 1 else []
 
 
@@ -256,7 +256,7 @@ def prompt_of(wildcards):
 
 
 def draws(wildcards):
-    return experiment.draws(wildcards.dataset)
+    return experiment.sampling(wildcards.dataset)
 
 
 def problem_file(wildcards):
@@ -381,7 +381,7 @@ def measure_path(measure):
 
 
 def measured(measure, models=experiment.evaluation.models):
-    """The measure's tables of the models: {model: {problem set: path}}."""
+    """The measure's tables of the models: {model: {dataset: path}}."""
     if measure == "sft_log":
         names = [name for name in experiment.models if name in trained_ancestors() - by_rl()]
         return {m: {experiment.models[m].problems: f"{RESULTS}/models/{m}.log.parquet"} for m in names}
@@ -418,7 +418,7 @@ def of_first_tree():
 
 
 def drawn_tables(name):
-    """All tables that a figure or table is drawn from: {measure: {model: {problem set: path}}}."""
+    """All tables that a figure or table is drawn from: {measure: {model: {dataset: path}}}."""
     models = experiment.measured if DRAWN[name].runs else experiment.evaluation.models
     return {measure: measured(measure, models) for measure in DRAWN[name].measures}
 

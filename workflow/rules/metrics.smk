@@ -1,4 +1,4 @@
-# Measurements of one model on one problem set; figures and tables aggregate them.
+# Measurements of one model on one dataset; figures and tables aggregate them.
 rule measure_accuracy:
     input:
         problems=f"{RESULTS}/problems/{{dataset}}.parquet",

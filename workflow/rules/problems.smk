@@ -1,22 +1,22 @@
-# Problem sets: one schema, whatever they come from.
-rule problem_set:
+# Datasets: one schema, whatever they come from.
+rule build_dataset:
     input:
         file=ancient(problem_file),
         disjoint=lambda w: [f"{RESULTS}/problems/{d}.parquet" for d in experiment.problems[w.dataset].disjoint_from],
     output:
         f"{RESULTS}/problems/{{dataset}}.parquet",
     log:
-        log_of("problem_set", "dataset"),
+        log_of("build_dataset", "dataset"),
     localrule: True
     conda:
         ANALYSIS
     params:
         code=code_of("problems.build"),
         content=lambda w: content_of(experiment.problems[w.dataset].file),
-        problem_set=lambda w: slice_of(experiment.problems[w.dataset]),
+        dataset=lambda w: slice_of(experiment.problems[w.dataset]),
         disjoint=lambda w, input: [f"--disjoint {quote(path)}" for path in input.disjoint],
     shell:
-        "python -m mrt.problems.build --name {wildcards.dataset} --set {params.problem_set:q} {params.disjoint}"
+        "python -m mrt.problems.build --name {wildcards.dataset} --set {params.dataset:q} {params.disjoint}"
         " --out {output:q} > {log:q} 2>&1"
 
 

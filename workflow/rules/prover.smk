@@ -30,7 +30,7 @@ rule force_answers:
         engine=engine_options,
         engine_decides=engine_decides,
         seed=experiment.seed,
-        keep=f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}",
+        keep=f"{RESULTS}/.cache/prover/{{model}}/{{dataset}}",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.{params.stage} {params.model} --rollouts {input.rollouts:q}"
         " --episodes {input.episodes:q} --names {wildcards.model} --names {wildcards.dataset} --seed {params.seed}"
@@ -46,7 +46,7 @@ use rule force_answers as force_answers_part with:
         episodes=artifact("episodes"),
         problems=golds_to_allocate,
     output:
-        touch(f"{RESULTS}/.kept/prover/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
+        touch(f"{RESULTS}/.cache/prover/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
     log:
         log_of("force_answers", "model", "dataset", "part"),
     cache: False

@@ -27,7 +27,7 @@ rule sample_rollouts:
         engine=engine_options,
         engine_decides=engine_decides,
         seed=experiment.seed,
-        keep=f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}",
+        keep=f"{RESULTS}/.cache/rollouts/{{model}}/{{dataset}}",
     shell:
         "OMP_NUM_THREADS={threads} python -m mrt.core.fork_server mrt.sampling.rollouts {params.model} --problems {input.problems:q}"
         " --names {wildcards.model} --names {wildcards.dataset} --samples {params.samples} --seed {params.seed}"
@@ -42,7 +42,7 @@ use rule sample_rollouts as sample_rollouts_part with:
         checkpoint=lambda w: weights_input(w.model),
         problems=f"{RESULTS}/problems/{{dataset}}.parquet",
     output:
-        touch(f"{RESULTS}/.kept/rollouts/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
+        touch(f"{RESULTS}/.cache/rollouts/{{model}}/{{dataset}}/part-{{part}}-of-{SHARDS}"),
     log:
         log_of("sample_rollouts", "model", "dataset", "part"),
     cache: False

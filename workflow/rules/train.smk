@@ -22,7 +22,7 @@ rule train:
         weights=lambda w: identity_of(parent_of(w)),
         recipe=lambda w: slice_of(experiment.recipe(w.model)),
         state=f"{RESULTS}/.state/{{model}}",
-        keep=f"{RESULTS}/.kept/models/{{model}}",
+        keep=f"{RESULTS}/.cache/models/{{model}}",
         report_to=reported_to,
         launch=launched,
     shell:
@@ -86,7 +86,7 @@ rule train_rl:
         engine=engine_options,
         engine_decides=engine_decides,
         state=f"{RESULTS}/.state/{{model}}",
-        keep=f"{RESULTS}/.kept/models/{{model}}",
+        keep=f"{RESULTS}/.cache/models/{{model}}",
         report_to=reported_to,
         launch=launched,
     shell:

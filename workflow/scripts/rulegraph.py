@@ -16,7 +16,7 @@ text = sys.stdin.read()
 labels = dict(re.findall(r'(\d+)\s*\[label\s*=\s*"([^"]+)"', text))
 graph = nx.DiGraph(re.findall(r"(\d+)\s*->\s*(\d+)", text))
 graph.remove_nodes_from([node for node, label in labels.items() if label == "all"])
-graph.remove_edges_from(list(nx.selfloop_edges(graph)))  # problem sets wait for those they must not share with
+graph.remove_edges_from(list(nx.selfloop_edges(graph)))  # datasets wait for those they must not share with
 again = [edge for edge in graph.edges if labels[edge[0]] == "train"]
 graph.remove_edges_from(again)
 graph = nx.transitive_reduction(graph)  # what follows from other arrows is left out

@@ -1,0 +1,79 @@
+"""What the sampling stages share: a model, an engine, a completion cache, and seeds."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import polars as pl
+from pydantic import Field, model_validator
+
+from mrt.core.artifacts import EPISODES, ROLLOUTS, TRACE
+from mrt.core.cli import Stage
+from mrt.sampling.cache import CacheSettings, Then, draw
+from mrt.sampling.engine import Completion, Engine, EngineSettings, Request, seed_of
+
+
+class SamplingStage(Stage):
+    """A stage that samples from a model with vLLM."""
+
+    model: str = Field(description="Checkpoint folder or hub id of the model that is sampled.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    names: tuple[str, str] = Field(description="Names of the model and of the dataset; seeds derive from them.")
+    seed: int = Field(0, ge=0, description="Seed of the experiment.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+    cache: CacheSettings = Field(default_factory=CacheSettings, description="Where completions are cached; shards.")
+
+    in_rounds: ClassVar[str] = ""  # why the stage cannot be sharded, if what it samples follows from what it sampled
+
+    @model_validator(mode="after")
+    def _sharded(self) -> "SamplingStage":
+        if self.in_rounds and self.cache.shard:
+            raise ValueError(f"--cache.shard: {self.in_rounds}")
+        return self
+
+    @cached_property
+    def sampler(self) -> Engine:
+        """The engine; vLLM starts with the first request."""
+        return Engine(self.model, self.engine, self.revision)
+
+    def seed_of(self, *parts: object) -> int:
+        """The seed of what `parts` name, of this model, dataset and experiment."""
+        return seed_of(self.seed, *self.names, *parts)
+
+    def draw(
+        self,
+        requests: Sequence[Request],
+        then: Then | None = None,
+        *,
+        cache: CacheSettings | None = None,
+        shard_of: Callable[[int], int] = int,
+    ) -> list[list[Completion]] | None:
+        """`mrt.sampling.cache.draw` with the stage's engine and cache."""
+        settings = cache or self.cache
+        return draw(self.sampler, requests, settings, then, track_versions=self.track_versions, shard_of=shard_of)
+
+
+class TraceStage(SamplingStage):
+    """A sampling stage that goes on from the traces of rollouts."""
+
+    rollouts: Path = Field(description="Rollouts (Parquet).")
+    episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
+
+    def traces(self, most: int | None) -> pl.DataFrame:
+        """The first `most` traces of each problem, a row each: problem_id, sample, text (episodes), closed, prompt.
+
+        Raises ValueError if the rollouts lack one of them.
+        """
+        prompts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"])
+        traces = (
+            EPISODES.read(self.episodes)
+            .filter(pl.col("sample") < (most or 2**62))
+            .sort(EPISODES.keys)
+            .group_by(TRACE, maintain_order=True)
+            .agg("text", pl.col("closed").first())
+            .join(prompts, on=TRACE, how="left", validate="1:1", maintain_order="left")
+        )
+        if traces["prompt"].null_count():
+            raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")
+        return traces

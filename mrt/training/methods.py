@@ -1,0 +1,30 @@
+"""The methods that train a model: what each learns from, and its colour in figures. A new method begins here."""
+
+from typing import Literal, NamedTuple, get_args
+
+TraceMethod = Literal["star", "mrt"]
+RLMethod = Literal["grpo", "length_penalty", "mrt_rl"]
+TreeMethod = Literal["warmstart", "rise", "rejection"]
+MethodName = Literal[TraceMethod, RLMethod, "cold_start", TreeMethod]
+RL_METHODS: tuple[str, ...] = get_args(RLMethod)
+TREE_METHODS: tuple[str, ...] = get_args(TreeMethod)
+
+
+class Method(NamedTuple):
+    """A method: the artifacts of the parent that its training data are made from, and its colour."""
+
+    reads: tuple[str, ...]
+    colour: str  # of Okabe and Ito's, told apart by colour-blind readers, and a few beside
+
+
+METHODS = {
+    "star": Method(("rollouts",), "#009E73"),
+    "mrt": Method(("rollouts", "prover"), "#D55E00"),
+    "grpo": Method((), "#0072B2"),
+    "mrt_rl": Method(("rollouts",), "#E69F00"),
+    "length_penalty": Method((), "#CC79A7"),
+    "cold_start": Method(("rollouts",), "#999999"),
+    "warmstart": Method(("trees",), "#666666"),
+    "rise": Method(("trees",), "#56B4E9"),
+    "rejection": Method(("trees",), "#882255"),
+}
