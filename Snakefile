@@ -40,30 +40,25 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/problems.smk"
-include: "workflow/rules/rollouts.smk"
+include: "workflow/rules/sampling.smk"
 include: "workflow/rules/episodes.smk"
-include: "workflow/rules/prover.smk"
-include: "workflow/rules/grades.smk"
-include: "workflow/rules/progress.smk"
-include: "workflow/rules/budget_forcing.smk"
-include: "workflow/rules/sets.smk"
-include: "workflow/rules/backtracking.smk"
-include: "workflow/rules/train.smk"
-include: "workflow/rules/metrics.smk"
+include: "workflow/rules/grading.smk"
+include: "workflow/rules/analysis.smk"
+include: "workflow/rules/training.smk"
 include: "workflow/rules/figures.smk"
 
 
-guard(workflow, RESULTS, left_running)
+guard(workflow, paths.results, left_running)
 
 
 onsuccess:
-    tell_results(workflow, RESULTS)
+    tell_results(workflow, paths.results)
 
 
 rule all:
     default_target: True
     input:
-        tables_and_figures(),
-        sets_rules(),
-        contamination_checks(),
-        f"{RESULTS}/tables/provenance.md",
+        figures.all(),
+        paths.set_rules(),
+        paths.contamination_checks(),
+        f"{paths.results}/tables/provenance.md",

@@ -9,7 +9,7 @@
 | `torch-cuda.lock` | torch's CUDA build, where the CPU build cannot be had | `setup.sh --cpu` |
 | `sources.lock` | what the package index has as source only | `setup.sh` |
 | `uv.lock` | the installer | `setup.sh` |
-| `analysis.yaml`, `inference.yaml`, `training.yaml` | what a cluster's nodes of each kind need | conda |
+| `analysis.yaml`, `sampling.yaml`, `training.yaml` | what a cluster's nodes of each kind need | conda |
 
 All are for Linux x86-64 with glibc 2.31 or later (Debian 11, Ubuntu 20.04, RHEL 9) and for Python 3.11 and 3.12, those
 for conda for Python 3.11. Each pin names the wheels that its hashes belong to.
@@ -133,7 +133,7 @@ def main() -> None:
         write(f"{name}.lock", head, [pin for pin in pins if not pin.source])
     about = "# What has no wheel in the package index: pure Python, built with the setuptools of the other locks."
     write("sources.lock", f"{about}\n# {written}.", sorted(sources.values()))
-    for name in ("analysis", "inference", "training"):
+    for name in ("analysis", "sampling", "training"):
         about, *_ = (HERE / f"{name}.in").read_text().splitlines()
         head = f"{about}\n# {written} from {name}.in; do not edit.\nchannels: [conda-forge, nodefaults]\n"
         head += "dependencies:\n  - python=3.11\n  - pip=25\n  - pip:"

@@ -13,7 +13,7 @@ from mrt.core.fingerprint import reached
 GLIBC = 31  # setup.sh says so, and refuses an older one
 BOTH = ((3, 11), (3, 12))
 LOCKS = {name: BOTH for name in ("cpu", "gpu", "torch-cpu", "torch-cuda", "uv")}
-CONDA = {name: BOTH[:1] for name in ("analysis", "inference", "training")}
+CONDA = {name: BOTH[:1] for name in ("analysis", "sampling", "training")}
 WITHOUT_A_WHEEL = {"connection-pool", "deepspeed"}
 
 

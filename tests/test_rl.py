@@ -315,7 +315,7 @@ def test_table_3_is_the_default_recipe():
     }  # fmt: skip
     assert {name: getattr(recipe, name) for name in table} == table
     assert recipe.decoding.temperature == 0.9 and recipe.decoding.max_tokens == 24576
-    stage = json.loads((ROOT / "mrt" / "train" / "zero3.json").read_text())["zero_optimization"]["stage"]
+    stage = json.loads((ROOT / "mrt" / "training" / "zero3.json").read_text())["zero_optimization"]["stage"]
     assert stage == 3
 
 
@@ -388,7 +388,7 @@ def two_processes(folder, *options):
     from safetensors.torch import load_file
 
     launch = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node", "2", "-m", "--", *options]
-    launch += ["--deepspeed", str(ROOT / "mrt" / "train" / "zero3.json")]
+    launch += ["--deepspeed", str(ROOT / "mrt" / "training" / "zero3.json")]
     done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-6000:]
     before, after = (load_file(of / "model.safetensors") for of in (TOY_BASE, folder / "model"))

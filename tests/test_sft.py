@@ -280,7 +280,7 @@ def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_chec
     torchrun(
         tmp_path, SPREAD, "--model", TOY_BASE, "--set", write_set(tmp_path / "set.parquet", examples(4)),
         "--out", tmp_path / "out", "--history", tmp_path / "history.parquet", "--state", tmp_path / "state",
-        "--recipe", recipe.model_dump_json(), "--deepspeed", ROOT / "mrt" / "train" / "zero3.json",
+        "--recipe", recipe.model_dump_json(), "--deepspeed", ROOT / "mrt" / "training" / "zero3.json",
     )  # fmt: skip
     loaded = [json.loads((tmp_path / f"loaded-{rank}.json").read_text()) for rank in (0, 1)]
     before, after = weights(TOY_BASE), weights(tmp_path / "out")

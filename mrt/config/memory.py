@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
 
-ZERO_3 = Path(__file__).parent / "train" / "zero3.json"
+ZERO_3 = Path(__file__).parents[1] / "training" / "zero3.json"
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
 TILE = 4096, 32768  # tokens, words: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
 NUMBERS = [2**i for i in range(13)]  # of GPUs

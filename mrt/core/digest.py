@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -48,6 +49,28 @@ def told(settings: object, dumped: object) -> object:
     if isinstance(settings, list | tuple) and isinstance(dumped, list) and len(settings) == len(dumped):
         return [told(one, value) for one, value in zip(settings, dumped, strict=True)]
     return dumped
+
+
+def compact(value: Any) -> Any:
+    """Settings as JSON values, without fields at their default, which the stage that reads them has in its code.
+
+    The field `kind` stays, since it tells one parameterization from the other.
+    """
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        own = {name: getattr(value, name) for name in fields}
+        default = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+        return {n: compact(v) for n, v in own.items() if n == "kind" or v != default[n]}
+    if isinstance(value, dict):
+        return {name: compact(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [compact(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def options_of(**options: Any) -> str:
+    """Options of a stage as one JSON, in canonical form; those that are off (None, False) are left out."""
+    return json.dumps({name: compact(v) for name, v in options.items() if not off(v)}, sort_keys=True)
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.config.hardware import Architecture, Hardware
 from mrt.config.schema import Config
-from mrt.training.methods import RL_METHODS
+from mrt.training.methods import METHODS, RL_METHODS
 from mrt.training.rl import RL
 
 CORE = Hardware(8, 5e10, 1e10)  # of a machine without GPUs: a core, roughly; calibrate

@@ -1,15 +1,15 @@
 # Episodes: thoughts cut at "Wait", "Alternatively", ... (Section 5).
 rule cut_episodes:
     input:
-        artifact("rollouts"),
+        paths.artifact("rollouts"),
     output:
-        artifact("episodes"),
+        paths.artifact("episodes"),
     log:
-        log_of("cut_episodes", "model", "dataset"),
+        paths.log("cut_episodes", "model", "dataset"),
     conda:
         ANALYSIS
     params:
-        code=code_of("episodes.cut"),
+        code=options.code("episodes.cut"),
         parameterization=slice_of(experiment.parameterization, without="template"),
     shell:
         "python -m mrt.episodes.cut --rollouts {input:q} --parameterization {params.parameterization:q}"

@@ -1,37 +1,37 @@
 # Tables and figures, each a target of its own name and of its numbers in the paper (`snakemake fig9`).
-for name, drawn in DRAWN.items():
-    if drawn.table:
+for name, figure in FIGURES.items():
+    if figure.table:
 
         rule:
             name:
                 name
             input:
-                lambda w, name=name: drawn_files(name),
+                lambda w, name=name: figures.files(name),
             output:
-                markdown=f"{RESULTS}/tables/{name}.md",
+                markdown=f"{paths.results}/tables/{name}.md",
                 page=report(
-                    f"{RESULTS}/tables/{name}.html",
+                    f"{paths.results}/tables/{name}.html",
                     caption=f"../report/{name}.rst",
-                    category=drawn.section,
-                    labels=labels(name, "table"),
+                    category=figure.section,
+                    labels=figures.labels(name, "table"),
                 ),
-                latex=f"{RESULTS}/tables/{name}.tex",
-                data=f"{RESULTS}/tables/{name}.parquet",
+                latex=f"{paths.results}/tables/{name}.tex",
+                data=f"{paths.results}/tables/{name}.parquet",
                 csv=report(
-                    f"{RESULTS}/tables/{name}.csv",
+                    f"{paths.results}/tables/{name}.csv",
                     caption=f"../report/{name}.rst",
-                    category=drawn.section,
-                    labels=labels(name, "values (CSV)"),
+                    category=figure.section,
+                    labels=figures.labels(name, "values (CSV)"),
                 ),
             log:
-                log_of(name),
+                paths.log(name),
             conda:
                 ANALYSIS
             params:
-                code=code_of(f"figures.{name}"),
+                code=options.code(f"figures.{name}"),
                 name=name,
-                tables=lambda w, name=name: json.dumps(drawn_tables(name)),
-                models=lambda w, name=name: drawn_models(name),
+                tables=lambda w, name=name: json.dumps(figures.tables(name)),
+                models=lambda w, name=name: figures.models(name),
                 out=subpath(output.markdown, strip_suffix=".md"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
@@ -43,66 +43,66 @@ for name, drawn in DRAWN.items():
             name:
                 name
             input:
-                lambda w, name=name: drawn_files(name),
+                lambda w, name=name: figures.files(name),
             output:
-                pdf=f"{RESULTS}/figures/{name}.pdf",
+                pdf=f"{paths.results}/figures/{name}.pdf",
                 png=report(
-                    f"{RESULTS}/figures/{name}.png",
+                    f"{paths.results}/figures/{name}.png",
                     caption=f"../report/{name}.rst",
-                    category=drawn.section,
-                    labels=labels(name, "figure"),
+                    category=figure.section,
+                    labels=figures.labels(name, "figure"),
                 ),
-                data=f"{RESULTS}/figures/{name}.parquet",
+                data=f"{paths.results}/figures/{name}.parquet",
                 csv=report(
-                    f"{RESULTS}/figures/{name}.csv",
+                    f"{paths.results}/figures/{name}.csv",
                     caption=f"../report/{name}.rst",
-                    category=drawn.section,
-                    labels=labels(name, "values (CSV)"),
+                    category=figure.section,
+                    labels=figures.labels(name, "values (CSV)"),
                 ),
             log:
-                log_of(name),
+                paths.log(name),
             conda:
                 ANALYSIS
             params:
-                code=code_of(f"figures.{name}"),
+                code=options.code(f"figures.{name}"),
                 name=name,
-                tables=lambda w, name=name: json.dumps(drawn_tables(name)),
-                models=lambda w, name=name: drawn_models(name),
+                tables=lambda w, name=name: json.dumps(figures.tables(name)),
+                models=lambda w, name=name: figures.models(name),
                 out=subpath(output.png, strip_suffix=".png"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
                 " --out {params.out:q} > {log:q} 2>&1"
 
-    for number in drawn.numbers:
+    for number in figure.numbers:
 
         rule:
             name:
                 number
             input:
-                drawn_as(name),
+                figures.outputs(name),
 
 
 # What made the results, and the configuration.
 rule provenance:
     input:
-        provenance_files().values(),
+        figures.provenance().values(),
     output:
-        markdown=f"{RESULTS}/tables/provenance.md",
+        markdown=f"{paths.results}/tables/provenance.md",
         page=report(
-            f"{RESULTS}/tables/provenance.html",
+            f"{paths.results}/tables/provenance.html",
             caption="../report/provenance.rst",
             category="5 Provenance",
             labels={"what": "provenance", "paper": "", "form": "table"},
         ),
-        data=f"{RESULTS}/tables/provenance.parquet",
+        data=f"{paths.results}/tables/provenance.parquet",
     log:
-        log_of("provenance"),
+        paths.log("provenance"),
     localrule: True
     conda:
         ANALYSIS
     params:
-        code=code_of("figures.provenance"),
-        files=lambda w: json.dumps(provenance_files()),
+        code=options.code("figures.provenance"),
+        files=lambda w: json.dumps(figures.provenance()),
         config=lambda w: slice_of(experiment),
         out=subpath(output.markdown, strip_suffix=".md"),
     shell:

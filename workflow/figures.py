@@ -1,0 +1,166 @@
+"""Figures and tables of an experiment: which there are, what they are made from, and how the report lists them."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from snakemake.io import multiext
+
+from mrt.config.schema import Config
+from mrt.training.methods import TREE_METHODS
+from workflow.paths import Paths
+
+Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
+
+RESULT, REGRET, CASE, TRAINING = (
+    "1 Accuracy and token efficiency (Section 8.2, 8.3)",
+    "2 Regret (Section 8.5.1, Appendices E, F)",
+    "3 Episodes and progress (Sections 5, 6)",
+    "4 Training (Section 8.5.2, Appendix A)",
+)
+
+
+class Figure(NamedTuple):
+    """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper, or the
+    place there of one without a number; whether it is a table, and whether it is of all training runs, replicates too.
+    """
+
+    section: str
+    measures: list[str]
+    numbers: list[str]
+    place: str = ""
+    table: bool = False
+    runs: bool = False
+
+
+FIGURES = {
+    "pass1": Figure(RESULT, ["accuracy"], ["table1"], table=True),
+    "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
+    "maj_tokens": Figure(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
+    "pass_tokens": Figure(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"]),
+    "regret": Figure(REGRET, ["regret"], ["fig9", "fig12"]),
+    "episode_regret": Figure(REGRET, ["episode_regret"], ["fig26"]),
+    "budget_forcing": Figure(REGRET, ["budget_forcing"], ["fig29"]),
+    "scaling": Figure(CASE, ["prefixes", "direct"], ["fig3", "fig24", "fig25", "fig27", "fig28"]),
+    "episode_counts": Figure(CASE, ["episodes"], ["fig23"]),
+    "progress": Figure(CASE, ["progress"], ["fig16"]),
+    "backtrack": Figure(CASE, ["traces", "progress"], ["fig13"]),
+    "length": Figure(TRAINING, ["rl_log"], ["fig10"]),
+    "reward": Figure(TRAINING, ["rl_log"], ["fig11"]),
+    "constructions": Figure(TRAINING, ["constructions", "trees"], ["fig14"]),
+    "loss": Figure(TRAINING, ["sft_log"], ["fig15"]),
+    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", runs=True),
+    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True, runs=True),
+}
+LACKING = {  # measures that not every experiment has, and what it takes
+    "sft_log": "a model with a parent",
+    "rl_log": "a model that RL trained, or one with a training_log",
+    "cost": "a model with a parent",
+    "constructions": "a model of method warmstart, rise or rejection",
+    "traces": "backtracking",
+}
+
+
+class Figures:
+    """The figures and tables of an experiment."""
+
+    def __init__(self, experiment: Config, paths: Paths) -> None:
+        self.experiment, self.paths = experiment, paths
+
+    def measure(self, measure: str, model: str, dataset: str) -> str:
+        """The table of a measure of a model on a dataset."""
+        kind, suffix = {
+            "progress": ("progress", "parquet"),
+            "traces": ("episodes", "parquet"),
+            "direct": ("metrics", "maj.parquet"),
+        }.get(measure, ("metrics", f"{measure}.parquet"))
+        return self.paths.artifact(kind, suffix, model, dataset)
+
+    def measured(self, measure: str, models: list[str]) -> Tables:
+        """The measure's tables of the models."""
+        experiment, paths, evaluation = self.experiment, self.paths, self.experiment.evaluation
+        ancestors, by_rl = paths.trained_ancestors(), paths.by_rl()
+        if measure == "sft_log":
+            names = [name for name in experiment.models if name in ancestors - by_rl]
+            return {m: {str(experiment.models[m].problems): paths.of_model("models", "log.parquet", m)} for m in names}
+        if measure == "rl_log":
+            names = [name for name in experiment.models if name in paths.logged or name in ancestors & by_rl]
+            return {m: {"training": paths.of_model("models", "log.parquet", m)} for m in names}
+        if measure == "cost":
+            return {m: {"training": paths.of_model("costs", model=m)} for m in models if m in paths.trained}
+        if measure in ("constructions", "trees"):
+            return self.of_first_tree()[measure]
+        fewer = {
+            "direct": [evaluation.direct.model] if evaluation.direct else [],
+            "linearized": evaluation.models if evaluation.linearized else [],
+            "budget_forcing": experiment.extended,
+            "traces": models if experiment.backtracking else [],
+        }
+        return {
+            m: {d: self.measure(measure, m, d) for d in experiment.measured_on(m)} for m in fewer.get(measure, models)
+        }
+
+    def of_first_tree(self) -> dict[str, Tables]:
+        """Warmstart sets, and the solution trees that they are made from; of the first model that was searched."""
+        models, ancestors = self.experiment.models, self.paths.trained_ancestors()
+        names = [m for m in models if m in ancestors and models[m].method in TREE_METHODS]
+        of = {m: (str(models[m].parent), str(models[m].problems)) for m in names}
+        first = next(iter(of.values()), None)
+        if first is None:
+            return {"constructions": {}, "trees": {}}
+        parent, problems = first
+        sets = {m: {problems: self.paths.of_model("sets", model=m)} for m in names if of[m] == first}
+        trees = self.paths.artifact("trees", model=parent, dataset=problems)
+        return {"constructions": sets, "trees": {parent: {problems: trees}}}
+
+    def tables(self, name: str) -> dict[str, Tables]:
+        """All tables that a figure or table is made from, by measure."""
+        models = self.experiment.measured if FIGURES[name].runs else self.experiment.evaluation.models
+        return {measure: self.measured(measure, models) for measure in FIGURES[name].measures}
+
+    def files(self, name: str) -> list[str]:
+        """The files of these tables; if the experiment can have none, what it lacks, which Snakemake reports."""
+        found = [path for of in self.tables(name).values() for sets in of.values() for path in sets.values()]
+        return found or [LACKING.get(FIGURES[name].measures[0], "models to measure")]
+
+    def models(self, name: str) -> str:
+        """How the models of a figure appear, the measured ones first, as JSON."""
+        there = {m for of in self.tables(name).values() for m in of}
+        measured = self.experiment.measured
+        order = [*measured, *(m for m in self.experiment.models if m not in measured)]
+        return json.dumps({m: self.experiment.style(m) for m in order if m in there})
+
+    def wanted(self, name: str) -> bool:
+        """Whether the experiment measures what a figure or table shows, and has something to show."""
+        first, evaluation = FIGURES[name].measures[0], self.experiment.evaluation
+        return first in evaluation.measures and bool(self.measured(first, evaluation.models))
+
+    def labels(self, name: str, form: str) -> dict[str, str]:
+        """How the report lists a figure, a table, or the data behind it."""
+        numbers = FIGURES[name].numbers
+        number = ", ".join(n.replace("fig", "Figure ").replace("table", "Table ") for n in numbers)
+        return {"what": name.replace("_", " "), "paper": number or FIGURES[name].place, "form": form}
+
+    def outputs(self, name: str) -> Any:
+        """What a figure or table is to be looked at, and the data behind it."""
+        if FIGURES[name].table:
+            return multiext(f"{self.paths.results}/tables/{name}", ".md", ".csv")
+        return multiext(f"{self.paths.results}/figures/{name}", ".png", ".csv")
+
+    def all(self) -> list[str]:
+        """All figures and tables of the experiment."""
+        return [path for name in FIGURES if self.wanted(name) for path in self.outputs(name)]
+
+    def provenance(self) -> dict[str, str]:
+        """What the page of provenance lists: {name: path}."""
+        paths, experiment = self.paths, self.experiment
+        sets = [(m, d) for m in experiment.evaluation.models for d in experiment.measured_on(m)]
+        trained = [m for m in experiment.models if m in paths.trained_ancestors()]
+        drawn = dict.fromkeys(Path(path).with_suffix(".parquet") for path in self.all())
+        return {
+            **{f"problems {d}": paths.problems(d) for d in experiment.problems},
+            **{f"rollouts {m}/{d}": paths.artifact("rollouts", model=m, dataset=d) for m, d in sets},
+            **{f"set {m}": paths.of_model("sets", model=m) for m in trained if m not in paths.by_rl()},
+            **{f"model {m}": paths.of_model("models", "log.parquet", m) for m in trained},
+            **{f"{path.parent.name} {path.stem}": str(path) for path in drawn},
+        }

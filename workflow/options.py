@@ -1,0 +1,194 @@
+"""The options that rules hand to stages: those that decide a result, and those that do not.
+
+A rule has the first in `params.settings`, which Snakemake compares; a change of it runs the job again. It has the
+second in `params.execution`, made by functions of `threads`, since Snakemake does not compare such params.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from mrt.config.schema import Config
+from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
+from mrt.core.fingerprint import fingerprint
+from workflow.paths import Paths, Wildcards
+from workflow.resources import JobResources
+
+Made = Callable[[Wildcards], Any]
+Execution = Callable[[Wildcards, int], str]
+
+
+def optional(*names: str) -> Callable[[Wildcards, Any], str]:
+    """Command-line options that name those of a rule's inputs that are there."""
+    return lambda w, input: " ".join(f"--{n} {quote(path)}" for n in names if (path := getattr(input, n)))
+
+
+def listed(option: str, values: list[int]) -> str:
+    """A command-line option for each of several values."""
+    return " ".join(f"--{option} {value}" for value in values)
+
+
+def content_of(file: Path | None) -> str | None:
+    """Content of a given file, for params: there, unlike as an input, its date does not matter."""
+    return digest_of_files([Path(file)]) if file else None
+
+
+class Options:
+    """Options of each stage, of an experiment."""
+
+    def __init__(self, experiment: Config, paths: Paths, resources: JobResources) -> None:
+        self.experiment, self.paths, self.resources = experiment, paths, resources
+        self.words = compact(experiment.parameterization)
+        self.words.pop("segmentation", None)  # mu does not need it to answer
+        self.code = cache(self.code)  # type: ignore[method-assign]
+        self.identity = cache(self.identity)  # type: ignore[method-assign]
+
+    def code(self, stage: str) -> str:
+        """Fingerprint of the code that a stage runs: in params, where Snakemake sees it change."""
+        return fingerprint(f"mrt.{stage}", with_versions=self.experiment.track_versions)
+
+    def identity(self, name: str) -> str | None:
+        """Content of given weights; of those that this workflow makes, nothing: they are an input."""
+        if self.paths.checkpoint(name):
+            return None
+        return identity_of_model(str(self.experiment.weights(name)), self.experiment.models[name].revision)
+
+    def options(self, **options: Any) -> str:
+        """Options as one JSON."""
+        return options_of(**options, **({} if self.experiment.track_versions else {"track_versions": "false"}))
+
+    def of_weights(self, name: str) -> dict[str, str | None]:
+        """The options that name a model's weights."""
+        given = self.experiment.weights(name)
+        return {"model": self.paths.checkpoint(name) or given, "revision": self.experiment.models[name].revision}
+
+    def prompt(self, name: str) -> Any:
+        return self.experiment.models[name].prompt or self.experiment.prompt
+
+    # ---- sampling ----
+
+    def of_sampling(self, w: Wildcards, **options: Any) -> str:
+        """Options of a sampling stage."""
+        names = [w.model, w.dataset]
+        return self.options(**self.of_weights(w.model), names=names, seed=self.experiment.seed, **options)
+
+    def rollouts(self, w: Wildcards) -> str:
+        decoding, samples = self.experiment.sampling(w.dataset).decoding, self.experiment.samples(w.model, w.dataset)
+        return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.prompt(w.model))
+
+    def prover_stage(self, w: Wildcards) -> str:
+        """The stage that forces answers: at all prefixes as many, or as many as training sets need."""
+        allocated = self.experiment.filters(w.model, w.dataset)
+        return "sampling.allocation" if allocated else "sampling.prover"
+
+    def allocated_golds(self, w: Wildcards) -> str | list[str]:
+        """The gold answers, an input where answers are allocated."""
+        return self.paths.problems(w.dataset) if self.experiment.filters(w.model, w.dataset) else []
+
+    def prover(self, w: Wildcards) -> str:
+        filters = self.experiment.filters(w.model, w.dataset)
+        allocated = {"allocation": self.experiment.training.allocation, "filters": filters} if filters else {}
+        prover = self.experiment.sampling(w.dataset).prover
+        return self.of_sampling(w, prover=prover, parameterization=self.words, **allocated)
+
+    def budget_forcing(self, w: Wildcards) -> str:
+        return self.of_sampling(w, forcing=self.experiment.forcing, template=self.experiment.template)
+
+    def tree(self, w: Wildcards) -> str:
+        search = self.experiment.training.tree
+        return self.of_sampling(w, search=search, parameterization=self.words, prompt=self.prompt(w.model))
+
+    def linearized(self, w: Wildcards) -> str:
+        settings = self.experiment.evaluation.linearized
+        return self.of_sampling(w, linearized=settings, parameterization=self.words, prompt=self.prompt(w.model))
+
+    def engine(self, name: str) -> Any:
+        """All engine settings of a model; most change no distribution (docs/operations.md)."""
+        gpus, longest = self.experiment.sampling_gpus(name), self.experiment.longest(name)
+        sizes = {"tensor_parallel_size": gpus if gpus > 1 else None, "max_model_len": longest}
+        return self.experiment.engine.model_copy(update=sizes)
+
+    def engine_decides(self, w: Wildcards) -> list[Any]:
+        """The engine settings that change what is sampled."""
+        return [self.experiment.longest(w.model), self.experiment.engine.dtype]
+
+    def sampled_by(self, kind: str) -> Execution:
+        """The engine and the completion cache of a stage; where shards sampled, it gathers."""
+
+        def execution(w: Wildcards, threads: int) -> str:
+            folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
+            gather = {"gather": self.paths.shard_count} if self.paths.shards(kind) else {}
+            return options_of(engine=self.engine(w.model), cache={"folder": folder, **gather})
+
+        return execution
+
+    def sampled_by_shard(self, kind: str) -> Execution:
+        """The same of a shard, which samples its share of what is not cached yet."""
+
+        def execution(w: Wildcards, threads: int) -> str:
+            folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
+            cache = {"folder": folder, "shard": f"{w.shard}/{self.paths.shard_count}"}
+            return options_of(engine=self.engine(w.model), cache=cache)
+
+        return execution
+
+    # ---- training ----
+
+    def of_parent(self, w: Wildcards, **options: Any) -> str:
+        """Options of a stage that reads the parent's weights or tokenizer."""
+        return self.options(**self.of_weights(self.paths.parent(w)), **options)
+
+    def cold_start_set(self, w: Wildcards) -> str:
+        return self.of_parent(w, cold_start=self.experiment.models[w.model].cold_start, prompt=self.prompt(w.model))
+
+    def warmstart_set(self, w: Wildcards) -> str:
+        prompt, method = self.prompt(self.paths.parent(w)), self.experiment.models[w.model].method
+        options = {"prompt": prompt, "parameterization": self.words, "seed": self.experiment.seed}
+        return self.of_parent(w, method=method, **options)
+
+    def mrt_set(self, w: Wildcards) -> str:
+        return options_of(method="mrt", rules=self.experiment.models[w.model].rules, parameterization=self.words)
+
+    def rl_prompts(self, w: Wildcards) -> str:
+        recipe: Any = self.experiment.recipe(w.model)
+        seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
+        return options_of(method=method, seed=seed, prefixes=recipe.prefixes, parameterization=self.words)
+
+    def sft(self, w: Wildcards) -> str:
+        return self.of_parent(w, recipe=self.experiment.recipe(w.model))
+
+    def rl(self, w: Wildcards) -> str:
+        parameterization, method = self.experiment.parameterization, self.experiment.models[w.model].method
+        return self.of_parent(
+            w, method=method, recipe=self.experiment.recipe(w.model), parameterization=parameterization
+        )
+
+    def trained_by(self, *, with_engine: bool = False) -> Execution:
+        """Where a trainer keeps its state and its last checkpoint, where it logs, and RL's engine."""
+
+        def execution(w: Wildcards, threads: int) -> str:
+            state, cached = f"{self.paths.results}/.state/{w.model}", f"{self.paths.results}/.cache/models/{w.model}"
+            report_to = self.experiment.training.report_to or None
+            engine = self.engine(w.model) if with_engine else None
+            return options_of(state=state, cache=cached, report_to=report_to, engine=engine)
+
+        return execution
+
+    def launch(self, w: Wildcards, threads: int) -> str:
+        """Options that start a training's processes; they change results within rounding only."""
+        nodes, processes = self.experiment.training_processes(w.model)
+        cpus = self.resources.training_cores(w, threads)
+        return f"--nodes {nodes} --processes {processes} --cpus {cpus}"
+
+    # ---- analysis ----
+
+    def extrapolates(self, name: str) -> bool:
+        """Whether a model's regret goes on through its forced extensions."""
+        return self.experiment.extrapolates and name in self.experiment.extended
+
+    def regret(self, w: Wildcards) -> str:
+        evaluation = self.experiment.evaluation
+        further = evaluation.budget_forcing.budgets if self.extrapolates(w.model) else []
+        return " ".join(filter(None, (listed("budgets", evaluation.budgets), listed("extrapolated", further))))

@@ -1,0 +1,124 @@
+"""Where artifacts lie, and which of them a model's training is made from."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from mrt.config.schema import Config
+from mrt.training.methods import METHODS, RL_METHODS
+
+Wildcards = Any  # Snakemake's, which have no types
+Input = Callable[[Wildcards], str | list[str]]
+
+
+def any_of(names: Collection[str]) -> str:
+    """A wildcard constraint that matches just these names."""
+    return "|".join(names) or "(?!)"
+
+
+class Paths:
+    """Paths and path patterns of an experiment's artifacts (docs/architecture.md, "Artifacts")."""
+
+    def __init__(self, experiment: Config) -> None:
+        self.experiment = experiment
+        self.results = str(experiment.results)
+        self.shard_count = experiment.cluster.shards
+        self.trained = [name for name, model in experiment.models.items() if model.parent]
+        self.sampled = [name for name, model in experiment.models.items() if not model.rollouts]
+        self.logged = [name for name, model in experiment.models.items() if model.training_log]
+
+    def artifact(self, kind: str, suffix: str = "parquet", model: str = "{model}", dataset: str = "{dataset}") -> str:
+        """An artifact of a model on a dataset; by default the pattern of all."""
+        return f"{self.results}/{kind}/{model}/{dataset}.{suffix}"
+
+    def problems(self, dataset: str = "{dataset}") -> str:
+        return f"{self.results}/problems/{dataset}.parquet"
+
+    def of_model(self, kind: str, suffix: str = "parquet", model: str = "{model}") -> str:
+        """An artifact of a model alone: a training set, a log."""
+        return f"{self.results}/{kind}/{model}.{suffix}"
+
+    def cache(self, kind: str) -> str:
+        """The folder of a stage's completion cache."""
+        return f"{self.results}/.cache/{kind}/{{model}}/{{dataset}}"
+
+    def shard(self, kind: str) -> str:
+        """The mark that a shard of a sampling stage leaves."""
+        return f"{self.cache(kind)}/shard-{{shard}}-of-{self.shard_count}"
+
+    def shards(self, kind: str) -> list[str]:
+        """The marks of all shards, inputs of the job that gathers them; none if sampling is not sharded."""
+        marks = [self.shard(kind).replace("{shard}", str(i)) for i in range(self.shard_count)]
+        return marks if self.shard_count > 1 else []
+
+    def log(self, rule: str, *wildcards: str) -> str:
+        return str(Path("logs", self.experiment.results.name, rule, *[f"{{{w}}}" for w in wildcards])) + ".log"
+
+    # ---- weights ----
+
+    def checkpoint(self, name: str) -> str | None:
+        """Folder of the weights of a model that this workflow makes; of others None."""
+        model = self.experiment.models[name]
+        if model.parent:
+            return f"{self.results}/models/{name}"
+        return f"{self.results}/models/toy_base" if model.toy == "remade" else None
+
+    def weights(self, w: Wildcards) -> list[str]:
+        """The model's weights as an input; given ones are none: their content stands in params, not their date."""
+        folder = self.checkpoint(w.model)
+        return [folder] if folder else []
+
+    # ---- what a training is made from ----
+
+    def parent(self, w: Wildcards) -> str:
+        """The model that a trained model is trained from."""
+        return str(self.experiment.models[w.model].parent)
+
+    def parents_weights(self, w: Wildcards) -> list[str]:
+        folder = self.checkpoint(self.parent(w))
+        return [folder] if folder else []
+
+    def training_problems(self, w: Wildcards) -> str:
+        return self.problems(str(self.experiment.models[w.model].problems))
+
+    def of_parent(self, kind: str, suffix: str = "parquet") -> Callable[[Wildcards], str]:
+        """The artifact, on the model's training problems, of its parent, or of the teacher of a cold start."""
+
+        def path(w: Wildcards) -> str:
+            learnt, problems = self.experiment.learns_from(w.model), self.experiment.models[w.model].problems
+            return self.artifact(kind, suffix, str(learnt), str(problems))
+
+        return path
+
+    def if_learnt(self, kind: str) -> Input:
+        """The parent's artifact, of models whose method learns from it."""
+        read = {name for name in self.trained if kind in METHODS[str(self.experiment.models[name].method)].reads}
+        return lambda w: self.of_parent(kind)(w) if w.model in read else []
+
+    def trained_with(self, *methods: str) -> str:
+        """A wildcard constraint: the models that these methods train."""
+        return any_of([name for name in self.trained if self.experiment.models[name].method in methods])
+
+    def trained_ancestors(self) -> set[str]:
+        """The trained models among those that are measured and all that these descend from."""
+        return {a for m in self.experiment.evaluation.models for a in self.experiment.lineage(m)} & set(self.trained)
+
+    def by_rl(self) -> set[str]:
+        """Models that RL trains."""
+        return {name for name in self.trained if self.experiment.models[name].method in RL_METHODS}
+
+    def parents_cost(self, w: Wildcards) -> str | list[str]:
+        """What the parent's training took, if it was trained here."""
+        parent = self.parent(w)
+        return self.of_model("costs", model=parent) if parent in self.trained else []
+
+    # ---- checks and tables of the whole experiment ----
+
+    def contamination_checks(self) -> list[str]:
+        """For each training set that a measured model descends from."""
+        used = {str(self.experiment.models[name].problems) for name in self.trained_ancestors()}
+        return [f"{self.results}/problems/{d}.contamination.parquet" for d in sorted(used)]
+
+    def set_rules(self) -> list[str]:
+        """Tables of what each training set kept and dropped."""
+        return [f"{self.results}/sets/{name}.rules.parquet" for name in sorted(self.trained_ancestors() - self.by_rl())]

@@ -1,0 +1,107 @@
+"""What jobs ask for on a cluster: GPUs, nodes, cores, memory, time."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from mrt.config.memory import host_bytes
+from mrt.config.schema import Config
+from mrt.planning.bill import Bill
+from workflow.paths import Wildcards
+
+Number = Callable[[Wildcards], int]
+
+
+class JobResources:
+    """The resources of each kind of job, of an experiment."""
+
+    def __init__(self, experiment: Config) -> None:
+        self.experiment = experiment
+        self.shards = experiment.cluster.shards
+        self.minutes = cache(Bill(experiment).runtime)
+
+    def sampling_gpus(self, w: Wildcards) -> int:
+        return self.experiment.sampling_gpus(w.model)
+
+    def gathering_gpus(self, w: Wildcards) -> int:
+        """GPUs of a stage that shards can do: where they do, the job that gathers needs none."""
+        return 0 if self.shards > 1 else self.sampling_gpus(w)
+
+    def nodes(self, w: Wildcards) -> int:
+        return self.experiment.training_processes(w.model)[0]
+
+    def training_gpus(self, w: Wildcards) -> int:
+        """GPUs of a training on one node; of several, `gres` has them a node."""
+        nodes, processes = self.experiment.training_processes(w.model)
+        return processes if self.experiment.cluster.gpu and nodes == 1 else 0
+
+    def training_gres(self, w: Wildcards) -> str:
+        nodes, processes = self.experiment.training_processes(w.model)
+        cluster = self.experiment.cluster
+        kind = f"gpu:{cluster.slurm_type}" if cluster.slurm_type else "gpu"
+        return f"{kind}:{processes}" if cluster.gpu and nodes > 1 else ""
+
+    def gpu_model(self, gpus: Number) -> Callable[[Wildcards], str]:
+        """The type of GPU to ask for, of jobs that ask for any."""
+        return lambda w: self.experiment.cluster.slurm_type or "" if gpus(w) else ""
+
+    def cores(self, gpus: Number) -> Callable[[Wildcards, int], int]:
+        """CPU cores of a job: some with each GPU, else its threads, which Snakemake caps at what the login node has."""
+        own = self.experiment.cluster.cpus_per_gpu
+        return lambda w, threads: max(threads, own * gpus(w))
+
+    def training_cores(self, w: Wildcards, threads: int) -> int:
+        """CPU cores of a training, on each node."""
+        gpus = self.experiment.training_processes(w.model)[1] if self.experiment.cluster.gpu else 0
+        return self.cores(lambda _: gpus)(w, threads)
+
+    def sampling_memory(self, w: Wildcards, attempt: int) -> int:
+        """Memory of a job in MB, more at each attempt: libraries, cache, prompts, and the weights' file in float32."""
+        size = self.experiment.architecture(w.model).parameters if self.experiment.cluster.gpu else 0
+        return round(attempt * 1024 * (4 + self.experiment.engine.cpu_cache_gib + 4 * size / 2**30))
+
+    def training_memory(self, w: Wildcards, attempt: int) -> int:
+        """Memory of a training's node in MB, more at each attempt; with GPUs as mrt/config/memory.py has it."""
+        if not self.experiment.cluster.gpu:
+            return round(attempt * 1024 * (4 + self.experiment.engine.cpu_cache_gib))
+        size = self.experiment.architecture(w.model)
+        return round(attempt * host_bytes(size, *self.experiment.training_processes(w.model)) / 2**20)
+
+    def time_limit(self, rule: str, shards: int = 1) -> Callable[[Wildcards, int], int]:
+        """Minutes of a job, more at each attempt."""
+
+        def runtime(wildcards: Wildcards, attempt: int) -> int:
+            problems = wildcards.get("dataset") or self.experiment.models[wildcards.model].problems
+            return attempt * self.minutes(rule, wildcards.model, problems, shards)
+
+        return runtime
+
+    def sampling(self, rule: str, *, gathers: bool = False, shard: bool = False) -> dict[str, Any]:
+        """What a job asks for that samples: the GPUs of one engine, all on one node.
+
+        `gathers`: shards may have sampled what it only gathers; `shard`: it is one of these.
+        """
+        gpus = self.gathering_gpus if gathers else self.sampling_gpus
+        return {
+            "gpu": gpus,
+            "gpu_model": self.gpu_model(gpus),
+            "nodes": 1,
+            "cpus_per_task": self.cores(gpus),
+            "mem_mb": self.sampling_memory,
+            "runtime": self.time_limit(rule, self.shards if shard else 1),
+        }
+
+    def training(self, rule: str) -> dict[str, Any]:
+        """What a job asks for that trains: the GPUs of a node, or of several nodes, which `srun` then starts it on."""
+        return {
+            "gpu": self.training_gpus,
+            "gpu_model": self.gpu_model(self.training_gpus),
+            "gres": self.training_gres,
+            "nodes": self.nodes,
+            "tasks": self.nodes,
+            "tasks_per_gpu": 0,  # else SLURM wants so many tasks for each GPU, and the job waits for ever
+            "mpi": lambda w: "srun" if self.nodes(w) > 1 else "",  # else the plugin starts it on one node
+            "cpus_per_task": self.training_cores,
+            "mem_mb": self.training_memory,
+            "runtime": self.time_limit(rule),
+        }

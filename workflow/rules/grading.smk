@@ -1,0 +1,49 @@
+# Grades: right or wrong, a stage of its own, so that a better grader never resamples.
+rule grade_rollouts:
+    input:
+        problems=paths.problems(),
+        answers=paths.artifact("rollouts"),
+    output:
+        paths.artifact("grades", "rollouts.parquet"),
+    log:
+        paths.log("grade_rollouts", "model", "dataset"),
+    conda:
+        ANALYSIS
+    resources:
+        cpus_per_task=experiment.cluster.cpus_per_gpu,
+        runtime=lambda w, attempt: 240 * attempt,
+    params:
+        code=options.code("grading.grade"),
+    shell:
+        "python -m mrt.grading.grade --problems {input.problems:q} --answers {input.answers:q} --out {output:q}"
+        " > {log:q} 2>&1"
+
+
+use rule grade_rollouts as grade_answers with:
+    input:
+        problems=paths.problems(),
+        answers=paths.artifact("prover"),
+    output:
+        paths.artifact("grades", "prover.parquet"),
+    log:
+        paths.log("grade_answers", "model", "dataset"),
+
+
+use rule grade_rollouts as grade_forced with:
+    input:
+        problems=paths.problems(),
+        answers=paths.artifact("budget_forcing"),
+    output:
+        paths.artifact("grades", "budget_forcing.parquet"),
+    log:
+        paths.log("grade_forced", "model", "dataset"),
+
+
+use rule grade_rollouts as grade_linearized with:
+    input:
+        problems=paths.problems(),
+        answers=paths.artifact("linearized"),
+    output:
+        paths.artifact("grades", "linearized.parquet"),
+    log:
+        paths.log("grade_linearized", "model", "dataset"),

@@ -1,0 +1,225 @@
+# Sampling with vLLM: rollouts, the meta-prover's answers, budget forcing, solution trees, attempts in a row.
+# A `*_shard` rule is a shard of a stage: it samples its share of what is not cached yet, and caches it.
+
+
+# Rollouts: completions of every problem.
+rule sample_rollouts:
+    input:
+        checkpoint=paths.weights,
+        problems=paths.problems(),
+        shards=paths.shards("rollouts"),
+    output:
+        paths.artifact("rollouts"),
+    log:
+        paths.log("sample_rollouts", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(paths.sampled),
+    cache: True
+    conda:
+        SAMPLING
+    threads: experiment.engine_threads
+    resources:
+        **job_resources.sampling("sample_rollouts", gathers=True),
+    params:
+        code=options.code("sampling.rollouts"),
+        weights=lambda w: options.identity(w.model),
+        settings=options.rollouts,
+        engine_decides=options.engine_decides,
+        execution=options.sampled_by("rollouts"),
+    shell:
+        WITH_THREADS + "mrt.core.fork_server mrt.sampling.rollouts --settings {params.settings:q}"
+        " --execution {params.execution:q} --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
+
+
+use rule sample_rollouts as sample_rollouts_shard with:
+    input:
+        checkpoint=paths.weights,
+        problems=paths.problems(),
+    output:
+        touch(paths.shard("rollouts")),
+    log:
+        paths.log("sample_rollouts", "model", "dataset", "shard"),
+    cache: False
+    resources:
+        **job_resources.sampling("sample_rollouts", shard=True),
+    params:
+        execution=options.sampled_by_shard("rollouts"),
+
+
+# Rollouts that somebody sampled elsewhere.
+rule import_rollouts:
+    input:
+        file=ancient(lambda w: experiment.models[w.model].rollouts.file),
+        problems=paths.problems(),
+    output:
+        paths.artifact("rollouts"),
+    log:
+        paths.log("import_rollouts", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(experiment.imported),
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("sampling.imports"),
+        content=lambda w: content_of(experiment.models[w.model].rollouts.file),
+        settings=lambda w: options_of(model=experiment.models[w.model].rollouts.model),
+    shell:
+        "python -m mrt.sampling.imports --settings {params.settings:q} --file {input.file:q}"
+        " --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
+
+
+# Forced answers of the meta-prover at every prefix (Equation 4); mu is the model that thought.
+rule force_answers:
+    input:
+        checkpoint=paths.weights,
+        rollouts=paths.artifact("rollouts"),
+        episodes=paths.artifact("episodes"),
+        shards=paths.shards("prover"),
+        problems=options.allocated_golds,
+    output:
+        paths.artifact("prover"),
+    log:
+        paths.log("force_answers", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(paths.sampled),
+    cache: True
+    conda:
+        SAMPLING
+    threads: experiment.engine_threads
+    resources:
+        **job_resources.sampling("force_answers", gathers=True),
+    params:
+        code=lambda w: options.code(options.prover_stage(w)),
+        stage=options.prover_stage,
+        problems=optional("problems"),
+        weights=lambda w: options.identity(w.model),
+        settings=options.prover,
+        engine_decides=options.engine_decides,
+        execution=options.sampled_by("prover"),
+    shell:
+        WITH_THREADS + "mrt.core.fork_server mrt.{params.stage} --settings {params.settings:q}"
+        " --execution {params.execution:q} --rollouts {input.rollouts:q} --episodes {input.episodes:q} {params.problems}"
+        " --out {output:q} > {log:q} 2>&1"
+
+
+use rule force_answers as force_answers_shard with:
+    input:
+        checkpoint=paths.weights,
+        rollouts=paths.artifact("rollouts"),
+        episodes=paths.artifact("episodes"),
+        problems=options.allocated_golds,
+    output:
+        touch(paths.shard("prover")),
+    log:
+        paths.log("force_answers", "model", "dataset", "shard"),
+    cache: False
+    resources:
+        **job_resources.sampling("force_answers", shard=True),
+    params:
+        execution=options.sampled_by_shard("prover"),
+
+
+# Budget forcing: thoughts made to go on, and their answers after 0, 2, 4, 6, 8 extensions (Appendix F).
+rule force_budget:
+    input:
+        checkpoint=paths.weights,
+        rollouts=paths.artifact("rollouts"),
+        episodes=paths.artifact("episodes"),
+        shards=paths.shards("budget_forcing"),
+    output:
+        answers=paths.artifact("budget_forcing"),
+        thoughts=paths.artifact("budget_forcing", "thoughts.parquet"),
+    log:
+        paths.log("force_budget", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(paths.sampled),
+    cache: True
+    conda:
+        SAMPLING
+    threads: experiment.engine_threads
+    resources:
+        **job_resources.sampling("force_budget", gathers=True),
+    params:
+        code=options.code("sampling.budget_forcing"),
+        weights=lambda w: options.identity(w.model),
+        settings=options.budget_forcing,
+        engine_decides=options.engine_decides,
+        execution=options.sampled_by("budget_forcing"),
+        out=lambda w, output: f"--out {quote(output.answers)} --out_thoughts {quote(output.thoughts)}",
+    shell:
+        WITH_THREADS + "mrt.core.fork_server mrt.sampling.budget_forcing --settings {params.settings:q}"
+        " --execution {params.execution:q} --rollouts {input.rollouts:q} --episodes {input.episodes:q} {params.out}"
+        " > {log:q} 2>&1"
+
+
+use rule force_budget as force_budget_shard with:
+    input:
+        checkpoint=paths.weights,
+        rollouts=paths.artifact("rollouts"),
+        episodes=paths.artifact("episodes"),
+    output:
+        touch(paths.shard("budget_forcing")),
+    log:
+        paths.log("force_budget", "model", "dataset", "shard"),
+    cache: False
+    resources:
+        **job_resources.sampling("force_budget", shard=True),
+    params:
+        execution=options.sampled_by_shard("budget_forcing"),
+        out=lambda w, output: f"--out {quote(output[0])} --out_thoughts {quote(output[0])}",
+
+
+# Solution trees: beam search against the outcome (Appendix A.2).
+rule search_tree:
+    input:
+        checkpoint=paths.weights,
+        problems=paths.problems(),
+    output:
+        paths.artifact("trees"),
+    log:
+        paths.log("search_tree", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(paths.sampled),
+    cache: True
+    conda:
+        SAMPLING
+    threads: experiment.engine_threads
+    resources:
+        **job_resources.sampling("search_tree"),
+    params:
+        code=options.code("sampling.tree"),
+        weights=lambda w: options.identity(w.model),
+        settings=options.tree,
+        engine_decides=options.engine_decides,
+        execution=options.sampled_by("trees"),
+    shell:
+        WITH_THREADS + "mrt.core.fork_server mrt.sampling.tree --settings {params.settings:q}"
+        " --execution {params.execution:q} --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
+
+
+# Attempt after attempt in one text, in a sliding window (Section 8.4).
+rule linearize:
+    input:
+        checkpoint=paths.weights,
+        problems=paths.problems(),
+    output:
+        paths.artifact("linearized"),
+    log:
+        paths.log("linearize", "model", "dataset"),
+    wildcard_constraints:
+        model=any_of(paths.sampled),
+    cache: True
+    conda:
+        SAMPLING
+    threads: experiment.engine_threads
+    resources:
+        **job_resources.sampling("linearize"),
+    params:
+        code=options.code("sampling.linearized"),
+        weights=lambda w: options.identity(w.model),
+        settings=options.linearized,
+        engine_decides=options.engine_decides,
+        execution=options.sampled_by("linearized"),
+    shell:
+        WITH_THREADS + "mrt.core.fork_server mrt.sampling.linearized --settings {params.settings:q}"
+        " --execution {params.execution:q} --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"

@@ -1,0 +1,268 @@
+# Training: sets of what a model learns from, the trainings, their logs and their cost.
+
+
+# STaR: right traces, whole.
+rule star_set:
+    input:
+        rollouts=paths.of_parent("rollouts"),
+        grades=paths.of_parent("grades", "rollouts.parquet"),
+        episodes=lambda w: paths.of_parent("episodes")(w) if experiment.backtracking else [],
+    output:
+        examples=paths.of_model("sets"),
+        rules=paths.of_model("sets", "rules.parquet"),
+    log:
+        paths.log("star_set", "model"),
+    wildcard_constraints:
+        model=paths.trained_with("star"),
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("training.sets"),
+        settings=options_of(method="star", parameterization=options.words),
+        episodes=optional("episodes"),
+    shell:
+        "python -m mrt.training.sets --settings {params.settings:q} --rollouts {input.rollouts:q}"
+        " --grades {input.grades:q} {params.episodes} --out {output.examples:q} --out_rules {output.rules:q}"
+        " > {log:q} 2>&1"
+
+
+# MRT (STaR): prefixes of maximal progress, closed there and answered (Algorithm 1).
+rule mrt_set:
+    input:
+        rollouts=paths.of_parent("rollouts"),
+        grades=paths.of_parent("grades", "rollouts.parquet"),
+        episodes=paths.of_parent("episodes"),
+        progress=paths.of_parent("progress"),
+        prover=paths.of_parent("prover"),
+        prover_grades=paths.of_parent("grades", "prover.parquet"),
+    output:
+        examples=paths.of_model("sets"),
+        rules=paths.of_model("sets", "rules.parquet"),
+    log:
+        paths.log("mrt_set", "model"),
+    wildcard_constraints:
+        model=paths.trained_with("mrt"),
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("training.sets"),
+        settings=options.mrt_set,
+    shell:
+        "python -m mrt.training.sets --settings {params.settings:q} --rollouts {input.rollouts:q}"
+        " --grades {input.grades:q} --episodes {input.episodes:q} --progress {input.progress:q} --prover {input.prover:q}"
+        " --prover_grades {input.prover_grades:q} --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
+
+
+# A cold start: right completions of a model without thoughts, or of a teacher, as thoughts with an answer.
+rule cold_start_set:
+    input:
+        checkpoint=paths.parents_weights,
+        problems=paths.training_problems,
+        rollouts=paths.of_parent("rollouts"),
+        grades=paths.of_parent("grades", "rollouts.parquet"),
+    output:
+        examples=paths.of_model("sets"),
+        rules=paths.of_model("sets", "rules.parquet"),
+    log:
+        paths.log("cold_start_set", "model"),
+    wildcard_constraints:
+        model=paths.trained_with("cold_start"),
+    conda:
+        SAMPLING
+    params:
+        code=options.code("training.cold_start"),
+        settings=options.cold_start_set,
+    shell:
+        "python -m mrt.training.cold_start --settings {params.settings:q} --problems {input.problems:q}"
+        " --rollouts {input.rollouts:q} --grades {input.grades:q} --out {output.examples:q}"
+        " --out_rules {output.rules:q} > {log:q} 2>&1"
+
+
+# Warmstart sets of backtracking, made from solution trees (Appendix A, Figure 14).
+rule warmstart_set:
+    input:
+        checkpoint=paths.parents_weights,
+        problems=paths.training_problems,
+        tree=paths.of_parent("trees"),
+    output:
+        examples=paths.of_model("sets"),
+        rules=paths.of_model("sets", "rules.parquet"),
+    log:
+        paths.log("warmstart_set", "model"),
+    wildcard_constraints:
+        model=paths.trained_with(*TREE_METHODS),
+    conda:
+        SAMPLING
+    params:
+        code=options.code("training.warmstart"),
+        settings=options.warmstart_set,
+    shell:
+        "python -m mrt.training.warmstart --settings {params.settings:q} --problems {input.problems:q}"
+        " --tree {input.tree:q} --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
+
+
+# SFT: a child model from its parent and its set.
+rule train:
+    input:
+        checkpoint=paths.parents_weights,
+        examples=paths.of_model("sets"),
+    output:
+        checkpoint=directory(f"{paths.results}/models/{{model}}"),
+        history=paths.of_model("models", "history.parquet"),
+    log:
+        paths.log("train", "model"),
+    wildcard_constraints:
+        model=paths.trained_with("star", "mrt", "cold_start", *TREE_METHODS),
+    cache: True
+    conda:
+        TRAINING
+    threads: experiment.training_threads
+    resources:
+        **job_resources.training("train"),
+    params:
+        code=options.code("training.sft"),
+        weights=lambda w: options.identity(paths.parent(w)),
+        settings=options.sft,
+        execution=options.trained_by(),
+        launch=options.launch,
+    shell:
+        WITH_THREADS + "mrt.training.launch {params.launch} mrt.training.sft --settings {params.settings:q}"
+        " --execution {params.execution:q} --set {input.examples:q} --history {output.history:q}"
+        " --out {output.checkpoint:q} > {log:q} 2>&1"
+
+
+# RL: prompts that end inside a thought, and a child model by GRPO with a reward and an advantage of its method.
+rule rl_prompts:
+    input:
+        problems=paths.training_problems,
+        rollouts=paths.of_parent("rollouts"),
+        episodes=paths.of_parent("episodes"),
+    output:
+        paths.of_model("prompts"),
+    log:
+        paths.log("rl_prompts", "model"),
+    wildcard_constraints:
+        model=paths.trained_with(*RL_METHODS),
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("training.prompts"),
+        settings=options.rl_prompts,
+    shell:
+        "python -m mrt.training.prompts --settings {params.settings:q} --problems {input.problems:q}"
+        " --rollouts {input.rollouts:q} --episodes {input.episodes:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule train_rl:
+    input:
+        checkpoint=paths.parents_weights,
+        prompts=paths.of_model("prompts"),
+    output:
+        checkpoint=directory(f"{paths.results}/models/{{model}}"),
+        history=paths.of_model("models", "history.parquet"),
+    log:
+        paths.log("train_rl", "model"),
+    wildcard_constraints:
+        model=paths.trained_with(*RL_METHODS),
+    cache: True
+    priority: 1  # the longest of all jobs: what waits for it should not have to wait for others too
+    conda:
+        TRAINING
+    threads: experiment.training_threads
+    resources:
+        **job_resources.training("train_rl"),
+    params:
+        code=options.code("training.rl"),
+        weights=lambda w: options.identity(paths.parent(w)),
+        settings=options.rl,
+        engine_decides=options.engine_decides,
+        execution=options.trained_by(with_engine=True),
+        launch=options.launch,
+    shell:
+        WITH_THREADS + "mrt.training.launch {params.launch} mrt.training.rl --settings {params.settings:q}"
+        " --execution {params.execution:q} --prompts {input.prompts:q} --history {output.history:q}"
+        " --out {output.checkpoint:q} > {log:q} 2>&1"
+
+
+# The log of a training, a row a step, of what its trainer logged.
+rule tabulate_log:
+    input:
+        paths.of_model("models", "history.parquet"),
+    output:
+        paths.of_model("models", "log.parquet"),
+    log:
+        paths.log("tabulate_log", "model"),
+    wildcard_constraints:
+        model=any_of(paths.trained),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("training.log"),
+    shell:
+        "python -m mrt.training.log --history {input:q} --out {output:q} > {log:q} 2>&1"
+
+
+# What the training of a model and of its ancestors took.
+rule add_up_cost:
+    input:
+        log=paths.of_model("models", "log.parquet"),
+        rollouts=paths.if_learnt("rollouts"),
+        tree=paths.if_learnt("trees"),
+        prover=paths.if_learnt("prover"),
+        parent=paths.parents_cost,
+    output:
+        paths.of_model("costs"),
+    log:
+        paths.log("add_up_cost", "model"),
+    wildcard_constraints:
+        model=any_of(paths.trained),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("training.cost"),
+        learnt=optional("rollouts", "tree", "prover", "parent"),
+    shell:
+        "python -m mrt.training.cost --model {wildcards.model} --log {input.log:q} {params.learnt} --out {output:q}"
+        " > {log:q} 2>&1"
+
+
+# The RL log of a model that was trained elsewhere.
+rule import_log:
+    input:
+        lambda w: ancient(experiment.models[w.model].training_log),
+    output:
+        paths.of_model("models", "log.parquet"),
+    log:
+        paths.log("import_log", "model"),
+    wildcard_constraints:
+        model=any_of(paths.logged),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("training.log"),
+        content=lambda w: content_of(experiment.models[w.model].training_log),
+    shell:
+        "python -m mrt.training.log --file {input:q} --out {output:q} > {log:q} 2>&1"
+
+
+# The toy base, from nothing.
+rule toy_base:
+    output:
+        checkpoint=directory(f"{paths.results}/models/toy_base"),
+        history=f"{paths.results}/models/toy_base.history.parquet",
+    log:
+        paths.log("toy_base"),
+    conda:
+        TRAINING
+    threads: 2
+    params:
+        code=options.code("toy.base"),
+        state=f"{paths.results}/.state/toy_base",
+        seed=experiment.seed,
+        speaks="attempts" if experiment.backtracking else "thoughts",
+    shell:
+        WITH_THREADS + "mrt.toy.base --speaks {params.speaks} --seed {params.seed} --state {params.state:q}"
+        " --history {output.history:q} --out {output.checkpoint:q} > {log:q} 2>&1"
