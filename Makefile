@@ -8,14 +8,14 @@ test:
 	bash .ci/run
 
 test-setup: # makes environments with the package index alone; 20 GB of downloads, a quarter of an hour
-	bash setup.sh && .venv/bin/python -m pytest -m setup tests/test_setup.py
+	bash setup.sh && .venv/bin/python -m pytest -m setup tests/project/test_setup.py
 
 test-gpu: # fifteen minutes on a GPU (docs/gpu.md); where there is none, what needs none
-	bash setup.sh && .venv/bin/python -m pytest -rs tests/test_gpu.py
+	bash setup.sh && .venv/bin/python -m pytest -rs tests/project/test_gpu.py
 
 test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install
-	bash setup.sh && .venv/bin/python -m pytest tests/test_running.py tests/test_slurm.py tests/test_slurm_faults.py
+	bash setup.sh && .venv/bin/python -m pytest tests/workflow/test_running.py tests/workflow/test_slurm.py tests/workflow/test_slurm_faults.py
 
 bench: # docs/performance.md, its figures and records; fifteen minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks

@@ -98,11 +98,9 @@ def toy_traces(folder: Path, problems: int) -> list[tuple[Bools, Bools, npt.NDAr
     """Forced answers at the prefixes of toy traces, right or not, by the real engine; J from the second half."""
     workload.make_traces(folder, problems, seed=1)
     stage = workload.prover(folder, 2 * ANSWERS)
-    places = list(stage.places(stage.thoughts()))
+    places = list(stage.places(stage.traces(None)))
     golds = dict(pl.read_parquet(folder / "problems.parquet").select("id", "answer").iter_rows())
-    from mrt.sampling.engine import Engine
-
-    drawn = Engine(stage.model, stage.engine).generate([place.request for place in places])
+    drawn = stage.sampler.generate([place.request for place in places])
     texts = [c.text for answers in drawn for c in answers]
     gold = [golds[place.problem_id] for place in places for _ in range(2 * ANSWERS)]
     right = np.array(Grader().right(texts, gold)).reshape(len(places), 2 * ANSWERS)
@@ -128,7 +126,7 @@ def measure(record: Record, quick: bool) -> None:
 def time_all(record: Record, folder: Path, quick: bool) -> None:
     """Seconds of the stage, of all answers, and of the authors' way, in turn."""
     stage = workload.prover(folder, ANSWERS)
-    places = list(stage.places(stage.thoughts()))
+    places = list(stage.places(stage.traces(None)))
     toy = Engines(TOY_BASE)
     text = "".join(at.prefix.text() for at in places)
     for name, traces in (
@@ -136,6 +134,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
         ("thoughts of 1,000 tokens", at_lengths(toy.ours, text, [[80] * 12] * (1 if quick else 8), places[0].request)),
     ):
         ours = Allocate(**stage.model_dump(), problems=folder / "problems.parquet", filters=[FILTER])
+        vars(ours)["sampler"] = toy.ours
         names = [at.problem_id for at in {at.problem_id: at for at in places}.values()]
         some = [
             Place(names[t], 0, Prefix("", (), False, OpenEnded(), j), request)
@@ -143,7 +142,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
             for j, request in enumerate(requests)
         ]
         contenders = {
-            "allocated": lambda some=some, ours=ours: ours.allocate(toy.ours, some, CacheSettings()),
+            "allocated": lambda some=some, ours=ours: ours.allocate(some, CacheSettings()),
             "20 each": lambda traces=traces: toy.one_submission(traces),
             "the authors' way": lambda traces=traces: toy.authors(traces),
         }
@@ -154,7 +153,7 @@ def time_all(record: Record, folder: Path, quick: bool) -> None:
                     llm.reset_prefix_cache()
                 record.add(f"{name}: {who}", "seconds", timed(run))
         since = time.perf_counter()
-        count = sum(map(len, ours.allocate(toy.ours, some, CacheSettings())))
+        count = sum(map(len, ours.allocate(some, CacheSettings())))
         record.add(f"{name}: allocated again, prefixes in the cache", "seconds", time.perf_counter() - since)
         record.add(f"{name}: allocated", "times fewer answers", ANSWERS * len(some) / count)
 

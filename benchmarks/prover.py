@@ -276,7 +276,7 @@ def measure(record: Record, quick: bool) -> None:
         folder = Path(made)
         workload.make_traces(folder, 4 if quick else 48)
         stage = workload.prover(folder, ANSWERS)
-        places = list(stage.places(stage.thoughts()))
+        places = list(stage.places(stage.traces(None)))
         traces = by_trace([((at.problem_id, at.sample), at.request) for at in places])
         toy = Engines(TOY_BASE)
         compare(record, "toy", toy, traces, repeats=repeats, transformers=traces[:4])
@@ -337,7 +337,7 @@ def peak(folder: Path) -> float:
 def main() -> None:
     folder = Path(sys.argv[1])
     stage = workload.prover(folder, ANSWERS)
-    traces = by_trace([((at.problem_id, at.sample), at.request) for at in stage.places(stage.thoughts())])
+    traces = by_trace([((at.problem_id, at.sample), at.request) for at in stage.places(stage.traces(None))])
     Engines(TOY_BASE).one_submission(traces)
     status = Path("/proc/self/status").read_text()  # unlike getrusage's, its peak is not that of the parent
     print(int(status.partition("VmHWM:")[2].split()[0]) / 2**20)

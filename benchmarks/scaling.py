@@ -89,14 +89,14 @@ CASES = [
     Case(
         "prover",
         f"mrt.sampling.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
-        f" --settings.answers 4",
+        f" --prover.answers 4",
         {"samples": 4, "prefixes": 16},
         engine="at once",
     ),
     Case(
         "prover, all kept",
         f"mrt.sampling.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
-        f" --settings.answers 4 --cache.folder {{out}}/kept",
+        f" --prover.answers 4 --cache.folder {{out}}/cache",
         {"samples": 6},
         engine="at once",
         again=True,
@@ -111,7 +111,7 @@ CASES = [
     Case(
         "linearized",
         f"mrt.sampling.linearized {SAMPLED} --problems {{problems}} --out {{out}}/l.parquet"
-        f" --settings.window 64 --settings.attempts ATTEMPTS --cache.folder {{out}}/kept",
+        f" --linearized.window 64 --linearized.attempts ATTEMPTS --cache.folder {{out}}/cache",
         {"attempts": 5, "problems": 10},
         {"attempts": 8},
         engine="at once",
@@ -183,7 +183,7 @@ REAL = [  # with vLLM and with the trainer: sizes in turn in one process, after 
     Case(
         "prover with vLLM",
         f"mrt.sampling.prover {SAMPLED} --rollouts {{rollouts}} --episodes {{episodes}} --out {{out}}/p.parquet"
-        " --settings.answers 2 --settings.decoding.max_tokens 8",
+        " --prover.answers 2 --prover.decoding.max_tokens 8",
         {"samples": 1},
         {"prefixes": 4, "problems": 10},
     ),

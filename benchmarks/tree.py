@@ -14,7 +14,6 @@ import yaml
 from benchmarks.common import ROOT, Record, Report, markdown, middle
 from mrt.config.load import load
 from mrt.problems.build import build
-from mrt.sampling.engine import Engine
 from mrt.sampling.tree import Search, Tree
 
 TITLE = "Searching solution trees"
@@ -41,22 +40,21 @@ def measure(record: Record, quick: bool) -> None:
     problems = build("toy_train", training)[0].head(count)
     stage = Search(
         model=str(ROOT / "mrt" / "toy" / "weights_attempts"), problems="-", out="-", names=("base", "toy_train"),
-        settings=config.training.tree, parameterization=config.parameterization, prompt=config.prompt,
+        search=config.training.tree, parameterization=config.parameterization, prompt=config.prompt,
         engine=config.engine,
     )  # fmt: skip
-    engine = Engine(stage.model, config.engine)
-    stage.search(engine, problems.head(count // 5))  # warm
+    stage.grown(problems.head(count // 5))  # warm
     # A search of one round from the root alone is independent sampling.
-    once = stage.settings.model_copy(update={"depth": 1})
-    some = stage.model_copy(update={"settings": once}).search(engine, problems.head(count // 4))
+    once = stage.search.model_copy(update={"depth": 1})
+    some = stage.model_copy(update={"search": once}).grown(problems.head(count // 4))
     a_solution = sum(tree.nodes[0].tokens for tree in some) / (len(some) * once.rollouts)
     for _ in range(1 if quick else 2):
         began = time.perf_counter()
-        trees = stage.search(engine, problems)
+        trees = stage.grown(problems)
         tokens = told(record, WAYS[0], trees, time.perf_counter() - began)
         alone = once.model_copy(update={"rollouts": round(tokens / a_solution / count)})
         began = time.perf_counter()
-        trees = stage.model_copy(update={"settings": alone, "seed": 1}).search(engine, problems)
+        trees = stage.model_copy(update={"search": alone, "seed": 1}).grown(problems)
         told(record, WAYS[1], trees, time.perf_counter() - began)
 
 

@@ -45,7 +45,7 @@ def prover(folder: Path, answers: int, tokens: int = 24) -> Prove:
     return Prove(
         model=str(TOY_BASE), rollouts=folder / "rollouts.parquet", episodes=folder / "episodes.parquet",
         out=folder / "prover.parquet", names=("base", "toy"), engine=ENGINE,
-        settings=ProverSettings(answers=answers, decoding=Decoding(temperature=1.0, max_tokens=tokens)),
+        prover=ProverSettings(answers=answers, decoding=Decoding(temperature=1.0, max_tokens=tokens)),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ What differs: RL's sequences are a prompt, perhaps a prefix of a thought, and a 
 each GPU, and with `beta` a reference model is there too. Padding needs masks of T x T (`PADDED`); SFT pads
 micro-batches of several rows, while RL's rows go by themselves (mrt/training/rl.py).
 
-Tests count the tensors of TRL's own steps against this (tests/test_memory.py).
+Tests count the tensors of TRL's own steps against this (tests/config/test_memory.py).
 """
 
 import json

@@ -219,19 +219,19 @@ class Bill:
 
 
 def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
-    """The plan of each stage's jobs; a stage's parts count as its jobs, and not the one that gathers them."""
+    """The plan of each stage's jobs; a stage's shards count as its jobs, and not the one that gathers them."""
     for (rule, model, dataset), count in sorted(jobs.items()):
-        if rule in STAGES and not jobs.get((f"{rule}_part", model, dataset)):
+        if rule in STAGES and not jobs.get((f"{rule}_shard", model, dataset)):
             yield with_actual(bill, bill.plan(rule, model, dataset or str(bill.config.models[model].problems), count))
-        elif rule.removesuffix("_part") in STAGES and rule.endswith("_part"):
-            yield with_actual(bill, bill.plan(rule.removesuffix("_part"), model, dataset, count))
+        elif rule.removesuffix("_shard") in STAGES and rule.endswith("_shard"):
+            yield with_actual(bill, bill.plan(rule.removesuffix("_shard"), model, dataset, count))
 
 
 def with_actual(bill: Bill, plan: Planned) -> Planned:
     """The plan, with the GPU-seconds that these jobs took by their logs, the last line of which says so."""
     folder = Path("logs", bill.config.results.name)
     where = f"{plan.model}.log" if plan.rule.startswith("train") else f"{plan.model}/{plan.problems}.log"
-    files = [folder / plan.rule / where, *(folder / f"{plan.rule}_part" / plan.model / plan.problems).glob("*.log")]
+    files = [folder / plan.rule / where, *(folder / f"{plan.rule}_shard" / plan.model / plan.problems).glob("*.log")]
     took = [TOOK.search(file.read_text(errors="replace")) for file in files if file.is_file()]
     if seconds := [float(found[1]) for found in took if found]:
         plan.actual = plan.gpus * sum(seconds)

@@ -8,7 +8,7 @@ ran stand in the metadata of its table (`mrt show FILE`), and are compared with 
 Snakemake's record has its value.
 
 A job that only depends on a job that runs again may find that nothing decisive has changed: a training then takes its
-kept checkpoint, and sampling finds all completions kept (docs/operations.md).
+cached checkpoint, and sampling finds all completions cached (docs/operations.md).
 """
 
 import json
@@ -141,7 +141,7 @@ def what_they_do(jobs: list[Job]) -> dict[str, str]:
             code = {cause.split()[0] for cause in job.causes if cause.startswith("mrt.")}
             requests_only = len(code) == len(job.causes) and not engine & code
             kind = "train" if job.rule.startswith("train") else "sample"
-            if job.rule.removesuffix("_part") not in STAGES:
+            if job.rule.removesuffix("_shard") not in STAGES:
                 does[job.name] = "will" if anew else ""  # hands on what is new
             elif anew or (job.causes and not (kind == "sample" and requests_only)):
                 does[job.name] = f"will {kind}"

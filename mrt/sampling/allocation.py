@@ -2,7 +2,7 @@
 
     python -m mrt.sampling.allocation --model results/laptop/models/base --rollouts rollouts.parquet \
         --episodes episodes.parquet --problems problems.parquet --out prover.parquet \
-        --settings '{"answers": 20}' --filters '[{"minimum_J": 0.6}]'
+        --prover '{"answers": 20}' --filters '[{"minimum_J": 0.6}]'
 
 Most prefixes of a thought are plainly hopeless or plainly solved, and neighbours are much alike. So every prefix is
 given `first` answers, and then, until the trace is settled, more go to the prefix that MRT (STaR) would keep now, to

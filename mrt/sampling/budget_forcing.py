@@ -1,7 +1,7 @@
 """Budget forcing: thoughts made to go on, again and again, and the answers that they then lead to (Appendix F).
 
     python -m mrt.sampling.budget_forcing --model results/laptop/models/star_1 --rollouts rollouts.parquet \
-        --episodes episodes.parquet --out answers.parquet --out_thoughts thoughts.parquet --settings '{"most": 8}'
+        --episodes episodes.parquet --out answers.parquet --out_thoughts thoughts.parquet --forcing '{"most": 8}'
 
 When the model closes its thought, the closing is suppressed, a marker ("Wait", "Alternatively", ... in turn) opens a
 new step, and the model goes on until it closes again or has spent its allowance; so up to 8 times. After 0, 2, 4, 6 and

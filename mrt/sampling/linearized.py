@@ -1,7 +1,7 @@
 """Linearized evaluation: attempt after attempt in one long text, through a sliding window (Section 8.4, Appendix A).
 
     python -m mrt.sampling.linearized --model results/models/mrt_1 --problems problems.parquet \\
-        --out answers.parquet --names mrt_1 --names test --settings '{"attempts": 32, "window": 2048}'
+        --out answers.parquet --names mrt_1 --names test --linearized '{"attempts": 32, "window": 2048}'
 
 The model attempts the problem. Then, again and again, the marker of a backtrack is put behind what it wrote and it goes
 on to the next answer. It sees the question and the last `window` tokens of its text, from the beginning of a step on,

@@ -1,38 +1,17 @@
 """What engines and trainings take: the formulas against the tensors of TRL's own steps, and what is said of misfits."""
 
 import pytest
+from architectures import QWEN_1_5B, QWEN_7B
 from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.config import memory
 from mrt.config.hardware import GIB, GPUS, Architecture
 from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
-from mrt.config.schema import memory
 from mrt.training.rl import make_trainer_class
 from mrt.training.sft import SFT, arguments, make_trainer
 
-QWEN_1_5B = Architecture(
-    parameters=1_777_088_000,
-    layers=28,
-    hidden=1536,
-    intermediate=8960,
-    heads=12,
-    kv_heads=2,
-    head_dim=128,
-    vocabulary=151_936,
-    context=131_072,
-)
-QWEN_7B = Architecture(
-    parameters=7_615_616_512,
-    layers=28,
-    hidden=3584,
-    intermediate=18_944,
-    heads=28,
-    kv_heads=4,
-    head_dim=128,
-    vocabulary=152_064,
-    context=131_072,
-)
 architectures = st.builds(
     Architecture,
     parameters=st.integers(10**6, 10**11),

@@ -3,9 +3,8 @@
 import ast
 
 import pytest
-from pydantic import BaseModel, Field
 
-from mrt import fingerprint as fp
+from mrt.core import fingerprint as fp
 
 PACKAGE = {
     "__init__": "",
@@ -198,25 +197,32 @@ def test_functions_that_change_places_are_seen(package):
 
 
 def test_versions_count_where_they_are_used(monkeypatch):
-    before = {stage: fp.fingerprint(f"mrt.{stage}") for stage in ("sampling", "sets", "grading")}
+    before = {
+        stage: fp.fingerprint(f"mrt.{stage}") for stage in ("sampling.rollouts", "training.sets", "grading.grade")
+    }
     fp.fingerprint.cache_clear() if hasattr(fp.fingerprint, "cache_clear") else None
     real = fp.version
     monkeypatch.setattr(fp, "version", lambda name: "0.0" if name.startswith("vllm") else real(name))
     after = {stage: fp.fingerprint(f"mrt.{stage}") for stage in before}
-    assert [stage for stage in before if before[stage] != after[stage]] == ["sampling"]
+    assert [stage for stage in before if before[stage] != after[stage]] == ["sampling.rollouts"]
 
 
-STAGES = ("episodes", "grading", "progress", "sets", "imports", "evaluate", "problems", "figures.regret", "train.log")
+STAGES = (
+    *("episodes.cut", "grading.grade", "analysis.progress", "training.sets", "sampling.imports", "analysis.evaluate"),
+    *("problems.build", "figures.regret", "training.log"),
+)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_stages_that_sample_nothing_do_not_depend_on_the_engine(stage):
     reached = fp.reached(f"mrt.{stage}")
-    assert not [name for name in reached.definitions if name.startswith("mrt.engine.Engine.")]
+    assert not [name for name in reached.definitions if name.startswith("mrt.sampling.engine.Engine.")]
     assert not {"vllm", "torch"} & set(reached.libraries)
 
 
-@pytest.mark.parametrize("stage", ["sampling", "train.sft", "train.rl", "prover", "grading", "engine"])
+@pytest.mark.parametrize(
+    "stage", ["sampling.rollouts", "training.sft", "training.rl", "sampling.prover", "grading.grade", "sampling.engine"]
+)
 def test_plumbing_is_in_no_fingerprint(stage):
     modules = {name.rpartition(".")[0] for name in fp.reached(f"mrt.{stage}").definitions}
     assert not modules & set(fp.PLUMBING) and f"mrt.{stage}" in modules
@@ -227,7 +233,12 @@ def test_plumbing_rests_on_nothing_that_decides():
     for module in fp.PLUMBING:
         used = {use for name in fp.statements_of(module) for one in fp.definitions_of(module, name) for use in one.uses}
         others = {use.module for use in used} - set(fp.PLUMBING)
-        assert others <= {"mrt.engine", "mrt.train.devices", "mrt.vllm_environment"}, f"{module}: {others}"
+        assert others <= {
+            "mrt.sampling.engine",
+            "mrt.training.devices",
+            "mrt.core.vllm_environment",
+            "mrt.core.settings",
+        }, f"{module}: {others}"
 
 
 def counts_not(node):
@@ -272,7 +283,7 @@ def mutate(node):
     return None
 
 
-@pytest.mark.parametrize("stage", ["mrt.train.sft", "mrt.train.rl", "mrt.engine"])
+@pytest.mark.parametrize("stage", ["mrt.training.sft", "mrt.training.rl", "mrt.sampling.engine"])
 def test_each_changed_operator_or_constant_that_a_stage_reaches_changes_its_fingerprint(stage):
     """Of the trainers' and the engine's own modules; one in four of a definition with hundreds."""
     tried, unseen = 0, []
@@ -295,38 +306,5 @@ def test_each_changed_operator_or_constant_that_a_stage_reaches_changes_its_fing
 def test_a_module_or_name_that_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"there is no module mrt\.absent"):
         fp.fingerprint("mrt.absent")
-    with pytest.raises(ValueError, match=r"mrt\.engine defines no Absent"):
-        fp.fingerprint("mrt.engine:Absent")
-
-
-class Inner(BaseModel):
-    size: int = 2
-    fast: bool = False
-
-
-class Outer(BaseModel):
-    inner: Inner = Field(default_factory=Inner)
-    each: list[Inner] = []
-    by_name: dict[str, Inner] = {}
-    limit: int | None = None
-    strict: bool | None = True
-
-
-def test_a_slice_leaves_out_what_is_off_by_default_and_only_that():
-    assert fp.slice_of(Outer()) == '{"by_name": {}, "each": [], "inner": {"size": 2}, "strict": true}'
-    off = Outer(strict=None, limit=0, each=[Inner(fast=True)], by_name={"a": Inner()})
-    assert fp.slice_of(off) == (
-        '{"by_name": {"a": {"size": 2}}, "each": [{"fast": true, "size": 2}], "inner": {"size": 2}, "limit": 0,'
-        ' "strict": null}'
-    )
-    assert Outer.model_validate_json(fp.slice_of(off)) == off
-    assert "inner" not in fp.slice_of(off, without="inner")
-
-
-def test_files_are_hashed_by_name_and_content(tmp_path):
-    (tmp_path / "a").write_text("1")
-    before = fp.digest_of_files([tmp_path])
-    (tmp_path / "a").touch()
-    assert fp.digest_of_files([tmp_path]) == before
-    (tmp_path / "a").write_text("2")
-    assert fp.digest_of_files([tmp_path]) != before
+    with pytest.raises(ValueError, match=r"mrt\.sampling\.engine defines no Absent"):
+        fp.fingerprint("mrt.sampling.engine:Absent")

@@ -141,7 +141,7 @@ def new_helper(folder):
 
 def moved(folder):
     """Move a function that the trainers use to a module of its own."""
-    old, new = folder / "mrt" / "train" / "devices.py", folder / "mrt" / "train" / "rows.py"
+    old, new = folder / "mrt" / "training" / "devices.py", folder / "mrt" / "training" / "rows.py"
     text = old.read_text()
     start, end = text.index("def batches("), text.index("def join_processes(")
     new.write_text("import os\n\n\n" + text[start:end])
@@ -151,13 +151,13 @@ def moved(folder):
         edit(
             f"mrt/training/{user}.py",
             "from mrt.training.stage",
-            "from mrt.train.rows import batches\nfrom mrt.training.stage",
+            "from mrt.training.rows import batches\nfrom mrt.training.stage",
         )(folder)
 
 
 def reordered(folder):
     """Put the engine's last function first."""
-    file = folder / "mrt" / "engine.py"
+    file = folder / "mrt" / "sampling" / "engine.py"
     text = file.read_text()
     start = text.rindex("\n\n\ndef ")
     first = text.index("\n\n\n")
@@ -181,7 +181,7 @@ OF_LOGS = ("loss", "length", "reward")
 EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS)
 NOTHING: dict[str, set[str]] = {}
 
-GRADER = ("mrt/grading/grade.py", "> 1e-3 * size", "> 1e-4 * size")
+GRADER = ("mrt/grading/equality.py", "> 1e-3 * size", "> 1e-4 * size")
 UNUSED = "\n\ndef nobody_calls(this):\n    return this\n"
 DECIDE_NOTHING = {
     "a comment in a deep module": append("mrt/core/storage.py", "\n# a remark\n"),
@@ -195,7 +195,18 @@ DECIDE_NOTHING = {
     "a constant that nobody reads": append("mrt/grading/grade.py", "\nSPARE = 1\n"),
     **{
         f"a function that nobody calls, in {name}": append(f"mrt/{name}.py", UNUSED)
-        for name in ("cli", "storage", "artifacts", "train/log", "toy/world", "engine", "train/rl", "train/stage")
+        for name in (
+            *(
+                "core/cli",
+                "core/storage",
+                "core/artifacts",
+                "training/log",
+                "toy/world",
+                "sampling/engine",
+                "training/rl",
+            ),
+            *("training/stage", "sampling/stage", "grading/equality", "config/schema"),
+        )
     },
     "the text of an error of the command line": edit("mrt/core/cli.py", "option(s) are not right", "options are wrong"),
     "the text of a trainer's error": edit("mrt/training/sft.py", "the training set is empty", "the set is empty"),
@@ -205,7 +216,7 @@ DECIDE_NOTHING = {
     "how tables are written": edit(
         "mrt/core/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"
     ),
-    "how checkpoints are kept": edit("mrt/training/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
+    "how checkpoints are cached": edit("mrt/training/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
     "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "WHEN_FOUND = 0.2", "WHEN_FOUND = 0.3"),
     "a local variable's name": renamed("mrt/training/sft.py", "megabatches", "heaps"),
     "the order of functions": reordered,
@@ -331,7 +342,7 @@ EDITS = {
             **{rule: on("harder", EXTENDED) for rule in FORCING},
             "grade_answers": on("harder"),
             **without(EVERYTHING, *OF_LOGS),
-            "dataset": {"harder"},
+            "build_dataset": {"harder"},
             "check_contamination": {"toy_train"},
         },
     ),
@@ -356,8 +367,8 @@ def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(fini
     edit(*GRADER)(folder)
     snakemake(folder, "results/tiny/rollouts/star_1/toy_test.parquet", "--cores", "2")
     assert "answers, " in log(folder, "grade_rollouts", "base", "toy_train")
-    assert "the kept checkpoint is taken" in log(folder, "train", "star_1")
-    assert "48 completions kept from before, 0 to draw" in log(folder, "sample_rollouts", "star_1", "toy_test")
+    assert "the cached checkpoint is taken" in log(folder, "train", "star_1")
+    assert "48 completions cached, 0 to sample" in log(folder, "sample_rollouts", "star_1", "toy_test")
 
 
 def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_path):
@@ -366,6 +377,6 @@ def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_pat
     setting("evaluation.samples", 6)(folder)
     setting("problems.toy_test.toy.count", 14)(folder)
     snakemake(folder, path, "--cores", "1")
-    assert "48 completions kept from before, 36 to draw" in log(folder, "sample_rollouts", "base", "toy_test")
+    assert "48 completions cached, 36 to sample" in log(folder, "sample_rollouts", "base", "toy_test")
     before, after = pl.read_parquet(finished / path), pl.read_parquet(folder / path)
     assert after.height == 84 and after.join(before, on=before.columns, how="semi", nulls_equal=True).height == 48

@@ -9,18 +9,11 @@ from conftest import ROOT
 
 BIN = Path(sys.executable).parent
 STAGES = [
-    *("problems", "sampling", "imports", "episodes", "prover", "grading", "progress", "sets", "train.sft", "evaluate"),
-    *(
-        "toy.base",
-        "figures.pass1",
-        "figures.regret",
-        "budget_forcing",
-        "provenance",
-        "train.log",
-        "train.rl",
-        "prompts",
-    ),
-    *("cost", "figures.runs"),
+    *("problems.build", "episodes.cut", "grading.grade"),
+    *("sampling.rollouts", "sampling.imports", "sampling.prover", "sampling.allocation", "sampling.budget_forcing"),
+    *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "toy.base"),
+    *("training.sets", "training.cold_start", "training.warmstart", "training.prompts", "training.sft", "training.rl"),
+    *("training.log", "training.cost", "figures.pass1", "figures.regret", "figures.runs", "figures.provenance"),
 ]
 
 
@@ -51,7 +44,8 @@ def test_the_library_knows_nothing_of_snakemake():
 
 def test_importing_the_library_or_reading_a_config_imports_nothing_heavy():
     heavy = ("torch", "vllm", "trl", "transformers", "datasets")
-    code = f"import sys, mrt, mrt.config.schema, mrt.analysis.evaluate, mrt.grading.grade; print([m for m in {heavy} if m in sys.modules])"
+    code = "import sys, mrt.config.load, mrt.analysis.evaluate, mrt.grading.grade\n"
+    code += f"print([module for module in {heavy} if module in sys.modules])"
     assert run(sys.executable, "-c", code).stdout.strip() == "[]"
 
 

@@ -70,7 +70,7 @@ def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_pat
 
     CutRollouts(rollouts=rollouts, out=episodes).cli_cmd()
     settings = ProverSettings(answers=4, traces=2, decoding=Decoding(temperature=1.0, max_tokens=24))
-    Prove(rollouts=rollouts, episodes=episodes, out=prover, settings=settings, **common).cli_cmd()
+    Prove(rollouts=rollouts, episodes=episodes, out=prover, prover=settings, **common).cli_cmd()
     answers = pl.read_parquet(prover)
     assert answers["sample"].max() == 1
     assert answers.select("problem_id", "sample", "prefix", "answer_index").is_duplicated().sum() == 0

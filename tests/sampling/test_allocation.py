@@ -97,7 +97,7 @@ def test_allocation_is_refused_where_there_is_no_such_choice():
 
 
 def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problems, tmp_path):
-    """In one go, in parts, and again from what was kept."""
+    """In one go, in parts, and again from the cache."""
     engine = EngineSettings(max_model_len=1024)
     common = {"model": str(TOY_BASE), "names": ("base", "toy"), "engine": engine}
     rollouts, episodes = tmp_path / "rollouts.parquet", tmp_path / "episodes.parquet"
@@ -105,17 +105,17 @@ def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problem
     Sample(problems=toy_problems, out=rollouts, samples=1, decoding=decoding, prompt=prompt, **common).cli_cmd()
     CutRollouts(rollouts=rollouts, out=episodes).cli_cmd()
     asked = ProverSettings(answers=MOST, decoding=Decoding(temperature=1.0, max_tokens=24))
-    common |= {"rollouts": rollouts, "episodes": episodes, "settings": asked}
+    common |= {"rollouts": rollouts, "episodes": episodes, "prover": asked}
     ours = common | {"problems": toy_problems, "filters": [FILTER]}
     full, fewer, again = (tmp_path / f"{name}.parquet" for name in ("full", "fewer", "again"))
     Prove(out=full, **common).cli_cmd()
     Allocate(out=fewer, **ours).cli_cmd()
     gather = Allocate(out=again, cache={"folder": tmp_path / "kept", "gather": 2}, **ours)
-    for part in (1, 0):
-        Allocate(out=again, cache={"folder": tmp_path / "kept", "shard": f"{part}/2"}, **ours).cli_cmd()
+    for shard in (1, 0):
+        Allocate(out=again, cache={"folder": tmp_path / "kept", "shard": f"{shard}/2"}, **ours).cli_cmd()
         assert not again.exists()
-        if part == 1:
-            with pytest.raises(ValueError, match=r": part 0 of 2 lacks at least \d+ completions;"):
+        if shard == 1:
+            with pytest.raises(ValueError, match=r": shard 0 of 2 lacks at least \d+ completions;"):
                 gather.cli_cmd()
     gather.cli_cmd()
     whole, some = pl.read_parquet(full), pl.read_parquet(fewer)

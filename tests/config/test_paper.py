@@ -13,12 +13,12 @@ import polars as pl
 import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, hub_cache, planned
-from test_config import laid_over
 
 from mrt.config.load import load
 from mrt.config.schema import Config
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.digest import identity_of_model
+from mrt.planning.dry_run import laid_over
 
 FILES = {name: ROOT / "config" / f"{name}.yaml" for name in ("paper", "paper_case_study", "backtracking_paper")}
 RAW = {name: yaml.safe_load(path.read_text()) for name, path in FILES.items()}

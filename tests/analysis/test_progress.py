@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,9 +107,8 @@ def test_stage(tmp_path: Path) -> None:
     grades.write_parquet(tmp_path / "g.parquet")
     options = ["--prover", "p.parquet", "--grades", "g.parquet", "--out", "out/x.parquet"]
     command = [sys.executable, "-m", "mrt.analysis.progress", *options]
-    root = Path(__file__).parent.parent
     done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=True
+        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("6 traces, 21 prefixes\n")
     assert pl.read_parquet(tmp_path / "out/x.parquet").equals(progress_table(answers, grades))

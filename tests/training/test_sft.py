@@ -168,14 +168,14 @@ def test_an_unchanged_training_takes_the_kept_checkpoint(tmp_path, capsys):
     write_set(data, examples(8))
     capsys.readouterr()
     Train(set=data, out=tmp_path / "b", recipe=RECIPE, **options).cli_cmd()
-    assert "the kept checkpoint is taken" in capsys.readouterr().out
+    assert "the cached checkpoint is taken" in capsys.readouterr().out
     assert (tmp_path / "b" / "model.safetensors").samefile(tmp_path / "a" / "model.safetensors")
     stale = tmp_path / "state" / "0123" / "checkpoint-2"
     stale.mkdir(parents=True)
     (stale / "trainer_state.json").write_text("{}")
     recipe = RECIPE.model_copy(update={"learning_rate": RECIPE.learning_rate / 2})
     Train(set=data, out=tmp_path / "c", recipe=recipe, **options).cli_cmd()
-    assert "kept checkpoint" not in capsys.readouterr().out
+    assert "cached checkpoint" not in capsys.readouterr().out
     assert weights(tmp_path / "c")["lm_head.weight"].ne(weights(tmp_path / "a")["lm_head.weight"]).any()
     assert len(list((tmp_path / "kept").iterdir())) == 1 and not (tmp_path / "state").exists()
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
+from architectures import QWEN_7B
 from conftest import ROOT, python
 from hypothesis import given
 from hypothesis import strategies as st
-from test_memory import QWEN_7B
 
 from mrt.config.hardware import GPUS
 from mrt.config.load import load

@@ -72,7 +72,7 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
         out, thoughts = tmp_path / f"{name}.parquet", tmp_path / f"{name}.thoughts.parquet"
         stage = Force(
             model=str(TOY_BASE), rollouts=rollouts, episodes=episodes, out=out, out_thoughts=thoughts, names=names,
-            settings=settings, engine=engine, cache=keep,
+            forcing=settings, engine=engine, cache=keep,
         )  # fmt: skip
         stage.cli_cmd()
         return out, thoughts
@@ -93,7 +93,7 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
     assert all(before <= after for before, after in tokens["prefix_tokens"])
 
     again = force("again", folder=tmp_path / "kept")
-    said = [line for line in capsys.readouterr().out.splitlines() if "kept from before" in line]
-    assert said[-1].endswith(", 0 to draw")
+    said = [line for line in capsys.readouterr().out.splitlines() if "completions cached" in line]
+    assert said[-1].endswith(", 0 to sample")
     for one, two in zip((out, thoughts), again, strict=True):
         assert pl.read_parquet(one).equals(pl.read_parquet(two))

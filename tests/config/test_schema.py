@@ -5,6 +5,7 @@ import yaml
 from conftest import ROOT, SHARED
 
 from mrt.config.load import load
+from mrt.planning.dry_run import laid_over
 
 LAPTOP = yaml.safe_load((ROOT / "config.yaml").read_text())
 
@@ -17,12 +18,6 @@ def change(path, value):
         at = at[key]
     at[last] = value
     return config
-
-
-def laid_over(below, above):
-    """What Snakemake makes of two files of configuration."""
-    both = isinstance(below, dict) and isinstance(above, dict)
-    return {**below, **{k: laid_over(below.get(k), v) for k, v in above.items()}} if both else above
 
 
 DIRECT = {"model": "direct", "samples": 16, "k": [1, 2, 4, 8, 16]}

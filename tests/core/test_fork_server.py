@@ -7,6 +7,8 @@ import time
 import pytest
 from conftest import ROOT, TOY_BASE, python
 
+from mrt.core import fork_server
+
 STAGE = """
 import os, sys, signal, time
 print("module", "torch" in sys.modules and "vllm" in sys.modules, os.environ.get("ASKED"), os.getcwd())

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import SHARED, needs_shared
+from conftest import ROOT, SHARED, needs_shared
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -23,7 +23,7 @@ from mrt.problems.settings import Columns, Dataset, Hub, Toy
 from mrt.problems.sources import last_boxed, number, text
 
 BENCHMARKS = SHARED / "benchmarks"
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = ROOT
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -27,7 +27,7 @@ def plain(engine):
 
 
 def said(capsys):
-    return [line for line in capsys.readouterr().out.splitlines() if "kept from before" in line]
+    return [line for line in capsys.readouterr().out.splitlines() if "completions cached" in line]
 
 
 def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
@@ -37,8 +37,8 @@ def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
     assert draw(asleep, REQUESTS, keep) == plain
     assert "llm" not in vars(asleep)  # vLLM did not start
     assert said(capsys) == [
-        "0 completions kept from before, 12 to draw",
-        "12 completions kept from before, 0 to draw",
+        "0 completions cached, 12 to sample",
+        "12 completions cached, 0 to sample",
     ]
 
 
@@ -47,7 +47,7 @@ def test_more_samples_and_more_problems_are_additions(engine, plain, tmp_path, c
     fewer = [replace(r, n=2) for r in REQUESTS[:3]]
     assert draw(engine, fewer, keep) == [drawn[:2] for drawn in plain[:3]]
     assert draw(engine, REQUESTS, keep) == plain
-    assert said(capsys)[1] == "6 completions kept from before, 6 to draw"
+    assert said(capsys)[1] == "6 completions cached, 6 to sample"
 
 
 @pytest.mark.parametrize("parts", [2, 3])
@@ -55,7 +55,7 @@ def test_the_number_of_parts_changes_nothing(engine, plain, tmp_path, capsys, pa
     for part in range(parts):
         assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{part}/{parts}")) is None
     assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path)) == plain
-    assert said(capsys)[-1] == "12 completions kept from before, 0 to draw"
+    assert said(capsys)[-1] == "12 completions cached, 0 to sample"
 
 
 def test_other_settings_or_another_piece_of_code_are_not_mistaken(engine, tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_what_was_finished_before_an_interruption_is_kept(engine, plain, tmp_pat
     for request in list(engine.llm.llm_engine.output_processor.request_states):
         engine.llm.llm_engine.abort_request([request])
     assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path)) == plain
-    assert said(capsys)[-1] == "6 completions kept from before, 6 to draw"
+    assert said(capsys)[-1] == "6 completions cached, 6 to sample"
 
 
 def chain():
@@ -120,7 +120,7 @@ def test_what_follows_from_a_completion_is_drawn_in_the_same_go_and_kept(engine,
     others, again = chain()
     assert len(draw(asleep, REQUESTS, CacheSettings(folder=tmp_path), again)) == 40
     assert "llm" not in vars(asleep) and sorted(others) == sorted(names)
-    assert said(capsys)[-1] == "84 completions kept from before, 0 to draw"
+    assert said(capsys)[-1] == "84 completions cached, 0 to sample"
 
 
 def test_without_a_folder_and_in_parts_what_follows_is_the_same(engine, tmp_path):
