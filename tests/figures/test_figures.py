@@ -194,7 +194,7 @@ def test_the_table_marks_the_best_and_gives_intervals():
     from mrt.figures.pass1 import layout, summary
     from mrt.figures.tables import latex, markdown, page
 
-    table = summary(of_models("accuracy"), MODELS)
+    table = summary({"accuracy": of_models("accuracy")}, MODELS)
     assert set(table["difficulty"]) == {"all", "3", "4", "5"}
     parts = layout(table, MODELS)
     text = markdown(parts)
@@ -213,7 +213,7 @@ def test_the_table_gives_the_difference_to_the_parent_and_the_average_over_sets(
     better = pl.when(pl.col("model") == "star_1").then(pl.col("accuracy") * 0.5).otherwise(pl.col("accuracy"))
     second = of_models("accuracy", "base").with_columns(dataset=pl.lit("other"), difficulty=None)
     second = pl.concat([second, second.with_columns(pl.lit("star_1").alias("model"))]).with_columns(accuracy=better)
-    table = summary(pl.concat([first, second], how="diagonal_relaxed"), models)
+    table = summary({"accuracy": pl.concat([first, second], how="diagonal_relaxed")}, models)
     row = table.filter(dataset="other", model="star_1", difficulty="all").row(0, named=True)
     assert row["difference"] == pytest.approx(-row["accuracy"]) and row["difference_high"] < 0
     means = table.filter(pl.col("difficulty") == "all", pl.col("dataset") != "average")
@@ -291,18 +291,19 @@ def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
     from mrt.core.artifacts import SET
     from mrt.figures import constructions
     from mrt.figures.common import save
-    from mrt.training.warmstart import METHODS, Paths, examples
+    from mrt.training.methods import TREE_METHODS
+    from mrt.training.warmstart import Paths, examples
 
     tree = solution_tree()
     table = tree.table("p")
     sets = []
-    for method in METHODS:
+    for method in TREE_METHODS:
         made = examples(Paths(table), method, tree.words, Random(0))
         rows = [("p", e.leaf, e.kept, e.attempt, e.completion, 1.0) for e in made]
         sets.append(
             pl.DataFrame(rows, schema=SET.columns, orient="row").select(pl.lit(method).alias("model"), pl.all())
         )
-    styles = {method: ModelStyle(label=method, method=method) for method in ("base", *METHODS)}
+    styles = {method: ModelStyle(label=method, method=method) for method in ("base", *TREE_METHODS)}
     tables = {"constructions": pl.concat(sets), "trees": table.select(pl.lit("base").alias("model"), pl.all())}
     figure, drawn = constructions.draw(tables, styles)
     save(figure, tmp_path / "out")
@@ -311,7 +312,7 @@ def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
         for (model,), of in drawn.group_by("model")
     }
     right = "Step 1: a\n\nStep 2: d\n\nAnswer: a d"
-    assert {paths["revision"] for paths in told.values()} == {right} and set(told) == set(METHODS)
+    assert {paths["revision"] for paths in told.values()} == {right} and set(told) == set(TREE_METHODS)
     assert "attempt" not in told["rejection"] and told["warmstart"]["attempt"].startswith("Step 1: a")
     with pytest.raises(ValueError, match="no problem has an example in every warmstart set"):
         constructions.draw(tables | {"constructions": sets[0].with_columns(problem_id=pl.lit("q"))}, styles)

@@ -50,10 +50,10 @@ def test_more_samples_and_more_problems_are_additions(engine, plain, tmp_path, c
     assert said(capsys)[1] == "6 completions cached, 6 to sample"
 
 
-@pytest.mark.parametrize("parts", [2, 3])
-def test_the_number_of_parts_changes_nothing(engine, plain, tmp_path, capsys, parts):
-    for part in range(parts):
-        assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{part}/{parts}")) is None
+@pytest.mark.parametrize("shards", [2, 3])
+def test_the_number_of_shards_changes_nothing(engine, plain, tmp_path, capsys, shards):
+    for shard in range(shards):
+        assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{shard}/{shards}")) is None
     assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path)) == plain
     assert said(capsys)[-1] == "12 completions cached, 0 to sample"
 
@@ -72,7 +72,7 @@ def test_a_piece_that_cannot_be_read_is_drawn_again(engine, plain, tmp_path, cap
     (piece,) = tmp_path.glob("*.parquet")
     piece.write_bytes(piece.read_bytes()[:200])
     assert draw(engine, REQUESTS, keep) == plain
-    assert "cannot be read; what it held is drawn again" in capsys.readouterr().out
+    assert "cannot be read; its completions are sampled again" in capsys.readouterr().out
 
 
 def test_what_was_finished_before_an_interruption_is_kept(engine, plain, tmp_path, monkeypatch, capsys):
@@ -123,11 +123,11 @@ def test_what_follows_from_a_completion_is_drawn_in_the_same_go_and_kept(engine,
     assert said(capsys)[-1] == "84 completions cached, 0 to sample"
 
 
-def test_without_a_folder_and_in_parts_what_follows_is_the_same(engine, tmp_path):
+def test_without_a_folder_and_in_shards_what_follows_is_the_same(engine, tmp_path):
     names, then = chain()
     alone = by_root(names, draw(engine, REQUESTS, CacheSettings(), then))
-    for part in range(2):
-        assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{part}/2"), chain()[1]) is None
+    for shard in range(2):
+        assert draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{shard}/2"), chain()[1]) is None
     names, then = chain()
     assert by_root(names, draw(engine, REQUESTS, CacheSettings(folder=tmp_path), then)) == alone
 
@@ -138,10 +138,10 @@ def test_gaps_are_just_what_is_missing(present):
     assert covered == [i for i, here in enumerate(present) if not here]
 
 
-@pytest.mark.parametrize("part", ["1", "2/2", "a/b", "-1/2"])
-def test_a_part_that_is_none_is_refused(part):
+@pytest.mark.parametrize("shard", ["1", "2/2", "a/b", "-1/2"])
+def test_a_shard_that_is_none_is_refused(shard):
     with pytest.raises(ValueError, match="is not i/n"):
-        CacheSettings(shard=part)
+        CacheSettings(shard=shard)
 
 
 def test_kept_pieces_are_tables(engine, tmp_path):
@@ -150,11 +150,11 @@ def test_kept_pieces_are_tables(engine, tmp_path):
     assert pl.read_parquet(piece).columns == ["key", "text", "tokens", "finish_reason", "mean_logprob"]
 
 
-def test_what_gathers_draws_nothing_and_names_the_parts_that_drew_too_little(engine, plain, tmp_path):
-    for part in (0, 2):
-        draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{part}/3"))
+def test_what_gathers_draws_nothing_and_names_the_shards_that_sampled_too_little(engine, plain, tmp_path):
+    for shard in (0, 2):
+        draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard=f"{shard}/3"))
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
-    with pytest.raises(ValueError, match=r"part 1 of 3 lacks at least 3 completions.*shard-1-of-3\) and start again"):
+    with pytest.raises(ValueError, match=r"shard 1 of 3 lacks at least 3 completions.*shard-1-of-3\) and start again"):
         draw(asleep, REQUESTS, CacheSettings(folder=tmp_path, gather=3))
     draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard="1/3"))
     assert draw(asleep, REQUESTS, CacheSettings(folder=tmp_path, gather=3)) == plain
@@ -166,7 +166,7 @@ def test_what_gathers_finds_lacking_what_follows(engine, tmp_path):
     draw(engine, REQUESTS, CacheSettings(folder=tmp_path, shard="0/2"), chain()[1])
     draw(engine, REQUESTS[:2], CacheSettings(folder=tmp_path, shard="1/2"))
     draw(engine, REQUESTS[3:], CacheSettings(folder=tmp_path), then=None)
-    with pytest.raises(ValueError, match="part 1 of 2 lacks at least 12 completions;"):  # 2 of each of 6
+    with pytest.raises(ValueError, match="shard 1 of 2 lacks at least 12 completions;"):  # 2 of each of 6
         draw(asleep, REQUESTS, CacheSettings(folder=tmp_path, gather=2), chain()[1])
     with pytest.raises(ValueError, match="need --cache"):
         draw(asleep, REQUESTS, CacheSettings(gather=2))
