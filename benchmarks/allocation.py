@@ -5,7 +5,8 @@
 Real traces: J by prefix is known from 100 rollouts at every sentence (`prefix_accuracy.jsonl`); answers are drawn from
 it. Toy world: traces of the toy base, 40 forced answers at every prefix by the real engine; the first 20 count, the
 others tell what another 20 would have decided, and how good the prefix kept really is. The decision is MRT (STaR)'s:
-whether the trace is kept, and cut where (`mrt.training.sets`), with J of at least 0.6. Allocated answers are among the 20.
+whether the trace is kept, and cut where (`mrt.training.sets`), with J of at least 0.6. Allocated answers are among the
+20.
 
 Time: the stage itself beside all 20 answers and beside the authors' way, on toy text in thoughts of 1,000 tokens.
 """

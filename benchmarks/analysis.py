@@ -3,8 +3,8 @@
     python -m benchmarks analysis
 
 [maj@p]_j: of the case study's table (16 traces of 15 problems, 12 prefixes, 8 answers; p = 1, 2, 4, 8), exactly by
-`mrt.analysis.votes.maj_at_k_table`, and as the authors estimate it (Section 5, Figure 3): 100,000 random subsets a prefix
-and p, vectorised; a few prefixes are drawn so, and the time is scaled up.
+`mrt.analysis.votes.maj_at_k_table`, and as the authors estimate it (Section 5, Figure 3): 100,000 random subsets a
+prefix and p, vectorised; a few prefixes are drawn so, and the time is scaled up.
 
 Full size: 5 models on 5 benchmarks, 20 samples a problem, 40 prefixes a sample, 20 forced answers a prefix; synthetic.
 The stages run as the workflow runs them, each in a process of its own, whose peak memory the kernel tells. One model's

@@ -2,12 +2,12 @@
 
     python -m benchmarks prover
 
-The same answers at the same prefixes: all in one submission with a prefix cache of short blocks (ours, mrt.sampling.prover);
-a submission a trace, in order, with the engine's default settings (the authors' way); one submission without a prefix
-cache; `generate` of transformers, in batches of 64 prompts. The floor is what the engine would take if it did nothing
-but decode the answers' tokens at its saturated rate, and read each distinct prefix token once at its rate for prompts.
-Only the engine's eager mode is used, in this process, because start-up is not what is compared. Meanwhile it is noted
-how long vLLM is in its parts, and how many tokens go through the model.
+The same answers at the same prefixes: all in one submission with a prefix cache of short blocks (ours,
+mrt.sampling.prover); a submission a trace, in order, with the engine's default settings (the authors' way); one
+submission without a prefix cache; `generate` of transformers, in batches of 64 prompts. The floor is what the engine
+would take if it did nothing but decode the answers' tokens at its saturated rate, and read each distinct prefix token
+once at its rate for prompts. Only the engine's eager mode is used, in this process, because start-up is not what is
+compared. Meanwhile it is noted how long vLLM is in its parts, and how many tokens go through the model.
 
 Workloads: traces of the toy base, with answers as they end (stragglers); toy text in thoughts of 1,000 tokens with 12
 prefixes, answers of equal length, short and longer; a model of 27M random parameters; toy text at the lengths of real

@@ -2,12 +2,12 @@
 
     python -m benchmarks.stages < commands.jsonl
 
-A line of input is `{"commands": [["mrt.analysis.progress", "--prover", ...]], "engine": null}`, or `{"make": [folder, kinds,
-sizes]}` to write the tables that a command reads. Children are forked from a process that has imported the stages and
-done nothing else, so that a command of 0.3 s is not lost in 1.5 s of imports. Seconds are those of the stage's work,
-from when its options are read; MiB are its peak of resident memory less what it held then. `engine` is null; or `at
-once`: in place of vLLM one that answers without computing, so that what is measured is all that a sampling stage does
-beside vLLM; or `vllm`: one for all commands of the line.
+A line of input is `{"commands": [["mrt.analysis.progress", "--prover", ...]], "engine": null}`, or `{"make": [folder,
+kinds, sizes]}` to write the tables that a command reads. Children are forked from a process that has imported the
+stages and done nothing else, so that a command of 0.3 s is not lost in 1.5 s of imports. Seconds are those of the
+stage's work, from when its options are read; MiB are its peak of resident memory less what it held then. `engine` is
+null; or `at once`: in place of vLLM one that answers without computing, so that what is measured is all that a sampling
+stage does beside vLLM; or `vllm`: one for all commands of the line.
 """
 
 import gc

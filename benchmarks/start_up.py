@@ -3,8 +3,8 @@
     python -m benchmarks start_up
 
 Each stage that samples or trains is a job, a process. By itself it imports vLLM or TRL, builds its engine or trainer,
-works, and takes down what it has imported. Forked (mrt/core/fork_server.py) it builds and works. Both do the same here: one
-problem, one token, the toy base; a training of one step. How often a run of the laptop experiment starts, a dry run
+works, and takes down what it has imported. Forked (mrt/core/fork_server.py) it builds and works. Both do the same here:
+one problem, one token, the toy base; a training of one step. How often a run of the laptop experiment starts, a dry run
 says.
 """
 

@@ -4,38 +4,63 @@ import runpy
 import sys
 from importlib.util import find_spec
 
-STAGES = {
-    "problems": "datasets from the hub, a file or the toy world",
-    "sampling": "rollouts, with vLLM",
-    "imports": "rollouts that somebody sampled elsewhere",
-    "episodes": "cut thoughts into episodes",
-    "prover": "forced answers at every prefix, with vLLM",
-    "budget_forcing": "thoughts made to go on, and their answers, with vLLM",
-    "grading": "right or wrong",
-    "progress": "J and progress of every prefix",
-    "sets": "STaR's and MRT's training sets",
-    "cold_start": "the set that makes a model without thoughts one that thinks",
-    "train.sft": "fine-tune, with TRL",
-    "train.log": "the log of a model that RL trained elsewhere",
-    "evaluate": "measurements of one model on one dataset",
-    "figures.pass1": "the table of pass@1; the other tables and figures: docs/gallery.md",
-    "provenance": "what made the results, for the report",
-    "toy.base": "make the toy base reasoner",
-    "show": "what a table is and what made it",
-    "plan": "what an experiment will cost, before it runs; after it, what it did",
-    "why": "why jobs would run again, and which of them would train or sample",
-    "calibrate": "how fast this machine is, for the plan",
+TOOLS = {  # by a short name, since people type them
+    "plan": ("planning.plan", "what an experiment will cost, before it runs; after it, what it did"),
+    "why": ("planning.why", "why jobs would run again, and which of them would train or sample"),
+    "show": ("core.show", "what a table is and what made it"),
+    "calibrate": ("planning.calibrate", "how fast this machine is, for the plan"),
 }
+STAGES = {
+    "problems.build": "datasets from the hub, a file or the toy world",
+    "problems.contamination": "whether a training set shares problems with an evaluation set",
+    "sampling.rollouts": "rollouts, with vLLM",
+    "sampling.imports": "rollouts that somebody sampled elsewhere",
+    "episodes.cut": "cut thoughts into episodes",
+    "sampling.prover": "forced answers at every prefix, with vLLM",
+    "sampling.allocation": "the same, as many as MRT (STaR)'s filter needs",
+    "sampling.budget_forcing": "thoughts made to go on, and their answers, with vLLM",
+    "sampling.tree": "solution trees, with vLLM",
+    "sampling.linearized": "attempt after attempt in one text, with vLLM",
+    "grading.grade": "right or wrong",
+    "analysis.progress": "J and progress of every prefix",
+    "analysis.evaluate": "measurements of one model on one dataset",
+    "training.sets": "STaR's and MRT's training sets",
+    "training.cold_start": "the set that makes a model without thoughts one that thinks",
+    "training.warmstart": "the sets that make a model backtrack",
+    "training.prompts": "prompts of RL",
+    "training.sft": "fine-tune, with TRL",
+    "training.rl": "GRPO, MRT (RL), a length penalty, with TRL",
+    "training.log": "the log of a training",
+    "training.cost": "what a training took",
+    "figures.pass1": "the table of pass@1; the other tables and figures: docs/gallery.md",
+    "figures.provenance": "what made the results, for the report",
+    "toy.base": "make the toy base reasoner",
+}
+
+
+def usage() -> str:
+    """The tools and the stages, a line each."""
+    told = {name: what for name, (_, what) in TOOLS.items()} | STAGES
+    return "\n".join(["usage: mrt STAGE [--help | options]", "", *(f"  {n:24}{what}" for n, what in told.items())])
 
 
 def main() -> None:
     """Run the stage that the command line names."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if not name or name.startswith("-") or find_spec(f"mrt.{name}") is None:
-        print("usage: mrt STAGE [--help | options]\n", *(f"  {k:15}{v}" for k, v in STAGES.items()), sep="\n")
+    module = f"mrt.{TOOLS[name][0] if name in TOOLS else name}"
+    if not name or name.startswith("-") or not is_there(module):
+        print(usage())
         sys.exit(0 if name in ("", "-h", "--help") else f"\nthere is no stage {name!r}")
     del sys.argv[1]
-    runpy.run_module(f"mrt.{name}", run_name="__main__", alter_sys=True)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def is_there(module: str) -> bool:
+    """Whether there is a module of this name."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor its package
+        return False
 
 
 if __name__ == "__main__":

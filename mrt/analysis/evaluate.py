@@ -1,6 +1,7 @@
 """Measurements of one model on one dataset, one row a problem (or a trace); figures and tables aggregate them.
 
-    python -m mrt.analysis.evaluate --measure regret --progress progress.parquet --budgets 64 --budgets 256 --out regret.parquet
+    python -m mrt.analysis.evaluate --measure regret --progress progress.parquet --budgets 64 --budgets 256 \
+        --out regret.parquet
 
 | measure | columns |
 |---|---|

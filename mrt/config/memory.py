@@ -89,7 +89,7 @@ class Training(NamedTuple):
 
 @cache
 def zero_3() -> dict[str, float]:
-    """DeepSpeed's sizes, in numbers (not bytes): those of mrt/training/zero3.json, else its defaults (zero/config.py)."""
+    """DeepSpeed's sizes, in numbers, not bytes: of mrt/training/zero3.json, else its defaults (zero/config.py)."""
     told = json.loads(ZERO_3.read_text())["zero_optimization"]
     names = {
         "reduce_bucket_size": 5e8,

@@ -24,8 +24,8 @@ BOUNDS = {
 }
 INTRODUCTION = """# Configuration reference
 
-Generated from `mrt/config/schema.py` by `python -m mrt.config.reference --out docs`; do not edit. `config.schema.json` beside it is
-the same for editors (put `# yaml-language-server: $schema=docs/config.schema.json` on top of a config).
+Generated from `mrt/config/schema.py` by `python -m mrt.config.reference --out docs`; do not edit. `config.schema.json`
+beside it is the same for editors (put `# yaml-language-server: $schema=docs/config.schema.json` on top of a config).
 
 A config is checked whole while the Snakefile is read. Unknown settings are mistakes, and so are settings that
 contradict each other; all mistakes are shown at once, before any job starts.

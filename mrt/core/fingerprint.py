@@ -1,6 +1,6 @@
 """Fingerprints of code and of files: what decides a result, and nothing else.
 
-    python -m mrt.core.fingerprint mrt.sampling.rollouts mrt.grading.grade     prints the definitions that each stage can reach
+    python -m mrt.core.fingerprint mrt.sampling.rollouts     prints the definitions that the stage can reach
 
 The fingerprint of a stage is a hash over the definitions that its result can reach: functions, classes, constants, and
 statements that a module runs when it is imported. It begins with what the block `if __name__ == "__main__"` of the

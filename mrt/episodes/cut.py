@@ -2,8 +2,8 @@
 
     python -m mrt.episodes.cut --rollouts rollouts.parquet --out episodes.parquet
 
-How a completion is cut is its parameterization's affair (`mrt.episodes.parameterization`); joining the episodes of a trace gives
-its thought back, or its whole completion where there is no thought.
+How a completion is cut is its parameterization's affair (`mrt.episodes.parameterization`); joining the episodes of a
+trace gives its thought back, or its whole completion where there is no thought.
 """
 
 from pathlib import Path

@@ -1,9 +1,10 @@
 """Where the results come from: a table of what made each artifact, and the configuration, for the report.
 
-    python -m mrt.figures.provenance --files '{"rollouts base/toy_test": "rollouts.parquet"}' --config '{...}' --out provenance
+    python -m mrt.figures.provenance --files '{"rollouts base/toy_test": "rollouts.parquet"}' --config '{...}' \
+        --out provenance
 
-Every table that a stage writes says in its metadata what made it (`mrt.core.storage`): the stage, the fingerprint of its
-code, the versions of the libraries that decide its result, and, of completions, the content of the model's weights.
+Every table that a stage writes says in its metadata what made it (`mrt.core.storage`): the stage, the fingerprint of
+its code, the versions of the libraries that decide its result, and, of completions, the content of the model's weights.
 """
 
 from html import escape

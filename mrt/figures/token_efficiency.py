@@ -4,9 +4,9 @@
         --tables '{"maj": {"base": {"toy_test": "maj.parquet"}, ...}}'
 
 Rows are models, columns the models that they are compared with. A cell is the ratio of tokens at equal accuracy,
-averaged over the accuracies that both curves reach (`mrt.analysis.votes.token_efficiency`), with its 95 % interval, paired
-over problems. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base. Linearized search,
-where it was run, is compared with linearized search (Section 8.4).
+averaged over the accuracies that both curves reach (`mrt.analysis.votes.token_efficiency`), with its 95 % interval,
+paired over problems. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base. Linearized
+search, where it was run, is compared with linearized search (Section 8.4).
 """
 
 from collections.abc import Mapping

@@ -16,10 +16,10 @@ that belief exactly (forward filtering, backward sampling), and on each path the
     - at probability 1 - `error`, the filter would decide the same on all answers at every prefix, and
     - if it keeps the trace, the best prefix's J is expected to be at most `tolerance` above that of the one kept.
 
-The answers of a prefix are the first of those that `mrt.sampling.prover` draws there, by seed. J of prefixes with fewer answers
-than the one kept is a rough estimate, which chance has made high where it is high; `mrt.training.sets` chooses among those with
-the most. The first `first` answers of every prefix are chosen by nothing, so that their mean is unbiased; measures
-(regret, maj@k at a prefix) are of evaluation sets, whose prefixes always get all answers.
+The answers of a prefix are the first of those that `mrt.sampling.prover` draws there, by seed. J of prefixes with fewer
+answers than the one kept is a rough estimate, which chance has made high where it is high; `mrt.training.sets` chooses
+among those with the most. The first `first` answers of every prefix are chosen by nothing, so that their mean is
+unbiased; measures (regret, maj@k at a prefix) are of evaluation sets, whose prefixes always get all answers.
 """
 
 from collections import Counter

@@ -10,8 +10,8 @@ new step, and the model goes on until it closes again or has spent its allowance
 All traces are in the engine at once. A trace's next extension and its answers are submitted as soon as the extension
 before is done, ahead of what waits, so that they find the whole thought in the prefix cache.
 
-The answers are a table like the meta-prover's, in which `prefix` counts the extensions: grading and `mrt.analysis.progress` take
-it as it is.
+The answers are a table like the meta-prover's, in which `prefix` counts the extensions: grading and
+`mrt.analysis.progress` take it as it is.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,11 @@
 """Imported rollouts: completions that somebody sampled elsewhere become a model's rollouts.
 
-    python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet --out rollouts.parquet
+    python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet \
+        --out rollouts.parquet
 
 The file (JSONL, Parquet or CSV) has a row a completion, with `problem_id` and `text`, and perhaps `model`, `prompt`,
-`tokens` and `finish_reason`. Rows of problems that the set lacks are left out and counted; several rows of one problem are its
-samples, in the order of the file.
+`tokens` and `finish_reason`. Rows of problems that the set lacks are left out and counted; several rows of one problem
+are its samples, in the order of the file.
 """
 
 from pathlib import Path

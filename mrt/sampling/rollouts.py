@@ -1,7 +1,8 @@
 """Rollouts: n sampled completions of every problem.
 
-    python -m mrt.sampling.rollouts --model results/laptop/models/base --problems results/laptop/problems/toy_test.parquet \
-        --out rollouts.parquet --samples 8 --decoding '{"temperature": 0.7, "max_tokens": 8192}'
+    python -m mrt.sampling.rollouts --model results/laptop/models/base --out rollouts.parquet \
+        --problems results/laptop/problems/toy_test.parquet --samples 8 \
+        --decoding '{"temperature": 0.7, "max_tokens": 8192}'
 
 Every prompt ends inside the thought (`<think>`), so a completion begins with thinking. Sample i of a problem is drawn
 with a seed made from (seed, model, dataset, problem id) plus i: asking for more samples adds to the same ones.

@@ -5,9 +5,10 @@
 There are two, one for each parameterization of episodes: `--speaks thoughts` (mrt.toy.world), `--speaks attempts`
 (mrt.toy.attempts).
 
-The base is schooled like any other model, by `mrt.training.sft`, on traces that `mrt.toy.world` draws: it learns to reason
-as those traces do, with all their vices. A share of the examples is cut after a random episode and answered after the
-meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; that paragraph itself carries no loss.
+The base is schooled like any other model, by `mrt.training.sft`, on traces that `mrt.toy.world` draws: it learns to
+reason as those traces do, with all their vices. A share of the examples is cut after a random episode and answered
+after the meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; that paragraph itself carries no
+loss.
 """
 
 import random

@@ -1,7 +1,7 @@
 r"""Cold start: the training set that makes a model without thoughts one that thinks (DeepSeek-R1, Section 2.3.1).
 
-    python -m mrt.training.cold_start --model Qwen2.5-0.5B-Instruct --problems problems.parquet --rollouts rollouts.parquet \
-        --grades grades.parquet --out set.parquet --out_rules set.rules.parquet
+    python -m mrt.training.cold_start --model Qwen2.5-0.5B-Instruct --problems problems.parquet \
+        --rollouts rollouts.parquet --grades grades.parquet --out set.parquet --out_rules set.rules.parquet
 
 The completions are the model's own, of a prompt that opens no thought, or a teacher's. Of those that are right, an
 example is made: the prompt is the thinking model's, which opens a thought; the completion is the reasoning, `</think>`,

@@ -2,10 +2,10 @@
 
     python -m mrt.training.cost --model star_1 --log star_1.log.parquet --rollouts rollouts.parquet --out star_1.parquet
 
-A model of N parameters takes 2N FLOPs for a token that it prefills or generates, and 6N for one that it is trained on; the
-attention over earlier tokens, a few percent of that, is left out. A prefix that many answers share is counted
-once, as with a prefix cache. The prompts of rollouts, short beside them, are left out. What made the model at the root
-of the lineage is not counted either, nor is measuring.
+A model of N parameters takes 2N FLOPs for a token that it prefills or generates, and 6N for one that it is trained on;
+the attention over earlier tokens, a few percent of that, is left out. A prefix that many answers share is counted once,
+as with a prefix cache. The prompts of rollouts, short beside them, are left out. What made the model at the root of the
+lineage is not counted either, nor is measuring.
 """
 
 from pathlib import Path
@@ -20,12 +20,12 @@ from mrt.core.storage import read_table
 
 
 def flops(parameters: int, processed: Any = 0, trained: Any = 0) -> Any:
-    """FLOPs of a model of so many parameters for the tokens that it prefilled or generated, and those that it was trained on."""
+    """FLOPs of a model of so many parameters, for tokens prefilled or generated, and tokens trained on."""
     return 2.0 * parameters * processed + 6.0 * parameters * trained
 
 
 def of_prover(table: pl.DataFrame) -> tuple[int, int]:
-    """(generated, prefill) tokens of forced answers: each trace is prefilled once, what forces an answer at each prefix."""
+    """(generated, prefill) tokens of forced answers: a trace is prefilled once, and what forces each answer."""
     at_prefix = table.unique([*TRACE, "prefix"])
     thoughts = at_prefix.group_by(TRACE).agg(pl.col("prefix_tokens").max())["prefix_tokens"]
     forcing = at_prefix["prompt_tokens"] - at_prefix["prefix_tokens"]

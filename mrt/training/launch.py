@@ -4,9 +4,9 @@
 
 On GPUs, the processes of a node see as many as they are: the training claims these (mrt.core.accelerator).
 
-One process is this one, or forked for it (mrt.core.fork_server). Several on a node are torchrun's. Several nodes are one
-`torchrun` each, started by `srun`; they meet at the node that called it (what accelerate calls the launcher `standard`:
-each node is told the first one's address). Several processes spread the model with ZeRO-3, by `zero3.json`.
+One process is this one, or forked for it (mrt.core.fork_server). Several on a node are torchrun's. Several nodes are
+one `torchrun` each, started by `srun`; they meet at the node that called it (what accelerate calls the launcher
+`standard`: each node is told the first one's address). Several processes spread the model with ZeRO-3, by `zero3.json`.
 """
 
 import argparse

@@ -53,7 +53,7 @@ class Filter:
 
 
 def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """STaR's examples and its table of rules, from rollouts (prompt, text, finish_reason) and their grades (correct)."""
+    """STaR's examples and its table of rules, from rollouts (prompt, text, finish_reason) and grades (correct)."""
     filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
     filtered.keep(
         "ended by itself, thought closed",
