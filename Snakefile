@@ -7,12 +7,12 @@ import warnings
 
 from snakemake.utils import min_version
 
-min_version("9.0")
+min_version("9.27.1")  # older ones were not tried
 # Snakemake 9.27 forgets some sizes of inputs that it began to ask for, for the profile's `30 * attempt`.
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
-from workflow.running import fork_stages, guard
+from workflow.running import fork_stages, guard, start_early
 from workflow.terminal import tell_jobs, tell_results
 
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
@@ -49,6 +49,10 @@ include: "workflow/rules/figures.smk"
 
 
 guard(workflow, paths.results, left_running)
+
+
+onstart:
+    start_early(workflow)
 
 
 onsuccess:

@@ -14,6 +14,9 @@ for too long, or sbatch gave up and was heard all the same), the next one for th
 Outputs of those that succeeded stay: each job itself, as it ends, takes away Snakemake's mark of an incomplete output
 and writes the record (params, code, inputs) from which Snakemake later sees whether it must run again. What failed or
 was cancelled is still marked or not there, and runs again (`rerun-incomplete` in the profile).
+
+All that this project uses of Snakemake's and its SLURM plugin's internals is in this module; tests/project/
+test_internals.py names the versions that were tried, and fails if what is used has moved.
 """
 
 import fcntl
@@ -25,18 +28,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 from mrt.core import accelerator
 
+Workflow = Any  # Snakemake's, which comes without types
 CHOICES = ("wait", "cancel", "stop")
 POLL, REPORT = 10, 30  # seconds between looks into the queue, and between lines about it
 PATIENCE, ANSWER = 300, 60  # seconds for SLURM to come back, and to answer
@@ -53,13 +58,13 @@ class Job(NamedTuple):
     reason: str
     comment: str  # of the plugin: rule_RULE_wildcards_VALUES
 
-    def __str__(self):
+    def __str__(self) -> str:
         what = self.comment.removeprefix("rule_").replace("_wildcards_", " ", 1)
         how_long = f"for {self.elapsed}" if self.state != "PENDING" else f"({self.reason})"
         return f"  {self.id}  {what}  {self.state} {how_long}, of {self.user}"
 
 
-def fork_stages(workflow):
+def fork_stages(workflow: Workflow) -> None:
     """Have stages that import vLLM or TRL forked from one process that has them, for as long as this Snakemake runs.
 
     See mrt/core/fork_server.py; not if MRT_WARM=off, nor in a job on a cluster, which has one such stage or none.
@@ -68,8 +73,10 @@ def fork_stages(workflow):
         os.environ["MRT_WARM"] = "off" if workflow.remote_exec else str(os.getpid())
 
 
-def start_early(workflow):
+def start_early(workflow: Workflow) -> None:
     """Have that process import them while the first jobs, which need neither, run; if any job will need it."""
+    if not workflow.local_exec:
+        return
     ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")
     shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
     if os.environ["MRT_WARM"] == str(os.getpid()) and any(name in shell for name in ask_for_it for shell in shells):
@@ -78,7 +85,7 @@ def start_early(workflow):
         )
 
 
-def limit_gpus(workflow):
+def limit_gpus(workflow: Workflow) -> None:
     """Start no more jobs at once than this machine has GPUs for, unless `--resources gpu=` says how many.
 
     More would do no harm, as jobs claim their GPUs (mrt/core/accelerator.py), but would hold cores while they wait.
@@ -88,7 +95,7 @@ def limit_gpus(workflow):
         workflow.global_resources["gpu"] = len(cards)
 
 
-def guard(workflow, results, choice="wait"):
+def guard(workflow: Workflow, results: str, choice: str = "wait") -> None:
     """Have Snakemake look for jobs that write into the results folder before it plans a run.
 
     Only the main process looks, and only before it runs something; a dry run just says what it found. `choice` is what
@@ -98,7 +105,7 @@ def guard(workflow, results, choice="wait"):
         raise WorkflowError(f"--config running={choice}: it can be {', '.join(CHOICES)}")
     execute = workflow.execute  # which executor runs, and whether it is a dry run, is known only when this is called
 
-    def recorded(executor_plugin, **settings):
+    def recorded(executor_plugin: Any, **settings: Any) -> None:
         """Inside a job: leave the record of what it made, as Snakemake has jobs do whose main process does not wait."""
         # The step that the job starts is what writes, and what may outlive it.
         with nullcontext() if executor_plugin.name == "slurm-jobstep" else alone(Path(results)):
@@ -107,7 +114,7 @@ def guard(workflow, results, choice="wait"):
         for job in workflow.dag.finished_jobs:
             workflow.async_run(workflow.persistence.finished(job))
 
-    def guarded(executor_plugin, executor_settings, **settings):
+    def guarded(executor_plugin: Any, executor_settings: Any, **settings: Any) -> Any:
         tag = hashlib.sha256(os.path.realpath(results).encode()).hexdigest()[:10]
         on_slurm = executor_plugin.name == "slurm"
         run = partial(execute, executor_plugin=executor_plugin, executor_settings=executor_settings, **settings)
@@ -124,7 +131,6 @@ def guard(workflow, results, choice="wait"):
                 executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
             if executor_plugin.name == "local":
                 limit_gpus(workflow)
-                workflow._onstart = lambda _: start_early(workflow)  # once it is known which jobs run
             return run()
 
     if workflow.remote_exec:
@@ -133,7 +139,7 @@ def guard(workflow, results, choice="wait"):
         workflow.execute = guarded
 
 
-def mend_plugin(final_when_preempted):
+def mend_plugin(final_when_preempted: bool) -> None:
     """Have the plugin ask squeue also while slurmctld does not answer, and take preempted jobs for what they are.
 
     It looks up MinJobAge each time, takes no answer for a small one, and asks sacct. Where sacct cannot tell, without
@@ -147,7 +153,7 @@ def mend_plugin(final_when_preempted):
     plugin.get_min_job_age = lambda: age
     ask = plugin.query_job_status
 
-    async def asked(*args):
+    async def asked(*args: Any) -> tuple[dict[str, str] | None, float]:
         states, seconds = await ask(*args)
         if states and final_when_preempted:
             states = {job: "FAILED" if state == "PREEMPTED" else state for job, state in states.items()}
@@ -157,7 +163,7 @@ def mend_plugin(final_when_preempted):
 
 
 @contextmanager
-def alone(results):
+def alone(results: Path) -> Iterator[None]:
     """Inside a job: hold the locks of its targets, waiting for whoever makes them still."""
     after = sys.argv[sys.argv.index("--target-jobs") + 1 :] if "--target-jobs" in sys.argv else []
     with ExitStack() as locks:
@@ -177,7 +183,7 @@ def alone(results):
 
 
 @contextmanager
-def held(results):
+def held(results: Path) -> Iterator[None]:
     """Hold the results folder. Raises WorkflowError if another Snakemake does, or if it cannot be written."""
     try:
         results.mkdir(parents=True, exist_ok=True)
@@ -201,7 +207,7 @@ def held(results):
         yield
 
 
-def refuse_lock(workflow, results):
+def refuse_lock(workflow: Workflow, results: str) -> None:
     """Raise WorkflowError if Snakemake's own lock is on these results, before waiting for hours just to meet it."""
     locks = Path(".snakemake/locks").glob("*.output.lock") if workflow.execution_settings.lock else ()
     if any(line.startswith(f"{results}/") for lock in locks for line in lock.read_text().splitlines()):
@@ -211,7 +217,7 @@ def refuse_lock(workflow, results):
         )
 
 
-def in_queue(tag, patience):
+def in_queue(tag: str, patience: int | None) -> list[Job]:
     """Jobs in SLURM's queue that write into the results folder of this tag.
 
     Asks again for so many seconds if SLURM does not answer; None: once, and then returns no jobs. Raises WorkflowError
@@ -239,17 +245,18 @@ def in_queue(tag, patience):
         time.sleep(POLL)
 
 
-def listed(jobs):
+def listed(jobs: Sequence[Job]) -> str:
     return "\n".join(map(str, jobs))
 
 
-def settle(tag, results, choice, patience, latency):
+def settle(tag: str, results: str, choice: str, patience: int | None, latency: float) -> None:
     """Return when no job in SLURM writes into the results folder.
 
     `latency`: seconds until what they wrote is seen here. Raises WorkflowError if it was chosen to stop, if jobs cannot
     be cancelled, if SLURM does not answer, or on Ctrl-C.
     """
-    jobs, told = [], float("-inf")
+    jobs: list[Job] = []
+    told = float("-inf")
     try:
         jobs = in_queue(tag, patience)
         if not jobs:
@@ -274,7 +281,7 @@ def settle(tag, results, choice, patience, latency):
         raise WorkflowError(f"Stopped waiting, nothing was started. {still}") from None
 
 
-def cancel(tag, jobs):
+def cancel(tag: str, jobs: Sequence[Job]) -> None:
     """Cancel the jobs. Raises WorkflowError if they stay, for example because they are another user's."""
     logger.warning(f"Cancelling jobs in SLURM:\n{listed(jobs)}")
     done = subprocess.run(["scancel", *[job.id for job in jobs]], capture_output=True, text=True)

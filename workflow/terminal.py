@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -20,11 +21,12 @@ from snakemake_interface_logger_plugins.common import LogEvent
 class JobLines(logging.Handler):
     """Prints `12/117  sample_rollouts base toy_test  34 s` when a job has ended."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.started, self.ended, self.total = {}, 0, 0
+        self.started: dict[int, tuple[str, float]] = {}
+        self.ended = self.total = 0
 
-    def emit(self, record):
+    def emit(self, record: Any) -> None:
         event = getattr(record, "event", None)
         if event == LogEvent.RUN_INFO:
             self.total = record.stats.get("total", 0)
@@ -38,14 +40,14 @@ class JobLines(logging.Handler):
             print(f"{self.ended:{width}}/{self.total}  {name}  {time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
-def tell_jobs(workflow):
+def tell_jobs(workflow: Any) -> None:
     """Print a line for each job that ends, where the plugin `rich` shows bars only: not in a dry run, nor in a job."""
     plugins = workflow.output_settings.log_handler_settings or {}
     if "rich" in plugins and workflow.is_main_process and not workflow.dryrun:
         logger.addHandler(JobLines())
 
 
-def tell_results(workflow, results):
+def tell_results(workflow: Any, results: str) -> None:
     """Print the table of pass@1, if there is one, where the figures are, and the command that makes the report."""
     table, figures = Path(results, "tables", "pass1.md"), sorted(Path(results, "figures").glob("*.png"))
     if not table.is_file():
