@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from pydantic import Field
 
 from mrt.config.schema import Config
+from mrt.core.artifacts import OTHERS, TABLES
 from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
 
@@ -93,14 +95,43 @@ def page() -> str:
     return "\n".join(lines)
 
 
-class Reference(Stage):
-    """Write `config.schema.json` and `configuration.md`."""
+ARTIFACTS = """# Artifacts
 
-    out: Path = Field(description="Folder for both.")
+Generated from `mrt/core/artifacts.py` by `python -m mrt.config.reference --out docs`; do not edit.
+
+All lie under `results/<experiment>/` (setting `results`); `m` is a model, `d` a dataset. Columns that name a row are
+**bold**.
+A model `m` of `rollouts/` is the one that sampled; a file of somebody else's completions is a model too.
+Every table says in its metadata what made it: `mrt show FILE`.
+
+| file | what it holds | columns |
+|---|---|---|
+"""
+TYPES = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "true or false"}
+
+
+def artifacts() -> str:
+    """The page of artifacts in Markdown."""
+    rows = []
+    for table in TABLES:
+        columns = []
+        for name, kind in table.columns.items():
+            told = "; ".join(filter(None, (TYPES[kind], table.notes.get(name, ""))))
+            columns.append(f"**{name}** ({told})" if name in table.keys else f"{name} ({told})")
+        rows.append(f"| `{table.path}` | {table.about} | {', '.join(columns)} |")
+    rows += [f"| `{path}` | {about} | |" for path, about in OTHERS.items()]
+    return ARTIFACTS + "\n".join(rows) + "\n"
+
+
+class Reference(Stage):
+    """Write `config.schema.json`, `configuration.md` and `artifacts.md`."""
+
+    out: Path = Field(description="Folder for them.")
 
     def cli_cmd(self) -> None:
         write_text(json.dumps(Config.model_json_schema(), indent=2) + "\n", self.out / "config.schema.json")
         write_text(page(), self.out / "configuration.md")
+        write_text(artifacts(), self.out / "artifacts.md")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ that a truncated, empty or foreign file stops the stage that reads it, with its 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,16 @@ ANSWER = [*PREFIX, "answer_index"]
 
 @dataclass(frozen=True)
 class Artifact:
-    """A kind of table: its columns with their types, and the columns that name a row."""
+    """A kind of table: its columns with their types, the columns that name a row, its path and what it holds.
+
+    In `path`, `m` is a model and `d` a dataset. `notes` says of a column what its name does not.
+    """
 
     columns: Mapping[str, Any]
     keys: Sequence[str]
+    path: str
+    about: str
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, table: pl.DataFrame, path: Path) -> None:
         """Write a table of this kind, sorted as it comes; raises ValueError if it is not of this kind."""
@@ -48,6 +54,9 @@ PROBLEMS = Artifact(
         "split": pl.String,
     },
     ["id"],
+    "problems/{d}.parquet",
+    "problems and gold answers, whatever they come from",
+    {"answer": "gold"},
 )
 ROLLOUTS = Artifact(
     {
@@ -60,10 +69,21 @@ ROLLOUTS = Artifact(
         "mean_logprob": pl.Float64,
     },
     TRACE,
+    "rollouts/{m}/{d}.parquet",
+    "completions of every problem, sampled here or imported",
+    {
+        "text": "the completion, after the chat prompt",
+        "tokens": "null if imported without",
+        "finish_reason": "`stop`, `length`, `unknown`",
+        "mean_logprob": "nats a token, if asked for",
+    },
 )
 EPISODES = Artifact(
     {"problem_id": pl.String, "sample": pl.Int64, "episode": pl.Int64, "text": pl.String, "closed": pl.Boolean},
     [*TRACE, "episode"],
+    "episodes/{m}/{d}.parquet",
+    "every thought, cut; joining its episodes gives it back",
+    {"episode": "from 0", "closed": "the thought was closed by `</think>`"},
 )
 PROVER = Artifact(
     {
@@ -78,6 +98,15 @@ PROVER = Artifact(
         "finish_reason": pl.String,
     },
     ANSWER,
+    "prover/{m}/{d}.parquet",
+    "the meta-prover's forced answers. `budget_forcing/{m}/{d}.parquet` and `linearized/{m}/{d}.parquet` have the same"
+    " columns: there `prefix` counts extensions, or attempts from 1",
+    {
+        "prefix": "episodes kept, 0 to k",
+        "tokens": "of the answer",
+        "prefix_tokens": "of z_0:j",
+        "prompt_tokens": "chat prompt, prefix and stop phrase; of linearized search what the model saw",
+    },
 )
 EXTENSIONS = Artifact(
     {
@@ -89,11 +118,23 @@ EXTENSIONS = Artifact(
         "finish_reason": pl.String,
     },
     [*TRACE, "extension"],
+    "budget_forcing/{m}/{d}.thoughts.parquet",
+    "what budget forcing added to a thought",
+    {"extension": "from 1", "text": "begins with the marker", "tokens": "generated"},
 )
 VERDICT = {"answer": pl.String, "parsed": pl.Boolean, "correct": pl.Boolean, "cluster": pl.Int64}
-GRADES = Artifact({"problem_id": pl.String, "sample": pl.Int64, **VERDICT}, TRACE)
+GRADES = Artifact(
+    {"problem_id": pl.String, "sample": pl.Int64, **VERDICT},
+    TRACE,
+    "grades/{m}/{d}.rollouts.parquet",
+    "rollouts, right or wrong",
+    {"answer": "extracted", "cluster": "equal answers of a problem share it; -1: unparseable"},
+)
 ANSWER_GRADES = Artifact(
-    {"problem_id": pl.String, "sample": pl.Int64, "prefix": pl.Int64, "answer_index": pl.Int64, **VERDICT}, ANSWER
+    {"problem_id": pl.String, "sample": pl.Int64, "prefix": pl.Int64, "answer_index": pl.Int64, **VERDICT},
+    ANSWER,
+    "grades/{m}/{d}.prover.parquet",
+    "forced answers, right or wrong; so `{d}.budget_forcing.parquet`, `{d}.linearized.parquet`",
 )
 PROGRESS = Artifact(
     {
@@ -107,6 +148,9 @@ PROGRESS = Artifact(
         "progress": pl.Float64,
     },
     PREFIX,
+    "progress/{m}/{d}.parquet",
+    "J and progress at every prefix",
+    {"episodes": "k", "answers": "that J is the mean of", "progress": "null at prefix 0"},
 )
 SET = Artifact(
     {
@@ -118,6 +162,9 @@ SET = Artifact(
         "weight": pl.Float64,
     },
     TRACE,
+    "sets/{m}.parquet",
+    "what SFT trains a model on",
+    {"prefix": "episodes kept; null: the whole", "completion": "what carries the loss"},
 )
 TREE = Artifact(
     {
@@ -134,6 +181,19 @@ TREE = Artifact(
         "leaf": pl.Boolean,
     },
     ["problem_id", "node"],
+    "trees/{m}/{d}.parquet",
+    "solution trees, a node a row",
+    {
+        "node": "0: the problem",
+        "depth": "in steps",
+        "text": "the step, with the blank line after it",
+        "value": "right / visits",
+        "visits": "rollouts that passed it, from where they were sampled on",
+        "right": "right ones among them",
+        "drawn": "rollouts sampled from it",
+        "tokens": "of those",
+        "leaf": "an answer",
+    },
 )
 RL_PROMPTS = Artifact(
     {
@@ -147,6 +207,16 @@ RL_PROMPTS = Artifact(
         "inside": pl.Boolean,
     },
     TRACE,
+    "prompts/{m}.parquet",
+    "what RL trains a model on",
+    {
+        "prefix": "j",
+        "prefix_text": "z_0:j",
+        "prompt": "chat prompt and z_0:j, ends inside the thought",
+        "forced": "the same, told that time is up",
+        "answer": "gold",
+        "inside": "the prompt ends inside a thought",
+    },
 )
 COST = Artifact(
     {
@@ -158,5 +228,30 @@ COST = Artifact(
         "flops": pl.Float64,
     },
     ["trained_model", "phase"],
+    "costs/{m}.parquet",
+    "what the training of a model and of its ancestors took",
+    {"phase": "`rollouts`, `tree`, `prover`, `training`"},
 )
-RULES = Artifact({"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64}, [])
+RULES = Artifact(
+    {"rule": pl.String, "kept": pl.Int64, "dropped": pl.Int64},
+    [],
+    "sets/{m}.rules.parquet",
+    "what each rule of a training set kept and dropped, in the order applied",
+)
+
+TABLES = (
+    *(PROBLEMS, ROLLOUTS, EPISODES, PROVER, EXTENSIONS, GRADES, ANSWER_GRADES, PROGRESS, SET, RULES, RL_PROMPTS, TREE),
+    COST,
+)
+OTHERS = {  # files of other kinds, or whose columns others name
+    "problems/{d}.contamination.parquet": "of a training set: evaluation_set, problems, training_problems",
+    "models/{m}/": "a Hugging Face checkpoint: safetensors, tokenizer",
+    "models/{m}.history.parquet": "what the trainer logged, a row an entry, as TRL names it",
+    "models/{m}.log.parquet": "the log of a training, a row a step (`mrt/training/log.py`)",
+    "metrics/{m}/{d}.*.parquet": "measures, a row a problem or a trace (`mrt/analysis/evaluate.py`)",
+    "figures/{name}.{pdf,png,parquet,csv}": "a figure, and the data that it shows",
+    "tables/{name}.{md,tex,html,parquet,csv}": "a table, and its data",
+    ".cache/{stage}/{m}/{d}/*.parquet": "the completion cache: key, text, tokens, finish_reason, mean_logprob",
+    ".cache/models/{m}/{key}/": "the last checkpoint of a training, its log and its digest",
+    ".state/{m}/": "the trainer's state, to resume from",
+}

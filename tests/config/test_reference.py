@@ -6,14 +6,15 @@ import sys
 
 from conftest import ROOT
 
-from mrt.config.reference import meaning_of, page
+from mrt.config.reference import artifacts, meaning_of, page
 from mrt.config.schema import Config
 
 
-def test_the_schema_and_the_page_are_up_to_date():
+def test_the_schema_and_the_pages_are_up_to_date():
     hint = "run: python -m mrt.config.reference --out docs"
     assert json.loads((ROOT / "docs" / "config.schema.json").read_text()) == Config.model_json_schema(), hint
     assert (ROOT / "docs" / "configuration.md").read_text() == page(), hint
+    assert (ROOT / "docs" / "artifacts.md").read_text() == artifacts(), hint
 
 
 def test_every_setting_is_described():

@@ -1,4 +1,4 @@
-"""What we use of other projects that they do not promise: where it is used, upstream, and in which versions it was tried.
+"""What we use of other projects that they do not promise: where, and in which versions it was tried.
 
 A new version that moves one of these fails here, by name, before a training or a cluster does. When one has been tried,
 change its version here and in envs/*.in.

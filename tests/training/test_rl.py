@@ -190,7 +190,8 @@ def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, cen
 ENGINE = EngineSettings(max_model_len=512, cpu_cache_gib=0.1)
 QUICK = {
     "learning_rate": 1e-4, "batch_size": 16, "micro_batch_size": 16, "num_generations": 4, "answer_tokens": 24,
-    "bf16": False, "gradient_checkpointing": False, "save_steps": 1, "decoding": Decoding(temperature=1.0, max_tokens=100),
+    "bf16": False, "gradient_checkpointing": False, "save_steps": 1,
+    "decoding": Decoding(temperature=1.0, max_tokens=100),
 }  # fmt: skip
 
 
