@@ -34,7 +34,7 @@ STAGES = {
     "training.cost": "what a training took",
     "figures.pass1": "the table of pass@1; the other tables and figures: docs/gallery.md",
     "figures.provenance": "what made the results, for the report",
-    "toy.base": "make the toy base reasoner",
+    "training.toy_base": "make the toy base reasoner",
 }
 
 

@@ -28,7 +28,7 @@ RL_COLUMNS = {  # name in the log: TRL's
     "progress": "progress",
     "J_prefix": "J_prefix",
     "completion_tokens": "completions/mean_length",
-    "cut_off": "completions/clipped_ratio",
+    "truncated": "completions/clipped_ratio",
     "loss": "loss",
     "learning_rate": "learning_rate",
     "grad_norm": "grad_norm",

@@ -1,7 +1,9 @@
 """The house rules: clean tools, no Snakemake in the library, light imports, every stage runnable by hand."""
 
+import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ BIN = Path(sys.executable).parent
 STAGES = [
     *("problems.build", "episodes.cut", "grading.grade"),
     *("sampling.rollouts", "sampling.imports", "sampling.prover", "sampling.allocation", "sampling.budget_forcing"),
-    *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "toy.base"),
+    *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "training.toy_base"),
     *("training.sets", "training.cold_start", "training.warmstart", "training.prompts", "training.sft", "training.rl"),
     *("training.log", "training.cost", "figures.pass1", "figures.regret", "figures.runs", "figures.provenance"),
 ]
@@ -40,6 +42,17 @@ def test_tools_are_clean(command):
 def test_the_library_knows_nothing_of_snakemake():
     for path in (ROOT / "mrt").rglob("*.py"):
         assert "import snakemake" not in path.read_text() and "from snakemake" not in path.read_text(), path
+
+
+def test_no_two_rooms_import_each_other_however_far_round():
+    """Rooms are the folders of mrt/; docs/architecture.md draws them in this order."""
+    graph = {room.name: set() for room in (ROOT / "mrt").iterdir() if (room / "__init__.py").is_file()}
+    for room, used in graph.items():
+        for path in (ROOT / "mrt" / room).rglob("*.py"):
+            used |= set(re.findall(r"^ *from mrt\.(\w+)", path.read_text(), re.MULTILINE)) - {room}
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError
+    drawn = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    assert set(order) == set(drawn)
 
 
 def test_importing_the_library_or_reading_a_config_imports_nothing_heavy():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mrt.episodes.parameterization import MARKERS, Backtracking, Template, split_episodes, take_apart
 from mrt.toy import world
 from mrt.toy.attempts import solve
-from mrt.toy.base import OPENING, draw_example, make_tokenizer
+from mrt.training.toy_base import OPENING, draw_example, make_tokenizer
 
 
 @given(st.integers(), st.sampled_from(world.DIFFICULTIES))

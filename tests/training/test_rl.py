@@ -280,7 +280,7 @@ def test_each_method_trains_with_the_real_engine(method, variant, explicit, riva
 def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(rivals):
     made, parent = rivals["unpadded"] / "model", rivals["unpadded"] / "parent"
     log, padded = (log_of(rivals[which] / "history.parquet") for which in ("unpadded", ("grpo", "explicit")))
-    same = ["outcome", "completion_tokens", "cut_off", "loss"]
+    same = ["outcome", "completion_tokens", "truncated", "loss"]
     assert log.select(same).row(0) == pytest.approx(padded.select(same).row(0))
     for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
         for folder in (made, parent):

@@ -259,10 +259,10 @@ rule toy_base:
         TRAINING
     threads: 2
     params:
-        code=options.code("toy.base"),
+        code=options.code("training.toy_base"),
         state=f"{paths.results}/.state/toy_base",
         seed=experiment.seed,
         speaks="attempts" if experiment.backtracking else "thoughts",
     shell:
-        WITH_THREADS + "mrt.toy.base --speaks {params.speaks} --seed {params.seed} --state {params.state:q}"
+        WITH_THREADS + "mrt.training.toy_base --speaks {params.speaks} --seed {params.seed} --state {params.state:q}"
         " --history {output.history:q} --out {output.checkpoint:q} > {log:q} 2>&1"
