@@ -12,7 +12,6 @@
 | budget_forcing | problem_id, sample, extensions, accuracy, thought_tokens |
 | prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (prompt with prefix and stop phrase, and p answers) |
 | episodes | problem_id, sample, episodes, closed |
-| progress | problem_id, sample, prefix, episodes, J, progress |
 | linearized | problem_id, k (attempts in a row), maj, pass, tokens (written by then); means over the problem's texts |
 """
 
@@ -39,9 +38,7 @@ KINDS = {
     "prover": artifacts.PROVER,
     "progress": artifacts.PROGRESS,
 }
-Measure = Literal[
-    "accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "progress", "linearized"
-]
+Measure = Literal["accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "linearized"]
 PREFIXES = {"problem_id": pl.String, "sample": pl.Int64, "episodes": pl.Int64, "prefix": pl.Int64, "p": pl.Int64}
 PREFIXES |= {"maj": pl.Float64, "tokens": pl.Float64}
 FORCED = {"problem_id": pl.String, "sample": pl.Int64, "extensions": pl.Int64}
@@ -245,8 +242,6 @@ class Evaluate(Stage):
             case "linearized":
                 answers = self.table("prover", *ANSWER, "tokens", "prefix_tokens")
                 result = linearized(answers, self.table("grades", *ANSWER, "correct", "cluster"), self.ks)
-            case "progress":
-                result = self.table("progress", *PREFIX, "episodes", "J", "progress")
         write_table(result, self.out)
         print(f"{self.measure}: {result.height} rows")
 

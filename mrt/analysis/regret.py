@@ -160,25 +160,6 @@ def normalized_regret_table(progress: pl.DataFrame, budgets: Sequence[float]) ->
     )
 
 
-def mean_regret(regrets: pl.DataFrame) -> pl.DataFrame:
-    """Normalized regret of a model by budget: the mean over each problem's traces, then over problems (Figure 9).
-
-    Args:
-        regrets: columns problem_id, sample, budget, regret, as `normalized_regret_table` gives them.
-
-    Returns:
-        Columns budget, problems (i64), traces (i64), regret (f64), sorted by budget. Its interval over problems is
-        `metrics.bootstrap_table(regrets, ["budget"], "regret")`.
-    """
-    problems = regrets.sort([*TRACE, "budget"]).group_by("problem_id", "budget", maintain_order=True)
-    return (
-        problems.agg(pl.col("regret").mean(), pl.len().cast(pl.Int64).alias("traces"))
-        .group_by("budget", maintain_order=True)
-        .agg(pl.len().cast(pl.Int64).alias("problems"), pl.col("traces").sum(), pl.col("regret").mean())
-        .sort("budget")
-    )
-
-
 def _accuracies(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Accuracies as floats [prefixes]; ValueError if there are none or one is outside [0, 1]."""
     found = np.asarray(values, dtype=np.float64)

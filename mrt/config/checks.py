@@ -1,4 +1,4 @@
-"""What is wrong with an experiment although each of its settings is right: settings that do not go together."""
+"""Checks across settings: each is valid by itself, but together they contradict each other or do not fit."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ from mrt.training.log import check_log
 from mrt.training.methods import RL_METHODS, TREE_METHODS
 from mrt.training.rl import RL
 
-READ_AT_ONCE = 50_000_000  # bytes: larger given files are checked by the first job, not with the config
+READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
 
 
 def size_mistakes(config: Config) -> Iterator[str]:
-    """Models that the GPUs cannot hold, train or draw as long texts from as the config has it."""
+    """Models that the GPUs cannot hold, train or sample from as configured, and texts that are too long."""
     found: dict[str, list[str]] = {}
     for name, model in config.models.items():
         checks: list[Callable[[str], object]] = [config.sampling_gpus] if not model.rollouts else []
@@ -56,7 +56,7 @@ def training_mistakes(config: Config, name: str) -> None:
 
 
 def length_mistakes(config: Config) -> Iterator[str]:
-    """Settings whose longest texts do not fit into `engine.max_model_len`: the engine would cut them without a word."""
+    """Settings whose longest texts do not fit into `engine.max_model_len`: the engine would silently truncate them."""
     for path, tokens, terms in lengths(config):
         needed, longest = sum(terms.values()), config.engine.max_model_len
         if longest and needed > longest:
@@ -65,10 +65,10 @@ def length_mistakes(config: Config) -> Iterator[str]:
 
 
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """(path of a setting, its tokens, the longest text by what it has) of all that an engine sampling."""
+    """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
     trained = {name: model for name, model in config.models.items() if model.parent}
     prompt = {"the prompt": round(config.expected.prompt_tokens)}
-    forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # characters a token, at least
+    forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
         if name == "evaluation" or trained:
             completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
@@ -77,7 +77,7 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
             yield f"{name}.prover.decoding.max_tokens", answer, whole
     if config.extrapolates:
         forced, thought = config.forcing, {"the thought": config.evaluation.decoding.max_tokens}
-        added = {f"{forced.most} extensions": forced.most * (forced.extension.max_tokens + 8)}  # 8: a marker
+        added = {f"{forced.most} extensions": forced.most * (forced.extension.max_tokens + 8)}  # 8: tokens of a marker
         answer = forced.decoding.max_tokens
         whole = {**prompt, **thought, **added, **forcing, "the answer": answer}
         yield "evaluation.budget_forcing.extension.max_tokens", forced.extension.max_tokens, whole
@@ -95,7 +95,7 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or what there is."""
+    """`; did you mean 'x'?`, or the list of known names."""
     names = list(known)
     near = get_close_matches(wrong, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names) or 'none'}"
@@ -113,7 +113,7 @@ def parsed(kind: type[Parsed], raw: Any) -> Parsed | None:
 
 
 def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of settings that do not go together, as far as the groups that they stand in are right."""
+    """(path, what is wrong) of settings that contradict each other; groups invalid by themselves are skipped."""
 
     def section(name: str) -> dict[str, Any]:
         found = config.get(name)
@@ -200,7 +200,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def backtracking_contradictions(
     config: Mapping[str, Any], models: Mapping[str, Model | None], evaluation: Evaluation | None, longest: object
 ) -> Iterator[tuple[str, str]]:
-    """Those of the two parameterizations: what is of one does not go with the other."""
+    """Contradictions between the two parameterizations: settings of one that do not apply to the other."""
     linearized = evaluation.linearized if evaluation else None
     if config.get("backtracking") is None:
         for name, model in models.items():
@@ -229,7 +229,7 @@ def backtracking_contradictions(
 def cold_start_mistakes(
     path: str, model: Model, models: Mapping[str, Model | None], prompt: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Those of a model that learns to think."""
+    """Contradictions in the settings of a cold start."""
     if model.method != "cold_start":
         for name in sorted({"teacher", "cold_start"} & model.model_fields_set):
             yield f"{path}.{name}", "it is for a model of method cold_start"
@@ -244,7 +244,7 @@ def cold_start_mistakes(
 
 
 def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | None]) -> Iterator[tuple[str, str]]:
-    """Those of a replicate."""
+    """Contradictions in the settings of a replicate."""
     if model.replicate_of is None:
         return
     path = f"models.{name}.replicate_of"
@@ -264,13 +264,13 @@ def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:
 
 
 def unknown(path: str, name: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The mistake of naming what is not there, with what may have been meant."""
+    """The mistake of an unknown name, with a suggestion."""
     if name not in known:
         yield path, f"there is no {name!r}{suggestion(name, known)}"
 
 
 def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a given file, found by reading it unless it is too large for that."""
+    """What is wrong with an input file; it is read unless it is too large for that."""
     if not file.is_file():
         yield f"{path}.file", f"there is no file {file}"
     elif file.stat().st_size <= READ_AT_ONCE:
@@ -283,7 +283,7 @@ def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterato
 def evaluation_contradictions(
     evaluation: Evaluation, problems: Mapping[str, Any], models: Mapping[str, Model | None]
 ) -> Iterator[tuple[str, str]]:
-    """Those of the section `evaluation`."""
+    """Contradictions in the section `evaluation`."""
     for where, names, known in (
         ("problems", evaluation.problems, set(problems)),
         ("models", evaluation.models, set(models)),
@@ -310,7 +310,7 @@ def evaluation_contradictions(
 
 
 def forcing_contradictions(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
-    """Those of the section `evaluation.budget_forcing`."""
+    """Contradictions in the section `evaluation.budget_forcing`."""
     forcing, path = evaluation.budget_forcing, "evaluation.budget_forcing"
     for name in forcing.models or []:
         yield from unknown(f"{path}.models", name, evaluation.models)
@@ -326,7 +326,7 @@ def forcing_contradictions(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
 
 
 def around(start: str, following: Callable[[str], Sequence[str]]) -> bool:
-    """Whether one comes back to a name by following."""
+    """Whether following the links from a name leads back to it."""
     seen, waiting = set[str](), list(following(start))
     while waiting:
         name = waiting.pop()

@@ -1,4 +1,4 @@
-"""GPUs and models by their numbers: what a job is sized for (`mrt/config/memory.py` says what fits)."""
+"""Specifications of GPUs and sizes of models, to size jobs with (`mrt/config/memory.py` says what fits)."""
 
 import json
 from functools import cache
@@ -14,15 +14,16 @@ GIB = 2**30
 
 
 class Hardware(NamedTuple):
-    """A GPU: the memory that a process finds in GiB, dense bfloat16 FLOPs a second, memory bytes a second."""
+    """A GPU: memory available to a process in GiB, dense bfloat16 FLOPs a second, memory bytes a second."""
 
     memory: float
     flops: float
     bandwidth: float
 
 
-# FLOPs (dense, summed in float32) and bandwidth are of NVIDIA's data sheets. The memory is what CUDA's mem_get_info has
-# of the data sheets' 24, 24, 24, 24, 48, 40, 80, 80, 141 and 180 GB: error correction takes a sixteenth of GDDR6.
+# FLOPs (dense, accumulated in float32) and bandwidth are from NVIDIA's data sheets. The memory is what CUDA's
+# mem_get_info reports where the data sheets say 24, 24, 24, 24, 48, 40, 80, 80, 141 and 180 GB: error correction takes
+# a sixteenth of GDDR6.
 GPUS = {
     "rtx4090": Hardware(23.6, 165e12, 1.01e12),
     "l4": Hardware(22.0, 121e12, 0.30e12),
@@ -52,7 +53,7 @@ class Architecture(Settings):
 
     @property
     def cache_bytes(self) -> int:
-        """Key-value cache of a token, in bytes, in 16 bits."""
+        """Bytes of the key-value cache of a token, in 16 bits."""
         return 4 * self.layers * self.kv_heads * self.head_dim
 
     @classmethod
@@ -87,16 +88,16 @@ def parameters_in(file: Path) -> int:
 
 
 class Card(BaseModel):
-    """A GPU by its name; one that is not listed by its numbers, which may also replace those of a listed one."""
+    """A GPU: a listed name, or any name with its specifications, which also override those of a listed GPU."""
 
     gpu: str | None = Field(
         None,
-        description=f"GPU: {', '.join(GPUS)}; or any name, with the three numbers below. Tensor and data parallelism"
-        " follow from it, and jobs ask for GPUs.",
+        description=f"GPU: {', '.join(GPUS)}; or any name, with the three numbers below. If given, jobs request"
+        " GPUs, and tensor and data parallelism follow from it.",
     )
-    gpu_memory: float | None = Field(None, ge=1, le=2048, description="Its memory in GiB: the driver's MiB / 1024.")
-    gpu_flops: float | None = Field(None, ge=1e12, le=1e18, description="Its dense bfloat16 FLOPs a second: 1.65e+14.")
-    gpu_bandwidth: float | None = Field(None, ge=1e10, le=1e15, description="Its memory's bytes a second: 1.0e+12.")
+    gpu_memory: float | None = Field(None, ge=1, le=2048, description="GPU memory in GiB: the driver's MiB / 1024.")
+    gpu_flops: float | None = Field(None, ge=1e12, le=1e18, description="Dense bfloat16 FLOPs a second, e.g. 1.65e+14.")
+    gpu_bandwidth: float | None = Field(None, ge=1e10, le=1e15, description="Memory bytes a second, e.g. 1.0e+12.")
 
     @property
     def hardware(self) -> Hardware | None:
@@ -120,24 +121,24 @@ class Card(BaseModel):
 
 
 class Cluster(Card):
-    """GPUs that an experiment is sized for; without them every job asks for CPUs alone."""
+    """GPUs that an experiment is sized for; without them jobs request only CPUs."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     slurm_type: str | None = Field(
-        None, description="Type of GPU to ask SLURM for, as `sinfo -o %G` names it; any if not given."
+        None, description="Type of GPU to request from SLURM, as `sinfo -o %G` names it; any if not given."
     )
-    gpus_per_node: int = Field(8, ge=1, le=1024, description="GPUs of a node; a training on more spans nodes.")
-    cpus_per_gpu: int = Field(8, ge=1, le=1024, description="CPU cores asked for with each GPU.")
+    gpus_per_node: int = Field(8, ge=1, le=1024, description="GPUs of a node; a training on more GPUs spans nodes.")
+    cpus_per_gpu: int = Field(8, ge=1, le=1024, description="CPU cores requested with each GPU.")
     shards: int = Field(
         1,
         ge=1,
         le=10_000,
-        description="Jobs that a model's sampling on a dataset is spread over.",
+        description="Jobs that share the sampling from a model on a dataset.",
     )
     training_gpus: int | None = Field(
-        None, ge=1, le=10_000, description="GPUs of a training job; as many as its memory takes if not given."
+        None, ge=1, le=10_000, description="GPUs of a training job; if not given, as many as its memory requires."
     )
     training_nodes: int | None = Field(
-        None, ge=1, le=1024, description="Nodes of a training job; as few as have its GPUs if not given."
+        None, ge=1, le=1024, description="Nodes of a training job; if not given, as few as its GPUs need."
     )

@@ -1,4 +1,4 @@
-"""Read a `config.yaml`: parse it, check it, and say what is wrong in words for people."""
+"""Read a `config.yaml`: parse it, check it, and explain what is wrong."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from mrt.config.schema import Config
 
 
 def check_yaml(file: Path | str) -> None:
-    """Raise ValueError, with file and line, if a file is not YAML with names at its top level."""
+    """Raise ValueError, with file and line, if a file is not a YAML mapping."""
     try:
         found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -24,7 +24,7 @@ def check_yaml(file: Path | str) -> None:
 
 
 def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with what each replicate takes from the model that it repeats written out."""
+    """The config, with each replicate completed by the settings of the model that it repeats."""
     models = config.get("models")
     if not isinstance(models, dict):
         return config
@@ -38,9 +38,9 @@ def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
-    """The typed config; raises ValueError that lists every mistake at once, each with its path and value.
+    """The typed config; raises one ValueError that lists all mistakes, each with its path and value.
 
-    `files` are the YAML files that it was read from: a key that stands twice in one would silently count once.
+    `files` are the YAML files that it was read from, to find repeated keys: YAML silently keeps one of them.
     """
     mistakes = [
         f"{path}: stands twice in {file}" for file in files for path in repeated(yaml.compose(Path(file).read_text()))
@@ -60,7 +60,7 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
 
 
 def repeated(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Paths of the keys of a YAML document that stand twice in their group."""
+    """Paths of the keys that a YAML document repeats within a group."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             yield from repeated(item, path)
@@ -105,7 +105,7 @@ def settings_at(path: Sequence[str | int]) -> dict[str, Any]:
 
 
 def switches_for_numbers(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of each `true` or `yes` that stands for a number: YAML would let them pass as 1."""
+    """(path, what is wrong) of each boolean (`true`, `yes`) in place of a number: it would pass as 1 or 0."""
     for name, value in config.items() if isinstance(config, dict) else ():
         here = (*path, str(name))
         if isinstance(value, bool):

@@ -1,31 +1,31 @@
-"""What fits on a GPU: the memory that an engine and a training take, and the fewest GPUs that have it.
+"""What fits on a GPU: the memory that an engine and a training need, and the fewest GPUs that provide it.
 
-Training, from the sources of TRL 1.16, DeepSpeed 0.19 and transformers 5.19. Any GPU that trains holds, of P parameters
-on n GPUs:
+Training, from the sources of TRL 1.16, DeepSpeed 0.19 and transformers 5.19. Each GPU holds, for P parameters on n
+GPUs (V: vocabulary size, H: hidden size):
 
 | part | one GPU, bf16 | ZeRO-3 (n > 1), bf16 | float32 |
 |---|---|---|---|
-| state: 16 P / n bytes | weights 4, gradients 4, Adam 8 | weights 2, gradients 2, float32 copy 4, Adam 8 | as one GPU |
-| what a layer keeps with checkpointing, a token | its input: 4 x hidden | 2 x hidden | 4 x hidden |
-| the largest step, of these one at a time: | | | |
-| - a forward pass | 2 P: autocast keeps the casts of the weights; `FORWARD` | - | - |
+| state: 16 P / n bytes | weights 4, gradients 4, Adam 8 | weights 2, gradients 2, float32 copy 4, Adam 8 | as on one GPU |
+| kept per layer and token with checkpointing | its input: 4 x hidden | 2 x hidden | 4 x hidden |
+| the largest of these steps, which run one at a time: | | | |
+| - a forward pass | 2 P: autocast keeps casts of the weights; `FORWARD` | - | - |
 | - the head's backward pass | 4 V H, the tile | 8 V H, the tile | 4 V H, the tile |
-| - a layer, computed again, and its gradients | `LAYER` | `LAYER` | `LAYER` |
+| - a layer, recomputed, and its gradients | `LAYER` | `LAYER` | `LAYER` |
 | - the optimizer's step | fused: nothing | 4 P / n: gradients in float32 | - |
-| DeepSpeed's buffers | - | gathered weights, gradients to reduce, twice | the same |
+| DeepSpeed's buffers | - | gathered weights, and twice the gradients to reduce | the same |
 
-Under ZeRO-3 DeepSpeed casts the model itself and there is no autocast (accelerate/accelerator.py), so that the stream
-between layers has 16 bits; with autocast alone it has 32, as the embedding that begins it.
+Under ZeRO-3 DeepSpeed casts the model itself and there is no autocast (accelerate/accelerator.py), so the residual
+stream between layers has 16 bits; with autocast alone it has 32, like the embedding that it starts from.
 
-SFT and RL take the same way to the loss: `add_fused_lm_head` (trl/trainer/utils.py), which sft_trainer.py and
-grpo_trainer.py there call. It never builds all logits: a tile of 4096 tokens x 32768 words
-(trl/kernels/chunked_logprob.py) is computed, folded in place, and computed again in the backward pass, which adds up
-the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
-What differs: RL's sequences are a prompt, perhaps a prefix of a thought, and a completion, its engine has a share of
-each GPU, and with `beta` a reference model is there too. Padding needs masks of T x T (`PADDED`); SFT pads
-micro-batches of several rows, while RL's rows go by themselves (mrt/training/rl.py).
+SFT and RL compute the loss in the same way, with `add_fused_lm_head` (trl/trainer/utils.py), which sft_trainer.py and
+grpo_trainer.py call. It never builds all logits: a tile of 4096 tokens x 32768 vocabulary entries
+(trl/kernels/chunked_logprob.py) is computed, reduced in place, and recomputed in the backward pass. That pass
+accumulates the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
+RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion; its engine takes a
+share of each GPU; and with `beta` there is a reference model too. Padding needs masks of T x T (`PADDED`): SFT pads
+micro-batches of several rows, while RL processes its rows one by one (mrt/training/rl.py).
 
-Tests count the tensors of TRL's own steps against this (tests/config/test_memory.py).
+Tests compare this with the tensors of TRL's own steps (tests/config/test_memory.py).
 """
 
 import json
@@ -38,12 +38,12 @@ from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
 
 ZERO_3 = Path(__file__).parents[1] / "training" / "zero3.json"
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
-TILE = 4096, 32768  # tokens, words: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
+TILE = 4096, 32768  # tokens, vocabulary: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
 NUMBERS = [2**i for i in range(13)]  # of GPUs
 
 
 class PerToken(NamedTuple):
-    """Bytes a token by what they grow with: hidden, intermediate, queries (heads x head_dim), keys (kv_heads x it)."""
+    """Bytes a token, as factors of hidden, intermediate, queries (heads x head_dim) and keys (kv_heads x head_dim)."""
 
     hidden: float
     intermediate: float = 0.0
@@ -55,8 +55,8 @@ class PerToken(NamedTuple):
         return self.hidden * a.hidden + self.intermediate * a.intermediate + self.queries * queries + self.keys * keys
 
 
-# Of a layer of Llama's or Qwen's kind, counted with MemTracker: what it keeps for its backward pass, with gradient
-# checkpointing (its input) and without, and what it takes beside that while it is computed again and goes backward.
+# A layer of a Llama or Qwen model, measured with MemTracker. KEPT: what it keeps for its backward pass, with gradient
+# checkpointing (its input) and without. LAYER: what it needs beside that while it is recomputed and runs backward.
 KEPT = {
     ("autocast", True): PerToken(4),
     ("bf16", True): PerToken(2),
@@ -70,26 +70,26 @@ LAYER = {
     "bf16": PerToken(29, 10, 1, 10),
     "float32": PerToken(25, 24, 9, 9),
 }
-BACKWARD = PerToken(24, 3, 5, 5)  # of a layer whose forward pass has been kept
+BACKWARD = PerToken(24, 3, 5, 5)  # of a layer whose activations were kept
 FORWARD = PerToken(10.5, 4.5, 12.5, 9.5)  # of a layer's forward pass with autocast
-HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a token: the last norm's and its gradients
+HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a token: the last norm and its gradients
 PADDED = 3  # bytes x rows x length^2: a mask in bool, and the attention's own in 16 bits
 
 
 class Training(NamedTuple):
-    """What a training holds on a GPU at once, and how: rows of a micro-batch, their longest length in tokens."""
+    """What a training holds on a GPU: rows of a micro-batch, length of the longest in tokens, and options."""
 
     rows: int
     length: int
     bf16: bool = True
     checkpointing: bool = True
-    reference: bool = False  # the model that RL with `beta` stays close to
+    reference: bool = False  # the reference model of RL with `beta`
     rl: bool = False
 
 
 @cache
 def zero_3() -> dict[str, float]:
-    """DeepSpeed's sizes, in numbers, not bytes: of mrt/training/zero3.json, else its defaults (zero/config.py)."""
+    """DeepSpeed's sizes in elements, not bytes: from mrt/training/zero3.json, else its defaults (zero/config.py)."""
     told = json.loads(ZERO_3.read_text())["zero_optimization"]
     names = {
         "reduce_bucket_size": 5e8,
@@ -101,7 +101,7 @@ def zero_3() -> dict[str, float]:
 
 
 def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, float]:
-    """Bytes that a training takes on each of so many GPUs at its peak, by part; an upper bound."""
+    """Peak bytes of a training on each of its GPUs, by part; an upper bound."""
     zero, sizes, tokens = gpus > 1, zero_3(), training.rows * training.length
     how = "float32" if not training.bf16 else "bf16" if zero else "autocast"
     width = 2 if how == "bf16" else 4
@@ -111,8 +111,8 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
     kept = a.layers * tokens * KEPT[how, training.checkpointing].of(a)
     kept += casts if how == "autocast" and not training.checkpointing else 0
     kept += tokens * (16 * a.head_dim + 64)  # rotary embeddings; ids, labels, positions
-    one = a.parameters / a.layers if how == "autocast" else 0  # a bound of a layer's weights, and the casts of them
-    matrix = width * a.intermediate * a.hidden  # a gradient before it is added up
+    one = a.parameters / a.layers if how == "autocast" else 0  # upper bound of the weights of a layer, copied by casts
+    matrix = width * a.intermediate * a.hidden  # a gradient before it is accumulated
     largest = max(
         tile + (8 if zero else 4) * head + tokens * HEAD[how] * a.hidden + (4 * TILE[1] * a.hidden if one else 0),
         tokens * (LAYER[how] if training.checkpointing else BACKWARD).of(a) + 2 * one + matrix,
@@ -132,7 +132,7 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
 
 
 class Engine(NamedTuple):
-    """What an engine has to hold: `max_model_len`, its sequences at once, and its share of each GPU's memory."""
+    """What an engine has to hold: `max_model_len`, concurrent sequences, and its share of each GPU's memory."""
 
     longest: int
     sequences: int
@@ -142,11 +142,11 @@ class Engine(NamedTuple):
 
 
 def engine_parts(a: Architecture, engine: Engine, hardware: Hardware, gpus: int) -> dict[str, float]:
-    """Bytes that an engine takes of each of its GPUs at least: weights, the cache of one sequence, and its own.
+    """Minimum bytes of an engine on each of its GPUs: weights, the cache of one sequence, and vLLM's own.
 
-    vLLM does not start if its share cannot hold a sequence of `max_model_len` (vllm/v1/core/kv_cache_utils.py). It
-    tries a step of all tokens that it will take at once (vllm/engine/arg_utils.py: 16,384 on GPUs of 70 GB and more,
-    else 8,192; TRL: 4,096) and samples for all sequences; CUDA and its graphs take about 1 GiB.
+    vLLM does not start if its share cannot hold a sequence of `max_model_len` (vllm/v1/core/kv_cache_utils.py). To
+    measure its own memory, it runs a step of the maximum number of tokens (vllm/engine/arg_utils.py: 16,384 on GPUs of
+    70 GB and more, else 8,192; TRL: 4,096) and samples for all sequences; CUDA and its graphs take about 1 GiB.
     """
     batched = engine.batched or (16_384 if hardware.memory >= 70 else 8_192)
     step = batched * (6 * a.hidden + 6 * a.intermediate / gpus) + 3 * 4 * engine.sequences * a.vocabulary
@@ -163,7 +163,7 @@ def told(parts: dict[str, float]) -> str:
 
 
 def total(parts: dict[str, float]) -> float:
-    """Their sum, in GiB."""
+    """Sum of the parts, in GiB."""
     return sum(parts.values()) / GIB
 
 
@@ -177,10 +177,10 @@ def divides(a: Architecture, gpus: int) -> bool:
 
 
 def sampling_gpus(a: Architecture, engine: Engine, hardware: Hardware, most: int = NUMBERS[-1]) -> int:
-    """GPUs that one engine is spread over: the fewest with room for the weights, and as much again for the cache.
+    """Number of GPUs of one engine: the fewest with room for the weights and as much again for the cache.
 
-    If that is more than `most`, the fewest that hold the weights and one sequence. Raises ValueError if even these are
-    too many, or do not divide the attention heads.
+    If these are more than `most`, the fewest that hold the weights and one sequence. Raises ValueError if even these
+    are too many, or do not divide the attention heads.
     """
     there = [n for n in NUMBERS if n <= most and engine_fits(a, engine, hardware, n)]
     ample = [n for n in there if 2 * engine.width * a.parameters <= n * engine.share * hardware.memory * GIB]
@@ -194,7 +194,7 @@ def sampling_gpus(a: Architecture, engine: Engine, hardware: Hardware, most: int
 
 
 def check_engine(a: Architecture, engine: Engine, hardware: Hardware, gpus: int, what: str = "sampling from it") -> int:
-    """The number of GPUs. Raises ValueError, which says what does fit, if the engine does not fit on them."""
+    """Return the number of GPUs. Raises ValueError, which says what would fit, if the engine does not fit on them."""
     if engine_fits(a, engine, hardware, gpus):
         return gpus
     parts = engine_parts(a, engine, hardware, gpus)
@@ -212,7 +212,7 @@ def check_engine(a: Architecture, engine: Engine, hardware: Hardware, gpus: int,
 
 
 def room_for_training(hardware: Hardware, engine_share: float) -> float:
-    """GiB of a GPU that a training may take; the engine of RL has its share."""
+    """GiB of a GPU that a training may take, beside the share of RL's engine."""
     return (USABLE - engine_share) * hardware.memory
 
 
@@ -221,9 +221,9 @@ def training_fits(a: Architecture, training: Training, hardware: Hardware, share
 
 
 def training_gpus(a: Architecture, training: Training, hardware: Hardware, share: float, least: int = 1) -> int:
-    """GPUs of a training: the fewest powers of two that it fits on, `least` if these do.
+    """Number of GPUs of a training: `least` if it fits on these, else the next power of two that it fits on.
 
-    Raises ValueError, which says what does fit, if it fits on no number of them.
+    Raises ValueError, which says what would fit, if it fits on no number of them.
     """
     for n in sorted({least, *(n for n in NUMBERS if n > least)}):
         if training_fits(a, training, hardware, share, n):
@@ -232,7 +232,7 @@ def training_gpus(a: Architecture, training: Training, hardware: Hardware, share
 
 
 def check_training(a: Architecture, training: Training, hardware: Hardware, share: float, gpus: int) -> int:
-    """The number of GPUs. Raises ValueError, which says what does fit, if the training does not fit on them."""
+    """Return the number of GPUs. Raises ValueError, which says what would fit, if the training does not fit on them."""
     if training_fits(a, training, hardware, share, gpus):
         return gpus
     parts = training_parts(a, training, gpus)
@@ -255,7 +255,7 @@ def check_training(a: Architecture, training: Training, hardware: Hardware, shar
 
 
 def longest_length(a: Architecture, training: Training, hardware: Hardware, share: float, gpus: int) -> int:
-    """Tokens of the longest row, by itself in its micro-batch, that can be trained on, rounded down; 0 if none."""
+    """Tokens of the longest row that fits alone in a micro-batch, rounded down; 0 if none fits."""
     low, high = 0, training.rows * training.length
     while low < high:
         middle = (low + high + 1) // 2
@@ -267,12 +267,12 @@ def longest_length(a: Architecture, training: Training, hardware: Hardware, shar
 
 
 def rounded(tokens: int) -> int:
-    """Tokens, rounded down to what one would set; 0 below 256."""
+    """Tokens, rounded down to a multiple of 256."""
     return tokens // 256 * 256
 
 
 def smallest_card(fits: Callable[[Hardware], bool], than: Hardware) -> str | None:
-    """The listed GPU with the least memory, more than this one's, on which something fits."""
+    """The listed GPU with the least memory, above that of `than`, for which `fits` is true; None if there is none."""
     larger = sorted((gpu.memory, name) for name, gpu in GPUS.items() if gpu.memory > than.memory)
     return next((f"GPUs such as {name} ({memory:g} GiB)" for memory, name in larger if fits(GPUS[name])), None)
 
@@ -282,17 +282,17 @@ def counted(gpus: int) -> str:
 
 
 def fitting(fits: Iterable[str]) -> str:
-    """What to do about it."""
+    """A sentence that lists what would fit."""
     listed = "; or ".join(fits)
     return f"What fits: {listed}." if listed else "It fits on no number of GPUs that is listed."
 
 
 def host_bytes(a: Architecture, nodes: int, processes: int) -> float:
-    """Bytes of a node's own memory that a training needs, with so many processes on it.
+    """Bytes of main memory that a training needs on each node, with `processes` processes on it.
 
-    Each process has CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model: its file is
-    mapped, read by the first and shared in the page cache (transformers/integrations/deepspeed.py), at most 4 bytes a
-    parameter, and for saving the first gathers it in 16 bits. A resumed one reads weights and optimizer back, 12 bytes
-    a parameter over all processes. One process alone loads 4 bytes and resumes 12 as well.
+    Each process loads CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model: its file is
+    memory-mapped, read by the first process and shared in the page cache (transformers/integrations/deepspeed.py), at
+    most 4 bytes a parameter; to save, the first process gathers it in 16 bits. A resumed training reads weights and
+    optimizer back, 12 bytes a parameter over all processes. A single process also loads 4 bytes and resumes 12.
     """
     return 4 * GIB * processes + (4 + 12 / nodes) * a.parameters

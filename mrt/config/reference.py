@@ -65,7 +65,7 @@ def bounds_of(field: dict[str, Any]) -> str:
 
 
 def meaning_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
-    """A field's description; pydantic leaves it out where it is its group's."""
+    """A field's description; where pydantic omits it, that of the field's group."""
     described = field.get("description") or groups.get(field.get("$ref", "").rsplit("/", 1)[-1], {}).get("description")
     return described or ""
 
@@ -84,7 +84,7 @@ def rows_of(group: dict[str, Any], groups: dict[str, Any]) -> Iterator[str]:
 
 
 def page() -> str:
-    """The reference in Markdown: a table a group of settings."""
+    """The reference in Markdown: one table per group of settings."""
     schema = Config.model_json_schema()
     lines = [INTRODUCTION]
     for name, group in [("Config", schema), *schema["$defs"].items()]:

@@ -1,4 +1,4 @@
-"""`config.yaml` as a typed model. The rules read their slices from here; the stages never see a config file."""
+"""`config.yaml` as a typed model. The rules take each stage's settings from it; the stages never see a config file."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from mrt.training.rl import RL
 from mrt.training.sets import Rules
 from mrt.training.sft import SFT
 
-PROMPT = 2048  # tokens: a bound of the problems' prompts, to size trainings with
+PROMPT = 2048  # tokens: an upper bound for a problem's prompt, to size trainings
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
@@ -37,55 +37,55 @@ class Imported(Settings):
     """Completions that somebody sampled elsewhere."""
 
     file: Path = Field(
-        description="JSONL, Parquet or CSV with columns problem_id, text, and perhaps model, tokens, finish_reason."
+        description="JSONL, Parquet or CSV with columns problem_id, text, and optionally model, tokens, finish_reason."
     )
-    model: str | None = Field(None, description="Keep the rows whose `model` is this.")
+    model: str | None = Field(None, description="Keep only the rows with this `model`.")
 
 
 class Model(Settings):
     """A model: a checkpoint, the toy base, a file of completions, or a child of another model."""
 
-    label: str | None = Field(None, description="Name in tables and figures; else the key.")
+    label: str | None = Field(None, description="Name in tables and figures; by default the key.")
     path: str | None = Field(None, description="Checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Commit of a hub model.")
     toy: Literal["shipped", "remade"] | None = Field(
-        None, description="The toy base: its shipped weights, or made anew."
+        None, description="The toy base: its shipped weights, or trained anew."
     )
     rollouts: Imported | None = Field(None, description="A model that is a file of completions.")
-    prompt: Prompt | None = Field(None, description="How a problem becomes its prompt; else as for all, `prompt`.")
+    prompt: Prompt | None = Field(None, description="How a problem becomes a prompt; by default the shared `prompt`.")
     training_log: Path | None = Field(
         None,
-        description="Log of the RL training that made it elsewhere, as CSV or Parquet with columns step, reward,"
-        " completion_tokens: for Figures 10 and 11.",
+        description="Log of this model's RL training elsewhere, for Figures 10 and 11: CSV or Parquet with columns"
+        " step, reward, completion_tokens.",
     )
-    evaluate_on: list[str] | None = Field(None, description="Evaluation sets that it is measured on; all if not given.")
+    evaluate_on: list[str] | None = Field(None, description="Evaluation sets of this model; all if not given.")
     parent: str | None = Field(None, description="Model that this one is trained from.")
     method: MethodName | None = Field(
         None,
-        description="How it is trained: by SFT on traces (star, mrt), by RL (grpo, length_penalty, mrt_rl), by SFT on"
-        " right answers of a model without thoughts, so that it thinks (cold_start), or, to backtrack, by SFT on"
-        " solution trees (warmstart, rise, rejection; Figure 14).",
+        description="Training method: SFT on traces (star, mrt); RL (grpo, length_penalty, mrt_rl); SFT on correct"
+        " completions of a model without thoughts, to teach thinking (cold_start); or SFT on solution trees, to teach"
+        " backtracking (warmstart, rise, rejection; Figure 14).",
     )
     teacher: str | None = Field(
-        None, description="cold_start: the model whose right completions it learns; else its parent's own."
+        None, description="cold_start: the model whose correct completions it learns from; by default its parent."
     )
-    cold_start: ColdStart = Field(default_factory=ColdStart, description="How these become thoughts with an answer.")
-    problems: str | None = Field(None, description="Dataset that its parent's traces solve.")
+    cold_start: ColdStart = Field(default_factory=ColdStart, description="How these become a thought and an answer.")
+    problems: str | None = Field(None, description="Training dataset, which the parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
-    recipe: SFT | None = Field(None, description="Hyperparameters of SFT other than those of `training.recipe`.")
-    rl: RL | None = Field(None, description="Hyperparameters of RL other than those of `training.rl`.")
+    recipe: SFT | None = Field(None, description="Hyperparameters of SFT that override `training.recipe`.")
+    rl: RL | None = Field(None, description="Hyperparameters of RL that override `training.rl`.")
     replicate_of: str | None = Field(
-        None, description="Trained again as that model was, with another `seed`: for intervals over training runs."
+        None, description="Model whose training is repeated with another `seed`, for intervals over training runs."
     )
-    seed: int | None = Field(None, ge=0, description="Seed of the training; else that of its hyperparameters.")
+    seed: int | None = Field(None, ge=0, description="Seed of the training; by default that of its hyperparameters.")
     architecture: Architecture | None = Field(
-        None, description="Its sizes, of a hub model; those of a folder, and of a model trained here, are known."
+        None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
     )
 
     @model_validator(mode="after")
     def one_origin(self) -> Self:
         origins = [name for name in ("path", "toy", "rollouts", "parent") if getattr(self, name) is not None]
-        if len(origins) != 1 and not (self.replicate_of and not origins):  # one of nothing is told of in its own words
+        if len(origins) != 1 and not (self.replicate_of and not origins):  # its own check reports it
             raise ValueError(f"a model has exactly one of path, toy, rollouts, parent; got {origins or 'none'}")
         if (self.parent is None) != (self.method is None) or (self.parent is None) != (self.problems is None):
             raise ValueError("a trained model has all of parent, method and problems; any other model has none")
@@ -95,7 +95,7 @@ class Model(Settings):
 class SamplingSettings(Settings):
     """What is sampled from a model on a dataset."""
 
-    samples: int = Field(ge=1, le=10_000, description="Rollouts a problem.")
+    samples: int = Field(ge=1, le=10_000, description="Rollouts per problem.")
     decoding: Decoding = Field(
         default_factory=lambda: Decoding(max_tokens=16384),
         description="How rollouts are drawn (Section 8.1: 16K tokens).",
@@ -107,7 +107,7 @@ Group = TypeVar("Group", bound=Settings)
 
 
 def keep_to(settings: Group, **most: int) -> Group:
-    """The settings, where lists that were not given leave out what is more than can be had."""
+    """The settings, with values above the limits removed from lists that were not set explicitly."""
     for name, limit in most.items():
         if name not in settings.model_fields_set:
             vars(settings)[name] = [value for value in getattr(settings, name) if value <= limit]
@@ -115,15 +115,15 @@ def keep_to(settings: Group, **most: int) -> Group:
 
 
 class Training(SamplingSettings):
-    """Sampling for training sets, and the recipe that models share."""
+    """Sampling for training sets, and the hyperparameters that models share."""
 
-    samples: int = Field(1, ge=1, le=10_000, description="Rollouts a training problem (Algorithm 1, line 5: one).")
+    samples: int = Field(1, ge=1, le=10_000, description="Rollouts per training problem (Algorithm 1, line 5: one).")
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
     rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
     allocation: Allocation | None = Field(
         None,
-        description="Give a prefix of a training trace only as many of the prover's `answers` as MRT (STaR)'s filter"
-        " needs; `{}` for the defaults of mrt.sampling.allocation. If not given, all.",
+        description="Sample for each prefix of a training trace only as many of the meta-prover's `answers` as the"
+        " filter of MRT (STaR) needs; `{}` for the defaults of mrt.sampling.allocation. If not given, all.",
     )
     tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
@@ -134,12 +134,12 @@ class Training(SamplingSettings):
 class Direct(Settings):
     """The baseline that does not think (Section 5): pass@k of one model's answers."""
 
-    model: str = Field(description="A model whose prompt leaves no room for a thought.")
-    samples: int = Field(32, ge=1, le=10_000, description="Answers a problem (Appendix D: 32).")
+    model: str = Field(description="A model whose prompt skips the thought.")
+    samples: int = Field(32, ge=1, le=10_000, description="Answers per problem (Appendix D: 32).")
     k: list[Count] = Field(
         [1, 2, 4, 8, 16, 32],
         min_length=1,
-        description="SamplingSettings of pass@k; if not given, those of them that can be had.",
+        description="The k of pass@k; if not given, the defaults up to `samples`.",
     )
 
     @model_validator(mode="after")
@@ -148,11 +148,11 @@ class Direct(Settings):
 
 
 class Extrapolation(BudgetForcing):
-    """Budget forcing (Appendix F), and where normalized regret is extrapolated to (Figure 9)."""
+    """Budget forcing (Appendix F), and the budgets to which it extrapolates normalized regret (Figure 9)."""
 
     models: list[str] | None = Field(None, description="Models whose thoughts are extended; all if not given.")
     budgets: list[Count] = Field(
-        [20480, 24576, 28672, 32768], description="C_0 for each number of extensions that is answered, but 0."
+        [20480, 24576, 28672, 32768], description="C_0 for each number of extensions with forced answers, except 0."
     )
 
 
@@ -175,20 +175,20 @@ MEASURES = (
 
 
 class Evaluation(SamplingSettings):
-    """What is measured, of which models, on which datasets."""
+    """What is measured, for which models, on which datasets."""
 
-    samples: int = Field(20, ge=1, le=10_000, description="Rollouts a problem (Section 8.2: 20).")
+    samples: int = Field(20, ge=1, le=10_000, description="Rollouts per problem (Section 8.2: 20).")
     problems: list[str] = Field(min_length=1, description="Evaluation datasets.")
     models: list[str] = Field(min_length=1, description="Models in the tables and figures, in this order.")
     k: list[Count] = Field(
         [1, 2, 4, 8],
         min_length=1,
-        description="Votes of maj@k and draws of pass@k; if not given, those of them up to `samples`.",
+        description="The k of maj@k (votes) and pass@k (samples); if not given, the defaults up to `samples`.",
     )
     votes: list[Count] = Field(
         [1, 2, 4, 8],
         min_length=1,
-        description="Votes p of [maj@p]_j at a prefix; if not given, those of them up to `prover.answers`.",
+        description="Votes p of [maj@p]_j at a prefix; if not given, the defaults up to `prover.answers`.",
     )
     budgets: list[Count] = Field(
         [4096, 8192, 12288, 16384],
@@ -196,8 +196,8 @@ class Evaluation(SamplingSettings):
         description="Token budgets C_0 of normalized regret (Figure 9); if not given, quarters of `max_tokens`.",
     )
     direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
-    linearized: Linearized | None = Field(None, description="Attempts in a row, in a sliding window (Section 8.4).")
-    budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="Thoughts made to go on.")
+    linearized: Linearized | None = Field(None, description="Linearized search, in a sliding window (Section 8.4).")
+    budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="How thoughts are extended.")
     measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
         list(MEASURES), description="What is measured."
     )
@@ -211,31 +211,31 @@ class Evaluation(SamplingSettings):
 
 
 class Expected(Settings):
-    """What nobody knows before the first run, for `python -m mrt plan` and for the time limits of jobs."""
+    """Estimates of what is unknown before the first run, for `python -m mrt plan` and the time limits of jobs."""
 
-    problems: dict[str, Count] = Field({}, description="Problems of sets that are not made yet and have no `count`.")
+    problems: dict[str, Count] = Field({}, description="Problems of datasets not made yet and without `count`.")
     tokens: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        {}, description="Mean tokens of a rollout by model, for its descendants too; else half of `max_tokens`."
+        {}, description="Mean tokens of a rollout by model and its descendants; by default half of `max_tokens`."
     )
     prompt_tokens: float = Field(150, gt=0, description="Tokens of a problem with its chat prompt.")
     episodes: float = Field(20, gt=0, description="Episodes of a thought.")
     answer_tokens: float = Field(300, gt=0, description="Tokens of a forced answer.")
-    kept: float = Field(0.5, gt=0, description="Share of the traces that training sets keep.")
+    kept: float = Field(0.5, gt=0, description="Fraction of the traces that training sets keep.")
 
 
 class Config(Settings):
     """A whole experiment."""
 
-    results: Path = Field(description="Folder of everything that the experiment makes.")
+    results: Path = Field(description="Folder for all outputs of the experiment.")
     seed: int = Field(0, ge=0, lt=2**62, description="Seed from which all sampling seeds derive.")
     problems: dict[str, Dataset] = Field(description="Datasets by name.")
     models: dict[str, Model] = Field(description="Models by name.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut into episodes.")
-    template: Template = Field(default_factory=Template, description="What mu says to end a thought and to answer.")
+    template: Template = Field(default_factory=Template, description="Text that ends a thought and begins an answer.")
     backtracking: Backtracking | None = Field(
         None,
-        description="Backtracking search (Appendix A) in the place of thoughts; `{}` for its defaults.",
+        description="Backtracking search (Appendix A) instead of thoughts; `{}` for its defaults.",
     )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the sampling engine is built.")
     engine_threads: int = Field(1, ge=1, le=1024, description="CPU cores of a sampling job.")
@@ -244,12 +244,12 @@ class Config(Settings):
         True, description="Whether a new version of vllm, torch, transformers, trl ... reruns the stages that use it."
     )
     cluster: Cluster = Field(default_factory=Cluster, description="GPUs that jobs are sized for.")
-    expected: Expected = Field(default_factory=Expected, description="Lengths and counts to plan with.")
+    expected: Expected = Field(default_factory=Expected, description="Estimated lengths and counts, to plan with.")
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
 
     def lineage(self, name: str) -> Iterator[str]:
-        """The model and its ancestors, nearest first; stops after one step too many if they go round in a circle."""
+        """The model and its ancestors, nearest first; stops after len(models) + 1 steps if they form a cycle."""
         current: str | None = name
         for _ in range(len(self.models) + 1):
             if current is None or current not in self.models:
@@ -259,7 +259,7 @@ class Config(Settings):
 
     @property
     def parameterization(self) -> Parameterization:
-        """How completions are cut into episodes and how mu answers."""
+        """How completions are cut into episodes and how the meta-prover answers."""
         return self.backtracking or OpenEnded(segmentation=self.segmentation, template=self.template)
 
     @property
@@ -280,7 +280,7 @@ class Config(Settings):
         return self.evaluation if dataset in self.evaluation.problems else self.training
 
     def samples(self, name: str, dataset: str) -> int:
-        """Rollouts a problem that are sampled from a model on a dataset."""
+        """Rollouts per problem sampled from a model on a dataset."""
         sampling, direct = self.sampling(dataset), self.evaluation.direct
         asked = direct.samples if direct and direct.model == name and sampling is self.evaluation else 0
         return max(asked, sampling.samples if name in self.evaluation.models or not asked else 0)
@@ -292,9 +292,9 @@ class Config(Settings):
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
 
     def filters(self, name: str, dataset: str) -> list[Thresholds]:
-        """The filters of MRT (STaR) that answers are allocated for, of a model on a dataset; none: not allocated.
+        """Thresholds of MRT (STaR)'s filters that a model's answers on a dataset are allocated for; empty: all answers.
 
-        They are those of its children that learn from its traces there.
+        They are the filters of its children that train on its traces of this dataset.
         """
         if not self.training.allocation or dataset in self.evaluation.problems:
             return []
@@ -304,19 +304,19 @@ class Config(Settings):
 
     @property
     def linearized_ks(self) -> list[int]:
-        """The k at which linearized search is measured: 1, 2, 4, ... and its last attempt."""
+        """The k at which linearized search is measured: 1, 2, 4, ... and the number of attempts."""
         attempts = self.evaluation.linearized.attempts if self.evaluation.linearized else 0
         return sorted({*(2**i for i in range(attempts.bit_length()) if 2**i <= attempts), attempts} - {0})
 
     @property
     def forcing(self) -> BudgetForcing:
-        """How thoughts are extended; no more traces a problem than the meta-prover scores."""
+        """How thoughts are extended; by default, as many traces per problem as the meta-prover scores."""
         settings = self.evaluation.budget_forcing.model_dump(exclude={"models", "budgets"})
         return BudgetForcing.model_validate(settings | {"traces": settings["traces"] or self.evaluation.prover.traces})
 
     @property
     def extended(self) -> list[str]:
-        """Models whose thoughts are extended by force: those named, of the measured ones that are sampled here."""
+        """Models that budget forcing is applied to: the named ones among the evaluated models that are sampled here."""
         named = self.evaluation.budget_forcing.models or self.evaluation.models
         if self.backtracking:  # there is no thought to extend
             return []
@@ -339,13 +339,13 @@ class Config(Settings):
         return recipe if model.seed is None else recipe.model_copy(update={"seed": model.seed})
 
     def weights(self, name: str) -> str | None:
-        """Checkpoint folder or hub id of a model that is given, the shipped toy bases among them."""
+        """Checkpoint folder or hub id of a model that is not trained, shipped toy bases included."""
         model = self.models[name]
         toy = Path("mrt", "toy", "weights_attempts" if self.backtracking else "weights")
         return str(toy) if model.toy else model.path
 
     def architecture(self, name: str) -> Architecture:
-        """A model's sizes, which are those of the root of its lineage; ValueError if nothing tells them."""
+        """A model's sizes, which are those of the root of its lineage; ValueError if they are unknown."""
         root = list(self.lineage(name))[-1]
         if declared := self.models[root].architecture:
             return declared
@@ -355,7 +355,7 @@ class Config(Settings):
         return architecture_of(folder)
 
     def longest(self, name: str) -> int | None:
-        """Longest prompt and completion in tokens that an engine takes of a model: no more than the model's own."""
+        """Longest prompt plus completion, in tokens, that a model's engine accepts: at most the model's context."""
         root = self.models[list(self.lineage(name))[-1]]
         file = Path(self.weights(list(self.lineage(name))[-1]) or "", "config.json")
         own = root.architecture.context if root.architecture else None
@@ -370,15 +370,15 @@ class Config(Settings):
         return memory.Engine(longest, self.engine.max_num_seqs, self.engine.gpu_memory_utilization, width)
 
     def rl_engine_size(self, name: str) -> memory.Engine:
-        """The same, of the engine beside a model's training by RL (trl/generation/vllm_generation.py)."""
+        """What the engine beside a model's RL training has to hold (trl/generation/vllm_generation.py)."""
         recipe = self.recipe(name)
         assert isinstance(recipe, RL)
         return self.engine_size(name)._replace(share=recipe.gpu_memory_utilization, width=2, batched=4096)
 
     def sampling_gpus(self, name: str) -> int:
-        """GPUs that the engine is spread over which samples from a model; 0 if jobs are sized for CPUs.
+        """Number of GPUs of the engine that samples from a model; 0 if jobs are sized for CPUs.
 
-        Raises ValueError if it fits on none.
+        Raises ValueError if the engine does not fit.
         """
         if not (hardware := self.cluster.hardware):
             return 0
@@ -399,20 +399,20 @@ class Config(Settings):
         return memory.Training(rows, length, recipe.bf16, recipe.gradient_checkpointing, recipe.beta > 0, True)
 
     def begun(self, name: str) -> int:
-        """Tokens of the longest prefix of a thought that a prompt of RL ends with."""
+        """Tokens of the longest thought prefix in a prompt of RL; 0 if prompts have none."""
         recipe = self.recipe(name)
         inside = isinstance(recipe, RL) and self.models[name].method == "mrt_rl" and recipe.prefixes > 0
         return self.training.decoding.max_tokens if inside else 0
 
     def engine_share(self, name: str) -> float:
-        """Share of each GPU's memory that the engine has during a model's training."""
+        """Share of each GPU's memory that the engine takes during a model's training."""
         recipe = self.recipe(name)
         return recipe.gpu_memory_utilization if isinstance(recipe, RL) else 0.0
 
     def training_processes(self, name: str) -> tuple[int, int]:
-        """(nodes, processes on each) of a model's training: one process a GPU, all of a node and of more if need be.
+        """(nodes, processes per node) of a model's training: one process per GPU, of one node or, if need be, several.
 
-        Raises ValueError if it fits on no number of GPUs, or not on those that were asked for.
+        Raises ValueError if the training does not fit on the GPUs requested, or on any number of GPUs.
         """
         asked, own = self.cluster, self.cluster.gpus_per_node
         if not (hardware := asked.hardware):
@@ -450,5 +450,5 @@ class Config(Settings):
 
 
 def overlaid(shared: Recipe, own: Recipe | None) -> Recipe:
-    """Shared hyperparameters, with those that a model sets itself."""
+    """Shared hyperparameters, overridden by those that a model sets itself."""
     return shared.model_copy(update={name: getattr(own, name) for name in own.model_fields_set}) if own else shared

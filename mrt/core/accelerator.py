@@ -1,19 +1,19 @@
-"""Whether stages run on GPUs or on CPUs, and which GPUs a job has: both are decided here and nowhere else.
+"""Choose whether stages run on GPUs or on the CPU, and which GPUs a job uses; nothing else decides either.
 
-A machine that has NVIDIA GPUs, or a job that was given some, uses them, or ends with an error that says why it cannot:
-nothing falls back to the CPU without a word. `MRT_DEVICE=cpu`, or an empty `CUDA_VISIBLE_DEVICES`, uses the CPU on
-purpose.
+On a machine with NVIDIA GPUs, or in a job that was given some, a stage uses them or ends with an error that says why it
+cannot: nothing falls back to the CPU silently. To use the CPU on purpose, set `MRT_DEVICE=cpu` or an empty
+`CUDA_VISIBLE_DEVICES`.
 
-Nobody else gives out the GPUs of a machine: Snakemake counts them at best, and all jobs would start on the first one.
-So a process claims as many as it needs before it uses any. A claim is a file lock a card, in a folder that all users of
-the machine share, by the card's UUID, which is the same in every job and container; `CUDA_VISIBLE_DEVICES` then names
-the claimed cards only. The kernel frees a lock when its holder dies, however it dies. Of the processes that
-may use the same cards, one at a time collects, while the others queue, and it keeps those that it has got: so requests
-for one card do not starve one for four, and no two processes wait for each other. SLURM's jobs claim too: the cards
-that SLURM gave to a job are free, as a rule, and several stages that somebody starts within one job share them out.
+Nothing else assigns the GPUs of a machine: Snakemake at best counts them, and all jobs would start on the first one.
+So a process claims as many GPUs as it needs before it uses any. A claim is one file lock per card, in a folder that all
+users of the machine share. The lock is named by the card's UUID, which is the same in every job and container;
+`CUDA_VISIBLE_DEVICES` then lists only the claimed cards. The kernel releases a lock when its holder dies, however it
+dies. Among processes that may use the same cards, one at a time collects cards and keeps those it already has, while
+the others queue: so requests for one card do not starve a request for four, and there is no deadlock. SLURM jobs claim
+too: the cards that SLURM gave to a job are usually free, and stages started within one job share them out.
 
-Children of a claiming process (torchrun's, vLLM's) `join` it: they share its locks, so that a card stays taken while
-anything of the job lives, and they die with it.
+Child processes of a claiming process (of torchrun, of vLLM) call `join`: they share its locks, so that a card stays
+taken while any process of the job lives, and they die with it.
 """
 
 import fcntl
@@ -29,25 +29,25 @@ from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
-DEVICES, HOLDER, LOCKS = "CUDA_VISIBLE_DEVICES", "MRT_GPU_HOLDER", "MRT_GPU_LOCKS"  # of the environment
-FOLDER = "/tmp/mrt-gpus"  # of the locks, unless MRT_GPU_FOLDER names another; not TMPDIR, which may be a user's own
+DEVICES, HOLDER, LOCKS = "CUDA_VISIBLE_DEVICES", "MRT_GPU_HOLDER", "MRT_GPU_LOCKS"  # environment variables
+FOLDER = "/tmp/mrt-gpus"  # for the locks, unless MRT_GPU_FOLDER is set; not TMPDIR, which may differ by user
 POLL = 0.5  # seconds between looks for free cards
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}  # by CUDA's major version (NVIDIA, "CUDA Compatibility", minor versions)
 
 
 class NoGPU(OSError):
-    """GPUs that are there or were asked for cannot be used."""
+    """GPUs are present or requested, but cannot be used."""
 
 
 class Card(NamedTuple):
-    """A GPU: as `CUDA_VISIBLE_DEVICES` calls it, and what it is called in every process of the machine."""
+    """A GPU: its name in `CUDA_VISIBLE_DEVICES`, and an identity that is the same in every process of the machine."""
 
     name: str
     identity: str
 
 
 def ask_driver(*fields: str) -> list[list[str]]:
-    """What nvidia-smi says of each card of the machine; nothing if there is none, or no nvidia-smi."""
+    """These nvidia-smi fields of each card of the machine; empty without cards or without nvidia-smi."""
     if not shutil.which("nvidia-smi"):
         return []
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
@@ -60,7 +60,7 @@ def ask_driver(*fields: str) -> list[list[str]]:
 
 
 def named() -> list[str] | None:
-    """The cards that `CUDA_VISIBLE_DEVICES` names, up to the first that is none; None if it is not set."""
+    """The cards listed in `CUDA_VISIBLE_DEVICES`, up to the first invalid entry; None if it is not set."""
     if DEVICES not in os.environ:
         return None
     names = [name.strip() for name in os.environ[DEVICES].split(",")]
@@ -73,7 +73,7 @@ def cpu_on_purpose() -> bool:
 
 
 def there() -> bool:
-    """Whether this process is to use a GPU: one was given to it, or its machine has some. Does not import torch."""
+    """Whether this process should use a GPU: one was given to it, or its machine has some. Does not import torch."""
     if cpu_on_purpose():
         return False
     given = named()
@@ -90,7 +90,7 @@ def cards() -> list[Card]:
     given = named()
     if given is None:
         return listed
-    # Without a UUID, a number is of this machine, or of this job of SLURM, which may number its own.
+    # If the UUID is unknown, a number identifies a card of this machine, or of this SLURM job, which may renumber.
     unknown = os.environ.get("SLURM_JOB_ID", "card")
     return [
         next((Card(name, c.identity) for c in listed if name == c.name or c.identity.startswith(name)), None)
@@ -100,11 +100,11 @@ def cards() -> list[Card]:
 
 
 def on_gpu() -> bool:
-    """Whether this process runs on GPUs. Raises NoGPU if it should and torch cannot."""
+    """Whether this process runs on GPUs. Raises NoGPU if it should but torch cannot use them."""
     if cpu_on_purpose():
-        os.environ[DEVICES] = ""  # lest a library finds one
+        os.environ[DEVICES] = ""  # so that no library finds one
         return False
-    # Before anything asks torch: else the question itself initializes CUDA, and no fork can use it any more.
+    # Set before torch is first queried: otherwise the query initializes CUDA, and forks can no longer use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
@@ -121,14 +121,14 @@ def on_gpu() -> bool:
 
 
 def too_old(driver: str | None, build: str) -> str | None:
-    """What is wrong with a driver for a torch that is built for this CUDA; None if nothing is, or it is not known."""
+    """Why a driver is too old for a torch built for this CUDA; None if it is not, or its version is unknown."""
     needed, found = OLDEST_DRIVER.get(int(build.partition(".")[0]), 0), (driver or "").partition(".")[0]
     return f"CUDA {build} needs driver {needed} or later" if found.isdecimal() and int(found) < needed else None
 
 
 def another_process_can() -> bool:
-    """Whether torch can use a GPU, tried in another process: NVML lists cards whatever the driver, and to try it here
-    would initialize CUDA.
+    """Whether torch can use a GPU, tested in another process: NVML lists cards whatever the driver, and a test in this
+    process would initialize CUDA.
     """
     code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
     own = os.environ | {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
@@ -148,10 +148,10 @@ def complaint(build: str | None, driver: str | None, problem: str | None) -> str
 
 
 def claim(count: int) -> None:
-    """Take `count` of the machine's GPUs for this process until it ends, waiting for them, and show it no others.
+    """Reserve `count` of the machine's GPUs for this process until it ends, waiting for them, and hide all others.
 
-    A process that has claimed before keeps its cards, and the child of one that has shares these. Nothing is claimed on
-    a CPU, nor by a process of a torchrun that was started by hand. Raises NoGPU if there are fewer.
+    A process that has claimed before keeps its cards, and its child processes share them. Nothing is claimed on a CPU,
+    nor by a process of a torchrun that was started by hand. Raises NoGPU if fewer than `count` may be used.
     """
     holder = os.environ.get(HOLDER, "")
     if holder not in ("", str(os.getpid())):
@@ -173,11 +173,11 @@ def claim(count: int) -> None:
     held = collect(found, count)
     os.environ[LOCKS] = os.pathsep.join(str(lock_of(card)) for card in held)
     os.environ[DEVICES] = ",".join(card.name for card in held)
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as nvidia-smi counts
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the numbering of nvidia-smi
 
 
 def join() -> None:
-    """In a child of a process that has claimed: share its locks, and die with it, even if it is killed."""
+    """In a child of a claiming process: share its locks, and die when it does, even if it is killed."""
     holder = int(os.environ.get(HOLDER, os.getpid()))
     if holder == os.getpid():
         return
@@ -189,7 +189,7 @@ def join() -> None:
 
     def die_too() -> None:
         select.select([watched], [], [])  # readable when that process has ended
-        between = parent_process()  # vLLM's engine core, of its workers: it would take its time
+        between = parent_process()  # in a vLLM worker: the engine core, which is slow to end
         if between and between.pid and between.is_alive():
             os.kill(between.pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -200,7 +200,7 @@ def join() -> None:
 
 
 def collect(found: list[Card], count: int) -> list[Card]:
-    """Lock `count` of these cards as soon as they are free; says so if it has to wait."""
+    """Lock `count` of these cards as soon as they are free; prints a line if it has to wait."""
     held: dict[Card, int] = {}
     began = time.monotonic()
 
@@ -210,13 +210,13 @@ def collect(found: list[Card], count: int) -> list[Card]:
 
     waits = False
     queues = [opened(lock_of(card, ".queue")) for card in sorted(found, key=lambda card: card.identity)]
-    for queue in queues:  # in one order for all, lest two wait for each other
+    for queue in queues:  # in the same order in all processes, to avoid deadlock
         if not locked(queue):
             if not waits:
                 tell()
             waits = True
             fcntl.flock(queue, fcntl.LOCK_EX)
-    while True:  # this process collects
+    while True:  # only this process collects these cards now
         for card in found:
             if card not in held and len(held) < count and (lock := locked_card(card)) is not None:
                 held[card] = lock
@@ -236,7 +236,7 @@ def collect(found: list[Card], count: int) -> list[Card]:
 
 
 def folder() -> Path:
-    """The folder of the locks, made for all users."""
+    """The folder of the lock files, created writable for all users."""
     path = Path(os.environ.get("MRT_GPU_FOLDER", FOLDER))
     try:
         path.mkdir()
@@ -247,15 +247,15 @@ def folder() -> Path:
 
 
 def lock_of(card: Card, suffix: str = "") -> Path:
-    """The lock of a card; `.queue`: that of whoever collects cards, this one among them."""
+    """The lock file of a card; with suffix `.queue`, the lock of the process that collects cards including this one."""
     return folder() / (card.identity.replace("/", "-") + suffix)
 
 
 def opened(path: Path) -> int:
-    """A file that all users may lock, open; it stays so in a program that this process becomes."""
+    """The descriptor of an opened file that all users may lock; it stays open across exec."""
     while True:
         try:
-            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # Linux refuses O_CREAT of another user's file here
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # Linux refuses O_CREAT on another user's file here
             break
         except FileNotFoundError:
             before = os.umask(0)
@@ -270,7 +270,7 @@ def opened(path: Path) -> int:
 
 
 def locked(file: int) -> bool:
-    """Whether an open file could be locked, for this process alone."""
+    """Try to lock an open file exclusively; whether that succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -279,7 +279,7 @@ def locked(file: int) -> bool:
 
 
 def locked_card(card: Card) -> int | None:
-    """The open lock of a card, which says who holds it; None if somebody does. Only for the process that collects."""
+    """Lock a card and record its holder: the descriptor; None if it is taken. Only for the collecting process."""
     file = opened(lock_of(card))
     if not locked(file):
         os.close(file)

@@ -1,7 +1,8 @@
-"""The tables that stages hand on: their columns, types and keys (docs/architecture.md, "Artifacts").
+"""The tables that stages pass on: their columns, types and keys (docs/architecture.md, "Artifacts").
 
-A table is checked when it is written (columns, types, keys neither null nor repeated, rows) and when it is read, so
-that a truncated, empty or foreign file stops the stage that reads it, with its name and how to remake it.
+A table is checked when it is written (columns, types, keys neither null nor repeated, number of rows) and when it is
+read. A truncated, empty or foreign file stops the stage that reads it, with an error that names the file and says how
+to remake it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,9 @@ ANSWER = [*PREFIX, "answer_index"]
 
 @dataclass(frozen=True)
 class Artifact:
-    """A kind of table: its columns with their types, the columns that name a row, its path and what it holds.
+    """A kind of table: its columns with their types, the columns that identify a row, its path and its content.
 
-    In `path`, `m` is a model and `d` a dataset. `notes` says of a column what its name does not.
+    In `path`, `m` is a model and `d` a dataset. `notes` explains columns whose names do not suffice.
     """
 
     columns: Mapping[str, Any]
@@ -32,13 +33,13 @@ class Artifact:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, table: pl.DataFrame, path: Path) -> None:
-        """Write a table of this kind, sorted as it comes; raises ValueError if it is not of this kind."""
+        """Write a table of this kind in its row order; raises ValueError if its columns or keys are wrong."""
         if dict(table.schema) != dict(self.columns):
             raise ValueError(f"{path}: columns {dict(table.schema)} where {dict(self.columns)} belong")
         write_table(table, path, self.keys)
 
     def read(self, path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Read such a table, or some of its columns; raises ValueError, naming the file, if it is not one."""
+        """Read a table of this kind, or some of its columns; raises ValueError, naming the file, if it is not one."""
         wanted = self.columns if columns is None else {name: self.columns[name] for name in columns}
         return read_table(path, wanted)
 
@@ -243,7 +244,7 @@ TABLES = (
     *(PROBLEMS, ROLLOUTS, EPISODES, PROVER, EXTENSIONS, GRADES, ANSWER_GRADES, PROGRESS, SET, RULES, RL_PROMPTS, TREE),
     COST,
 )
-OTHERS = {  # files of other kinds, or whose columns others name
+OTHERS = {  # files that are no tables, or tables without a fixed schema here
     "problems/{d}.contamination.parquet": "of a training set: evaluation_set, problems, training_problems",
     "models/{m}/": "a Hugging Face checkpoint: safetensors, tokenizer",
     "models/{m}.history.parquet": "what the trainer logged, a row an entry, as TRL names it",

@@ -2,8 +2,8 @@
 
     python -m mrt.sampling.rollouts --help
 
-A group of settings is given whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`). Rules
-give all options that decide the result as one JSON (`--settings`), and those that do not as another (`--execution`).
+A group of settings is passed whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`). Rules
+pass all options that affect the result as one JSON (`--settings`), and all others as another (`--execution`).
 """
 
 import json
@@ -19,8 +19,8 @@ from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, 
 from mrt.core import storage
 from mrt.core.fingerprint import fingerprint, reached, versions
 
-PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that say where things go, not what they are
-GROUPS = {"settings", "execution"}  # options that hold others
+PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that only say where files are
+GROUPS = {"settings", "execution"}  # options that contain other options
 
 
 class Stage(BaseSettings):
@@ -28,16 +28,16 @@ class Stage(BaseSettings):
 
     model_config = SettingsConfigDict(extra="forbid", cli_kebab_case=False, cli_avoid_json=True)
 
-    settings: dict[str, Any] = Field({}, description="Options by name, as one JSON: those that decide the result.")
-    execution: dict[str, Any] = Field({}, description="Options by name, as one JSON: those that decide no result.")
-    track_versions: bool = Field(True, description="Count the versions of decisive libraries into the fingerprint.")
+    settings: dict[str, Any] = Field({}, description="JSON of options by name: those that affect the result.")
+    execution: dict[str, Any] = Field({}, description="JSON of options by name: those that do not affect the result.")
+    track_versions: bool = Field(True, description="Include versions of decisive libraries in the fingerprint.")
 
-    timed: ClassVar[bool] = True  # whether it says at the end how long it took
+    timed: ClassVar[bool] = True  # whether the stage prints its duration at the end
 
     @model_validator(mode="before")
     @classmethod
     def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The options of `settings` and `execution` as if given by themselves; what is given by itself goes before."""
+        """Unpack `settings` and `execution` into single options; an option given by itself takes precedence."""
         groups = [json.loads(g) if isinstance(g := given.get(name, {}), str) else g for name in sorted(GROUPS)]
         return {**groups[0], **groups[1], **{name: value for name, value in given.items() if name not in GROUPS}}
 
@@ -52,7 +52,7 @@ class Stage(BaseSettings):
         """The work of the stage."""
 
     def carry_out(self) -> None:
-        """Do the work; the tables that are written meanwhile say what made them."""
+        """Do the work; the tables that it writes record their provenance."""
         name = self.module()
         storage.provenance = {
             "stage": name,
@@ -75,19 +75,19 @@ class Stage(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Options come from the command line alone: an environment variable of an option's name means nothing."""
+        """Options come from the command line only: environment variables named like an option are ignored."""
         return (init_settings,)
 
 
 def run(stage: type[Stage]) -> None:
-    """Parse the command line and run the stage; what the user can mend ends as one line and exit code 1."""
+    """Parse the command line and run the stage; an error that the user can fix ends as a message and exit code 1."""
     name = stage.module()
     try:
         CliApp.run(stage, cli_cmd_method_name="carry_out")
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
         fail("\n".join([f"{name}: {len(lines)} option(s) are not right:", *lines]))
-    except BrokenPipeError:  # `| head` has read enough; what is still in the buffer goes nowhere
+    except BrokenPipeError:  # `| head` has read enough; discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         fail(f"{name}: {error}")

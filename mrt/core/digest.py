@@ -1,4 +1,4 @@
-"""Digests of what decides a result besides code: settings as canonical JSON, files, weights."""
+"""Digests of what determines a result besides code: settings as canonical JSON, files, weights."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-DIGITS = 16  # of a digest in hexadecimal: 64 bits
+DIGITS = 16  # hexadecimal digits of a digest: 64 bits
 
 
 def digest(*parts: str | bytes) -> str:
@@ -22,21 +22,21 @@ def digest(*parts: str | bytes) -> str:
 
 
 def off(value: object) -> bool:
-    """Whether a setting of this value does nothing, by convention: None and False."""
+    """Whether this value turns a setting off: by convention, None and False do."""
     return value is None or value is False
 
 
 def slice_of(settings: BaseModel, without: str = "") -> str:
-    """A group of settings as canonical JSON, perhaps less one part: what a rule carries in its params and hands over.
+    """A group of settings as canonical JSON, perhaps without one field: rules keep it in their params and pass it on.
 
-    What is None or False, and is so by default, is left out. So a new option of this kind changes no slice, as it
-    changes no fingerprint.
+    A field that is None or False, and is so by default, is left out. So a new option of this kind changes no slice and
+    no fingerprint.
     """
     return json.dumps(told(settings, settings.model_dump(mode="json", exclude={without})), sort_keys=True)
 
 
 def told(settings: object, dumped: object) -> object:
-    """What `model_dump` gave, less the fields that are off by default and are off."""
+    """The output of `model_dump`, without the fields that are off and are off by default."""
     if isinstance(settings, BaseModel) and isinstance(dumped, dict):
         fields = type(settings).model_fields
         return {
@@ -52,7 +52,7 @@ def told(settings: object, dumped: object) -> object:
 
 
 def compact(value: Any) -> Any:
-    """Settings as JSON values, without fields at their default, which the stage that reads them has in its code.
+    """Settings as JSON values, without fields at their default: the code of the stage has the defaults.
 
     The field `kind` stays, since it tells one parameterization from the other.
     """
@@ -74,7 +74,7 @@ def options_of(**options: Any) -> str:
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
-    """Hash of the names and contents of files; of a folder, its files."""
+    """Hash of the names and contents of files; for a folder, of all files in it."""
     parts: list[str | bytes] = []
     for path in paths:
         for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
@@ -85,7 +85,7 @@ def digest_of_files(paths: Sequence[Path]) -> str:
 
 
 def identity_of_model(model: str, revision: str | None = None) -> str:
-    """What a model's weights and tokenizer are: a hash of a folder's files, or the hub's name and revision."""
+    """Identity of a model's weights and tokenizer: a hash of its folder's files, or its hub id and revision."""
     folder = Path(model)
     if not folder.is_dir():
         return f"{model}@{revision}"

@@ -1,20 +1,20 @@
-"""Fingerprints of code and of files: what decides a result, and nothing else.
+"""Fingerprints of stages: hashes of the code that determines a result, and of nothing else.
 
     python -m mrt.core.fingerprint mrt.sampling.rollouts     prints the definitions that the stage can reach
 
-The fingerprint of a stage is a hash over the definitions that its result can reach: functions, classes, constants, and
-statements that a module runs when it is imported. It begins with what the block `if __name__ == "__main__"` of the
-stage's module names and follows, from each definition, the names that it uses, through imports. A whole module counts
-only where one of its names cannot be told: where the module itself is passed on, or imported with `*`. Rules carry
-fingerprints in their params, where Snakemake, which sees no edit of an imported module, sees them change.
+The fingerprint of a stage is a hash of the definitions that it can reach: functions, classes, constants, and
+statements that a module runs when it is imported. The search starts from the names in the block
+`if __name__ == "__main__"` of the stage's module and follows, from each definition, the names that it uses, through
+imports. A whole module counts only where the name used cannot be determined: where the module itself is passed on, or
+imported with `*`. Rules carry fingerprints in their params: Snakemake does not see edits of imported modules, but it
+sees changed params.
 
-What does not count, in one sentence: the modules of `PLUMBING`, which carry, check and name results and make none, and
-within definitions everything that no result is made of. That is docstrings, comments, formatting, the order of
-definitions and in which module they stand, the names of local variables, annotations of functions, what is printed or
-warned of, progress bars, the text of errors, descriptions and bounds of fields, and fields that are None or False
-unless they are set.
+The modules of `PLUMBING`, which transport, check and name results but compute none, do not count. Within definitions,
+nothing counts that cannot change a result: docstrings, comments, formatting, the order of definitions and the modules
+that they are in, names of local variables, annotations of functions, printed texts and warnings, progress bars, texts
+of errors, descriptions and bounds of fields, and fields that are None or False unless they are set.
 
-The versions of the libraries that decide results count too, where a definition names the library.
+The versions of decisive libraries (those that affect results) count too, if a reached definition uses the library.
 """
 
 import ast
@@ -48,24 +48,24 @@ DECISIVE = {
     "math_verify": ("math-verify",),
     "datasets": ("datasets",),
 }
-AT_IMPORT, STAGE = "(import)", "(stage)"  # names of what a module runs when it is imported, and as a stage
-TELLS = {"print", "warn"}  # what only tells people something
+AT_IMPORT, STAGE = "(import)", "(stage)"  # pseudo-names: what a module runs at import, and as a stage
+TELLS = {"print", "warn"}  # calls that only print or warn
 OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", "pattern"}
 
 
 def called(node: ast.AST | None) -> str:
-    """The last name of what a call calls, of `tqdm.tqdm(...)` say `tqdm`; empty if the node is no such call."""
+    """The last name of the called function, such as `tqdm` in `tqdm.tqdm(...)`; empty if the node is no such call."""
     function = node.func if isinstance(node, ast.Call) else None
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 class Bare(ast.NodeTransformer):
-    """Strips from a statement everything that no result is made of, names of local variables aside."""
+    """Strips from a statement everything that cannot change a result, except names of local variables."""
 
     def __init__(self) -> None:
         self.in_class = False
         self.bars = set[str]()  # names of progress bars
-        self.types: list[ast.expr] = []  # of fields that were stripped: what is set may be of them
+        self.types: list[ast.expr] = []  # of stripped fields: set values may have these types
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self.block(node, in_class=False)
@@ -91,12 +91,12 @@ class Bare(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
         body = getattr(node, "body", None)
-        if isinstance(body, list):  # what is left of a block
+        if isinstance(body, list):  # a block may have been emptied
             node.body = [s for s in body if not isinstance(s, ast.Pass)] or [ast.Pass()]  # type: ignore[attr-defined]
         return node
 
     def visit_Import(self, node: ast.AST) -> None:
-        """Imports go: what they bring stands where it is used, by its own name."""
+        """Remove imports: imported names are resolved where they are used."""
 
     visit_ImportFrom = visit_Import
 
@@ -114,7 +114,7 @@ class Bare(ast.NodeTransformer):
         return None if self.is_bar(node.target) else self.generic_visit(node)
 
     def is_bar(self, node: ast.AST) -> bool:
-        """Whether it is an attribute of a progress bar."""
+        """Whether the node is an attribute of a progress bar."""
         return isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in self.bars
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
@@ -146,7 +146,7 @@ class Bare(ast.NodeTransformer):
 
 
 class Name(NamedTuple):
-    """What a name stands for: a definition of a module of the package, the whole module, or something elsewhere."""
+    """What a name refers to: a definition in this package, a whole module of it, or something outside the package."""
 
     module: str
     name: str = ""
@@ -157,7 +157,7 @@ ELSEWHERE = Name("", ours=False)
 
 
 class Resolved(ast.NodeTransformer):
-    """Replaces, in a bare statement, names by what they stand for, and names of local variables by their number."""
+    """Replaces names in a stripped statement by what they refer to, and names of local variables by numbers."""
 
     def __init__(self, scope: dict[str, Name]) -> None:
         self.scope = scope
@@ -209,9 +209,9 @@ FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def local_names(function: ast.AST) -> list[str]:
-    """Names of a function's local variables in the order in which they first appear, those of functions in it too.
+    """Names of a function's local variables in order of first appearance, including those of nested functions.
 
-    Not those of arguments, which callers may name, nor those of attributes of a class in it.
+    Arguments, which callers may pass by name, and attributes of nested classes are not included.
     """
     names: list[str | None] = []
     kept = set[str | None]()
@@ -232,7 +232,7 @@ def local_names(function: ast.AST) -> list[str]:
 
 
 def in_order(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all below it, in the order of the source."""
+    """A node and all its descendants, in source order."""
     yield node
     for child in ast.iter_child_nodes(node):
         yield from in_order(child)
@@ -240,7 +240,7 @@ def in_order(node: ast.AST) -> Iterator[ast.AST]:
 
 @dataclass(frozen=True)
 class Definition:
-    """A statement of a module, bare: its digest, what of the package it uses, and which decisive libraries."""
+    """A stripped statement of a module: its digest, and the package's names and decisive libraries that it uses."""
 
     digest: str
     uses: tuple[Name, ...]
@@ -269,7 +269,7 @@ def parsed(module: str) -> ast.Module:
 
 
 def imports(nodes: Iterable[ast.AST], module: str) -> dict[str, Name]:
-    """What imports among the nodes bring, by the name that it has here; `*` names what it is all of."""
+    """What import statements among the nodes bind, by local name; `*` refers to the whole module."""
     brought = dict[str, Name]()
     is_package = file_of(module) == PACKAGE.joinpath(*module.split(".")[1:]) / "__init__.py"
     for node in nodes:
@@ -288,7 +288,7 @@ def imports(nodes: Iterable[ast.AST], module: str) -> dict[str, Name]:
 
 
 def named(module: str, name: str) -> Name:
-    """What `name` in a module of the package is: a module in it, a definition, or what the module imports itself."""
+    """What `name` in a module of the package refers to: a submodule, a definition, or something it imports."""
     if file_of(f"{module}.{name}"):
         return Name(f"{module}.{name}")
     if name != "*" and module not in PLUMBING and name not in bound(parsed(module).body):
@@ -297,7 +297,7 @@ def named(module: str, name: str) -> Name:
 
 
 def top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
-    """Nodes of what a module runs when it is imported: not those inside functions and classes."""
+    """Nodes that a module runs when it is imported: not those inside functions and classes."""
     for statement in statements:
         yield statement
         if not isinstance(statement, FUNCTION | ast.ClassDef):
@@ -306,7 +306,7 @@ def top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def bound(statements: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
-    """The statements that bind each name at a module's top."""
+    """The top-level statements of a module that bind each name."""
     names: dict[str, list[ast.stmt]] = {}
     for statement in statements:
         for node in top_level([statement]):
@@ -318,19 +318,19 @@ def bound(statements: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
 
 
 def is_block(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement is `if NAME...:`, of `__name__` or `TYPE_CHECKING`."""
+    """Whether a statement is an `if` on this name (`__name__` or `TYPE_CHECKING`)."""
     return isinstance(statement, ast.If) and any(getattr(n, "id", "") == name for n in ast.walk(statement.test))
 
 
 @cache
 def scope_of(module: str) -> dict[str, Name]:
-    """What the names at a module's top stand for."""
+    """What the top-level names of a module refer to."""
     body = parsed(module).body
     return imports(top_level(body), module) | {name: Name(module, name) for name in bound(body)}
 
 
 def defined(statement: ast.stmt, module: str) -> Definition | None:
-    """What a statement at a module's top defines or does; None if no result is made of it."""
+    """What a top-level statement of a module defines or does; None if it cannot change a result."""
     strip = Bare()
     bare = strip.visit(copy.deepcopy(statement))
     if bare is None:
@@ -345,7 +345,7 @@ def defined(statement: ast.stmt, module: str) -> Definition | None:
 
 @cache
 def statements_of(module: str) -> dict[str, list[ast.stmt]]:
-    """A module's statements by the names that they bind, and those `AT_IMPORT` and of the `STAGE`."""
+    """A module's statements by the names that they bind, plus those run `AT_IMPORT` and as a `STAGE`."""
     body = [each for each in parsed(module).body if not is_block(each, "TYPE_CHECKING")]
     scope, found = scope_of(module), {**bound(body), AT_IMPORT: [], STAGE: []}
     for statement in body:
@@ -353,7 +353,7 @@ def statements_of(module: str) -> dict[str, list[ast.stmt]]:
             found[STAGE].append(statement)
         elif isinstance(statement, FUNCTION | ast.ClassDef):
             decorators = (called(each) or getattr(each, "id", "") for each in statement.decorator_list)
-            if any(scope.get(name, ELSEWHERE).ours for name in decorators):  # it may file it somewhere
+            if any(scope.get(name, ELSEWHERE).ours for name in decorators):  # it may register the definition
                 found[AT_IMPORT].append(statement)
         elif not (isinstance(statement, ast.Assign | ast.AnnAssign) and binds_names_only(statement)):
             found[AT_IMPORT].append(statement)
@@ -362,19 +362,19 @@ def statements_of(module: str) -> dict[str, list[ast.stmt]]:
 
 @cache
 def definitions_of(module: str, name: str) -> tuple[Definition, ...]:
-    """What a module defines by a name: mostly one definition, and none if it is something else."""
+    """A module's definitions of a name: usually one; none if the module does not define it."""
     return tuple(own for each in statements_of(module).get(name, ()) if (own := defined(each, module)))
 
 
 def binds_names_only(statement: ast.Assign | ast.AnnAssign) -> bool:
-    """Whether an assignment changes nothing but names, as `a.b = 1` would."""
+    """Whether an assignment only binds names, unlike `a.b = 1`."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     return all(isinstance(target, ast.Name | ast.Tuple) for target in targets)
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What a stage's result can reach: the digest of each definition by module and name, and decisive libraries."""
+    """What a stage can reach: the digest of each definition by module and name, the decisive libraries, and a hash."""
 
     definitions: dict[str, str]
     libraries: tuple[str, ...]
@@ -383,9 +383,9 @@ class Reached:
 
 @cache
 def reached(stage: str) -> Reached:
-    """What a stage can reach, given as its module, or one of its definitions as `module:name`.
+    """What a stage, given as its module, or one definition, given as `module:name`, can reach.
 
-    Raises ValueError if the package has no such module, it has no such name, or a module does not parse.
+    Raises ValueError if the package has no such module, the module has no such name, or a module does not parse.
     """
     module, _, name = stage.partition(":")
     known, digests, edges, libraries = dict[Name, tuple[Definition, ...]](), dict[str, str](), set[str](), set[str]()
@@ -420,7 +420,7 @@ def reached(stage: str) -> Reached:
 
 
 def versions(stage: str) -> dict[str, str]:
-    """Versions of the decisive libraries that a stage can reach; `absent` where one is not installed here."""
+    """Versions of the decisive libraries that a stage can reach; `absent` if one is not installed here."""
     found = {}
     for library in reached(stage).libraries:
         found[library] = "absent"
@@ -434,7 +434,7 @@ def versions(stage: str) -> dict[str, str]:
 
 
 def fingerprint(stage: str, *, with_versions: bool = True) -> str:
-    """Hash of the definitions that a stage's result can reach, and of the decisive versions unless they are left out.
+    """Hash of the definitions that a stage can reach and, by default, of the versions of decisive libraries.
 
     Raises ValueError as `reached` does.
     """

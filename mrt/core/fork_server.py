@@ -1,17 +1,18 @@
-"""Start a stage in a process that has imported vLLM and TRL already, so that a job does not pay for it again.
+"""Fork server: runs stages in forks of a process that has already imported vLLM and TRL, to save their import time.
 
     MRT_WARM=$$ python -m mrt.core.fork_server mrt.sampling.rollouts --model ...
     MRT_WARM=$$ python -m mrt.core.fork_server # only starts the host
 
-Importing vLLM or TRL takes longer than most of the laptop's stages. A run, or its first job, starts a host: a process
-that imports them, listens on a socket, and forks for each stage that it is handed. A fork shares with the host what is
-imported, and nothing else: the stage reads its own model, builds its own engine, and ends with all that it had, so that
-artifacts depend on each other no more than before. What asked for the stage passes it its files, folder and
-environment, waits for it and ends with its exit code; killed, it takes the stage along.
+Importing vLLM or TRL takes longer than most stages of the laptop configuration. A run, or its first job, starts the
+server (the host): a process that imports them, listens on a socket, and forks for each requested stage. A fork shares
+only the imported modules with the host: each stage loads its own model, builds its own engine, and takes all its state
+with it when it ends, so artifacts depend on each other no more than without a host. The client passes its standard
+streams, folder and environment to the fork, waits for it and ends with its exit code; if the client is killed, so is
+the stage.
 
-`MRT_WARM` is the process id for which the host lives, set by the Snakefile to Snakemake's; without it, or with `off`,
-the stage is run in this process. So it is where there is a GPU: CUDA does not go through a fork, and loading weights is
-what takes the time there.
+`MRT_WARM` is the id of the owner, the process whose lifetime limits the host's; the Snakefile sets it to Snakemake's
+id. If it is unset or `off`, the stage runs in this process. So it does if there is a GPU: CUDA does not survive a fork,
+and there most of the startup time is spent on loading weights.
 """
 
 import contextlib
@@ -35,8 +36,8 @@ from typing import NoReturn
 
 from mrt.core import accelerator, vllm_environment
 
-# What stages import that takes long, with what those import when they are first used. Not polars: its threads would not
-# be there after a fork, and it comes at once.
+# Slow imports of stages, with attributes that are imported lazily, on first use. Not polars: its threads would not
+# survive a fork, and it imports fast.
 IMPORTS = (
     "torch",
     "transformers:AutoModelForCausalLM",
@@ -50,11 +51,11 @@ IMPORTS = (
     "trl:GRPOTrainer",
     "tqdm",
 )
-PATIENCE = 120.0  # seconds for the host to come up; the stage is then run without
+PATIENCE = 120.0  # seconds to wait for the host to start; after that the stage runs without it
 
 
 def main(stage: Sequence[str]) -> NoReturn:
-    """Run a stage, given as module and options, in this run's host or in this process; without one, start the host."""
+    """Run a stage, given as module and options, in the host or in this process; without a stage, start the host."""
     owner = os.environ.get("MRT_WARM", "off")
     host = reach(int(owner)) if owner.isdecimal() and not accelerator.there() else None
     if not stage:
@@ -67,7 +68,7 @@ def main(stage: Sequence[str]) -> NoReturn:
 
 
 def address(owner: int) -> Path:
-    """The socket of the host that lives for a process, of this user, Python and code."""
+    """Path of the socket of the host of an owner process; specific to the user, Python environment and folder."""
     of = hashlib.blake2b(f"{sys.prefix} {os.getcwd()} {owner}".encode(), digest_size=8).hexdigest()
     folder = Path(tempfile.gettempdir(), f"mrt-warm-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -77,10 +78,10 @@ def address(owner: int) -> Path:
 
 
 def reach(owner: int) -> socket.socket | None:
-    """A connection to the host, which is started if there is none; None if it cannot be had."""
+    """A connection to the host, which is started if there is none; None if it cannot be started."""
     path = address(owner)
     with open(path.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one host, whoever comes first
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that only one host is started
         if found := connected(path):
             return found
         with contextlib.suppress(OSError):
@@ -93,7 +94,7 @@ def reach(owner: int) -> socket.socket | None:
             stdout=nothing,
             stderr=nothing,
             start_new_session=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},  # no thread of the host's may stand behind a fork
+            env=os.environ | {"OMP_NUM_THREADS": "1"},  # the host must have no other threads when it forks
         )
         until = time.monotonic() + PATIENCE
         while host.poll() is None and time.monotonic() < until:
@@ -104,7 +105,7 @@ def reach(owner: int) -> socket.socket | None:
 
 
 def connected(path: Path) -> socket.socket | None:
-    """A connection to who listens at a path, if somebody does."""
+    """A connection to the process that listens at a path; None if none does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(str(path))
@@ -115,7 +116,7 @@ def connected(path: Path) -> socket.socket | None:
 
 
 def hand_over(host: socket.socket, stage: Sequence[str]) -> int:
-    """Have the host run a stage as if it were run here; its exit code. Signals that would end this process end it."""
+    """Let the host run a stage as if it ran here, pass termination signals on to it, and return its exit code."""
     asked = json.dumps({"stage": list(stage), "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
     socket.send_fds(host, [len(asked).to_bytes(8, "big")], [0, 1, 2])
     host.sendall(asked)
@@ -133,14 +134,14 @@ def hand_over(host: socket.socket, stage: Sequence[str]) -> int:
         print("the process that stages are forked from has ended, and the stage with it", file=sys.stderr)
         return 1
     code = os.waitstatus_to_exitcode(status)
-    if code < 0:  # killed: die of the same
+    if code < 0:  # killed by a signal: die of the same one
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
     return code
 
 
 def received(connection: socket.socket, size: int) -> bytes:
-    """So many bytes. Raises EOFError if the other end closes before."""
+    """Read exactly `size` bytes. Raises EOFError if the other end closes before."""
     found = b""
     while len(found) < size:
         part = connection.recv(size - len(found))
@@ -151,7 +152,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 def serve(path: Path, owner: int) -> None:
-    """The host: import, listen, fork; for as long as the owner lives. One thread, so that forks are clean."""
+    """The host: import, then listen and fork while the owner lives. Single-threaded, so that forks are clean."""
     vllm_environment.tell(cpu=True)
     for name in IMPORTS:
         module, _, attribute = name.partition(":")
@@ -159,13 +160,13 @@ def serve(path: Path, owner: int) -> None:
         if attribute:
             getattr(found, attribute)
     gc.collect()
-    gc.freeze()  # else a fork's first garbage collection touches all that was imported, and so copies it
+    gc.freeze()  # else the first garbage collection in a fork touches, and so copies, all imported objects
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
     listening.listen(64)
     watched = selectors.DefaultSelector()
     watched.register(listening, selectors.EVENT_READ)
-    children: dict[int, tuple[int, socket.socket]] = {}  # by pidfd: process, who asked
+    children: dict[int, tuple[int, socket.socket]] = {}  # by pidfd: process, connection to its client
     try:
         while alive(owner):
             for key, _ in watched.select(timeout=1.0):
@@ -174,7 +175,7 @@ def serve(path: Path, owner: int) -> None:
                     try:
                         child = forked(connection, [listening, *(c for _, c in children.values())])
                     except (OSError, EOFError, ValueError):
-                        connection.close()  # whoever asked has gone
+                        connection.close()  # the client has gone
                         continue
                     process = os.pidfd_open(child)
                     children[process] = child, connection
@@ -185,7 +186,7 @@ def serve(path: Path, owner: int) -> None:
                 if process not in children:
                     continue
                 child, connection = children[process]
-                if key.fileobj is connection:  # closed: who asked was killed
+                if key.fileobj is connection:  # closed: the client was killed
                     watched.unregister(connection)
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(child, signal.SIGKILL)
@@ -218,7 +219,7 @@ def alive(process: int) -> bool:
 
 
 def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
-    """Fork a process for the stage that is asked for; its id, in the host."""
+    """Fork a process that runs the requested stage; returns its id, and only in the host."""
     connection.settimeout(10)
     head, files, _, _ = socket.recv_fds(connection, 8, 3)
     while len(head) < 8:
@@ -245,11 +246,11 @@ def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)  # not through the host's frames
+        os._exit(code)  # without unwinding the host's stack
 
 
 def carry_out(stage: Sequence[str], folder: str, environment: dict[str, str]) -> int:
-    """In the fork: run the stage with its own folder and environment; its exit code."""
+    """In the fork: run the stage with its own folder and environment; returns its exit code."""
     import traceback
 
     import torch
@@ -276,7 +277,7 @@ def carry_out(stage: Sequence[str], folder: str, environment: dict[str, str]) ->
 
 
 def run_exit_functions() -> None:
-    """What was registered to be done at exit: grading's workers end so, for one."""
+    """Run the functions registered with `atexit`; one of them ends the workers of the grader."""
     import atexit
 
     atexit._run_exitfuncs()

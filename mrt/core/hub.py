@@ -1,22 +1,22 @@
-"""The folder of a model's files: its own, or a hub model's snapshot in the hub's cache.
+"""The folder of a model's files: a checkpoint folder, or a hub model's snapshot in the hub's cache.
 
-Every stage that loads weights or a tokenizer asks here first and loads from the folder. So all of them, TRL's engine
-too, have the revision that is asked for; and a node without a network works once the model was downloaded elsewhere.
+Every stage loads weights and tokenizers from this folder. So all stages, including TRL's engine, use the requested
+revision, and a node without a network works once the model was downloaded elsewhere.
 """
 
 import json
 from pathlib import Path
 
-# What a model is loaded from: weights as safetensors, settings, tokenizer; never pickled weights.
+# Files that a model is loaded from: weights as safetensors, settings, tokenizer; never pickled weights.
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 NOT = ("*/*", "consolidated*")  # other formats of the same weights
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def folder_of(model: str, revision: str | None = None) -> Path:
-    """The folder of a checkpoint; of a hub model that of its snapshot, downloaded if the cache has no whole one.
+    """The folder of a checkpoint; for a hub model, of its snapshot, downloaded if the cache has no complete one.
 
-    Nothing is asked of the network if the cache has one. A branch is then what it was when it was downloaded.
+    The network is not used if the cache has one. A branch is then what it was when it was downloaded.
 
     Args:
         model: checkpoint folder, or hub id.

@@ -1,4 +1,4 @@
-"""What a table is and what made it: its metadata, columns and first rows.
+"""Show a table: its provenance, columns and first rows.
 
 python -m mrt show results/laptop/rollouts/base/toy_test.parquet
 """

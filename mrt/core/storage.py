@@ -1,8 +1,8 @@
 """Artifacts on disk: Parquet tables and checkpoint folders, written under a temporary name, checked, and then renamed.
 
-A table says in its metadata what made it (`python -m mrt show FILE` prints it): the stage, its options, the fingerprint
-of its code and the versions of the libraries that decide its result; no dates and no machine, so that equal runs write
-equal files.
+A table records its provenance in its metadata (`python -m mrt show FILE` prints it): the stage, its options, the
+fingerprint of its code and the versions of the libraries that affect its result. It records neither dates nor the
+machine, so that equal runs write equal files.
 """
 
 import json
@@ -26,7 +26,7 @@ def temporary_name(path: Path) -> Path:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A file to write; when the block ends without an error, it is flushed to disk and takes the name `path`."""
+    """A temporary file to write; when the block ends without an error, it is flushed to disk and renamed to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = temporary_name(path)
     try:
@@ -41,7 +41,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def write_table(table: pl.DataFrame, path: Path, keys: Sequence[str] = ()) -> None:
     """Write a Parquet table so that `path` holds either all of it or what was there before.
 
-    Raises ValueError if a combination of `keys` is null or repeats, OSError if the disk did not take all of it.
+    Raises ValueError if a combination of `keys` is null or repeats, OSError if the file was not written completely.
     """
     if keys:
         lacking = table.filter(pl.any_horizontal(pl.col(keys).is_null()) | table.select(keys).is_duplicated())
@@ -64,7 +64,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def columns_of(path: Path, advice: str = REMAKE) -> dict[str, Any]:
-    """Columns of a Parquet table with their types; raises ValueError, naming the file, if it is none."""
+    """Columns of a Parquet table with their types; raises ValueError, naming the file, if it is not one."""
     try:
         return dict(pl.read_parquet_schema(path))
     except FileNotFoundError as error:
@@ -76,10 +76,10 @@ def columns_of(path: Path, advice: str = REMAKE) -> dict[str, Any]:
 def read_table(
     path: Path, columns: Iterable[str] | Mapping[str, Any] | None = None, advice: str = REMAKE
 ) -> pl.DataFrame:
-    """Read a Parquet table; of a mapping, the columns must have the types that it gives.
+    """Read a Parquet table; if `columns` is a mapping, they must have the types that it gives.
 
-    Raises ValueError, naming the file, if it is unreadable, lacks a column or has another type; its last sentence is
-    `advice`, by default how to remake the file.
+    Raises ValueError, naming the file, if it is unreadable, lacks a column or a column has another type; the message
+    ends with `advice`, by default how to remake the file.
     """
     wanted, found = list(columns) if columns is not None else None, columns_of(path, advice)
     missing = [name for name in wanted or [] if name not in found]
@@ -95,7 +95,7 @@ def read_table(
 
 
 def read_provenance(path: Path) -> dict[str, Any] | None:
-    """What made a table, from its metadata; None if it does not say."""
+    """Provenance of a table, from its metadata; None if it has none."""
     try:
         entry = pl.read_parquet_metadata(path).get("mrt")
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -104,7 +104,7 @@ def read_provenance(path: Path) -> dict[str, Any] | None:
 
 
 def link_folder(source: Path, path: Path) -> None:
-    """Make `path` a folder of hard links to the files of another, which take no space; copies, across file systems."""
+    """Make `path` a folder of hard links to the files in `source`, which take no space; across file systems, copies."""
 
     def link(here: str, there: str) -> None:
         try:
@@ -118,7 +118,7 @@ def link_folder(source: Path, path: Path) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill; it takes the name `path` when the block ends without an error."""
+    """A temporary folder to fill; when the block ends without an error, it is renamed to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = temporary_name(path)
     shutil.rmtree(part, ignore_errors=True)

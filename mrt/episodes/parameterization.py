@@ -187,10 +187,16 @@ class Parts(NamedTuple):
     answer: str
 
 
-def take_apart(completion: str) -> Parts:
-    """Thought and answer part of a completion, which begins inside the thought or with `<think>`."""
-    body = completion.removeprefix(OPEN) if completion.startswith(OPEN) else completion
+def take_apart(completion: str, *, inside: bool = True) -> Parts:
+    """Thought and answer part of a completion; the thought ends at the first `</think>`.
+
+    `inside` says that the prompt opened the thought. If it did not, a completion without either tag has no thought, and
+    all of it is the answer part.
+    """
+    body = completion.removeprefix(OPEN)
     thought, close, answer = body.partition(CLOSE)
+    if not (inside or close or OPEN in completion):
+        return Parts("", False, completion)
     return Parts(thought, bool(close), answer)
 
 

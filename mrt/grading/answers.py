@@ -2,31 +2,37 @@
 
 import re
 
+from mrt.episodes.parameterization import OPEN, take_apart
+
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
 _BOX_TOKEN = re.compile(r"\\\\?(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
 _FILLED = re.compile(r"\S")
 _LINKS = re.compile(r"\\q?quad|\\text|\b(?:and|or)\b|\w{1,9}\s*=|[\s$\\()\[\]{},;!.]")
 _JOINS = re.compile(r"[,;]|\b(?:and|or)\b")
+_PROSE = re.compile(  # what a solution may put around a box without changing its value
+    r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf)|mbox|q?quad|[ ,;:!()\[\]])(?![A-Za-z])"
+    r"|\([A-Za-z ,.]{3,200}\)|[A-Za-z]{2,}|[\s.,;:!?'’${}]"
+)
 _LETTER = re.compile(
     r"(?i:answer)(?i:\s+is)?\s*:?\s*(?:[a-z]+\s+){0,3}[(*]{0,3}([A-J])[)*]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
 )
 
 
 def answer_part(completion: str, thinking: bool = False) -> str | None:
-    """What stands after the last `</think>`; None if the thought never closes.
+    """What follows the thought; None if the thought never closes.
 
     `thinking` says that the completion starts inside a thought, the tag having been in the prompt.
     """
-    _, closed, tail = completion.rpartition("</think>")
-    if closed:
-        return tail
-    return None if thinking or "<think>" in completion else completion
+    parts = take_apart(completion, inside=thinking)
+    thinks = thinking or OPEN in completion
+    return parts.answer if parts.closed or not thinks else None
 
 
 def boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}` or `\fbox{...}` that closes and is not empty, outermost if nested.
+    r"""Content of the last `\boxed{...}` or `\fbox{...}` that closes and is not empty; of completions and solutions.
 
-    Boxes that follow each other with nothing but "and", "or" or a comma between them make one list. Linear time.
+    Of nested boxes the outer counts, unless it adds nothing but prose to the inner ones. Boxes that follow each other
+    with nothing but "and", "or" or a comma between them make one list. Linear time.
     """
     opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
     boxes: list[tuple[int, int, int]] = []  # start, start of the content, end of the content
@@ -38,9 +44,14 @@ def boxed(text: str) -> str | None:
         elif token.group() == "}" and opened:
             start, content = opened.pop()
             if content >= 0 and (filled := _FILLED.search(text, content)) and filled.start() < token.start():
+                inner = []
                 while boxes and boxes[-1][0] > start:
-                    boxes.pop()
-                boxes.append((start, content, token.start()))
+                    inner.append(boxes.pop())
+                ends = [content, *(end + 1 for *_, end in reversed(inner))]
+                begins = [*(begin for begin, *_ in reversed(inner)), token.start()]
+                around = "".join(text[a:b] for a, b in zip(ends, begins, strict=True))
+                prose = inner and not _PROSE.sub("", around)
+                boxes += reversed(inner) if prose else [(start, content, token.start())]
     if not boxes:
         return None
     answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]

@@ -20,10 +20,11 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
+from mrt.grading.answers import boxed
 from mrt.problems.decontamination import Sets, squeezed, toy_key
 from mrt.problems.filters import asks_proof, offers_choice
 from mrt.problems.settings import Dataset, Toy
-from mrt.problems.sources import last_boxed, number, read_source, text
+from mrt.problems.sources import number, read_source, text
 from mrt.toy.world import draw_problem
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ def sample(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
 def answer_in(solution: str, mark: str | None) -> str | None:
     """The answer that a solution ends in: its last box, or what follows the last `mark`; None without one."""
     if mark is None:
-        return last_boxed(solution)
+        return boxed(solution)
     _, found, answer = solution.rpartition(mark)
     return answer.strip() or None if found else None
 

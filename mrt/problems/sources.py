@@ -55,22 +55,6 @@ def number(value: Any) -> float | None:
     return result
 
 
-def last_boxed(solution: str) -> str | None:
-    r"""What the last balanced, non-empty `\boxed{...}` of a solution holds; of nested ones, the inner."""
-    for match in reversed(list(re.finditer(r"\\boxed\s*\{", solution))):
-        depth, at = 1, match.end()
-        while at < len(solution) and depth:
-            if solution[at] == "\\":
-                at += 1  # an escaped brace is text
-            elif solution[at] in "{}":
-                depth += 1 if solution[at] == "{" else -1
-            at += 1
-        content = solution[match.end() : at - 1].strip()
-        if not depth and content:
-            return content
-    return None
-
-
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Lines and objects of a JSON Lines file; raises ValueError naming the line."""
     for line, raw in enumerate(path.read_bytes().split(b"\n"), start=1):

@@ -1,11 +1,11 @@
-r"""Cold start: the training set that makes a model without thoughts one that thinks (DeepSeek-R1, Section 2.3.1).
+r"""Cold start: the training set that teaches a model without thoughts to think (DeepSeek-R1, Section 2.3.1).
 
     python -m mrt.training.cold_start --model Qwen2.5-0.5B-Instruct --problems problems.parquet \
         --rollouts rollouts.parquet --grades grades.parquet --out set.parquet --out_rules set.rules.parquet
 
-The completions are the model's own, of a prompt that opens no thought, or a teacher's. Of those that are right, an
-example is made: the prompt is the thinking model's, which opens a thought; the completion is the reasoning, `</think>`,
-and a short answer with the box behind it. A teacher's completion that closes a thought already is kept as it is.
+The completions come from the model itself, with a prompt that opens no thought, or from a teacher. Each right one
+becomes an example: the prompt is the thinking model's, which opens a thought; the completion is the reasoning,
+`</think>`, and a short boxed answer. A teacher's completion that already closes a thought is kept as it is.
 """
 
 from pathlib import Path
@@ -23,15 +23,15 @@ from mrt.training.sets import Filter, SetStage
 
 
 class ColdStart(Settings):
-    """How a thinking model's completion is made of a completion without a thought."""
+    """How a completion without a thought becomes a thinking model's completion."""
 
     answer: str = Field(
         "**Step-by-Step Explanation and Answer:**\n\n1. **Answer:** \\boxed{{answer}}",
-        description="What follows the closed thought; `{answer}` stands for the completion's own answer. It begins as"
-        " `template.header` does, so that the model knows how to go on when it is forced to answer.",
+        description="Text after the closed thought; `{answer}` stands for the completion's own answer. It begins like"
+        " `template.header`, so that the model knows how to continue when it is forced to answer.",
     )
     per_problem: int | None = Field(
-        None, ge=1, description="Examples of a problem at most, those of the first samples; else all that are right."
+        None, ge=1, description="Maximum examples per problem, from its first samples; else all right completions."
     )
 
     @field_validator("answer")
@@ -42,7 +42,7 @@ class ColdStart(Settings):
         return answer
 
     def completion(self, text: str, answer: str) -> str:
-        """What the thinking model learns to write after a prompt that opens its thought, of a right completion."""
+        """The text to learn after a prompt that opens a thought, made from a right completion and its answer."""
         parts = take_apart(text)
         thought = parts.thought.strip("\n")
         if parts.closed:
@@ -57,7 +57,7 @@ def cold_start_set(
 
     Args:
         rollouts, grades: the artifacts of these names.
-        prompts: of each problem, the prompt of the thinking model.
+        prompts: the thinking model's prompt for each problem id.
     """
     filtered = Filter(rollouts.join(grades.select(*TRACE, "answer", "correct"), on=TRACE, validate="1:1"))
     filtered.keep("ended by itself", pl.col("finish_reason") != "length")
@@ -81,7 +81,7 @@ class MakeColdStart(SetStage):
     model: str = Field(description="Checkpoint folder or hub id of the model to train, for its chat template.")
     revision: str | None = Field(None, description="Revision of a hub model.")
     problems: Path = Field(description="Dataset (Parquet).")
-    rollouts: Path = Field(description="Completions, of the model without a thought or of a teacher (Parquet).")
+    rollouts: Path = Field(description="Completions of the model without a thought, or of a teacher (Parquet).")
     grades: Path = Field(description="Their grades (Parquet).")
     cold_start: ColdStart = Field(default_factory=ColdStart, description="How completions become examples.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes the thinking model's prompt.")

@@ -1,11 +1,11 @@
-"""What training a model took: tokens and FLOPs, of its whole lineage (Section 9: the FLOPs-matched comparison is open).
+"""Training cost of a model and its whole lineage, in tokens and FLOPs (Section 9 leaves matching by FLOPs open).
 
     python -m mrt.training.cost --model star_1 --log star_1.log.parquet --rollouts rollouts.parquet --out star_1.parquet
 
-A model of N parameters takes 2N FLOPs for a token that it prefills or generates, and 6N for one that it is trained on;
-the attention over earlier tokens, a few percent of that, is left out. A prefix that many answers share is counted once,
-as with a prefix cache. The prompts of rollouts, short beside them, are left out. What made the model at the root of the
-lineage is not counted either, nor is measuring.
+A model of N parameters takes 2N FLOPs for each token prefilled or generated, and 6N for each token trained on.
+Attention over earlier tokens, a few percent of that, is left out. A prefix that many answers share is counted once, as
+with a prefix cache. The prompts of rollouts are comparatively short and left out. The cost of the model at the root of
+the lineage and the cost of evaluation are not counted either.
 """
 
 from pathlib import Path
@@ -20,12 +20,12 @@ from mrt.core.storage import read_table
 
 
 def flops(parameters: int, processed: Any = 0, trained: Any = 0) -> Any:
-    """FLOPs of a model of so many parameters, for tokens prefilled or generated, and tokens trained on."""
+    """FLOPs of a model with this many parameters, for tokens prefilled or generated and for tokens trained on."""
     return 2.0 * parameters * processed + 6.0 * parameters * trained
 
 
 def of_prover(table: pl.DataFrame) -> tuple[int, int]:
-    """(generated, prefill) tokens of forced answers: a trace is prefilled once, and what forces each answer."""
+    """(generated, prefill) tokens of forced answers: each trace is prefilled once, the forcing text at each prefix."""
     at_prefix = table.unique([*TRACE, "prefix"])
     thoughts = at_prefix.group_by(TRACE).agg(pl.col("prefix_tokens").max())["prefix_tokens"]
     forcing = at_prefix["prompt_tokens"] - at_prefix["prefix_tokens"]
@@ -33,14 +33,14 @@ def of_prover(table: pl.DataFrame) -> tuple[int, int]:
 
 
 class Cost(Stage):
-    """Add up what a model's training took, after its parent's."""
+    """Add up a model's training cost, on top of its parent's."""
 
     model: str = Field(description="Name of the model.")
     log: Path = Field(description="Its training log (Parquet).")
-    rollouts: Path | None = Field(None, description="Rollouts that its set or its prompts were made of.")
-    tree: Path | None = Field(None, description="Solution trees that its set was made of.")
-    prover: Path | None = Field(None, description="The meta-prover's answers, of a set that rests on them.")
-    parent: Path | None = Field(None, description="What its parent's training took, if that was trained here.")
+    rollouts: Path | None = Field(None, description="Rollouts that its training set or prompts were made from.")
+    tree: Path | None = Field(None, description="Solution trees that its training set was made from.")
+    prover: Path | None = Field(None, description="The meta-prover's answers, if its training set was made from them.")
+    parent: Path | None = Field(None, description="Training cost of its parent, if that was trained here.")
     out: Path = Field(description="Tokens and FLOPs by model of the lineage and phase (Parquet).")
 
     def cli_cmd(self) -> None:

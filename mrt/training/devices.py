@@ -1,4 +1,4 @@
-"""How a training is spread over devices: rows of a step, and joining its processes."""
+"""Distributed training: splitting a step's batch over devices, and joining the processes."""
 
 import os
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
-    """(rows that a device holds at once, how often it does so a step) so that all devices have `batch_size` a step.
+    """(micro-batch size, gradient accumulation steps) of each device, so that a step has `batch_size` rows in all.
 
-    Raises ValueError if the devices do not divide it.
+    Raises ValueError if `batch_size` is not divisible by the number of devices.
     """
     devices = int(os.environ.get("WORLD_SIZE", "1"))
     if batch_size % devices:
@@ -19,7 +19,7 @@ def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
 
 
 def join_processes(deepspeed: Path | None, cpu: bool) -> None:
-    """Join the processes of a distributed run, as must be done before ZeRO spreads a model over them."""
+    """Join the processes of a distributed run; ZeRO needs this before it shards a model over them."""
     if deepspeed:
         from deepspeed import init_distributed
 
@@ -27,5 +27,5 @@ def join_processes(deepspeed: Path | None, cpu: bool) -> None:
 
 
 def parameters(model: Any) -> int:
-    """How many parameters a model has, spread over processes or not."""
+    """Number of parameters of a model, whether it is sharded over processes or not."""
     return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())

@@ -2,11 +2,12 @@
 
     python -m mrt.training.launch --nodes 2 --processes 8 mrt.training.sft --model ...
 
-On GPUs, the processes of a node see as many as they are: the training claims these (mrt.core.accelerator).
+With GPUs, a training stage claims one GPU per process of a node (mrt.core.accelerator); its processes see only these.
 
-One process is this one, or forked for it (mrt.core.fork_server). Several on a node are torchrun's. Several nodes are
-one `torchrun` each, started by `srun`; they meet at the node that called it (what accelerate calls the launcher
-`standard`: each node is told the first one's address). Several processes spread the model with ZeRO-3, by `zero3.json`.
+A single process is this one, or a fork of the fork server (mrt.core.fork_server). Several processes on a node are
+started by `torchrun`. On several nodes, `srun` starts one `torchrun` each; they meet at the node that called `srun`
+(accelerate's launcher `standard`: each node is told the first one's address). Several processes shard the model with
+ZeRO-3, by `zero3.json`.
 """
 
 import argparse
@@ -22,11 +23,11 @@ ZERO_3 = Path(__file__).with_name("zero3.json")
 
 
 def torchrun(processes: int, stage: Sequence[str], environment: Mapping[str, str], nodes: int = 1) -> list[str]:
-    """The command that starts a node's processes; of several, as the step of SLURM that it runs in."""
+    """The command that starts a node's processes; with several nodes, `environment` is that of the SLURM step."""
     if nodes == 1:
         meeting = ["--standalone"]
     else:
-        port = 20000 + int(environment["SLURM_JOB_ID"]) % 20000  # jobs of one node do not share it
+        port = 20000 + int(environment["SLURM_JOB_ID"]) % 20000  # jobs on one node do not share a port
         address = environment["SLURM_LAUNCH_NODE_IPADDR"]
         meeting = ["--nnodes", str(nodes), "--node-rank", environment["SLURM_NODEID"], "--master-addr", address]
         meeting += ["--master-port", str(port)]
@@ -36,10 +37,10 @@ def torchrun(processes: int, stage: Sequence[str], environment: Mapping[str, str
 
 
 def on_nodes(nodes: int, cpus: int, arguments: Sequence[str]) -> list[str]:
-    """The command that starts this module on each node of the job that it runs in; the first failure ends all.
+    """The command that starts this module on each node of its SLURM job; the first failure ends all.
 
-    Steps do not take over how many CPU cores the job has a task (since SLURM 22.05): without `cpus`, all processes of a
-    node would share one core.
+    Since SLURM 22.05, steps do not inherit the job's CPU cores per task: without `cpus`, all processes of a node would
+    share one core.
     """
     srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     srun += [f"--cpus-per-task={cpus}"]

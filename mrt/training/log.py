@@ -1,10 +1,10 @@
-"""Training logs, a row a step: from what a trainer logged here, or of a model that somebody trained elsewhere.
+"""Training logs, one row per step: of a training run here, or of a model that was trained elsewhere.
 
     python -m mrt.training.log --history star_1.history.parquet --out star_1.log.parquet
     python -m mrt.training.log --file deepscaler.csv --out results/mine/models/deepscaler.log.parquet
 
-Figures 10, 11 and 15 are drawn from them; the paper draws Figure 11 from DeepScaleR's own log in this way. A stage of
-its own, so that a new column trains nothing anew.
+Figures 10, 11 and 15 are drawn from them; the paper draws Figure 11 from DeepScaleR's own log in this way. This is a
+stage of its own, so that adding a column does not retrain a model.
 """
 
 from pathlib import Path
@@ -19,9 +19,9 @@ from mrt.problems.sources import read_file, read_rows
 from mrt.training.cost import flops
 
 RL_LOG = {"step": pl.Int64, "reward": pl.Float64, "completion_tokens": pl.Float64}
-"""What the log of every RL training has: the step, the mean reward, the mean tokens of a completion."""
+"""Columns that every RL log has: the step, the mean reward, the mean tokens of a completion."""
 SFT_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
-RL_COLUMNS = {  # name in the log: TRL's
+RL_COLUMNS = {  # name in the log: TRL's name
     "step": "step",
     "reward": "reward",
     "outcome": "outcome",
@@ -50,7 +50,7 @@ RL_COLUMNS = {  # name in the log: TRL's
 
 
 def sft_log(history: list[dict[str, Any]]) -> pl.DataFrame:
-    """The log of supervised fine-tuning; `flops` is of all steps so far."""
+    """The log of supervised fine-tuning; `flops` is cumulative."""
     steps = [entry for entry in history if entry.get("loss") is not None]
     rows = [{name: float(entry[name]) for name in SFT_COLUMNS} for entry in steps]
     table = pl.DataFrame(rows, schema=dict.fromkeys(SFT_COLUMNS, pl.Float64))
@@ -63,7 +63,7 @@ def sft_log(history: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def rl_log(history: list[dict[str, Any]]) -> pl.DataFrame:
-    """The log of RL; null what a method has not."""
+    """The log of RL; columns that a method does not have are null."""
     steps = [entry for entry in history if entry.get("reward") is not None]
     rows = [{name: entry.get(theirs) for name, theirs in RL_COLUMNS.items()} for entry in steps]
     whole = {"tokens_sampled", "tokens_forced", "tokens_read", "num_tokens", "parameters"}
@@ -72,13 +72,13 @@ def rl_log(history: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def log_of(history: Path) -> pl.DataFrame:
-    """The log of a training here, of what its trainer logged (Parquet)."""
+    """The log of a training run here, from its trainer's history (Parquet)."""
     entries = read_table(history).to_dicts()
     return rl_log(entries) if any(entry.get("reward") is not None for entry in entries) else sft_log(entries)
 
 
 def check_log(file: Path) -> None:
-    """Raise ValueError if the first row of a log has not the columns that are needed."""
+    """Raise ValueError if the first row of a log lacks a required column."""
     _, first = next(iter(read_rows(file)), (0, {}))
     missing = [name for name in RL_LOG if name not in first]
     if missing:
@@ -86,7 +86,10 @@ def check_log(file: Path) -> None:
 
 
 def imported_log(file: Path) -> pl.DataFrame:
-    """The log of RL elsewhere, in order. Raises ValueError, naming the file, if it lacks a column or a number."""
+    """The log of an RL run elsewhere, sorted by step.
+
+    Raises ValueError, naming the file, if a column is missing or a value is not a number.
+    """
     check_log(file)
     table = pl.DataFrame([row for _, row in read_file(file)], infer_schema_length=None)
     try:
@@ -96,11 +99,11 @@ def imported_log(file: Path) -> pl.DataFrame:
 
 
 class MakeLog(Stage):
-    """Make a training log: of a training here, or from a file."""
+    """Make a training log, from a training run here or from a file."""
 
-    history: Path | None = Field(None, description="What a trainer here logged (Parquet).")
+    history: Path | None = Field(None, description="History that a trainer logged here (Parquet).")
     file: Path | None = Field(
-        None, description="Log (CSV, JSONL or Parquet): a row a step, columns step, reward, completion_tokens."
+        None, description="Log (CSV, JSONL or Parquet): one row per step, columns step, reward, completion_tokens."
     )
     out: Path = Field(description="Training log (Parquet).")
 

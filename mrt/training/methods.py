@@ -14,7 +14,7 @@ class Method(NamedTuple):
     """A method: the artifacts of the parent that its training data are made from, and its colour."""
 
     reads: tuple[str, ...]
-    colour: str  # of Okabe and Ito's, told apart by colour-blind readers, and a few beside
+    colour: str  # mostly from Okabe and Ito's palette, which colour-blind readers can tell apart
 
 
 METHODS = {

@@ -3,9 +3,9 @@
     python -m mrt.training.prompts --method mrt_rl --problems problems.parquet --rollouts rollouts.parquet \\
         --episodes episodes.parquet --out prompts.parquet
 
-For MRT (RL) a prompt is a problem with z_0:j, the first j episodes of the parent's first thought about it, j being
-uniform from 0 to k - 1, seeded by the problem; it ends inside the thought. For its rivals j is 0. Both kinds of prompt
-are of the same problems in the same order.
+For MRT (RL) a prompt is a problem followed by z_0:j, the first j of the k episodes of the parent's first thought about
+it; j is uniform from 0 to k - 1, seeded by the problem. The prompt ends inside the thought. For the other methods j is
+0. All methods get the same problems in the same order.
 """
 
 import random
@@ -22,7 +22,7 @@ from mrt.training.methods import RLMethod
 
 
 class MakePrompts(Stage):
-    """Make a prompt of every problem, with a prefix of a thought for MRT (RL)."""
+    """Make a prompt from every problem, with a prefix of a thought for MRT (RL)."""
 
     method: RLMethod = Field(description="mrt_rl: prompts with a prefix.")
     problems: Path = Field(description="Dataset (Parquet).")
@@ -30,7 +30,7 @@ class MakePrompts(Stage):
     episodes: Path | None = Field(None, description="Their episodes (Parquet); mrt_rl only.")
     out: Path = Field(description="Prompts (Parquet).")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
-    prefixes: float = Field(1.0, ge=0, le=1, description="Share of the problems that get a prefix, of mrt_rl.")
+    prefixes: float = Field(1.0, ge=0, le=1, description="Share of the problems that get a prefix; mrt_rl only.")
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
 
     def cli_cmd(self) -> None:

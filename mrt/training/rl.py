@@ -3,24 +3,25 @@
     python -m mrt.training.rl --model results/base --prompts results/prompts/mrt_rl_1.parquet --method mrt_rl \
         --log log.parquet --state state --out results/models/mrt_rl_1
 
-The trainer is TRL's GRPOTrainer with vLLM in the same process. What is ours is the reward and the advantage of each
-completion i of a group of G; r_i is its 0/1 outcome.
+The trainer is TRL's GRPOTrainer with vLLM in the same process. This module adds the reward and the advantage of each
+completion i in a group of G; r_i is its 0/1 outcome.
 
 | method | prompt | advantage A_i |
 |---|---|---|
 | grpo | x | (r_i - mean r) / std r |
-| length_penalty | x | the same, of r_i (1 - alpha sigmoid(z_i)); z_i: length standardised by the group's right ones |
-| mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), as it is |
-| mrt_rl, implicit | x, z_0:j | as grpo, over a group of which half is told that time is up |
-| mrt_rl, per_episode | x, z_0:j | of a token in episode t: r_i + alpha (J_t - J_t-1) |
+| length_penalty | x | as grpo, of r_i (1 - alpha sigmoid(z_i)); z_i: length, standardised over the group's right ones |
+| mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), not normalised over the group |
+| mrt_rl, implicit | x, z_0:j | as grpo, but half of the group is told that time is up |
+| mrt_rl, per_episode | x, z_0:j | for each token of episode t: r_i + alpha (J_t - J_t-1) |
 
-J(mu; z_0:j) comes from G more answers that the current policy is forced to give at the prefix. It is equal for a group,
-so that subtracting the group's mean would cancel it: hence "as it is" (Algorithm 2, line 11, "in place of"). As J does
-not depend on what follows, it is a baseline: the expected gradient is 1 + alpha times the outcome's, from the prefixes'
-distribution. The implicit variant has J in the group's mean: half of its members are answers of mu, so that going on
-is reinforced where it does better than stopping. Equation 3 itself holds the contexts c_j-1 fixed and differentiates
-each episode's own progress alone: that is the gradient of `per_episode`, in which nothing cancels by telescoping.
-With `centred`, the mean outcome of the group is subtracted from the outcome part (docs/rl.md).
+J(mu; z_0:j) is estimated from G further answers that the current policy is forced to give at the prefix. It is the same
+for the whole group, so subtracting the group's mean would cancel it; the explicit advantage is therefore not normalised
+(Algorithm 2, line 11, "in place of"). J does not depend on the completion, so it is a baseline: the expected gradient
+is 1 + alpha times that of the outcome, under the distribution of prefixes. In the implicit variant J enters through the
+group's mean: half of the group are answers of mu, so continuing is reinforced where it does better than stopping.
+Equation 3 itself holds the contexts c_j-1 fixed and differentiates each episode's own progress alone; `per_episode` has
+this gradient, in which nothing cancels by telescoping. With `centred`, the group's mean outcome is subtracted from the
+outcome term (docs/rl.md).
 """
 
 import os
@@ -50,38 +51,41 @@ from mrt.training.devices import batches, join_processes, parameters
 from mrt.training.methods import RLMethod
 from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 
-LENGTHS = 4  # parts, by length, of a micro-batch
-# Mean differences of the engine's and the trainer's log-probabilities, in nats a token. Rounding in bfloat16 makes
-# about 0.03 to 0.04 (docs/rl.md); an engine that was not handed the weights soon has more than the second.
+LENGTHS = 4  # length buckets of a micro-batch
+# Mean differences between the engine's and the trainer's log-probabilities, in nats per token. Rounding in bfloat16
+# causes about 0.03 to 0.04 (docs/rl.md); an engine whose weights are not updated soon exceeds STALE.
 DOUBTFUL, STALE = 0.05, 0.2
 
 
 class RL(Settings):
-    """Hyperparameters of RL; the defaults are Table 3's, and where it is silent TRL's."""
+    """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
 
     variant: Literal["explicit", "implicit", "per_episode"] = Field(
         "explicit", description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one)."
     )
     alpha: float = Field(1.0, ge=0, le=100, description="Weight of progress (Equation 3), or of the length penalty.")
     centred: bool = Field(
-        False, description="MRT (RL): the outcome, not progress, less its group's mean. Algorithm 2 has it as it is."
+        False, description="MRT (RL): subtract the group's mean from the outcome only; Algorithm 2 does not."
     )
-    prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems that begin at a prefix.")
+    prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems whose prompt has a prefix.")
     learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 3).")
-    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field("cosine", description="Its decay (Table 3).")
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
+        "cosine", description="How the learning rate decays after warm-up (Table 3)."
+    )
     warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 3).")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay (Table 3).")
     epochs: float = Field(1, gt=0, le=1000, description="Passes over the problems (Table 3).")
-    batch_size: int = Field(256, ge=2, description="Completions a step, over all devices (Table 3).")
-    micro_batch_size: int = Field(4, ge=1, description="Completions a device trains on at once; the rest accumulates.")
-    num_generations: int = Field(4, ge=2, description="Completions a prompt, G (Table 3).")
+    batch_size: int = Field(256, ge=2, description="Completions per step, over all devices (Table 3).")
+    micro_batch_size: int = Field(4, ge=1, description="Completions a device trains on at once; gradients accumulate.")
+    num_generations: int = Field(4, ge=2, description="Completions per prompt, G (Table 3).")
     decoding: Decoding = Field(
-        default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576), description="How they are drawn (Table 3)."
+        default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576),
+        description="How completions are sampled (Table 3).",
     )
     answers: int | None = Field(
-        None, ge=1, description="MRT (RL): answers that mu is forced to give at a prefix; else G (Algorithm 2, line 9)."
+        None, ge=1, description="MRT (RL): forced answers of mu per prefix; else G (Algorithm 2, line 9)."
     )
-    answer_tokens: int = Field(4096, ge=1, description="Longest answer that mu is forced to give (Appendix D).")
+    answer_tokens: int = Field(4096, ge=1, description="Longest forced answer of mu, in tokens (Appendix D).")
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
     bf16: bool = Field(True, description="Autocast to bfloat16 (Table 3).")
@@ -90,7 +94,7 @@ class RL(Settings):
         0.3,
         gt=0,
         le=1,
-        description="Share of each GPU's memory for the engine, beside the trainer (Table 3's 0.8 fits alone).",
+        description="Share of each GPU's memory for the engine; Table 3's 0.8 fits only without the trainer.",
     )
     save_steps: int = Field(50, ge=1, description="Steps between checkpoints to resume from.")
     seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
@@ -102,12 +106,12 @@ def length_penalized(
     """Rewards with a length penalty, relative to the right completions of the same group (Arora and Zanette, 2025).
 
     Args:
-        outcomes, lengths: 0/1 and tokens of each completion [groups * num_generations], groups in a row.
+        outcomes, lengths: 0/1 outcome and tokens of each completion [groups * num_generations], groups contiguous.
         alpha: share of the reward that length may cost.
 
     Returns:
-        0 for a wrong completion; for a right one 1 - alpha sigmoid(z), z its length in standard deviations from the
-        mean of its group's right ones; so lengths never matter across groups.
+        0 for a wrong completion; 1 - alpha sigmoid(z) for a right one, where z is its length standardised over the
+        right completions of its group. Lengths are never compared across groups.
     """
     right = np.asarray(outcomes, dtype=np.float64).reshape(-1, num_generations) > 0
     tokens = np.asarray(lengths, dtype=np.float64).reshape(-1, num_generations)
@@ -126,9 +130,9 @@ def episode_advantages(
     Args:
         outcome: r, 0 or 1.
         J: J before the completion and after each of its episodes [episodes + 1].
-        ends: token at which each episode ends, increasing [episodes]; the tokens after the last, the answer, get
-            r + alpha (r - J_last).
-        tokens: of the completion.
+        ends: token at which each episode ends, increasing [episodes]. The tokens after the last end are the answer and
+            get r + alpha (r - J_last).
+        tokens: number of tokens of the completion.
     """
     found = np.full(tokens, outcome + alpha * (outcome - J[-1]))
     start = 0
@@ -144,9 +148,9 @@ class StaleEngine(ValueError):
 
 @contextmanager
 def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
-    """Have TRL build its engine as `mrt.sampling.engine` does, and hand over weights in the way that works on a CPU.
+    """Make TRL build its engine like `mrt.sampling.engine`, and on a CPU replace its transfer of weights to the engine.
 
-    TRL's own hand-over does not know the packed weights of vLLM's CPU backend; that of a tied head is packed again.
+    TRL's own transfer ignores that vLLM's CPU backend packs weights; a tied head's weight is packed again here.
     """
     from trl.generation import vllm_generation
     from vllm.utils.network_utils import get_open_port
@@ -157,7 +161,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
     def built(**options: Any) -> Any:
         options |= engine_options(settings, cpu)
         if cpu:
-            # seeds and a prompt read in pieces do not go together on a CPU
+            # on a CPU, seeded requests do not work with chunked prefill
             longest = max(options["max_model_len"] or 0, options["max_num_batched_tokens"] or 0)
             options |= {"max_num_batched_tokens": longest, "disable_log_stats": True}
         return build(**options)
@@ -173,7 +177,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
         self.llm.reset_prefix_cache()
 
     vllm_environment.tell(cpu)
-    # TRL would take 29500 if nobody listens there yet, and so would another job that starts at the same time.
+    # TRL would take port 29500 if it is free, and so would another job that starts at the same time.
     os.environ.setdefault("MASTER_PORT", str(get_open_port()))
     vllm_generation.LLM = built
     if cpu:
@@ -187,8 +191,8 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
 def outcome_reward(grader: Grader) -> Any:
     """A reward function for TRL: 1 for a completion whose answer is right, else 0.
 
-    A completion that goes on from a prefix is graded with it: an attempt that stands there is its answer if it adds
-    none.
+    A completion that continues a prefix is graded together with it: an attempt in the prefix is the answer if the
+    completion adds none.
     """
 
     def outcome(
@@ -201,18 +205,18 @@ def outcome_reward(grader: Grader) -> Any:
 
 
 def grades(grader: Grader, texts: Sequence[str], gold: Sequence[str], inside: Sequence[bool] | bool) -> list[float]:
-    """1 or 0 for each text; `inside`: it begins in a thought, and without `</think>` has no answer."""
+    """1 or 0 for each text; a text that begins `inside` a thought has no answer without `</think>`."""
     return list(map(float, grader.right(texts, gold, inside)))
 
 
 def make_trainer_class() -> type:
-    """GRPOTrainer with the advantages of the module's table; made here because importing TRL takes seconds."""
+    """GRPOTrainer with the advantages of the module's table; a function because importing TRL takes seconds."""
     import torch
     from transformers import ProgressCallback
     from trl import GRPOTrainer
 
     class MRTTrainer(GRPOTrainer):
-        """What differs from GRPOTrainer: rewards, advantages, batches without padding; the rest counts and checks."""
+        """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
 
         def __init__(
             self,
@@ -225,18 +229,18 @@ def make_trainer_class() -> type:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
             self.method, self.recipe, self.grader = method, recipe, grader
             self.parameterization = parameterization
-            self.outcomes: Any = None  # of all processes' completions, before any shaping
+            self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
             self.size = parameters(self.model)
-            self.draws = 0  # of the engine, in this step
-            self.doubted = False  # whether its log-probabilities were far from the trainer's
+            self.draws = 0  # calls of the engine in this step
+            self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
                 self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
             self.remove_callback(ProgressCallback)
             self.add_callback(Bar)
 
         def seeded(self, generate: Any) -> Any:
-            """The engine's `generate` with a seed for each request, by step and place: a resumed run has the same."""
+            """The engine's `generate` with a seed per request, by step and position: equal in a resumed run."""
             rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
 
             def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
@@ -316,7 +320,7 @@ def make_trainer_class() -> type:
             batch_size: Any = None,
             **options: Any,
         ) -> Any:
-            """TRL's, of rows of similar length at a time and without their padding, which is most of a CPU's time."""
+            """TRL's method on rows of similar length, with padding removed: it takes most of the time on a CPU."""
             prompt = input_ids.size(1) - logits_to_keep
             order = attention_mask.sum(dim=1).argsort()
             parts: list[tuple[Any, Any, Any]] = []
@@ -334,13 +338,13 @@ def make_trainer_class() -> type:
             return (*joined, None if aux[0] is None else torch.stack(aux).mean())
 
         def mean_of(self, own: Any) -> float:
-            """Mean over all processes of their values."""
+            """Mean of the values of all processes."""
             totals = torch.stack([own.sum(), torch.tensor(float(own.numel()), device=own.device)])
             total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
             return total / max(count, 1.0)
 
         def count(self, name: str, own: float) -> None:
-            """Add what all processes drew; a resumed run goes on from what its log says."""
+            """Add the tokens of all processes to a counter; a resumed run continues from the totals in its log."""
             if self.state.log_history and not self.spent["tokens_sampled"]:
                 for entry in self.state.log_history:
                     self.spent |= {k: int(entry[k]) for k in self.spent if k in entry}
@@ -348,10 +352,10 @@ def make_trainer_class() -> type:
             self.spent[name] += int(total.item())
 
         def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
-            """J of the current policy at each prefix: the share of the forced answers that are right, once a prefix."""
+            """J of the current policy at each prefix: the share of right forced answers, sampled once per prefix."""
             from vllm import SamplingParams
 
-            # the processes that share an engine (tensor parallelism) have to ask it the same: what all of them ask
+            # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
             size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
             if size > 1:
                 group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
@@ -387,10 +391,10 @@ def make_trainer_class() -> type:
             return [J[prompt] for prompt in forced][own]
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
-            """Advantages of tokens [completions, tokens] by the progress of their episode."""
+            """Advantage of each token [completions, tokens], from the progress of its episode."""
             ids, mask = output["completion_ids"], output["completion_mask"].bool()
             prompts = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
-            boundaries: list[list[int]] = []  # of each completion: tokens after which an episode ends
+            boundaries: list[list[int]] = []  # for each completion: its tokens up to the end of each episode
             asked: list[tuple[str, str]] = []
             for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
                 end = end_of(self.processing_class, prompt[read].tolist())
@@ -402,7 +406,8 @@ def make_trainer_class() -> type:
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
                 boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
                 asked += [(chat + self.parameterization.force(thought[:cut]), x["answer"]) for cut in cuts]
-            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))  # all processes, even of none
+            # all processes call this, even without prefixes: it communicates
+            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))
             advantages = torch.zeros(ids.shape, dtype=torch.float32)
             for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
                 along = [start, *(next(found) for _ in ends_at)]
@@ -413,12 +418,12 @@ def make_trainer_class() -> type:
             return advantages.to(ids.device)
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-            trained = self.state.num_input_tokens_seen  # each also read once more, for its log-probability
+            trained = self.state.num_input_tokens_seen  # each is processed once more, for its log-probability
             spent = flops(self.size, sum(self.spent.values()) + trained, trained)
             super().log({**logs, **self.spent, "parameters": self.size, "flops": spent}, start_time)
 
     class Bar(ProgressCallback):
-        """The progress bar alone: the log goes to Parquet."""
+        """The progress bar without log lines: the log goes to Parquet."""
 
         def on_log(self, *_: Any, **__: Any) -> None:
             pass
@@ -434,9 +439,9 @@ FAR = (
 
 
 def check_fresh(output: dict[str, Any]) -> float:
-    """Mean difference of the engine's and the trainer's log-probabilities of what was sampled, in nats a token.
+    """Mean difference between the engine's and the trainer's log-probabilities of sampled tokens, in nats per token.
 
-    Raises StaleEngine if they are of other weights, or are not there.
+    Raises StaleEngine if the difference shows other weights, or if log-probabilities are missing.
     """
     if "old_per_token_logps" not in output or "sampling_per_token_logps" not in output:
         raise StaleEngine("TRL no longer gives both log-probabilities; whether the engine is fresh cannot be checked")
@@ -458,7 +463,7 @@ class Train(TrainingStage):
     method: RLMethod = Field(description="Which reward and advantage.")
     recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
     parameterization: Parameterization = Field(
-        default_factory=OpenEnded, description="Episodes; what forces an answer."
+        default_factory=OpenEnded, description="How episodes are cut, and what forces an answer."
     )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
 
@@ -469,7 +474,7 @@ class Train(TrainingStage):
         self.make(examples, self.method, slice_of(self.recipe), slice_of(self.parameterization))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
-        """Train, or go on, and leave `checkpoint`, `history.parquet` and a digest in the folder `made`."""
+        """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
         random.Random(self.recipe.seed).shuffle(examples)
         with cpu_vllm(self.engine):
             usual = self.usual(examples, state)
@@ -482,14 +487,14 @@ class Train(TrainingStage):
                 **usual,
             )
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
-        if not padded:  # TRL pads with the end token then; the model is left as it came
+        if not padded:  # TRL then sets the end token as padding; the saved model does not keep it
             trainer.processing_class.pad_token = None
             for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
                 config.pad_token_id = None
         leave(trainer, trainer.processing_class, state, made)
 
     def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
-        """What any GRPOTrainer is given: model, tokenizer, data and TRL's configuration."""
+        """Arguments of any GRPOTrainer: model, tokenizer, data and TRL's configuration."""
         import torch
         from datasets import Dataset
         from transformers import AutoModelForCausalLM, AutoTokenizer

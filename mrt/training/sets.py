@@ -1,12 +1,11 @@
-"""Training sets: which traces, cut where, a method learns from (Section 7.1, Algorithm 1).
+"""Training sets: which traces a method learns from, and where they are cut (Section 7.1, Algorithm 1).
 
     python -m mrt.training.sets --method star --rollouts rollouts.parquet --grades grades.parquet \
         --out set.parquet --out_rules set.rules.parquet
 
-STaR keeps the whole of every trace whose answer is right. MRT (STaR) keeps, of every trace, the prefix z_0:i of maximal
-cumulative progress, provided that progress was made, closes the thought there and adds an answer y ~ mu(. | x, z_0:i)
-that is right. The rules apply in the order of the table written beside the set, which counts what each kept and
-dropped.
+STaR keeps every trace whose answer is right, in full. MRT (STaR) keeps the prefix z_0:i of maximal cumulative progress
+of every trace that makes progress, closes the thought there, and adds a right answer y ~ mu(. | x, z_0:i). The rules
+apply in the order of the table written beside the set, which counts the traces that each rule kept and dropped.
 """
 
 from pathlib import Path
@@ -25,7 +24,7 @@ from mrt.training.methods import TraceMethod
 class Rules(Settings):
     """Which traces enter a training set."""
 
-    minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that MRT keeps.")
+    minimum_J: float = Field(0.0, ge=0, le=1, description="Minimum J of the prefix that MRT keeps.")
     minimum_progress: float = Field(
         0.0, ge=0, le=1, description="Cumulative progress of that prefix must be above this (Algorithm 1, line 7)."
     )
@@ -67,11 +66,11 @@ def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def best_prefixes(progress: pl.DataFrame) -> pl.DataFrame:
-    """The prefix of maximal cumulative progress of each trace, the shortest of equals.
+    """The prefix of maximal cumulative progress of each trace, the shortest one in a tie.
 
     Columns problem_id, sample, prefix, episodes, J, gain; `gain` is the cumulative progress J_i - J_0 (Algorithm 1,
-    line 8). The empty prefix is no candidate, nor is one with fewer answers than another of its trace: it was given up
-    (mrt.sampling.allocation).
+    line 8). Not eligible are the empty prefix and any prefix with fewer answers than another of its trace, on which
+    adaptive allocation gave up (mrt.sampling.allocation).
     """
     cumulative = progress.sort(*TRACE, "prefix").with_columns(
         (pl.col("J") - pl.col("J").first()).over(TRACE).alias("gain")
@@ -142,9 +141,9 @@ def suffix_set(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Examples in the backtracking parameterization, and their table of rules (Appendix A.1).
 
-    A trace is attempt, backtrack, revision. What is learnt is its suffix from the backtrack on; the attempt belongs to
-    the prompt. The revision has to be right. With `progress`, for MRT (STaR), that of the backtrack has to be above
-    `minimum_progress`, and may be the weight; without, for STaR, right attempts that ended there are learnt as well.
+    A trace is attempt, backtrack, revision. The completion to learn is the suffix from the backtrack on; the attempt
+    belongs to the prompt. The revision must be right. With `progress`, for MRT (STaR), the backtrack's progress must be
+    above `minimum_progress`, and may be the loss weight. Without it, for STaR, right single attempts are learnt too.
     """
     parts = episodes.sort(*TRACE, "episode").group_by(TRACE, maintain_order=True).agg(pl.col("text").alias("episodes"))
     traces = (
@@ -186,7 +185,7 @@ class SetStage(Stage):
     out_rules: Path = Field(description="Table of rules: how many traces each kept and dropped (Parquet).")
 
     def write(self, examples: pl.DataFrame, rules: pl.DataFrame) -> None:
-        """Write both, and print what each rule kept and dropped."""
+        """Write the set and its rules, and print how many traces each rule kept and dropped."""
         RULES.write(rules, self.out_rules)
         SET.write(examples, self.out)
         for rule, kept, dropped in rules.iter_rows():

@@ -33,8 +33,8 @@ class SFT(Settings):
 
     learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 2).")
     epochs: float = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")
-    batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples a step, over all devices (Table 2).")
-    micro_batch_size: int = Field(4, ge=1, description="Examples a device holds at once; the rest accumulates.")
+    batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples per step, over all devices (Table 2).")
+    micro_batch_size: int = Field(4, ge=1, description="Examples a device trains on at once; gradients accumulate.")
     max_length: int = Field(
         16384, ge=8, le=10_000_000, description="Longest example in tokens (Table 2); longer ones are dropped."
     )
@@ -68,10 +68,10 @@ def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) ->
 
 
 def bucketed_order(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
-    """A shuffled order in which the examples of one batch have similar lengths, so that little is padding.
+    """A shuffled order in which the examples of one batch have similar lengths, so that there is little padding.
 
-    Batches come in random order too: sorted by length, as transformers' own `group_by_length` leaves them, the last
-    batches of an epoch would all be short, and the model would learn to stop early.
+    Batches are shuffled too. If they were sorted by length, as by transformers' own `group_by_length`, the last batches
+    of an epoch would all be short, and the model would learn to stop early.
     """
     rng = random.Random(seed)
     order = list(range(len(lengths)))
@@ -85,9 +85,9 @@ def bucketed_order(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
 
 
 def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed: Path | None = None) -> Any:
-    """TRL's configuration; the processes of a distributed run have joined.
+    """TRL's configuration; also joins the processes of a distributed run.
 
-    Built before the model is loaded, and held on to: ZeRO-3 then spreads the model over the processes while it loads.
+    Build it before loading the model, and keep a reference: ZeRO-3 then shards the model over the processes on loading.
     """
     from trl import SFTConfig
 
@@ -136,13 +136,13 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
             return batch
 
     class Bar(ProgressCallback):
-        """The progress bar alone: the log goes to Parquet."""
+        """The progress bar without log lines: the log goes to Parquet."""
 
         def on_log(self, *_: Any, **__: Any) -> None:
             pass
 
     class Buckets:
-        """Sampler of `bucketed_order`, another one each epoch; a resumed run draws the same ones."""
+        """Sampler in `bucketed_order`, a new order each epoch; a resumed run has the same orders."""
 
         epoch = 0
         lengths: ClassVar[list[int]] = [len(row["input_ids"]) for row in rows]
@@ -151,7 +151,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
             return len(rows)
 
         def __iter__(self) -> Iterator[int]:
-            # not by `micro`: a step has the same examples on however many devices
+            # not by `micro`: a step has the same examples on any number of devices
             return iter(bucketed_order(self.lengths, recipe.micro_batch_size, recipe.seed + self.epoch))
 
         def set_epoch(self, epoch: int) -> None:
@@ -178,7 +178,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
 
             return super().compute_loss(weighted_model, inputs, *args, **kwargs)
 
-    # padding carries no loss; a tokenizer without a token for it, as Llama 3.1's, is left as it is
+    # padding carries no loss; a tokenizer without a padding token, such as Llama 3.1's, is left as it is
     padding = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     trainer = Trainer(
         model,
@@ -205,7 +205,7 @@ class Train(TrainingStage):
         self.make(examples, slice_of(self.recipe))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
-        """Train, or go on, and leave `checkpoint`, `history.parquet` and a digest in the folder `made`."""
+        """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 

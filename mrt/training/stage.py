@@ -1,8 +1,8 @@
-"""What the training stages share: resuming, and a cache of the last checkpoint.
+"""Shared by the training stages: resuming, and a cache of the last trained checkpoint.
 
-What decides the weights (parent, data, recipe, code) gives a key. The trainer's state is kept under it, so that a
-killed job goes on from its last complete checkpoint and an edited recipe starts afresh; so is, if `--cache` is given,
-the last checkpoint made, so that a job that runs again although nothing decisive changed just takes it.
+Everything that determines the weights (parent, data, recipe, code) is hashed to a key. Trainer state is stored under
+this key: a killed job resumes from its last complete checkpoint, and an edited recipe starts afresh. With `--cache`,
+the trained checkpoint is stored under its key too, and a job that runs again with the same key reuses it.
 """
 
 import json
@@ -30,22 +30,22 @@ class TrainingStage(Stage):
     model: str = Field(description="Parent model: a Hugging Face checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Revision of a hub model.")
     out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
-    history: Path = Field(description="What the trainer logged (Parquet), a row an entry; `mrt.training.log` reads it.")
+    history: Path = Field(description="The trainer's log (Parquet), one row per entry; `mrt.training.log` reads it.")
     state: Path = Field(description="Folder of the trainer's state; removed after success.")
     cache: Path | None = Field(None, description="Folder that caches the checkpoint for jobs that run again.")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
-        [], description="Where the trainer logs too: TensorBoard (a folder beside `history`), Weights & Biases."
+        [], description="Where the trainer also logs: TensorBoard (a folder beside `history`), Weights & Biases."
     )
     deepspeed: Path | None = Field(
-        None, description="DeepSpeed's configuration, such as ZeRO-3's (Tables 2 to 5), of several processes."
+        None, description="DeepSpeed's configuration for several processes, such as ZeRO-3's (Tables 2 to 5)."
     )
 
     @abstractmethod
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
-        """Train on the examples, or go on, and `leave` the model in the folder `made`."""
+        """Train on the examples, or resume, and `leave` the model in the folder `made`."""
 
     def key(self, *decisive: str) -> str:
-        """What decides the weights, as a hash: the parent, the stage's code, and what the stage adds."""
+        """Hash of all that determines the weights: the parent, the stage's code, and `decisive` texts of the stage."""
         return digest(
             identity_of_model(self.model, self.revision),
             *decisive,
@@ -61,8 +61,8 @@ class TrainingStage(Stage):
         return list(self.report_to)
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
-        """Take the cached checkpoint, or train; then hand over checkpoint and history."""
-        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would tell the hub of each training
+        """Take the cached checkpoint, or train; then write checkpoint and history to their outputs."""
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would report each training run to the hub
         key = self.key(json.dumps(examples), *decisive)
         cached = self.cache / key if self.cache else None
         if cached and is_whole(cached):
@@ -76,7 +76,7 @@ class TrainingStage(Stage):
             accelerator.claim(1)  # a trainer would use all GPUs that it sees
             self.train(examples, self.state / key, made)
             cached = made
-        if not is_first_process():  # one process of a distributed run hands over
+        if not is_first_process():  # one process of a distributed run writes the outputs
             return
         link_folder(cached / "checkpoint", self.out)
         with atomic_file(self.history) as part:
@@ -93,9 +93,9 @@ def is_first_process() -> bool:
 
 
 def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
-    """Put a trained model, its tokenizer, what was logged and a digest into the folder `made`, whole or not at all.
+    """Write a trained model, its tokenizer, its log and a digest to the folder `made`, atomically.
 
-    All processes of a distributed run call it: saving a model that is spread over them takes them all.
+    All processes of a distributed run must call it: saving a sharded model needs all of them.
     """
     trainer.save_model(str(state / "final"))
     if trainer.accelerator.is_main_process:
@@ -103,7 +103,7 @@ def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
         with atomic_folder(made) as folder:
             shutil.move(state / "final", folder / "checkpoint")
             tokenizer.save_pretrained(folder / "checkpoint")
-            for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's card of a hub upload
+            for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's model card for the hub
                 (folder / "checkpoint" / leftover).unlink(missing_ok=True)
             write_table(pl.DataFrame(history, infer_schema_length=None, strict=False), folder / "history.parquet")
             write_text(digest_of_files([folder / "checkpoint"]), folder / "digest")
@@ -111,15 +111,15 @@ def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
 
 
 def is_whole(made: Path) -> bool:
-    """Whether a folder that `leave` left is still what it was."""
+    """Whether a folder that `leave` wrote still matches its digest."""
     digest_file = made / "digest"
     return digest_file.is_file() and digest_file.read_text() == digest_of_files([made / "checkpoint"])
 
 
 def last_complete_checkpoint(state: Path) -> str | None:
-    """The trainer's last checkpoint that it wrote to its end; incomplete ones, of a killed job, are removed.
+    """The trainer's last complete checkpoint; incomplete ones, left by a killed job, are removed.
 
-    Of several processes, which all call it once they have joined, the first one looks and tells the others.
+    All processes of a distributed run call it after they have joined; the first one looks and tells the others.
     """
     from torch import distributed
 
@@ -130,7 +130,7 @@ def last_complete_checkpoint(state: Path) -> str | None:
 
 
 def looked_for(state: Path) -> str | None:
-    """`last_complete_checkpoint`, of one process."""
+    """`last_complete_checkpoint` in a single process."""
     complete = []
     for folder in sorted(state.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])):
         try:

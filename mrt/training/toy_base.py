@@ -1,6 +1,6 @@
 """Making the toy world's base models: a tokenizer, a transformer of a million random parameters, and its schooling.
 
-    python -m mrt.training.toy_base --out results/toy_base --log results/toy_base.parquet --state results/.state/toy_base
+    python -m mrt.training.toy_base --out toy_base --history toy_base.history.parquet --state .state/toy_base
 
 There are two, one for each parameterization of episodes: `--speaks thoughts` (mrt.toy.world), `--speaks attempts`
 (mrt.toy.attempts).

@@ -5,14 +5,14 @@
 
 | method | prompt | completion |
 |---|---|---|
-| warmstart | x, an attempt that fails | the marker, and a right solution from the best node of that attempt on |
-| rise | x, an attempt that fails | the marker, and any right solution from its first step on |
+| warmstart | x, a failing attempt | the marker, and a right solution from the best node of that attempt on |
+| rise | x, a failing attempt | the marker, and any right solution from its first step on |
 | rejection | x | a right solution |
 
-The best node of an attempt is the one of highest value on its path from which the tree knows a right solution; of
-equals the deepest, which repeats least. The prompt carries no loss: what is learnt is to go back. One example is made
-of every failing leaf (of every right one, for `rejection`), in an order drawn from the seed; each construction is cut
-to the token total of the smallest of the three, so that they are compared on equal terms.
+The best node of an attempt is the node of highest value on its path that also lies on a right solution of the tree; in
+a tie it is the deepest, which repeats least. The prompt carries no loss: the model learns to go back. Each failing leaf
+(for `rejection`, each right leaf) gives one example, in an order drawn from the seed. Each construction is limited to
+the token total of the smallest of the three, so that they are compared on equal terms.
 """
 
 import random
@@ -34,11 +34,11 @@ from mrt.training.sets import SetStage
 
 
 class Example(NamedTuple):
-    """What is made of a leaf: a failing attempt (empty for `rejection`), where it goes back to, and what follows."""
+    """The example of one leaf: a failing attempt (empty for `rejection`), where it goes back to, and the completion."""
 
     leaf: int
     attempt: str
-    kept: int  # steps of the attempt that stay
+    kept: int  # steps of the attempt that are kept
     completion: str
 
 
@@ -64,7 +64,7 @@ class Paths:
 
 
 def examples(paths: Paths, method: str, words: Backtracking, rng: random.Random) -> Iterator[Example]:
-    """The examples of a construction that one tree gives."""
+    """The examples that a construction (`method`) makes from one tree."""
     back = STEP_END + words.marker + STEP_END
     solutions = [paths.path(leaf) for leaf in paths.right]
     if method == "rejection":
@@ -78,7 +78,7 @@ def examples(paths: Paths, method: str, words: Backtracking, rng: random.Random)
             known = [
                 solutions,
                 *([s for s in solutions if node in s] for node in path[:-1]),
-            ]  # from each node it passed
+            ]  # right solutions through each node of the path
             values = [paths.rows[node]["value"] for node in (0, *path[:-1])]
             kept = max((d for d in range(len(path)) if known[d]), key=lambda d: (values[d], d))
             revision = rng.choice(known[kept])[kept:]

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.analysis.bootstrap import bootstrap_table
 from mrt.analysis.regret import (
     cumulative_regret,
     episode_regret,
     episode_regret_table,
-    mean_regret,
     normalized_regret,
     normalized_regret_table,
 )
@@ -132,17 +130,6 @@ def test_table_is_the_scalar_form() -> None:
     assert found.select("problem_id", "sample", "budget").rows() == [row[:3] for row in expected]
     np.testing.assert_allclose(found["regret"].to_numpy(), [row[3] for row in expected], atol=1e-12)
     assert normalized_regret_table(table, [0.5]).schema["budget"] == pl.Float64
-
-
-def test_mean_regret_weighs_problems_alike() -> None:
-    regrets = pl.DataFrame(
-        {"problem_id": ["a", "a", "a", "b"], "sample": [0, 1, 2, 0], "budget": [64] * 4, "regret": [0.0, 0.3, 0.6, 0.9]}
-    )
-    assert mean_regret(regrets).rows() == [(64, 2, 4, pytest.approx(0.6))]
-    table = normalized_regret_table(progress_rows(41, 9), [64, 500])
-    interval = bootstrap_table(table, ["budget"], "regret", repeats=50)
-    np.testing.assert_allclose(mean_regret(table)["regret"].to_numpy(), interval["estimate"].to_numpy())
-    assert mean_regret(table)["problems"].to_list() == interval["problems"].to_list() == [11, 11]
 
 
 def test_table_refuses() -> None:
