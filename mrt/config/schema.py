@@ -69,7 +69,9 @@ class Model(Settings):
     teacher: str | None = Field(
         None, description="cold_start: the model whose correct completions it learns from; by default its parent."
     )
-    cold_start: ColdStart = Field(default_factory=ColdStart, description="How these become a thought and an answer.")
+    cold_start: ColdStart = Field(
+        default_factory=ColdStart, description="cold_start: how these completions become thoughts with an answer."
+    )
     problems: str | None = Field(None, description="Training dataset, which the parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
     recipe: SFT | None = Field(None, description="Hyperparameters of SFT that override `training.recipe`.")
@@ -85,7 +87,8 @@ class Model(Settings):
     @model_validator(mode="after")
     def one_origin(self) -> Self:
         origins = [name for name in ("path", "toy", "rollouts", "parent") if getattr(self, name) is not None]
-        if len(origins) != 1 and not (self.replicate_of and not origins):  # its own check reports it
+        # a replicate of an unknown model has no origin; mrt.config.checks reports that
+        if len(origins) != 1 and not (self.replicate_of and not origins):
             raise ValueError(f"a model has exactly one of path, toy, rollouts, parent; got {origins or 'none'}")
         if (self.parent is None) != (self.method is None) or (self.parent is None) != (self.problems is None):
             raise ValueError("a trained model has all of parent, method and problems; any other model has none")
@@ -232,7 +235,9 @@ class Config(Settings):
     models: dict[str, Model] = Field(description="Models by name.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut into episodes.")
-    template: Template = Field(default_factory=Template, description="Text that ends a thought and begins an answer.")
+    template: Template = Field(
+        default_factory=Template, description="What the meta-prover adds to a prefix to end the thought and to answer."
+    )
     backtracking: Backtracking | None = Field(
         None,
         description="Backtracking search (Appendix A) instead of thoughts; `{}` for its defaults.",
@@ -410,7 +415,7 @@ class Config(Settings):
         return recipe.gpu_memory_utilization if isinstance(recipe, RL) else 0.0
 
     def training_processes(self, name: str) -> tuple[int, int]:
-        """(nodes, processes per node) of a model's training: one process per GPU, of one node or, if need be, several.
+        """(nodes, processes per node) of a model's training: one process per GPU, by default all of one or more nodes.
 
         Raises ValueError if the training does not fit on the GPUs requested, or on any number of GPUs.
         """

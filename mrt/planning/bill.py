@@ -1,4 +1,4 @@
-"""What jobs take: their tokens, and the seconds that these take on a machine; the longest path through them."""
+"""Cost of jobs: their tokens, the seconds that these take on a machine, and the longest path through the jobs."""
 
 import re
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from mrt.config.schema import Config
 from mrt.training.methods import METHODS, RL_METHODS
 from mrt.training.rl import RL
 
-CORE = Hardware(8, 5e10, 1e10)  # of a machine without GPUs: a core, roughly; calibrate
+CORE = Hardware(8, 5e10, 1e10)  # one core of a machine without GPUs, roughly; calibrate
 START = 90.0  # seconds until an engine or a trainer is ready on a GPU, weights in the page cache; 12 on a CPU
-ALLOCATED = 0.25  # share of the answers that an allocation of them draws (docs/performance.md)
+ALLOCATED = 0.25  # fraction of the answers that are sampled with `training.allocation` (docs/performance.md)
 TOOK = re.compile(r"^took ([\d.]+) s", re.MULTILINE)  # mrt/core/cli.py
 STAGES = {  # rules that need an engine or a trainer, in the order of the paper
     "search_tree": "search trees",
@@ -30,7 +30,7 @@ STAGES = {  # rules that need an engine or a trainer, in the order of the paper
 
 
 class Reached(BaseModel):
-    """Shares of the data sheet that are reached: of its FLOPs, and in decoding of what bounds it, mostly bandwidth."""
+    """Fractions of the data sheet that are reached: of its FLOPs; in decoding of the bottleneck, mostly bandwidth."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -40,13 +40,13 @@ class Reached(BaseModel):
 
     @classmethod
     def ideal(cls) -> "Reached":
-        """All of it."""
+        """All of the data sheet."""
         return cls(prefill=1, decode=1, training=1)
 
 
 @dataclass
 class Work:
-    """What jobs do: tokens, and the longest text that is in the cache when they are drawn."""
+    """Work of jobs: tokens generated (`drawn`), prefilled (`read`) and trained on, and the longest context of these."""
 
     drawn: float = 0.0
     read: float = 0.0
@@ -66,7 +66,7 @@ class Work:
 
 @dataclass
 class Planned:
-    """Jobs of a rule for one model and dataset: the work, GPUs of each, their seconds in all, seconds of one."""
+    """Jobs of a rule for one model and dataset: work, GPUs per job, GPU-seconds in all, seconds of one job, bytes."""
 
     rule: str
     model: str
@@ -77,16 +77,17 @@ class Planned:
     gpu_seconds: float
     seconds: float
     disk: float
-    actual: float | None = field(default=None)  # GPU-seconds, of those that have run
+    actual: float | None = field(default=None)  # GPU-seconds of the jobs that have run
 
 
 def seconds_of(
     work: Work, architecture: Architecture, hardware: Hardware, gpus: int, seqs: int, reached: Reached
 ) -> float:
-    """Seconds that so many GPUs take for the work.
+    """Seconds that `gpus` GPUs take for the work.
 
-    Decoding is bound by reading the weights and the cache of all sequences that fit, prefill and training by FLOPs: 2
-    a parameter and token read, 8 trained on (gradient checkpointing reads twice), and attention to half of the context.
+    Decoding is bound by reading the weights and the cache of all sequences that fit. Prefill and training are bound by
+    FLOPs: 2 per parameter and prefill token, 8 per parameter and trained token (gradient checkpointing runs the forward
+    pass twice), plus attention to half of the context.
     """
     n, bandwidth, flops = architecture.parameters, gpus * hardware.bandwidth, gpus * hardware.flops
     attention = 2 * architecture.layers * architecture.heads * architecture.head_dim * work.context
@@ -102,11 +103,11 @@ def seconds_of(
 
 
 class Lengths:
-    """How many problems and how long texts are: as the configuration expects, or, if one may `look`, as found."""
+    """Numbers of problems and lengths of texts: as found in the results, with `look`, else as the config expects."""
 
     def __init__(self, config: Config, *, look: bool) -> None:
         self.config, self.expected, self.look = config, config.expected, look
-        self.guessed: set[str] = set()  # what neither results nor the configuration tell
+        self.guessed: set[str] = set()  # values that neither results nor the configuration give
 
     def found(self, *path: str) -> Path | None:
         file = Path(self.config.results, *path)
@@ -124,7 +125,7 @@ class Lengths:
         return 100
 
     def rollout(self, model: str, dataset: str) -> float:
-        """Mean tokens of a rollout: of those that there are, else as expected of the nearest of its lineage."""
+        """Mean tokens of a rollout: of existing rollouts, else as expected for the model or its nearest ancestor."""
         if file := self.found("rollouts", model, f"{dataset}.parquet"):
             return float(pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item())
         for name in self.config.lineage(model):
@@ -144,9 +145,9 @@ class Bill:
         self.start = 12.0 if self.hardware is CORE else START
 
     def prefixes(self, dataset: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
-        """Forced answers at the prefixes of thoughts of a mean length, with `forcing` tokens that end each."""
+        """Work of forced answers at the prefixes of thoughts of mean `length`; `forcing` tokens end each prefix."""
         expected = self.config.expected
-        at = expected.episodes / settings.every + 1  # prefixes a thought
+        at = expected.episodes / settings.every + 1  # prefixes per thought
         read = length + at * forcing
         unshared = at * (expected.prompt_tokens + length / 2 + forcing)
         drawn = at * settings.answers * min(expected.answer_tokens, settings.decoding.max_tokens)
@@ -154,7 +155,7 @@ class Bill:
         return Work(thoughts * drawn, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
 
     def work(self, rule: str, model: str, dataset: str) -> Work:
-        """What the jobs of a rule do for a model on a dataset (that which a trained model's parent solves)."""
+        """Work of a rule's jobs for a model on a dataset (for a trained model, its training dataset)."""
         config, expected, count = self.config, self.config.expected, self.lengths.problems(dataset)
         prompt = expected.prompt_tokens
         if rule == "sample_rollouts":
@@ -214,12 +215,12 @@ class Bill:
         return Planned(rule, model, dataset, jobs, work, gpus, gpus * (seconds + jobs * self.start), longest, disk)
 
     def runtime(self, rule: str, model: str, dataset: str, jobs: int = 1) -> int:
-        """Minutes to ask for: three times the plan, an hour at least."""
+        """Time limit of a job in minutes: three times the plan, at least an hour."""
         return max(60, round(3 * self.plan(rule, model, dataset, jobs).seconds / 60))
 
 
 def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
-    """The plan of each stage's jobs; a stage's shards count as its jobs, and not the one that gathers them."""
+    """The plan of each stage's jobs; if it has shards, these count, and not the job that gathers them."""
     for (rule, model, dataset), count in sorted(jobs.items()):
         if rule in STAGES and not jobs.get((f"{rule}_shard", model, dataset)):
             yield with_actual(bill, bill.plan(rule, model, dataset or str(bill.config.models[model].problems), count))
@@ -228,7 +229,7 @@ def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Plann
 
 
 def with_actual(bill: Bill, plan: Planned) -> Planned:
-    """The plan, with the GPU-seconds that these jobs took by their logs, the last line of which says so."""
+    """The plan, with the GPU-seconds that its jobs took, from the last lines of their logs."""
     folder = Path("logs", bill.config.results.name)
     where = f"{plan.model}.log" if plan.rule.startswith("train") else f"{plan.model}/{plan.problems}.log"
     files = [folder / plan.rule / where, *(folder / f"{plan.rule}_shard" / plan.model / plan.problems).glob("*.log")]
@@ -239,7 +240,7 @@ def with_actual(bill: Bill, plan: Planned) -> Planned:
 
 
 def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]]:
-    """(seconds, steps) of the longest chain of jobs that wait for each other, if every other job finds a free GPU."""
+    """(seconds, steps) of the longest chain of dependent jobs, if no job has to wait for a GPU."""
     of = {(p.rule, p.model, p.problems): p for p in plans}
 
     def then(path: tuple[float, list[str]], *steps: tuple[str, str, str]) -> tuple[float, list[str]]:
@@ -254,7 +255,7 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         learnt = str(config.learns_from(model))
         train = "train_rl" if trained.method in RL_METHODS else "train"
         made_by = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}
-        reads = METHODS[str(trained.method)].reads or ("rollouts",)  # RL's prompts are made from them
+        reads = METHODS[str(trained.method)].reads or ("rollouts",)  # RL's prompts are made from rollouts
         before = [(made_by[kind], learnt if kind == "rollouts" else parent, d) for kind in reads]
         return then(ready(parent), *before, (train, model, d))
 

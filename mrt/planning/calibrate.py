@@ -1,9 +1,9 @@
-"""What a machine reaches of its data sheet, for `python -m mrt plan`: a job of a minute or two.
+"""Measure what fraction of its data sheet a machine reaches, for `python -m mrt plan`: a job of a minute or two.
 
     python -m mrt calibrate --model deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B --gpu h100 --out calibration.parquet
 
-It reads prompts that share nothing and draws one token of each (prefill), then draws long completions of short prompts,
-as many at once as the engine takes (decoding). A first round of each is not counted: it warms the engine up.
+For prefill, it samples one token each from prompts that share no prefix. For decoding, it samples long completions of
+short prompts, as many at once as the engine takes. The first round of each is not counted: it warms the engine up.
 """
 
 import random
@@ -21,16 +21,16 @@ from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 
 
 class Calibrate(Stage, Card):
-    """Measure prefill and decoding of a model on this machine."""
+    """Measure the speed of prefill and decoding of a model on this machine."""
 
     model: str = Field(description="Checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Revision of a hub model.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
-    prompts: int = Field(64, ge=1, description="Prompts that are read.")
-    prompt_tokens: int = Field(512, ge=1, description="Tokens of each, about.")
-    sequences: int = Field(256, ge=1, description="Completions that are drawn.")
-    tokens: int = Field(128, ge=1, description="Tokens of each, at most.")
-    out: Path = Field(description="Shares of the data sheet that are reached (Parquet).")
+    prompts: int = Field(64, ge=1, description="Prompts to prefill.")
+    prompt_tokens: int = Field(512, ge=1, description="Tokens per prompt, about.")
+    sequences: int = Field(256, ge=1, description="Completions to decode.")
+    tokens: int = Field(128, ge=1, description="Tokens per completion, at most.")
+    out: Path = Field(description="Fractions of the data sheet that are reached (Parquet).")
 
     def cli_cmd(self) -> None:
         hardware = self.hardware or CORE
@@ -39,7 +39,7 @@ class Calibrate(Stage, Card):
         gpus, seqs, ideal = self.engine.tensor_parallel_size or 1, self.engine.max_num_seqs, Reached.ideal()
 
         def seconds(requests: list[Request], prompt: int) -> tuple[float, float]:
-            """(measured, by the data sheet)."""
+            """Seconds (measured, by the data sheet)."""
             since = time.monotonic()
             done = engine.generate(requests)
             took = time.monotonic() - since

@@ -1,4 +1,4 @@
-"""Snakemake's dry run, read: which jobs it would start."""
+"""Parse a dry run of Snakemake: which jobs it would start."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 def dry_run(files: Iterable[Path], targets: Iterable[str] = (), *options: str) -> str:
-    """What a dry run of the workflow prints. Raises ValueError, with its end, if it fails."""
+    """What a dry run of the workflow prints. Raises ValueError, with the end of its output, if it fails."""
     command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "host", "--nolock", "--workflow-profile", "none"]
     command += [*options, *(["--configfile", *map(str, files)] if files else []), "--", *targets]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -28,19 +28,19 @@ class Described(NamedTuple):
 
 
 def described(printed: str) -> Iterator[Described]:
-    """The jobs that a dry run printed, the target rule among them."""
+    """The jobs that a dry run printed, including the target rule."""
     for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", printed, re.MULTILINE):
         told = dict(re.findall(r"^ +(\w+): (.*)$", block, re.MULTILINE))
         yield Described(rule, dict(re.findall(r"(\w+)=([^,\s]+)", told.get("wildcards", ""))), told)
 
 
 def counted(jobs: Iterable[Described]) -> dict[tuple[str, str, str], int]:
-    """How many jobs there are of each (rule, model, dataset)."""
+    """Number of jobs per (rule, model, dataset)."""
     return dict(Counter((job.rule, job.wildcards.get("model", ""), job.wildcards.get("dataset", "")) for job in jobs))
 
 
 def config_files_named(arguments: Sequence[str]) -> list[str]:
-    """A command line with `--configfile` before each of its files, where Snakemake takes `--configfile A B`."""
+    """A command line with Snakemake's `--configfile A B` expanded to `--configfile A --configfile B`."""
     named: list[str] = []
     after = False
     for argument in arguments:

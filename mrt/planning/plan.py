@@ -1,15 +1,16 @@
-"""The plan before the bill: what an experiment will cost, from its configuration and its jobs, before any is submitted.
+"""Predict what an experiment will cost, from its configuration and its jobs, before any job is submitted.
 
     python -m mrt plan --configfile config/paper.yaml
     python -m mrt plan --configfile config/paper.yaml --calibration calibration.parquet
 
-The jobs are those of a dry run of the workflow. Of each that needs an engine or a trainer it counts tokens drawn, read
-(each distinct prefix once, as with a prefix cache, and once a prompt, as without) and trained on; from these and a
-throughput, GPU-hours. Lengths are those of earlier results where there are any, else the configuration's `expected`.
+The jobs are those of a dry run of the workflow. For each job that needs an engine or a trainer, the plan counts tokens
+generated (drawn), prefilled (read: each distinct prefix once, as with a prefix cache; unshared: once a prompt, as
+without) and trained on. GPU-hours follow from these and a throughput. Lengths are those of earlier results where there
+are any, else the configuration's `expected`.
 
-The throughput is that of the data sheet (`mrt/config/hardware.py`) times what is usually reached of it, or, after
-`python -m mrt calibrate` has run for a minute on the real machine, times what was measured there. Jobs that have run
-are set against their plan: the last line of a stage's log says how long it took.
+The throughput is that of the data sheet (`mrt/config/hardware.py`) times the fraction that is usually reached, or, with
+`--calibration`, the fraction that `python -m mrt calibrate` measured in a minute on the real machine. Jobs that have
+run are compared with their plan: the last line of a stage's log says how long it took.
 """
 
 import sys
@@ -35,11 +36,11 @@ class Plan(Stage):
     """Print what an experiment will cost, by stage and in all."""
 
     timed: ClassVar[bool] = False
-    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
-    gpu: str | None = Field(None, description=f"GPU to plan for, of {', '.join(GPUS)}; else the configuration's.")
-    calibration: Path | None = Field(None, description="What `mrt calibrate` measured (Parquet).")
+    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; by default config.yaml.")
+    gpu: str | None = Field(None, description=f"GPU to plan for, of {', '.join(GPUS)}; by default the configuration's.")
+    calibration: Path | None = Field(None, description="Output of `mrt calibrate` (Parquet).")
     remaining: CliImplicitFlag[bool] = Field(False, description="Count only the jobs that are still to run.")
-    targets: list[str] = Field([], description="Targets of the workflow; else all.")
+    targets: list[str] = Field([], description="Targets of the workflow; by default all.")
 
     @cached_property
     def config(self) -> Config:
@@ -102,7 +103,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
 
 
 def memory_taken(config: Config, plans: list[Planned]) -> list[str]:
-    """What the planned jobs take of each of their GPUs at their peak, a line for all models that take the same."""
+    """Peak memory of the planned jobs on each GPU, with one line for all models that need the same."""
     lines: dict[str, dict[str, None]] = {}
     hardware = config.cluster.hardware
     for plan in plans if hardware else []:
@@ -124,7 +125,7 @@ def memory_taken(config: Config, plans: list[Planned]) -> list[str]:
 
 
 def figures(plans: list[Planned]) -> list[str]:
-    """The figures of a line of the bill."""
+    """The cells of a line of the bill."""
     work = sum((p.work for p in plans), Work())
     done = [p for p in plans if p.actual is not None]
     actual = (

@@ -3,9 +3,9 @@
     mrt why                                        every job that `snakemake` would run
     mrt why regret --configfile config/gsm8k.yaml  those of a target
 
-The jobs are those of a dry run of the workflow. Where code changed, the definitions that a stage reached when it last
-ran stand in the metadata of its table (`mrt show FILE`), and are compared with today's. Where a setting changed,
-Snakemake's record has its value.
+The jobs are those of a dry run of the workflow. To find changed code, the definitions that a stage reached when it last
+ran, recorded in the metadata of its table (`mrt show FILE`), are compared with the current ones. The old value of a
+changed setting comes from Snakemake's record.
 
 A job that only depends on a job that runs again may find that nothing decisive has changed: a training then takes its
 cached checkpoint, and sampling finds all completions cached (docs/operations.md).
@@ -35,13 +35,13 @@ BY_JOB = "Input files updated by another job: "
 
 @dataclass
 class Job:
-    """A job that would run: its rule and wildcards, what it makes, and why, in Snakemake's words and then in ours."""
+    """A job that would run: its rule, wildcards, outputs, Snakemake's reason, and our explanation of it."""
 
     rule: str
     wildcards: str
     outputs: list[str]
     reason: str
-    causes: list[str] = field(default_factory=list)  # its own
+    causes: list[str] = field(default_factory=list)  # reasons of its own
     behind: list[str] = field(default_factory=list)  # jobs that run again and that it depends on
 
     @property
@@ -74,7 +74,7 @@ def explain(job: Job, made_by: dict[str, Job]) -> None:
 
 
 def changed_code(job: Job) -> list[str]:
-    """Definitions and versions that are not what they were when a job's table was made."""
+    """Definitions and library versions that have changed since a job's table was made."""
     for file in map(Path, job.outputs):
         made = read_provenance(file) if file.suffix == ".parquet" and file.is_file() else None
         if made and "definitions" in made:
@@ -110,7 +110,7 @@ def values(listed: str) -> list[Any]:
 
 
 def changed_settings(before: list[Any], now: list[Any]) -> Iterator[str]:
-    """Settings that differ, by path where they are groups."""
+    """Settings that differ; within groups, with their path."""
     groups = [[one for one in listed if isinstance(one, dict)] for listed in (before, now)]
     for old, new in zip(*groups, strict=False):
         yield from differences(old, new)
@@ -129,20 +129,20 @@ def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Ite
 
 
 def what_they_do(jobs: list[Job]) -> dict[str, str]:
-    """Whether each job that trains or samples will do so, as far as that can be told before; of others, nothing."""
+    """For each job that trains or samples, whether it will or may do so; for other jobs, an empty text."""
     by_name = {job.name: job for job in jobs}
     engine = set(reached("mrt.sampling.engine").definitions)
     does: dict[str, str] = {}
 
     def told(job: Job) -> str:
         if job.name not in does:
-            does[job.name] = ""  # should they depend on each other in a circle
+            does[job.name] = ""  # ends the recursion if jobs depend on each other in a cycle
             anew = any([told(by_name[name]).startswith("will") for name in job.behind if name in by_name])
             code = {cause.split()[0] for cause in job.causes if cause.startswith("mrt.")}
             requests_only = len(code) == len(job.causes) and not engine & code
             kind = "train" if job.rule.startswith("train") else "sample"
             if job.rule.removesuffix("_shard") not in STAGES:
-                does[job.name] = "will" if anew else ""  # hands on what is new
+                does[job.name] = "will" if anew else ""  # its new output makes later jobs run
             elif anew or (job.causes and not (kind == "sample" and requests_only)):
                 does[job.name] = f"will {kind}"
             else:
@@ -156,8 +156,8 @@ class Why(Stage):
     """Print why jobs would run again, and which of them would train or sample."""
 
     timed: ClassVar[bool] = False
-    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
-    targets: CliPositionalArg[list[str]] = Field([], description="Targets of the workflow; else all.")
+    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; by default config.yaml.")
+    targets: CliPositionalArg[list[str]] = Field([], description="Targets of the workflow; by default all.")
 
     def cli_cmd(self) -> None:
         jobs = planned_jobs(dry_run(self.configfile, self.targets))
