@@ -17,7 +17,7 @@ from mrt.problems.settings import Dataset
 from mrt.sampling.imports import check_completions
 from mrt.sampling.rollouts import Prompt
 from mrt.training.log import check_log
-from mrt.training.methods import RL_METHODS, TREE_METHODS
+from mrt.training.methods import TREE_METHODS
 from mrt.training.rl import RL
 
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
@@ -139,48 +139,16 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     "a name is made of letters, digits, _, - and ., and begins with one of the first two",
                 )
     for name, dataset in problems.items():
-        for other in dataset.disjoint_from if dataset else []:
-            yield from unknown(f"problems.{name}.disjoint_from", other, problems)
-        if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
-            yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
-        if dataset and dataset.file:
-            yield from file_mistakes(f"problems.{name}", dataset.file, partial(build, name, dataset))
+        if dataset:
+            yield from dataset_mistakes(name, dataset, problems)
     for name, model in models.items():
-        if model is None:
-            continue
-        path = f"models.{name}"
-        if model.parent is not None:
-            yield from unknown(f"{path}.parent", model.parent, models)
-            if around(name, lambda n: [p] if (m := models.get(n)) and (p := m.parent) else []):
-                yield f"{path}.parent", "its ancestors go round in a circle"
-            if (parent := models.get(model.parent)) and parent.rollouts:
-                yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
-        elif {"recipe", "rules", "rl", "replicate_of", "seed", "teacher"} & model.model_fields_set:
-            wrong = "recipe, rl, rules, seed, teacher and replicate_of are for trained models; this one has no parent"
-            yield path, wrong
-        yield from cold_start_mistakes(path, model, models, section("prompt"))
-        yield from replicate_mistakes(name, model, models)
-        if model.method and "recipe" in model.model_fields_set and model.method in RL_METHODS:
-            yield f"{path}.recipe", f"{model.method} is trained by RL; its hyperparameters stand under rl"
-        if model.method and {"rl"} & model.model_fields_set and model.method not in RL_METHODS:
-            yield f"{path}.rl", f"{model.method} is trained by SFT; its hyperparameters stand under recipe"
-        if model.rl:
-            yield from group_mistakes(f"{path}.rl", overlaid(training.rl if training else RL(), model.rl))
-        if model.problems is not None:
-            yield from unknown(f"{path}.problems", model.problems, problems)
-            if model.problems in evaluated:
-                yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
-        if model.rollouts:
-            file = model.rollouts.file
-            yield from file_mistakes(f"{path}.rollouts", file, partial(check_completions, file))
-        if model.training_log:
-            yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
-            if model.parent:
-                yield f"{path}.training_log", "this model is trained here, and has a log of its own"
-        if model.path and model.path.startswith((".", "/", "~")) and not Path(model.path).is_dir():
-            yield f"{path}.path", f"there is no folder {model.path}"
-        for other in model.evaluate_on or []:
-            yield from unknown(f"{path}.evaluate_on", other, evaluated)
+        if model:
+            yield from model_mistakes(name, model, models, problems, evaluated)
+            yield from cold_start_mistakes(f"models.{name}", model, models, section("prompt"))
+            yield from replicate_mistakes(name, model, models)
+            if model.rl:
+                recipe = overlaid(training.rl if training else RL(), model.rl)
+                yield from group_mistakes(f"models.{name}.rl", recipe)
     labels = [model.label for model in models.values() if model and model.label]
     for label in {label for label in labels if labels.count(label) > 1}:
         yield "models", f"several have the label {label!r}; figures could not tell them apart"
@@ -195,6 +163,50 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield from group_mistakes("training.rl", sampling.rl)
         if sampling.prover.traces and sampling.prover.traces > sampling.samples:
             yield f"{name}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
+
+
+def dataset_mistakes(name: str, dataset: Dataset, problems: Mapping[str, Dataset | None]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a dataset beside the others."""
+    for other in dataset.disjoint_from:
+        yield from unknown(f"problems.{name}.disjoint_from", other, problems)
+    if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
+        yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
+    if dataset.file:
+        yield from file_mistakes(f"problems.{name}", dataset.file, partial(build, name, dataset))
+
+
+def model_mistakes(
+    name: str,
+    model: Model,
+    models: Mapping[str, Model | None],
+    problems: Mapping[str, Dataset | None],
+    evaluated: Collection[str],
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with a model beside the others: its lineage, its problems, its files."""
+    path = f"models.{name}"
+    if model.parent is not None:
+        yield from unknown(f"{path}.parent", model.parent, models)
+        if around(name, lambda n: [p] if (m := models.get(n)) and (p := m.parent) else []):
+            yield f"{path}.parent", "its ancestors go round in a circle"
+        if (parent := models.get(model.parent)) and parent.rollouts:
+            yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
+    elif {"recipe", "rules", "rl", "replicate_of", "seed"} & model.model_fields_set:
+        yield path, "recipe, rl, rules, seed and replicate_of are for trained models; this one has no parent"
+    if model.problems is not None:
+        yield from unknown(f"{path}.problems", model.problems, problems)
+        if model.problems in evaluated:
+            yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
+    if model.rollouts:
+        file = model.rollouts.file
+        yield from file_mistakes(f"{path}.rollouts", file, partial(check_completions, file))
+    if model.training_log:
+        yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
+        if model.parent:
+            yield f"{path}.training_log", "this model is trained here, and has a log of its own"
+    if model.path and model.path.startswith((".", "/", "~")) and not Path(model.path).is_dir():
+        yield f"{path}.path", f"there is no folder {model.path}"
+    for other in model.evaluate_on or []:
+        yield from unknown(f"{path}.evaluate_on", other, evaluated)
 
 
 def backtracking_contradictions(
@@ -231,8 +243,6 @@ def cold_start_mistakes(
 ) -> Iterator[tuple[str, str]]:
     """Contradictions in the settings of a cold start."""
     if model.method != "cold_start":
-        for name in sorted({"teacher", "cold_start"} & model.model_fields_set):
-            yield f"{path}.{name}", "it is for a model of method cold_start"
         return
     if model.teacher is not None:
         yield from unknown(f"{path}.teacher", model.teacher, models)
@@ -290,8 +300,6 @@ def evaluation_contradictions(
     ):
         for name in names:
             yield from unknown(f"evaluation.{where}", name, sorted(known))
-        if len(set(names)) < len(names):
-            yield f"evaluation.{where}", "a name occurs twice"
     if not any(model.rollouts for model in models.values() if model):
         if max(evaluation.k) > evaluation.samples:
             yield "evaluation.k", f"{max(evaluation.k)} is more than the {evaluation.samples} samples"
@@ -302,11 +310,7 @@ def evaluation_contradictions(
         yield "evaluation.votes", "regret by episodes needs 1, 2, 4 and 8 among them; or leave out that measure"
     if direct := evaluation.direct:
         yield from unknown("evaluation.direct.model", direct.model, sorted(models))
-        if max(direct.k) > direct.samples:
-            yield "evaluation.direct.k", f"{max(direct.k)} is more than the {direct.samples} samples"
     yield from forcing_contradictions(evaluation)
-    if max(evaluation.votes) > evaluation.prover.answers:
-        yield "evaluation.votes", f"{max(evaluation.votes)} is more than the {evaluation.prover.answers} answers"
 
 
 def forcing_contradictions(evaluation: Evaluation) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ GPUs (V: vocabulary size, H: hidden size):
 
 | part | one GPU, bf16 | ZeRO-3 (n > 1), bf16 | float32 |
 |---|---|---|---|
-| state: 16 P / n bytes | weights 4, gradients 4, Adam 8 | weights 2, gradients 2, float32 copy 4, Adam 8 | as on one GPU |
+| state: 16 P / n bytes | weights 4, gradients 4, Adam 8 | weights 2, gradients 2, float32 copy 4, Adam 8 | as one GPU |
 | kept per layer and token with checkpointing | its input: 4 x hidden | 2 x hidden | 4 x hidden |
 | the largest of these steps, which run one at a time: | | | |
 | - a forward pass | 2 P: autocast keeps casts of the weights; `FORWARD` | - | - |

@@ -6,7 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mrt.config import memory
 from mrt.config.hardware import Architecture, Cluster, architecture_of
@@ -84,6 +84,19 @@ class Model(Settings):
         None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
     )
 
+    @field_validator("recipe", "rl", "teacher", "cold_start")
+    @classmethod
+    def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
+        """Each is for models of some methods."""
+        method = info.data.get("method")
+        if info.field_name in ("teacher", "cold_start") and method != "cold_start":
+            raise ValueError("it is for a model of method cold_start")
+        if info.field_name == "recipe" and method in RL_METHODS:
+            raise ValueError(f"{method} is trained by RL; its hyperparameters stand under rl")
+        if info.field_name == "rl" and method and method not in RL_METHODS:
+            raise ValueError(f"{method} is trained by SFT; its hyperparameters stand under recipe")
+        return value
+
     @model_validator(mode="after")
     def one_origin(self) -> Self:
         origins = [name for name in ("path", "toy", "rollouts", "parent") if getattr(self, name) is not None]
@@ -117,6 +130,13 @@ def keep_to(settings: Group, **most: int) -> Group:
     return settings
 
 
+def at_most(numbers: list[int], limit: int | None, what: str) -> list[int]:
+    """The numbers; raises ValueError if one is beyond the limit."""
+    if limit is not None and max(numbers) > limit:
+        raise ValueError(f"{max(numbers)} is more than the {limit} {what}")
+    return numbers
+
+
 class Training(SamplingSettings):
     """Sampling for training sets, and the hyperparameters that models share."""
 
@@ -144,6 +164,11 @@ class Direct(Settings):
         min_length=1,
         description="The k of pass@k; if not given, the defaults up to `samples`.",
     )
+
+    @field_validator("k")
+    @classmethod
+    def _of_the_samples(cls, k: list[int], info: ValidationInfo) -> list[int]:
+        return at_most(k, info.data.get("samples"), "samples")
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -204,6 +229,19 @@ class Evaluation(SamplingSettings):
     measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
         list(MEASURES), description="What is measured."
     )
+
+    @field_validator("problems", "models")
+    @classmethod
+    def _once(cls, names: list[str]) -> list[str]:
+        if len(set(names)) < len(names):
+            raise ValueError("a name occurs twice")
+        return names
+
+    @field_validator("votes")
+    @classmethod
+    def _of_the_answers(cls, votes: list[int], info: ValidationInfo) -> list[int]:
+        prover = info.data.get("prover")
+        return at_most(votes, prover.answers if prover else None, "answers")
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

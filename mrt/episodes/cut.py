@@ -1,9 +1,9 @@
-"""Episodes: every rollout, cut (Section 5, Appendices A and D, Figure 21).
+"""Cut every rollout into episodes (Section 5, Appendices A and D, Figure 21).
 
     python -m mrt.episodes.cut --rollouts rollouts.parquet --out episodes.parquet
 
-How a completion is cut is its parameterization's affair (`mrt.episodes.parameterization`); joining the episodes of a
-trace gives its thought back, or its whole completion where there is no thought.
+The parameterization decides how a completion is cut (`mrt.episodes.parameterization`). Joining the episodes of a trace
+restores its thought, or its whole completion if there is no thought.
 """
 
 from pathlib import Path

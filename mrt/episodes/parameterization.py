@@ -1,14 +1,15 @@
-"""The two parameterizations of episodes (Section 7, Figure 5): how a completion is cut, and how mu answers at a prefix.
+"""The two parameterizations of episodes (Section 7, Figure 5): how a completion is cut, and how the
+meta-prover mu answers at a prefix.
 
-Open-ended: a thought in `<think>` markers, cut where a marker ("Wait", "Alternatively", ...) opens a step. Mu is told
+Open-ended: a thought in `<think>` tags, cut where a marker ("Wait", "Alternatively", ...) opens a step. Mu is told
 "Time is up." after a prefix and closes the thought (Figure 22).
 
 Backtracking search: no thought. A completion is an attempt in numbered steps that ends in an answer; a backtrack, which
 says that something is off and names the step to redo; a revision from that step on, to an answer; perhaps another
 backtrack, and so on (Appendix A, Figure 30). As every attempt ends in an answer, mu is the policy itself: after an
-attempt it says that attempt's answer, after a backtrack it goes on to the revision's.
+attempt it repeats that attempt's answer, after a backtrack it continues to the revision's.
 
-Both cut losslessly: joining the episodes gives the cut text back. The prefix j is the first j episodes.
+Both cut losslessly: joining the episodes restores the text. Prefix j is the first j episodes.
 """
 
 import re
@@ -33,7 +34,7 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class Cut(NamedTuple):
-    """Episodes of a completion, and whether it ended them as it should: by `</think>`, or with an answer."""
+    """Episodes of a completion, and whether it is finished: closed by `</think>`, or ended with an answer."""
 
     episodes: list[str]
     closed: bool
@@ -42,13 +43,13 @@ class Cut(NamedTuple):
 class Segmentation(Settings):
     """How thoughts are cut (Appendix D)."""
 
-    min_steps: int = Field(3, ge=1, description="Steps an episode has at least (Appendix D).")
-    max_episodes: int | None = Field(None, ge=0, description="Cuts made at most; what follows the last is one episode.")
+    min_steps: int = Field(3, ge=1, description="Minimum number of steps of an episode (Appendix D).")
+    max_episodes: int | None = Field(None, ge=0, description="Maximum number of cuts; the rest is one episode.")
     markers: tuple[str, ...] = Field(MARKERS, description="A step that begins with one of these opens an episode.")
     by: Literal["markers", "steps"] = Field(
         "markers",
         description="What opens an episode: a step that begins with a marker, as in the paper, or every step, for"
-        " models whose thoughts have no markers. A step is a paragraph: what stands between blank lines.",
+        " models whose thoughts have no markers. A step is a paragraph; blank lines separate steps.",
     )
 
 
@@ -64,50 +65,50 @@ class Template(Settings):
     header: str = Field("**Step-by-Step Explanation and Answer:**\n\n1. **", description="Opening of the answer.")
 
     def force(self, prefix: str, *, stop: bool = True) -> str:
-        """A prefix of an unfinished thought, ended by the stop phrase (unless `stop` is off), and the answer begun."""
+        """A prefix of an unfinished thought, the stop phrase (unless `stop` is off), and the opening of the answer."""
         body = prefix.rstrip("\n")
         phrase = self.stop if stop else ""
         break_ = ("\n\n" if stop else "\n") if body else prefix
         return body + break_ + phrase + self.close + self.header
 
     def finish(self, thought: str) -> str:
-        """The whole of a thought that the model closed itself, closed."""
+        """A complete thought that the model closed itself, with its closing tag."""
         return thought + self.close
 
 
 class OpenEnded(Settings):
-    """Thoughts in `<think>` markers (Section 7)."""
+    """Thoughts in `<think>` tags (Section 7)."""
 
     kind: Literal["open_ended"] = Field("open_ended", description="Which parameterization this is.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut.")
-    template: Template = Field(default_factory=Template, description="What forces an answer.")
+    template: Template = Field(default_factory=Template, description="Text that forces an answer.")
 
     @property
     def inside(self) -> bool:
-        """Whether a completion begins inside a thought, and has no answer unless it closes it."""
+        """Whether a completion begins inside a thought, and so has no answer until it closes the thought."""
         return True
 
     @property
     def closing(self) -> str:
-        """What a completion has that came to its answer."""
+        """Text that marks a finished completion."""
         return CLOSE
 
     @property
     def answer_ends(self) -> tuple[str, ...]:
-        """Texts that end an answer of mu, besides its end of text."""
+        """Stop strings of mu's answers, besides the end-of-text token."""
         return ()
 
     def cut(self, completion: str, before: str = "") -> Cut:
-        """Episodes of a completion that goes on from the prefix `before` (which is cut anew with it)."""
+        """Episodes of `before + completion`, where the completion continues the prefix `before`."""
         parts = take_apart(completion)
         return Cut(split_episodes(before + parts.thought, **self.segmentation.model_dump()), parts.closed)
 
     def force(self, prefix: str) -> str:
-        """What follows the chat prompt to have mu answer at a prefix."""
+        """Text after the chat prompt that makes mu answer at a prefix."""
         return self.template.force(prefix)
 
     def finish(self, thought: str) -> str:
-        """The same, after the whole of a thought that the model closed itself."""
+        """The same, for a complete thought that the model closed itself."""
         return self.template.finish(thought)
 
 
@@ -124,45 +125,46 @@ class Backtracking(Settings):
     answer: str = Field(
         "Answer:",
         min_length=1,
-        description="Heading of the answer that ends an attempt; with the space behind it if the model's tokenizer has"
-        " that in the same token.",
+        description="Heading of the answer that ends an attempt; include the space after it if the model's tokenizer"
+        " puts both in one token.",
     )
 
     @property
     def inside(self) -> bool:
-        """Whether a completion begins inside a thought, and has no answer unless it closes it."""
+        """Whether a completion begins inside a thought, and so has no answer until it closes the thought."""
         return False
 
     @property
     def closing(self) -> str:
-        """What a completion has that came to its answer."""
+        """Text that marks a finished completion."""
         return self.answer
 
     @property
     def answer_ends(self) -> tuple[str, ...]:
-        """Texts that end an answer of mu, besides its end of text."""
+        """Stop strings of mu's answers, besides the end-of-text token."""
         return (STEP_END + self.marker,)
 
     @property
     def backtrack(self) -> re.Pattern[str]:
-        """A backtrack: the marker at the beginning of a paragraph, and the step to redo if one is named.
+        """Pattern of a backtrack: the marker at the beginning of a paragraph, and the step to redo if one is named.
 
-        It ends with the step's number: a token that begins behind it ("`: Take`") must not be cut.
+        It ends with the step's number, so that the token after it ("`: Take`") is not split.
         """
         heading = re.escape(self.step.partition("{}")[0]) + r"\d+"
         return re.compile(rf"(?:(?<=\n\n)|\A){re.escape(self.marker)}\n*(?:{heading})?")
 
     def cut(self, completion: str, before: str = "") -> Cut:
-        """Episodes of a completion that goes on from the prefix `before` (which is cut anew with it)."""
+        """Episodes of `before + completion`, where the completion continues the prefix `before`."""
         text = before + completion
         cuts = sorted({0, *(end for found in self.backtrack.finditer(text) for end in found.span()), len(text)})
         episodes = [text[a:b] for a, b in pairwise(cuts)]
         return Cut(episodes, bool(episodes) and self.answer in episodes[-1])
 
     def force(self, prefix: str) -> str:
-        """What follows the chat prompt to have mu answer at a prefix.
+        """Text after the chat prompt that makes mu answer at a prefix.
 
-        After an attempt, its last answer is begun again, so that mu says it; after a backtrack nothing is added.
+        After an attempt, the text ends at the heading of its last answer, so that mu repeats the answer; after a
+        backtrack nothing is added.
         """
         *before, last = self.cut(prefix).episodes or [""]
         if not last or self.backtrack.fullmatch(last):
@@ -172,7 +174,7 @@ class Backtracking(Settings):
         return "".join(before) + begun
 
     def finish(self, thought: str) -> str:
-        """The same, after the whole of a completion that ended itself."""
+        """The same, for a completion that ended by itself."""
         return self.force(thought)
 
 
@@ -208,11 +210,11 @@ def split_episodes(
     markers: Sequence[str] = MARKERS,
     by: Literal["markers", "steps"] = "markers",
 ) -> list[str]:
-    """Episodes of a thought, in order; `"".join(...)` of them is the thought. No thought, no episodes.
+    """Episodes of a thought, in order; `"".join(...)` of them is the thought. An empty thought has none.
 
-    A step that begins with one of the markers opens an episode, or with `by="steps"` any step. `min_steps` is how many
-    steps an episode has before another may begin, `max_episodes` how many cuts are made at most (what follows the last
-    cut is one episode). Raises ValueError if either is out of range.
+    A step that begins with one of the markers opens an episode, or any step with `by="steps"`. `min_steps` is the
+    number of steps that an episode needs before the next may begin, `max_episodes` the maximum number of cuts (the text
+    after the last cut is one episode). Raises ValueError if either is out of range.
     """
     if min_steps < 1 or (max_episodes is not None and max_episodes < 0):
         raise ValueError(f"min_steps must be at least 1 and max_episodes at least 0; got {min_steps}, {max_episodes}")

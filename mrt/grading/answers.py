@@ -1,4 +1,4 @@
-"""Which answer a completion gives: its last box, in the part behind the thought."""
+"""Find the answer of a completion: its last box after the thought."""
 
 import re
 
@@ -19,9 +19,9 @@ _LETTER = re.compile(
 
 
 def answer_part(completion: str, thinking: bool = False) -> str | None:
-    """What follows the thought; None if the thought never closes.
+    """The text after the thought; None if the thought never closes.
 
-    `thinking` says that the completion starts inside a thought, the tag having been in the prompt.
+    `thinking` says that the completion starts inside a thought, because the opening tag is in the prompt.
     """
     parts = take_apart(completion, inside=thinking)
     thinks = thinking or OPEN in completion
@@ -29,10 +29,10 @@ def answer_part(completion: str, thinking: bool = False) -> str | None:
 
 
 def boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}` or `\fbox{...}` that closes and is not empty; of completions and solutions.
+    r"""Content of the last `\boxed{...}` or `\fbox{...}` that closes and is not empty; for completions and solutions.
 
-    Of nested boxes the outer counts, unless it adds nothing but prose to the inner ones. Boxes that follow each other
-    with nothing but "and", "or" or a comma between them make one list. Linear time.
+    Of nested boxes the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
+    "and", "or" or a comma form one list. Linear time.
     """
     opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
     boxes: list[tuple[int, int, int]] = []  # start, start of the content, end of the content

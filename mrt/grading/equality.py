@@ -1,4 +1,4 @@
-"""Whether two answers are equal: rules for what is common, Math-Verify for the rest."""
+"""Whether two answers are equal: exact rules for common cases, Math-Verify for the rest."""
 
 import math
 import re
@@ -58,7 +58,7 @@ _UNITS = {
 
 @lru_cache(maxsize=1 << 16)
 def normalise(answer: str) -> str:
-    r"""The answer without what never changes its value: delimiters, spacing commands, `\left`, a closing full stop.
+    r"""The answer without what never affects its value: delimiters, spacing commands, `\left`, a closing full stop.
 
     The result is still LaTeX, and normalising it again changes nothing that matters to a comparison.
     """
@@ -87,7 +87,7 @@ def normalise(answer: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def plain_text(text: str) -> str:
-    r"""A normalised answer with the wrappers of words (`\text{}` and the like) taken off, and spaces made even."""
+    r"""A normalised answer without text commands (`\text{}` and the like), and with white space normalised."""
     before = None
     while before != text:
         before, text = text, _TEXT.sub(r" \1 ", text)
@@ -118,23 +118,23 @@ def number_in(text: str) -> tuple[Fraction, bool] | None:
 
 
 def _words(plain: str) -> str | None:
-    """The words of an answer that is nothing but words, without case or punctuation; None for anything else."""
+    """The words of an answer that consists of words only, without case or punctuation; None for anything else."""
     if _WORDY.fullmatch(plain) and _LONG_WORD.search(plain):
         return " ".join(re.findall(r"[a-z]+", plain.lower()))
     return None
 
 
 def _unit(plain: str) -> tuple[str, str, str | None] | None:
-    """What stands before a unit at the end of an answer, the unit, and its exponent if it has one."""
+    """An answer's text before the unit at its end, the unit, and its exponent if any; None without a unit."""
     tail = _UNIT.search(plain, max(0, len(plain) - 40))
     unit = _UNITS.get(tail.group(1)) if tail else None
     return (plain[: tail.start()], unit, tail.group(2)) if tail and unit else None
 
 
 def exact(pred: str, gold: str) -> bool | None:
-    """Equality of two answers as far as it shows without algebra; None if that does not settle it.
+    """Equality of two answers by rules that need no algebra; None if they do not settle it.
 
-    Numbers are compared as fractions; a decimal equals what it rounds to six significant digits, not fewer.
+    Numbers are compared as fractions; a decimal equals a number that it rounds to six significant digits, not fewer.
     """
     if len(pred) > LONGEST or len(gold) > LONGEST:
         return False
@@ -173,7 +173,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 def items(text: str) -> list[str]:
-    """The items of a list that has no brackets around it: cut at commas, semicolons, "and", "or" outside brackets."""
+    """The items of a list without brackets around it: split at commas, semicolons, "and", "or" outside brackets."""
     depth, cuts, start = 0, [], 0
     for match in re.finditer(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|\\.|[()\[\]{},;]|\b(?:and|or)\b", text, re.DOTALL):
         token = match.group()
@@ -200,7 +200,7 @@ def _cleaning(units: bool) -> Any:
 
 @lru_cache(maxsize=256)
 def _parse(text: str, units: bool) -> list[Any]:
-    """What Math-Verify makes of an answer (an expression, and the text it was read from), without its units or with."""
+    """Math-Verify's parse of an answer (an expression and its source text); `units` removes units."""
     from latex2sympy2_extended.latex2sympy2 import normalize_latex
     from math_verify import LatexExtractionConfig, parse
 
@@ -211,7 +211,7 @@ def _parse(text: str, units: bool) -> list[Any]:
 
 
 def _algebra(pred: str, gold: str) -> bool:
-    """Equality by Math-Verify, with what looks like units taken off, and with it left on (`m` can be a variable)."""
+    """Equality by Math-Verify, with apparent units removed or with them kept (`m` can be a variable)."""
     from math_verify import verify
 
     one, other = _parse(pred, True), _parse(gold, True)
@@ -244,7 +244,7 @@ def _far_apart(pred: str, gold: str, one: list[Any], other: list[Any]) -> bool:
 
 
 def _simpler(pred: str, gold: str) -> tuple[str, str]:
-    """Both answers as they compare best: sets as their conditions, one-sided `x = ` and choice labels dropped."""
+    """Both answers simplified for comparison: sets as their conditions, one-sided `x = ` and choice labels dropped."""
     if match := _BUILDER.fullmatch(pred):
         pred = match.group(1).strip()
     if match := _BUILDER.fullmatch(gold):
@@ -257,7 +257,7 @@ def _simpler(pred: str, gold: str) -> tuple[str, str]:
         return left.group(3), gold
     if right and "=" not in pred:
         return pred, right.group(3)
-    if left and right and (left.group(2) or right.group(2)):  # f(x) = ..., named otherwise or of another variable
+    if left and right and (left.group(2) or right.group(2)):  # f(x) = ..., with another name or variable
         mine, theirs = left.group(2), right.group(2)
         body = left.group(3)
         if mine and theirs and mine != theirs and theirs[1] not in body:
@@ -297,7 +297,7 @@ def _matched(left: list[str], right: list[str]) -> bool:
 
 
 def search_answer(text: str) -> str | None:
-    """What Math-Verify takes for the answer of a text, as it stands there (LaTeX or a plain number)."""
+    """The answer that Math-Verify finds in a text, verbatim (LaTeX or a plain number)."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
     found = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)

@@ -1,12 +1,12 @@
-r"""Grading: the answer of a completion, right or wrong against the gold answer, and clusters of equal answers.
+r"""Grading: extract the answer of each completion, compare it with the gold answer, and cluster equal answers.
 
     python -m mrt.grading.grade --problems problems.parquet --answers rollouts.parquet --out grades.parquet
 
-An answer is looked for after the thought: the last `\boxed{...}` with balanced braces, or what Math-Verify finds. Two
-answers are compared first by exact rules that need no algebra (equal text, numbers, fractions, words); what these leave
-open goes to Math-Verify, in worker processes. A worker is interrupted at the time limit of a pair, killed if that does
-not help (C code cannot be interrupted), and its memory is bounded; the pair then counts as unequal. Each distinct pair
-is judged once. A doubtful pair is unequal: accepting a wrong answer is the worse error.
+The answer is searched after the thought: the last `\boxed{...}` with balanced braces, or what Math-Verify finds. Two
+answers are compared first by exact rules that need no algebra (equal text, numbers, fractions, words); undecided pairs
+go to Math-Verify, in worker processes. A worker is interrupted at the time limit of a pair, and killed if that does not
+help (C code cannot be interrupted); its memory is limited. A pair that exceeds a limit counts as unequal. Each distinct
+pair is judged once. A doubtful pair is unequal: accepting a wrong answer is the worse error.
 """
 
 import os
@@ -28,7 +28,7 @@ from mrt.grading.workers import TIMEOUT, Pool, Task, shared_pool
 class Grader:
     """Extracts, judges and clusters answers in bulk; remembers every verdict, so each distinct pair is judged once.
 
-    `workers` is the number of processes (default: the processors at hand), `timeout` the seconds a pair may take.
+    `workers` is the number of processes (default: the available CPUs), `timeout` the seconds a pair may take.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = TIMEOUT, pool: Pool | None = None) -> None:
@@ -50,7 +50,7 @@ class Grader:
     def extract(
         self, completions: Sequence[str] | pl.Series, thinking: Sequence[bool] | bool = False
     ) -> list[str | None]:
-        """`extract_answer` of each completion; each distinct text is searched once, a column part by part."""
+        """`extract_answer` of each completion; each distinct text is searched once, a column in chunks."""
         flags = [thinking] * len(completions) if isinstance(thinking, bool) else thinking
         found = [find_box(text, flag) for text, flag in zip(completions, flags, strict=True)]
         texts = list(dict.fromkeys(text for _, text in found if text is not None))
@@ -88,8 +88,8 @@ class Grader:
     def clusters(self, groups: Sequence[Sequence[str | None]]) -> list[list[int]]:
         """`clusters` of each group of answers; the comparisons of all groups go to the workers together.
 
-        The first string of a group that has no cluster yet represents the next one, and what is left of the group is
-        compared with it, round after round.
+        In each round, the first answer of a group that is in no cluster yet represents a new one, and the other
+        unassigned answers of the group are compared with it.
         """
         names = [{answer: _name(answer) for answer in group if answer is not None} for group in groups]
         left = [_firsts(of_group) for of_group in names]
@@ -124,7 +124,7 @@ def _string(value: bool | str | None) -> str | None:
 
 
 def _name(answer: str) -> Hashable:
-    """What answers that are trivially equal share: the value of an exact number, else the normalised text."""
+    """A key that trivially equal answers share: the value of an exact number, else the normalised text."""
     if len(answer) > LONGEST:
         return answer
     value = number_in(plain_text(normalise(answer)))
@@ -132,7 +132,7 @@ def _name(answer: str) -> Hashable:
 
 
 def _open(name: Hashable, rest: Sequence[tuple[Hashable, str]]) -> bool:
-    """Whether an answer of this name may equal the first of the rest; two exact numbers of two names do not."""
+    """Whether an answer with this `_name` may equal the first of `rest`; exact numbers with different names do not."""
     return not (isinstance(name, Fraction) and isinstance(rest[0][0], Fraction))
 
 
@@ -148,8 +148,8 @@ def extract_answer(completion: str, thinking: bool = False) -> str | None:
     r"""The answer that a completion gives after its thought, as text, or None if it is unparseable.
 
     The last `\boxed{...}` counts, else a letter after "answer", else what Math-Verify finds in the last 2,000
-    characters. No answer: a thought that never closes (`thinking`: the completion starts inside one, its tag being in
-    the prompt), or an answer longer than 2,000 characters.
+    characters. None for a thought that never closes (`thinking`: the completion starts inside one, its tag being
+    in the prompt), and for an answer longer than 2,000 characters.
     """
     return Grader(1).extract([completion], thinking)[0]
 
@@ -168,21 +168,21 @@ def is_correct(completion: str, gold: str, thinking: bool = False) -> bool:
 def grade(pairs: Sequence[tuple[str, str]], workers: int | None = None, timeout: float = TIMEOUT) -> list[bool]:
     """Whether prediction and gold are equal, for many pairs of bare answers; each distinct pair is judged once.
 
-    `workers` processes (default: the processors at hand); a pair that takes over `timeout` seconds is unequal.
+    `workers` processes (default: the available CPUs); a pair that takes over `timeout` seconds is unequal.
     """
     return Grader(workers, timeout).equal(pairs)
 
 
 def clusters(answers: Sequence[str | None], workers: int | None = None, timeout: float = TIMEOUT) -> list[int]:
-    """Numbers that equal answers share, 0, 1, ... in order of first appearance; -1 for None.
+    """The cluster of each answer: equal answers share a number, 0, 1, ... in order of first appearance; -1 for None.
 
-    Equality is that with the first answer of a cluster. `Grader.clusters` does many groups in one go.
+    An answer is in a cluster if it equals the cluster's first answer. `Grader.clusters` does many groups at once.
     """
     return Grader(workers, timeout).clusters([answers])[0]
 
 
 def starts_inside(prompt: str | None) -> bool:
-    """Whether what follows a prompt stands inside a thought: its last `<think>` is not closed."""
+    """Whether a completion starts inside a thought: the last `<think>` of its prompt is not closed."""
     return prompt is not None and "<think>" in prompt.rpartition("</think>")[2]
 
 
@@ -192,7 +192,7 @@ def grade_table(
     """Grades of a rollouts or a prover table: its key columns, answer, parsed, correct, cluster (within a problem).
 
     `gold` maps problem ids to answers. `thinking` says whether texts start inside a thought; if None, the column
-    `prompt` does, and without that column they do not. Raises KeyError for a problem that `gold` lacks.
+    `prompt` decides, and without that column they do not. Raises KeyError for a problem that `gold` lacks.
     """
     if thinking is None and "prompt" in answers.columns:
         inside = [starts_inside(prompt) for prompt in answers["prompt"]]
@@ -227,8 +227,8 @@ class Grade(Stage):
     problems: Path = Field(description="Dataset (Parquet): id, answer.")
     answers: Path = Field(description="Rollouts or forced answers (Parquet): problem_id, sample, text.")
     out: Path = Field(description="Grades (Parquet): the keys, answer, parsed, correct, cluster.")
-    thinking: bool | None = Field(None, description="Texts start inside a thought; told by the prompts if not given.")
-    workers: int | None = Field(None, ge=1, description="Worker processes; as many as processors if not given.")
+    thinking: bool | None = Field(None, description="Texts start inside a thought; read from the prompts if not given.")
+    workers: int | None = Field(None, ge=1, description="Worker processes; as many as available CPUs if not given.")
     timeout: float = Field(TIMEOUT, gt=0, description="Seconds a pair may take; then it counts as unequal.")
 
     def cli_cmd(self) -> None:

@@ -1,4 +1,4 @@
-"""Worker processes that compare answers, and are killed where one takes too long or too much memory."""
+"""Worker processes that compare answers, with limits on time and memory."""
 
 import atexit
 import logging
@@ -19,28 +19,28 @@ from typing import Literal
 
 from mrt.grading.equality import same_answer, search_answer
 
-TIMEOUT = 5.0  # seconds a pair
+TIMEOUT = 5.0  # seconds per pair
 MEMORY = 4 << 30  # bytes of address space of a worker
 START = 120.0  # seconds a worker may take to import Math-Verify
-BATCH = 8  # pairs in a message to a worker
+BATCH = 8  # tasks in a message to a worker
 Task = tuple[Literal["same", "search"], str, str]
 _GRACE = 1.0  # seconds after the time limit of a pair until its worker is killed
-_TURNS = 5_000  # tasks after which a worker makes way for a fresh one, whose caches are empty
+_TURNS = 5_000  # tasks after which a worker is replaced, to empty its caches
 
 
 class _Late(BaseException):
-    """A task has run out of time; not an Exception, so that no handler inside Math-Verify or SymPy takes it."""
+    """A task has run out of time; not an Exception, so that no handler inside Math-Verify or SymPy catches it."""
 
 
 def _serve(pipe: Connection, memory: int) -> None:
-    """Answer batches of tasks until the pipe closes: (index, value, whether it ran out of time) for each in turn."""
+    """Run batches of tasks until the pipe closes; sends (index, value, whether it timed out) for each in turn."""
     armed = False
 
     def alarm(signum: int, frame: FrameType | None) -> None:
         if armed:
             raise _Late
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is the one to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the workers
     signal.signal(signal.SIGALRM, alarm)
     logging.disable(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -58,7 +58,7 @@ def _serve(pipe: Connection, memory: int) -> None:
         except (EOFError, OSError):
             return
         for index, (kind, one, other) in tasks:
-            # The kernel ends even C code at its processor time, should the parent be gone by then.
+            # In case the parent is gone by then, the kernel ends even C code at this CPU time limit.
             _, ceiling = resource.getrlimit(resource.RLIMIT_CPU)
             allowed = math.ceil(time.process_time() + timeout + 3 * _GRACE)
             resource.setrlimit(resource.RLIMIT_CPU, (allowed if ceiling < 0 else min(allowed, ceiling), ceiling))
@@ -66,7 +66,7 @@ def _serve(pipe: Connection, memory: int) -> None:
             late = False
             try:
                 armed = True
-                signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again, lest a bare `except` swallow it
+                signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # repeats, in case a bare `except` swallows it
                 value = same_answer(one, other) if kind == "same" else search_answer(one)
             except _Late:
                 late = True
@@ -84,7 +84,7 @@ class _Worker:
     pipe: Connection
     ready: bool = False
     tasks: deque[int] = field(default_factory=deque)  # given and not yet answered, in order
-    deadline: float = 0.0  # of the first of these, or of the start; on the clock of time.monotonic
+    deadline: float = 0.0  # of the first of these, or of the start; by time.monotonic
     turns: int = 0
 
 
@@ -96,14 +96,14 @@ class Pool:
         self.owner = os.getpid()
         self.lock = threading.Lock()
         self.workers: list[_Worker] = []
-        self.failures = 0  # starts in a row that failed
+        self.failures = 0  # failed starts in a row
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["math_verify", "mrt.core.cli", "mrt.core.storage"])
 
     def run(self, tasks: Sequence[Task], workers: int, timeout: float) -> list[tuple[bool | str | None, bool]]:
-        """(value, whether it ran out of time) of each task, in order; the value is None if the task failed.
+        """(value, whether it timed out) of each task, in order; the value is None if the task failed.
 
-        `timeout` is in seconds a task. Raises RuntimeError if no worker can be started.
+        `timeout` is in seconds per task. Raises RuntimeError if no worker can be started.
         """
         results: list[tuple[bool | str | None, bool]] = [(None, False)] * len(tasks)
         pending = deque(range(len(tasks)))
@@ -139,12 +139,12 @@ class Pool:
         worker.deadline = time.monotonic() + timeout + _GRACE
         try:
             worker.pipe.send((timeout, [(index, tasks[index]) for index in batch]))
-        except OSError:  # it died while idle; that is nobody's fault
+        except OSError:  # it died while idle, so no task failed
             pending.extendleft(reversed(worker.tasks))
             self._end(worker)
 
     def _collect(self, results: list[tuple[bool | str | None, bool]], pending: deque[int], timeout: float) -> None:
-        """Take in what workers have answered by the next deadline, and end those that are past theirs or have died."""
+        """Collect answers, waiting until the next deadline at most; end workers that are past theirs or have died."""
         active = [worker for worker in self.workers if worker.tasks or not worker.ready]
         if not active:
             return
@@ -172,7 +172,7 @@ class Pool:
     def _lose(
         self, worker: _Worker, results: list[tuple[bool | str | None, bool]], pending: deque[int], late: bool
     ) -> None:
-        """End a worker; the task that it was at has failed, those it had not begun go back to the queue."""
+        """End a worker; its current task has failed, and its tasks not yet begun go back to the queue."""
         if worker.tasks:
             results[worker.tasks.popleft()] = None, late
             pending.extendleft(reversed(worker.tasks))

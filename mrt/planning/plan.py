@@ -36,7 +36,7 @@ class Plan(Stage):
     """Print what an experiment will cost, by stage and in all."""
 
     timed: ClassVar[bool] = False
-    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; by default config.yaml.")
+    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
     gpu: str | None = Field(None, description=f"GPU to plan for, of {', '.join(GPUS)}; by default the configuration's.")
     calibration: Path | None = Field(None, description="Output of `mrt calibrate` (Parquet).")
     remaining: CliImplicitFlag[bool] = Field(False, description="Count only the jobs that are still to run.")

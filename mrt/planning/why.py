@@ -156,7 +156,7 @@ class Why(Stage):
     """Print why jobs would run again, and which of them would train or sample."""
 
     timed: ClassVar[bool] = False
-    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; by default config.yaml.")
+    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
     targets: CliPositionalArg[list[str]] = Field([], description="Targets of the workflow; by default all.")
 
     def cli_cmd(self) -> None:

@@ -3,8 +3,8 @@
     python -m mrt.problems.build --name toy_test --set '{"toy": {"count": 200, "seed": 2}, "split": "test"}' \
         --disjoint results/problems/toy_train.parquet --out results/problems/toy_test.parquet
 
-The gold answer is upstream's text without surrounding white space; whether an answer equals it is for grading to say.
-Rules that drop problems are applied in the order of `build`, and what each dropped is printed. Two laws hold: a sample
+The gold answer is the source's text without surrounding white space; grading decides whether an answer equals it. Rules
+that drop problems are applied in the order of `build`, and what each dropped is printed. Two invariants hold: a sample
 depends on its seed and the problems' texts, not on the order of rows; and a larger sample contains every smaller one.
 """
 
@@ -28,12 +28,12 @@ from mrt.problems.sources import number, read_source, text
 from mrt.toy.world import draw_problem
 
 T = TypeVar("T")
-TOY_REDRAWS = 2000  # this many draws in a row that give nothing new mean that the toy world is exhausted
+TOY_REDRAWS = 2000  # after this many draws in a row without a new problem, the toy world is exhausted
 
 
 @dataclass
 class Tally:
-    """What each rule kept and dropped, in the order applied."""
+    """Numbers of problems that each rule kept and dropped, in the order applied."""
 
     rules: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Tally:
 
 @dataclass
 class Row:
-    """A problem on its way; `line` is where the source has it (1-based line of a text file, else row)."""
+    """A problem in processing; `line` is its place in the source (1-based line of a text file, else row)."""
 
     line: int
     index: int
@@ -71,18 +71,18 @@ class Row:
 
 
 def rank(problem: str, seed: int) -> bytes:
-    """A problem's place in the sample's order: of its text and the seed alone."""
+    """A problem's sort key for sampling; depends on its text and the seed alone."""
     return hashlib.blake2b(f"{seed}\0{squeezed(problem)}".encode(), digest_size=16).digest()
 
 
 def sample(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
-    """The `count` rows (or all) that come first in the seed's order, in their own order."""
+    """The `count` rows (or all) that come first by `rank`, in their original order."""
     chosen = {id(row) for row in sorted(rows, key=lambda row: rank(row.problem, seed))[:count]}
     return [row for row in rows if id(row) in chosen]
 
 
 def answer_in(solution: str, mark: str | None) -> str | None:
-    """The answer that a solution ends in: its last box, or what follows the last `mark`; None without one."""
+    """The final answer of a solution: its last box, or the text after the last `mark`; None without one."""
     if mark is None:
         return boxed(solution)
     _, found, answer = solution.rpartition(mark)
@@ -147,7 +147,7 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
 
 
 def distinct(rows: Sequence[Row], settings: Dataset, name: str, tally: Tally) -> list[Row]:
-    """The first of each problem; raises ValueError if two that differ have one id."""
+    """The first row of each distinct problem; raises ValueError if two different problems share an id."""
     seen: set[str] = set()
 
     def new(row: Row) -> bool:
@@ -202,7 +202,7 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
 def build(name: str, settings: Dataset, others: Iterable[str] = ()) -> tuple[pl.DataFrame, Tally]:
     """The table of a dataset (architecture.md: `problems/{d}.parquet`), and what each rule dropped.
 
-    `others` are the texts of the problems that the set must not share.
+    `others` are the texts of the problems that must not occur in the set.
     """
     tally = Tally()
     if settings.toy:
@@ -238,7 +238,7 @@ def build(name: str, settings: Dataset, others: Iterable[str] = ()) -> tuple[pl.
 
 
 def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:
-    """The sample that the set asks for; raises ValueError if there are too few problems."""
+    """The sample that the settings ask for; raises ValueError if there are too few problems."""
     if settings.count is None and settings.per_difficulty is None:
         return rows
     if settings.count is not None:
@@ -263,7 +263,7 @@ def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:
 class Problems(Stage):
     """Make a dataset."""
 
-    name: str = Field(min_length=1, description="Name of the set; ids that are made begin with it.")
+    name: str = Field(min_length=1, description="Name of the set; generated ids begin with it.")
     set: Dataset = Field(description="Where the problems are from and which to keep, as JSON.")
     disjoint: list[Path] = Field(
         default_factory=list, description="Datasets (Parquet) of `disjoint_from`, each named <set>.parquet."

@@ -1,4 +1,4 @@
-"""Whether a training set shares problems with the evaluation sets: with one that it should not, nothing is measured.
+"""Check that a training set shares no problem with the evaluation sets; if it does, nothing is measured.
 
     python -m mrt.problems.contamination --problems train.parquet --evaluation '{"aime2024": "aime2024.parquet"}' \
         --out compared.parquet
@@ -22,14 +22,14 @@ class Contamination(Stage):
 
     problems: Path = Field(description="Training set (Parquet).")
     evaluation: dict[str, Path] = Field(description="Evaluation sets: {name: Parquet}, as JSON.")
-    out: Path = Field(description="How many problems were compared, a row an evaluation set (Parquet).")
+    out: Path = Field(description="Numbers of problems compared, one row per evaluation set (Parquet).")
 
     def cli_cmd(self) -> None:
         mine = PROBLEMS.read(self.problems, ["id", "problem", "source"])
         compared, shared = [], []
         for name, path in self.evaluation.items():
             theirs = PROBLEMS.read(path, ["problem", "source"])
-            # Toy problems are all of one sentence: there, its numbers decide.
+            # Toy problems all have the same wording, so they are compared by their numbers.
             toys = {toy_key(problem) for problem, source in theirs.iter_rows() if source == "toy"}
             texts = Sets(problem for problem, source in theirs.iter_rows() if source != "toy")
             found = [

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from mrt.problems.filters import without_markup
 
-Shingles = set[str]  # each its tokens with a space between
+Shingles = set[str]  # each is its tokens joined by spaces
 SHINGLE = 10  # tokens
 OVERLAP = 0.4  # share of the shorter problem's shingles
 
@@ -18,7 +18,7 @@ def squeezed(problem: str) -> str:
 
 
 def plain_math(problem: str) -> str:
-    """A problem's text in lower case, its LaTeX spelled one way, drawings and layout taken away."""
+    """A problem's text in lower case, with its LaTeX normalised, and drawings and layout removed."""
     plain = re.sub(r"\[asy\].*?\[/asy\]", " ", unicodedata.normalize("NFKC", problem), flags=re.DOTALL | re.IGNORECASE)
     plain = re.sub(r"\\[dt]frac\b", r"\\frac", plain)
     plain = re.sub(r"\\(?:left|right|displaystyle|limits|[bB]igg?[lr]?)(?![a-zA-Z])", " ", plain)
@@ -30,10 +30,11 @@ def plain_math(problem: str) -> str:
 class Sets:
     """Problems that another set must not share.
 
-    A problem is shared if its text is equal up to case, white space, punctuation and LaTeX layout, or if it has at
-    least 40% of the 10-token shingles of the shorter of the two in common with one of them (tokens are words, numbers
-    and operators). A single common shingle, even of 13 tokens, would not do: it drops 217 of the 975 AIME problems of
-    1983-2023 against five benchmarks, for phrases such as "where m and n are relatively prime positive integers".
+    A problem is shared if its text equals one of these up to case, white space, punctuation and LaTeX layout, or if the
+    two problems have in common at least 40% of the shorter one's 10-token shingles (tokens are words, numbers and
+    operators). A single common shingle, even of 13 tokens, is too weak a criterion: it drops 217 of the 975 AIME
+    problems of 1983-2023 against five benchmarks, because of phrases such as "where m and n are relatively prime
+    positive integers".
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -45,7 +46,7 @@ class Sets:
             self.own.append(self.shingles(problem))
             for shingle in self.own[-1]:
                 self.owners.setdefault(shingle, []).append(owner)
-        self.owners_rarely: dict[str, list[int]] = {}  # the same, of each problem's rare shingles
+        self.owners_rarely: dict[str, list[int]] = {}  # the same, for each problem's rare shingles only
         for owner, shingles in enumerate(self.own):
             for shingle in self.rare(shingles):
                 self.owners_rarely.setdefault(shingle, []).append(owner)
@@ -66,8 +67,8 @@ class Sets:
     def overlaps(self, problem: str) -> bool:
         """Whether the text has enough shingles in common with one of the problems.
 
-        Two problems with enough in common share one of the rare shingles of the shorter. Others are not compared, lest
-        a phrase that many problems have make everything be compared with everything.
+        Two problems with enough shingles in common share at least one rare shingle of the shorter one. Only such pairs
+        are compared; otherwise a common phrase would make every problem be compared with every other.
         """
         mine = self.shingles(problem)
         alike = {owner for shingle in mine for owner in self.owners_rarely.get(shingle, ())}
@@ -80,12 +81,12 @@ class Sets:
         return common > 0 and common >= OVERLAP * min(len(mine), len(theirs))
 
     def rare(self, shingles: Shingles) -> list[str]:
-        """So many of a problem's shingles, the rarest, that the others are too few to be enough."""
+        """The rarest shingles of a problem, so many that the remaining ones alone are too few to be enough."""
         too_few = max(math.ceil(OVERLAP * len(shingles)), 1) - 1
         return sorted(shingles, key=lambda shingle: len(self.owners.get(shingle, ())))[: len(shingles) - too_few]
 
 
 def toy_key(problem: str) -> tuple[int, ...]:
-    """Equal for toy problems that are the same: those with the same numbers, in whatever order, and target."""
+    """A key that equal toy problems share: those with the same target and the same numbers in any order."""
     *numbers, target = [int(x) for x in re.findall(r"\d+", problem)] or [0]
     return (*sorted(numbers), target)

@@ -19,19 +19,19 @@ OPTION_ANSWER = re.compile(r"\W*(?:(?:the |final |correct |answer |is )*)\W*([A-
 
 
 def without_markup(latex: str) -> str:
-    r"""Text with LaTeX's fonts and spacing taken away: `\textbf{(A)}\ 5 \qquad` becomes `(A) 5`."""
+    r"""Text with LaTeX's fonts and spacing removed: `\textbf{(A)}\ 5 \qquad` becomes `(A) 5`."""
     plain = re.sub(r"\\q?quad\b|\\\\|\\(?:newline|par|hfill|item)\b", "\n", latex)
     plain = re.sub(r"\\(?:text(?:bf|rm|it|sf|tt|normal)?|math(?:rm|bf|it|sf)|bf|rm|boxed)\b\s*", " ", plain)
     return re.sub(r"\\[ ,;:!~]|[{}~]", " ", plain)
 
 
 def asks_proof(problem: str, answer: str) -> bool:
-    """Whether a problem asks, be it in one of its parts, to prove or show something, or its answer says so."""
+    """Whether a problem, or a part of it, asks to prove or show something, or its answer says so."""
     return bool(PROOF_PROBLEM.search(problem) or PROOF_ANSWER.search(without_markup(answer)))
 
 
 def offers_choice(problem: str, answer: str) -> bool:
-    """Whether a problem lists options A, B, C, or its answer is the letter of one (A to E)."""
+    """Whether a problem lists options A, B, C, or its answer is an option's letter (A to E)."""
     letter = OPTION_ANSWER.fullmatch(without_markup(answer))
     if letter and letter.group(1).isupper():
         return True

@@ -15,13 +15,13 @@ class Toy(Settings):
     count: int = Field(ge=1, le=1_000_000, description="How many problems, all different.")
     seed: int = Field(0, description="Seed of the drawing.")
     difficulties: list[int] = Field(
-        list(DIFFICULTIES), min_length=1, description="Amounts of numbers a problem has (3 to 8), taken in turn."
+        list(DIFFICULTIES), min_length=1, description="How many numbers a problem has (3 to 8), used in turn."
     )
 
     @field_validator("difficulties")
     @classmethod
     def _possible(cls, values: list[int]) -> list[int]:
-        # of 2 numbers, or of 9 and more, the world finds problems rarely or never
+        # with 2 numbers, or with 9 and more, valid problems are rare or do not exist
         if any(not 3 <= value <= 8 for value in values):
             raise ValueError("a toy problem has 3 to 8 numbers")
         return values
@@ -32,18 +32,18 @@ class Hub(Settings):
 
     path: str = Field(min_length=1, description="Dataset on the hub, owner/name (or a local dataset folder).")
     revision: str = Field(min_length=1, description="Commit hash or tag; a branch such as `main` may change under you.")
-    split: str = Field("train", min_length=1, description="Split of the dataset to read, in its own words.")
+    split: str = Field("train", min_length=1, description="Split to read, by its name on the hub.")
     name: str | None = Field(None, description="Configuration of the dataset; null for its default.")
 
 
 class Columns(Settings):
-    """Which column of the source holds what; null means the column of that very name, where there is one."""
+    """The source column of each field; null means the column of the same name, if there is one."""
 
     problem: str | None = Field(None, description="Column of the problem's text (needed).")
     answer: str | None = Field(None, description="Column of the gold answer (needed unless `answer_from_solution`).")
     id: str | None = Field(None, description="Column of the id; without one, ids are `<set>-<row>`, rows from 0.")
     solution: str | None = Field(None, description="Column of the worked solution.")
-    difficulty: str | None = Field(None, description="Column of the difficulty; of text, the first number counts.")
+    difficulty: str | None = Field(None, description="Column of the difficulty; in text, the first number counts.")
     source: str | None = Field(None, description="Column that says where a problem is from.")
 
 
@@ -54,32 +54,32 @@ class Dataset(Settings):
     hub: Hub | None = Field(None, description="Read a Hugging Face dataset.")
     file: Path | None = Field(None, description="Read a local .jsonl, .parquet or .csv file.")
     split: Literal["train", "val", "test"] = Field("test", description="What the set is for.")
-    columns: Columns = Field(default_factory=Columns, description="Which source column holds what.")
+    columns: Columns = Field(default_factory=Columns, description="Source column of each field.")
     answer_from_solution: bool = Field(
         False, description="The gold answer is the last balanced \\boxed{} of the solution; without one, drop the row."
     )
     answer_after: str | None = Field(
         None,
         min_length=1,
-        description="With `answer_from_solution`: the gold answer is what follows the last of this text instead, as"
-        ' "####" in GSM8K.',
+        description="With `answer_from_solution`: the gold answer is the text after the last occurrence of this mark,"
+        ' as "####" in GSM8K.',
     )
     keep: dict[str, tuple[float, float]] = Field(
         default_factory=dict,
-        description="Inclusive range of a source column, or of a field of the schema; of text (`1983-I-1`), the first "
+        description="Inclusive range of a source column, or of a field of the schema; in text (`1983-I-1`), the first "
         "number counts. Rows without a value are dropped.",
     )
     difficulties: list[float] | None = Field(None, min_length=1, description="Keep exactly these difficulties.")
     drop: list[Literal["empty", "proof", "multiple_choice"]] = Field(
         default_factory=list,
-        description="Drop problems that lack a text or an answer (otherwise an error), that ask for a proof, that "
+        description="Drop problems that lack a text or an answer (otherwise an error), that ask for a proof, or that "
         "offer options to choose from.",
     )
     disjoint_from: list[str] = Field(
         default_factory=list, description="Sets with which this one must share no problem (decontamination)."
     )
-    count: int | None = Field(None, ge=1, description="Sample so many problems; null for all.")
-    per_difficulty: int | None = Field(None, ge=1, description="Sample so many problems of each difficulty.")
+    count: int | None = Field(None, ge=1, description="Number of problems to sample; null for all.")
+    per_difficulty: int | None = Field(None, ge=1, description="Number of problems to sample of each difficulty.")
     seed: int = Field(0, description="Seed of the sample.")
 
     @model_validator(mode="after")
@@ -105,7 +105,7 @@ class Dataset(Settings):
 
     @property
     def origin(self) -> str:
-        """Where the problems are from, for people and the column `source`."""
+        """Where the problems are from, for messages and the column `source`."""
         if self.hub:
             return f"{self.hub.path}@{self.hub.revision}:{self.hub.split}"
         return str(self.file) if self.file else "toy"

@@ -1,4 +1,4 @@
-"""Datasets as they lie somewhere: rows of the hub, of JSONL, Parquet or CSV files, and their values as text."""
+"""Read source datasets: rows from the hub or from JSONL, Parquet or CSV files, and their values as text."""
 
 import csv
 import difflib
@@ -16,7 +16,7 @@ from mrt.problems.settings import Dataset, Hub
 
 
 def text(value: Any) -> str | None:
-    """A value as text without surrounding white space; None if there is nothing; raises ValueError if it is no text.
+    """A value as text without surrounding white space; None if it is empty; raises ValueError if it cannot be text.
 
     Whole floats lose their `.0`; lists (OlympiadBench's answers) are joined by commas.
     """
@@ -39,7 +39,7 @@ def text(value: Any) -> str | None:
 
 
 def number(value: Any) -> float | None:
-    """A value as a number, of text the first number in it (`Level 3`, `1983-I-1`); None if there is nothing."""
+    """A value as a number, in text the first number (`Level 3`, `1983-I-1`); None if it is empty."""
     found = text(value)
     if found is None:
         return None
@@ -112,7 +112,7 @@ def read_file(path: Path) -> list[tuple[int, dict[str, Any]]]:
 
 
 def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
-    """The same, one after the other where the format allows it."""
+    """The same rows, read lazily where the format allows it."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     match path.suffix.lower():
@@ -126,7 +126,7 @@ def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
 
 
 def read_hub(hub: Hub) -> Any:
-    """The dataset as `datasets` has it; whatever is wrong with it ends as ValueError."""
+    """The dataset as loaded by `datasets`; raises ValueError whatever goes wrong."""
     from datasets import load_dataset
     from huggingface_hub import snapshot_download
 

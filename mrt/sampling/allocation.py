@@ -1,25 +1,25 @@
-"""Fewer answers of the meta-prover for the same training set: they go where the filter's decision is open.
+"""Adaptive allocation: the same training set from fewer meta-prover answers, drawn where the decision is open.
 
     python -m mrt.sampling.allocation --model results/laptop/models/base --rollouts rollouts.parquet \
         --episodes episodes.parquet --problems problems.parquet --out prover.parquet \
         --prover '{"answers": 20}' --filters '[{"minimum_J": 0.6}]'
 
-Most prefixes of a thought are plainly hopeless or plainly solved, and neighbours are much alike. So every prefix is
-given `first` answers, and then, until the trace is settled, more go to the prefix that MRT (STaR) would keep now, to
+Most prefixes of a thought are plainly hopeless or plainly solved, and neighbours are much alike. So every prefix first
+gets `first` answers. Then, until the trace is settled, more answers go to the prefix that MRT (STaR) would keep now, to
 its strongest rival, and, while it is open whether the trace is kept at all, to the empty prefix. This is top-two
 sampling for best-arm identification (Russo 2020, "Simple Bayesian algorithms for best-arm identification"), stopped by
-the expected opportunity cost (Chick and Inoue 2001), on a belief in which the arms lie along a path: from prefix to
-prefix J stays what it is with probability `stay`, else it is drawn anew from Beta(1/2, 1/2). Paths of J are drawn from
-that belief exactly (forward filtering, backward sampling), and on each path the answers that are yet missing to
-`answers` at every prefix. A trace is settled when
+the expected opportunity cost (Chick and Inoue 2001). The prior on J is a Markov chain along the trace: from one prefix
+to the next, J stays the same with probability `stay`, else it is redrawn from Beta(1/2, 1/2). Paths of J are sampled
+exactly from the posterior (forward filtering, backward sampling). On each path, the answers that are still missing to
+have `answers` at every prefix are simulated. A trace is settled when
 
-    - at probability 1 - `error`, the filter would decide the same on all answers at every prefix, and
-    - if it keeps the trace, the best prefix's J is expected to be at most `tolerance` above that of the one kept.
+    - with probability 1 - `error`, the filter would decide the same given all answers at every prefix, and
+    - if it keeps the trace, the best prefix's J is expected to exceed the kept one's by at most `tolerance`.
 
-The answers of a prefix are the first of those that `mrt.sampling.prover` draws there, by seed. J of prefixes with fewer
-answers than the one kept is a rough estimate, which chance has made high where it is high; `mrt.training.sets` chooses
-among those with the most. The first `first` answers of every prefix are chosen by nothing, so that their mean is
-unbiased; measures (regret, maj@k at a prefix) are of evaluation sets, whose prefixes always get all answers.
+The answers of a prefix are the first ones, by seed, that `mrt.sampling.prover` draws there. At prefixes with fewer
+answers than the kept one, J is a rough estimate, and a high value may be luck; so `mrt.training.sets` chooses among the
+prefixes with the most answers. The first `first` answers of every prefix are drawn unconditionally, so their mean is
+unbiased; measures (regret, maj@k at a prefix) use evaluation sets, whose prefixes always get all answers.
 """
 
 from collections import Counter
@@ -39,8 +39,8 @@ from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Request
 from mrt.sampling.prover import Place, Prove
 
-LEVELS = (np.arange(20) + 0.5) / 20  # the values that J may have in the belief
-FRESH = (LEVELS * (1 - LEVELS)) ** -0.5  # Beta(1/2, 1/2): hopeless or solved rather than between
+LEVELS = (np.arange(20) + 0.5) / 20  # grid of the values of J
+FRESH = (LEVELS * (1 - LEVELS)) ** -0.5  # Beta(1/2, 1/2) on the grid: mostly near 0 or 1
 FRESH /= FRESH.sum()
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -49,36 +49,34 @@ Ints = npt.NDArray[np.int64]
 class Allocation(Settings):
     """How answers are allocated to the prefixes of a trace."""
 
-    first: int = Field(2, ge=1, description="Answers that every prefix is given.")
-    batch: int = Field(4, ge=1, description="Further answers of a prefix at a time.")
+    first: int = Field(2, ge=1, description="Initial answers at every prefix.")
+    batch: int = Field(4, ge=1, description="Further answers drawn at a prefix at a time.")
     error: float = Field(
-        0.02, gt=0, lt=1, description="Probability that the filter would decide otherwise on all answers."
+        0.02, gt=0, lt=1, description="Maximum probability that the filter would decide otherwise given all answers."
     )
-    tolerance: float = Field(
-        0.05, ge=0, le=1, description="J that the prefix kept may be expected to lack to the best one."
-    )
+    tolerance: float = Field(0.05, ge=0, le=1, description="Maximum expected J lost by keeping this prefix.")
     stay: float = Field(0.7, ge=0, lt=1, description="Probability that J is the same after one more episode.")
-    paths: int = Field(200, ge=10, description="Paths of J that are drawn to see what is settled.")
+    paths: int = Field(200, ge=10, description="Paths of J sampled to test whether a trace is settled.")
 
 
 class Thresholds(Settings):
-    """The thresholds on J of a filter of MRT (STaR); see `mrt.training.sets.Rules`."""
+    """The thresholds on J in a filter of MRT (STaR); see `mrt.training.sets.Rules`."""
 
     minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that is kept.")
-    minimum_progress: float = Field(0.0, ge=0, le=1, description="Its cumulative progress is above this.")
+    minimum_progress: float = Field(0.0, ge=0, le=1, description="Cumulative progress that the prefix must exceed.")
 
     def decide(self, best: Floats, start: Floats) -> npt.NDArray[np.bool_]:
-        """Whether traces with this J at their best prefix and at the empty one are kept."""
+        """Whether traces are kept, given J at their best prefix and at the empty one."""
         return (best >= self.minimum_J) & (best - start > self.minimum_progress)
 
 
 def paths_of_J(drawn: Ints, right: Ints, stay: float, paths: int, rng: np.random.Generator) -> Floats:
-    """Paths of J along a trace, from the belief after `right` of `drawn` answers at each prefix were right.
+    """Sample paths of J along a trace from the posterior, given `right` correct answers of `drawn` at each prefix.
 
     Args:
-        drawn, right: of each prefix, in order [prefixes].
+        drawn, right: counts at each prefix, in order [prefixes].
         stay: probability that J stays the same from one prefix to the next; else it is drawn from `FRESH`.
-        paths: how many.
+        paths: number of paths.
 
     Returns:
         J of each path at each prefix [paths, prefixes], values of `LEVELS`.
@@ -106,7 +104,7 @@ def paths_of_J(drawn: Ints, right: Ints, stay: float, paths: int, rng: np.random
 
 
 class Trace:
-    """The answers at the prefixes of a trace, and which to draw next; the empty prefix is the first."""
+    """Counts the answers at the prefixes of a trace, and decides which to draw next; prefix 0 is the empty one."""
 
     def __init__(
         self, prefixes: int, most: int, allocation: Allocation, filters: Sequence[Thresholds], seed: int = 0
@@ -122,7 +120,7 @@ class Trace:
         self.right[prefix] += sum(right)
 
     def best(self) -> int:
-        """The prefix that is kept if any is: of those with the most answers the one of highest J, the first of equals.
+        """The prefix to keep, if any: the highest J among the prefixes with the most answers; ties go to the first.
 
         The same as `mrt.training.sets.best_prefixes`.
         """
@@ -130,7 +128,7 @@ class Trace:
         return 1 + int(J[1:].argmax())
 
     def next(self) -> dict[int, int]:
-        """How many answers to draw at which prefixes; none if the trace is settled, or has all."""
+        """Number of answers to draw, by prefix; empty if the trace is settled or has all its answers."""
         self.rounds += 1
         if len(self.drawn) < 2:  # no episode, nothing to keep
             return {} if self.drawn.all() else {0: min(self.allocation.first, self.most)}
@@ -140,7 +138,7 @@ class Trace:
         J = paths_of_J(self.drawn, self.right, self.allocation.stay, self.allocation.paths, rng)
         kept = self.best()
         missing = self.most - self.drawn
-        whole = (self.right + rng.binomial(missing, J)) / self.most  # J from all answers, as each path would have it
+        whole = (self.right + rng.binomial(missing, J)) / self.most  # J from all answers, simulated on each path
         now = self.right / self.drawn
         open_ = keeps = False
         for rule in self.filters:
@@ -154,7 +152,7 @@ class Trace:
             return {}
         wins = np.bincount(1 + J[:, 1:].argmax(axis=1), minlength=len(J[0]))
         wins[[0, kept]] = -1
-        wins[missing == 0] = -1  # known as well as can be
+        wins[missing == 0] = -1  # these have all their answers
         asked = {kept, int(wins.argmax()), *([0] if open_ else [])}
         asked = {j for j in asked if missing[j] and (wins[j] > 0 or j in (0, kept))}
         if not asked:
@@ -165,17 +163,17 @@ class Trace:
 
 
 class Allocate(Prove):
-    """Force answers at every prefix of every thought, at most prefixes only as many as the filter's decision needs."""
+    """Force answers at every prefix of every thought, but only as many as the filter's decision needs."""
 
     problems: Path = Field(description="Dataset with the gold answers (Parquet).")
     allocation: Allocation = Field(default_factory=Allocation, description="How answers are allocated.")
     filters: list[Thresholds] = Field(
-        [Thresholds()], min_length=1, description="The filters whose decisions are to be settled."
+        [Thresholds()], min_length=1, description="Filters whose decisions must be settled."
     )
 
     def cli_cmd(self) -> None:
         traces, cache = self.traces(self.prover.traces), self.cache
-        if cache.shard:  # of the traces; a prefix's answers depend on those at the others
+        if cache.shard:  # a shard of the traces: the answers at a prefix depend on those at the trace's others
             index, count = map(int, cache.shard.split("/"))
             traces, cache = traces.gather_every(count, index), cache.model_copy(update={"shard": None})
         places = list(self.places(traces))
@@ -190,7 +188,7 @@ class Allocate(Prove):
         """The answers at each place."""
         golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
         found: list[list[Completion]] = [[] for _ in places]
-        first: dict[tuple[str, int], int] = {}  # place at which a trace begins
+        first: dict[tuple[str, int], int] = {}  # index of each trace's first place
         for number, at in enumerate(places):
             first.setdefault((at.problem_id, at.sample), number)
         sizes = Counter((at.problem_id, at.sample) for at in places)
@@ -199,7 +197,7 @@ class Allocate(Prove):
             for name, size in sizes.items()
         }
         asked: list[int] = []  # the place of each request
-        waiting: Counter[tuple[str, int]] = Counter()  # requests of a trace that are not answered yet
+        waiting: Counter[tuple[str, int]] = Counter()  # unanswered requests of each trace
         grader = Grader(1)
 
         def ask(name: tuple[str, int]) -> list[Request]:

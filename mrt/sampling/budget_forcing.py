@@ -1,17 +1,18 @@
-"""Budget forcing: thoughts made to go on, again and again, and the answers that they then lead to (Appendix F).
+"""Budget forcing: extend thoughts again and again, and draw the answers that they then lead to (Appendix F).
 
     python -m mrt.sampling.budget_forcing --model results/laptop/models/star_1 --rollouts rollouts.parquet \
         --episodes episodes.parquet --out answers.parquet --out_thoughts thoughts.parquet --forcing '{"most": 8}'
 
-When the model closes its thought, the closing is suppressed, a marker ("Wait", "Alternatively", ... in turn) opens a
-new step, and the model goes on until it closes again or has spent its allowance; so up to 8 times. After 0, 2, 4, 6 and
-8 extensions the thought is closed and answered. A continuation that its allowance cut loses its last, unfinished step.
+When the model closes its thought, the closing tag is suppressed, a marker ("Wait", "Alternatively", ... in turn) opens
+a new step, and the model continues until it closes the thought again or reaches its token limit; this happens up to 8
+times. After 0, 2, 4, 6 and 8 extensions the thought is closed and answered. A truncated extension loses its last,
+unfinished step.
 
-All traces are in the engine at once. A trace's next extension and its answers are submitted as soon as the extension
-before is done, ahead of what waits, so that they find the whole thought in the prefix cache.
+All traces are in the engine at once. When an extension finishes, the trace's next extension and its answers are queued
+with priority over waiting requests, so that they find the whole thought in the prefix cache.
 
-The answers are a table like the meta-prover's, in which `prefix` counts the extensions: grading and
-`mrt.analysis.progress` take it as it is.
+The answers are a table like the meta-prover's, in which `prefix` counts the extensions, so grading and
+`mrt.analysis.progress` read it unchanged.
 """
 
 from collections.abc import Iterator
@@ -32,17 +33,17 @@ class BudgetForcing(Settings):
     """How thoughts are extended; the defaults are Appendix F's."""
 
     most: int = Field(8, ge=1, le=1000, description="Extensions of a thought.")
-    every: int = Field(2, ge=1, description="Extensions from one answering to the next; the first is after none.")
+    every: int = Field(2, ge=1, description="Draw answers after every so many extensions, from 0 on.")
     markers: tuple[str, ...] = Field(
         ("Wait", "Alternatively", "But hold on", "But wait"),
         min_length=1,
-        description="What an extension begins with, in turn.",
+        description="Openings of the extensions, used in turn.",
     )
-    traces: int | None = Field(None, ge=1, description="Traces a problem that are extended; all if not given.")
+    traces: int | None = Field(None, ge=1, description="Traces extended per problem; all if not given.")
     extension: Decoding = Field(
-        default_factory=lambda: Decoding(max_tokens=2048), description="How the thought goes on."
+        default_factory=lambda: Decoding(max_tokens=2048), description="How extensions are drawn."
     )
-    answers: int = Field(8, ge=1, le=10_000, description="Answers after each number of extensions that is answered.")
+    answers: int = Field(8, ge=1, le=10_000, description="Answers drawn each time the thought is closed.")
     decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
 
     def answered(self) -> list[int]:
@@ -51,26 +52,26 @@ class BudgetForcing(Settings):
 
 
 def without_unfinished_step(text: str) -> str:
-    """A text that was cut off, less its last step; steps are separated by blank lines."""
+    """A truncated text without its last, unfinished step; steps are separated by blank lines."""
     body, separator, _ = text.rpartition(STEP_END)
     return body + separator
 
 
 def reopened(thought: str, marker: str) -> str:
-    """A thought, its closing suppressed, and the marker as the beginning of a new step."""
+    """An unclosed thought, followed by the marker as the beginning of a new step."""
     body = thought.rstrip("\n")
     return body + STEP_END + marker if body else marker
 
 
 def extended(thought: str, marker: str, continuation: str, *, cut: bool) -> str:
-    """The thought after an extension; of one that was `cut` off, its last and unfinished step is lost."""
+    """The thought after an extension; a truncated one (`cut`) loses its last, unfinished step."""
     opening = reopened(thought, marker)
     added = opening[len(thought.rstrip("\n")) :] + continuation
     return thought.rstrip("\n") + (without_unfinished_step(added) if cut else added)
 
 
 def closed(thought: str, template: Template) -> str:
-    """What follows the chat prompt to have a thought answered: the thought, closed, without "Time is up."."""
+    """Text after the chat prompt that makes the model answer: the thought, closed without "Time is up."."""
     body = thought.rstrip("\n")
     return template.finish(body + "\n" if body else thought)
 
@@ -93,10 +94,10 @@ class Force(TraceStage):
             (i, 0): thought if whole else without_unfinished_step(thought)
             for i, (thought, whole) in enumerate(traces.select("text", "closed").iter_rows())
         }
-        asked: list[tuple[str, int, int]] = []  # of each request: what it asks for, trace, extensions
+        asked: list[tuple[str, int, int]] = []  # of each request: kind, trace, extensions
 
         def ask(i: int, count: int) -> Iterator[Request]:
-            """For the answers after `count` extensions of trace i, and for the next extension."""
+            """Requests for the answers after `count` extensions of trace i, and for its next extension."""
             thought, seeded = thoughts[i, count], (*keys[i], count)
             if count in settings.answered():
                 asked.append(("answers", i, count))
@@ -119,7 +120,7 @@ class Force(TraceStage):
         drawn = self.draw(first, then)
         if drawn is None:
             return
-        in_order = sorted(thoughts)  # each goes on from the one before
+        in_order = sorted(thoughts)  # each thought extends the one before
         thought_tokens = dict(zip(in_order, self.sampler.count(thoughts[key] for key in in_order), strict=True))
         openings = (prompts[i] + closed(thoughts[i, count], self.template) for i, count in in_order)
         opening_tokens = dict(zip(in_order, self.sampler.count(openings), strict=True))

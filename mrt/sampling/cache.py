@@ -1,13 +1,13 @@
 """The completion cache: a job samples only completions that no earlier job has sampled.
 
-A completion is decided by the model's weights, its prompt, the decoding settings, its seed, and the code and the
-library versions that sample. `CompletionCache` stores each under a hash of all of these, in Parquet files that are
-written while the job runs. So a job that was killed, that is asked for more samples or more problems, or that runs
-again because an input got a new date, samples only what no file holds. If nothing is missing, vLLM does not even start.
+A completion is determined by the model's weights, the prompt, the decoding settings, the seed, and the versions of the
+sampling code and its libraries. `CompletionCache` stores each under a hash of all of these, in Parquet files that are
+written while the job runs. So a job that was killed, that is asked for more samples or more problems, or that reruns
+because an input got a new date, samples only what no file holds. If nothing is missing, vLLM does not even start.
 
-Several processes may fill one folder at once, each its own shard of the requests (`--cache.shard 0/4`). The number of
-shards does not change results (docs/operations.md: equal, or on a GPU equal in distribution). The job that gathers the
-shards (`--cache.gather 4`) samples nothing and starts no engine.
+Several processes may fill one folder at once, each sampling its own shard of the requests (`--cache.shard 0/4`). The
+number of shards does not change results (docs/operations.md: equal, or on a GPU equal in distribution). The job that
+gathers the shards (`--cache.gather 4`) samples nothing and starts no engine.
 """
 
 import time
@@ -40,15 +40,15 @@ SECONDS_A_PIECE = 20.0  # finished completions wait this long at most before the
 class CacheSettings(Settings):
     """Where a job stores its completions, and which shard of the missing ones it samples."""
 
-    folder: Path | None = Field(None, description="Folder of the completion cache; without one, all are sampled.")
+    folder: Path | None = Field(None, description="Folder of the completion cache; without one, nothing is cached.")
     shard: str | None = Field(
         None,
-        description="`i/n`: sample and store what is missing of the i-th (from 0) of n shards; write no table.",
+        description="`i/n`: sample and store the missing completions of shard i (from 0) of n; write no table.",
     )
     gather: int | None = Field(
         None,
         ge=1,
-        description="Gather what so many shards sampled, and sample nothing: an error if anything is missing.",
+        description="Gather the completions of this many shards and sample nothing; an error if any is missing.",
     )
 
     @field_validator("shard")
@@ -69,12 +69,12 @@ class CacheSettings(Settings):
 
 
 class CompletionCache:
-    """Completions by key; `decided_by` hashes what all requests of a job share, and begins each key."""
+    """Completions by key; each key begins with `decided_by`, a hash of what all requests of a job share."""
 
     def __init__(self, folder: Path, engine: Engine, *, track_versions: bool = True) -> None:
         self.folder = folder
         self.found: dict[str, Completion] = {}
-        self.pieces: dict[Path, tuple[int, int]] = {}  # what it has been read from: time of change and size
+        self.pieces: dict[Path, tuple[int, int]] = {}  # files already read: modification time and size
         weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
         self.decided_by = digest(
             weights,
@@ -84,13 +84,13 @@ class CompletionCache:
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions."""
-        how = digest(slice_of(request.decoding), str(request.prompt))  # read once, however many are drawn
+        how = digest(slice_of(request.decoding), str(request.prompt))  # the prompt is rendered once for all completions
         return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:
-        """All stored completions by key; a file that cannot be read is removed, and its completions are sampled again.
+        """All stored completions by key; an unreadable file is removed, and its completions are sampled again.
 
-        A file is read once, unless one that was read has changed or gone: then all are.
+        Each file is read once; if one that was read has changed or disappeared, all are read again.
         """
         there = {piece: state_of(piece) for piece in sorted(self.folder.glob("*.parquet"))}
         if any(there.get(piece) != state for piece, state in self.pieces.items()):
@@ -108,7 +108,7 @@ class CompletionCache:
         return self.found
 
     def add(self, drawn: Sequence[tuple[str, Completion]]) -> None:
-        """Store completions, in a file of their own."""
+        """Store completions in a new file."""
         rows = [(key, c.text, c.tokens, c.finish_reason, c.mean_logprob) for key, c in drawn]
         piece = self.folder / f"{digest(*(key for key, _ in drawn))}.parquet"
         write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), piece)
@@ -117,7 +117,7 @@ class CompletionCache:
 
 
 def state_of(piece: Path) -> tuple[int, int]:
-    """A file's time of change and size; zeros if it is gone."""
+    """A file's modification time and size; zeros if it is gone."""
     try:
         found = piece.stat()
     except OSError:
@@ -129,7 +129,7 @@ _caches: WeakKeyDictionary[Engine, dict[tuple[Path, bool], CompletionCache]] = W
 
 
 def cache_of(engine: Engine, folder: Path, *, track_versions: bool) -> CompletionCache:
-    """The cache of an engine's job in a folder; a job that samples in rounds reads it once."""
+    """The cache of an engine in a folder, shared between calls so that a job that samples in rounds reads it once."""
     of_engine = _caches.setdefault(engine, {})
     key = folder.absolute(), track_versions
     if key not in of_engine:
@@ -156,30 +156,30 @@ def refuse(cache: CacheSettings, lacking: Counter[int]) -> None:
 
 
 class Job:
-    """The requests of a job by number, and what is known of their completions."""
+    """The numbered requests of a job, and the completions of them that are known so far."""
 
     def __init__(self, cache: CompletionCache | None, settings: CacheSettings, then: Then | None) -> None:
         self.cache, self.settings, self.then = cache, settings, then
         self.known: dict[str, Completion] = cache.read() if cache else {}
         self.keys: list[list[str]] = []  # of each request
-        self.roots: list[int] = []  # the number of the request that each one follows from; shards are made of these
+        self.roots: list[int] = []  # of each request, the first request of its chain of follow-ups; decides the shard
         self.waiting: deque[Request] = deque()  # for the engine
-        self.asked: list[tuple[int, int, int]] = []  # (request, first, count) of what went to the engine, by its number
-        self.lacking: dict[int, int] = {}  # request: how many of its completions are yet to come
+        self.asked: list[tuple[int, int, int]] = []  # (request, first, count) by engine request number
+        self.lacking: dict[int, int] = {}  # number of missing completions by request
         self.found = self.missing = 0
 
     def take(self, requests: Iterable[Request]) -> None:
-        """Number requests on; queue what is missing, and take up what follows from requests that are complete."""
+        """Number new requests, queue their missing completions, and take the follow-ups of complete requests."""
         self.follow_all(self.number(requests, None))
 
     def follow_all(self, ready: Iterable[int]) -> None:
-        """Take up what follows from complete requests, and what follows from that, as far as it is complete."""
+        """Take the follow-up requests of complete requests, and recursively those of complete follow-ups."""
         left = deque(ready)
         while left:
             left += self.follow(left.popleft())
 
     def number(self, requests: Iterable[Request], root: int | None) -> list[int]:
-        """Number requests on, and queue what is missing of them; gives those of which nothing is."""
+        """Number new requests and queue their missing completions; returns the requests that are complete."""
         ready = []
         for request in requests:
             number = len(self.keys)
@@ -198,11 +198,11 @@ class Job:
         return ready
 
     def follow(self, number: int) -> list[int]:
-        """Number the requests that follow from one; gives those of which nothing is missing."""
+        """Number the follow-up requests of a complete request; returns those that are complete."""
         return self.number(self.then(number, self.completions(number)), self.roots[number]) if self.then else []
 
     def receive(self, index: int, drawn: list[Completion]) -> list[tuple[str, Completion]]:
-        """Take the completions of what went to the engine as its `index`; gives them with their keys."""
+        """Take the completions of engine request `index`; returns them with their keys."""
         number, first, count = self.asked[index]
         named = list(zip(self.keys[number][first : first + count], drawn, strict=True))
         self.known.update(named)
@@ -223,12 +223,12 @@ def draw(
     track_versions: bool = True,
     shard_of: Callable[[int], int] = int,
 ) -> list[list[Completion]] | None:
-    """Completions of each request in order: cached ones are read, the others sampled; None from a job that is a shard.
+    """Completions of each request in order: cached ones are read, the others sampled; None if the job is a shard.
 
-    `then(i, completions)` is called when request i has all of its completions, and gives the requests that follow from
-    them. These are numbered on, in the order in which they are given, and sampled along with the others. A job that
-    gathers shards raises ValueError if anything is missing, and names the shards: request i, of those that follow from
-    none, belongs to shard `shard_of(i)`, modulo their number.
+    `then(i, completions)` is called when request i has all of its completions, and returns its follow-up requests. They
+    are numbered after the existing ones, in the order in which they arrive, and sampled along with the others. A job
+    that gathers shards raises ValueError if anything is missing, and names the shards: request i of `requests` belongs
+    to shard `shard_of(i)` modulo their number, and its follow-ups with it.
     """
     if settings.folder is None and (settings.shard or settings.gather):
         raise ValueError("--cache.shard and --cache.gather need --cache.folder: shards are handed over in it")
@@ -258,7 +258,7 @@ def draw(
 
 
 def gaps(present: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """(first, count) of the runs of False."""
+    """(first, count) of each run of False."""
     first = None
     for index, here in enumerate([*present, True]):
         if not here and first is None:

@@ -1,8 +1,8 @@
 """vLLM behind one function: many requests in, their completions out, in one submission.
 
-The same code runs on a GPU and on a CPU. On a CPU the engine core stays in this process, runs eagerly in float32 with a
-stated cache and blocks of 32 tokens (short blocks are what makes prefixes of different length really share), and
-prefills whole prompts, because a seeded request cannot be cut into chunks there.
+The same code runs on a GPU and on a CPU. On a CPU the engine core stays in this process and runs eagerly in float32,
+with a key-value cache of fixed size and blocks of 32 tokens (only short blocks let prefixes of different length share
+cache). It prefills whole prompts, because a seeded request cannot be prefilled in chunks there.
 """
 
 import hashlib
@@ -26,15 +26,15 @@ class EngineSettings(Settings):
     """How the sampling engine is built; only `max_model_len` and `dtype` change the distribution that is sampled."""
 
     max_model_len: int | None = Field(
-        None, ge=16, le=10_000_000, description="Longest prompt plus completion, in tokens; else the model's."
+        None, ge=16, le=10_000_000, description="Longest prompt plus completion, in tokens; the model's if not given."
     )
-    dtype: str = Field("auto", description="Weights' type: auto (float32 on a CPU), bfloat16, float16, float32.")
+    dtype: str = Field("auto", description="Type of the weights: auto (float32 on a CPU), bfloat16, float16, float32.")
     max_num_seqs: int = Field(512, ge=1, le=1_000_000, description="Sequences decoded at once.")
-    block_size: int | None = Field(None, description="Tokens a cache block; else 32 on a CPU, vLLM's choice on a GPU.")
+    block_size: int | None = Field(None, description="Tokens per cache block; default: 32 on a CPU, vLLM's on a GPU.")
     cpu_cache_gib: float = Field(1.0, gt=0, le=10_000, description="Key-value cache on a CPU, in GiB.")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of the GPU's memory that vLLM may take.")
     tensor_parallel_size: int | None = Field(
-        None, ge=1, le=1024, description="GPUs a model is spread over; else as many as `cluster.gpu` asks for, or one."
+        None, ge=1, le=1024, description="GPUs per model; default: as many as `cluster.gpu` asks for, or one."
     )
 
 
@@ -42,27 +42,27 @@ class Decoding(Settings):
     """How completions are drawn."""
 
     temperature: float = Field(0.7, ge=0, le=10, description="Sampling temperature (Appendix D).")
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the distribution that is sampled from.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Probability mass kept by nucleus sampling.")
     max_tokens: int = Field(8192, ge=1, le=10_000_000, description="Longest completion, in tokens (Appendix D).")
     logprobs: bool = Field(False, description="Keep the mean token log-probability (costs about a quarter more time).")
-    stop: tuple[str, ...] = Field((), description="Texts that end a completion, and are not part of it.")
+    stop: tuple[str, ...] = Field((), description="Stop strings; they end a completion and are not part of it.")
 
     def stopped_by(self, *texts: str) -> "Decoding":
-        """The same, where these texts end a completion too."""
+        """The same settings with these stop strings added."""
         return self.model_copy(update={"stop": (*self.stop, *texts)})
 
 
 class Text(Protocol):
-    """A string, or what becomes one when it is needed: all prompts of a long thought at once may not fit the memory."""
+    """A string, or an object rendered to one on demand: all prompts of a long thought may not fit in memory at once."""
 
     def __str__(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, how many completions to draw for it and how, and the seed of the first; the i-th has seed + i.
+    """A prompt, the number of completions `n` and how to draw them, and the seed: completion i (from 0) has seed + i.
 
-    Those of lower `priority` run first; one that goes on from another's completion then finds it in the prefix cache.
+    Requests of lower `priority` run first, so that a follow-up still finds the text before it in the prefix cache.
     """
 
     prompt: Text
@@ -83,7 +83,7 @@ class Completion:
 
 
 def engine_options(settings: EngineSettings, cpu: bool) -> dict[str, Any]:
-    """vLLM's options that follow from the settings, of an engine for sampling as of RL's, on a CPU or a GPU."""
+    """vLLM's options for these settings on a CPU or a GPU; sampling and RL share them."""
     options: dict[str, Any] = {"dtype": settings.dtype, "max_num_seqs": settings.max_num_seqs}
     if settings.block_size or cpu:
         options["block_size"] = settings.block_size or 32
@@ -95,7 +95,7 @@ def engine_options(settings: EngineSettings, cpu: bool) -> dict[str, Any]:
 
 
 def seed_of(*parts: object) -> int:
-    """A seed of 62 bits from whatever names a request, so that requests of different names never share samples."""
+    """A 62-bit seed hashed from the parts of a request's name, so that different names never share samples."""
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 2
 
@@ -120,7 +120,7 @@ class Engine:
 
     @cached_property
     def llm(self) -> Any:
-        """vLLM with the model loaded, on GPUs that are this process's until it ends, or on the CPU."""
+        """vLLM with the model loaded, on the CPU or on GPUs that this process holds until it ends."""
         settings = self.settings
         accelerator.claim(settings.tensor_parallel_size or 1)
         cpu = not accelerator.on_gpu()
@@ -139,20 +139,20 @@ class Engine:
         )
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Token ids of texts, nothing added."""
+        """Token ids of texts, without special tokens."""
         return list(encode(self.tokenizer, texts))
 
     def count(self, texts: Iterable[Text]) -> list[int]:
-        """Numbers of their tokens; neither the texts nor their tokens are ever held all at once."""
+        """Number of tokens of each text; neither the texts nor their tokens are ever held all at once."""
         return [len(ids) for ids in encode(self.tokenizer, map(str, texts))]
 
     def stream(self, waiting: deque[Request]) -> Iterator[tuple[int, list[Completion]]]:
-        """(number of a request, its completions), as they get finished.
+        """Yield (request number, its completions) as requests finish.
 
-        Requests are numbered in the order of the queue. It is emptied; what is added to it meanwhile is submitted too.
-        They go to the engine by priority, then number, as it would take them itself, and only so many that it never
-        lacks any for a step: a waiting prompt takes memory there. A prompt that fills the model's context gets empty
-        completions with finish_reason `length`: truncation is data, not an error.
+        Requests are numbered in the order of the queue. The queue is emptied; requests added meanwhile are submitted
+        too. They go to the engine by priority, then number, in the order in which it would run them itself, and only as
+        many as keep it busy, because a waiting prompt takes memory there. A prompt that fills the model's context gets
+        empty completions with finish_reason `length`: truncation is data, not an error.
         """
         if not waiting:
             return
@@ -160,10 +160,10 @@ class Engine:
 
         engine, longest = self.llm.llm_engine, self.llm.model_config.max_model_len
         reader = Reader(self.tokenizer)
-        line: list[tuple[int, int, Request]] = []  # (priority, number, request) of those not in the engine yet
-        running: dict[str, tuple[Request, list[int]]] = {}  # with the end of the prompt
+        line: list[tuple[int, int, Request]] = []  # (priority, number, request), not in the engine yet
+        running: dict[str, tuple[Request, list[int]]] = {}  # request, `end_of` its prompt
         number = sequences = 0  # how many sequences are in the engine
-        enough = 2 * self.settings.max_num_seqs  # as many as run, and as many again
+        enough = 2 * self.settings.max_num_seqs  # those that run, and as many waiting
         with tqdm(total=0, unit=" requests", mininterval=2) as bar:
             while waiting or line or running:
                 bar.total += len(waiting)
@@ -211,7 +211,7 @@ class Engine:
         )
 
     def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
-        """A completion from vLLM's, after a prompt whose `end_of` is `before`."""
+        """Convert a completion of vLLM's; `before` is `end_of` its prompt."""
         text, count = text_of(self.tokenizer, output, decoding.stop, before), len(output.token_ids)
         mean = output.cumulative_logprob / count if decoding.logprobs and count else None
         return Completion(text, count, "stop" if output.finish_reason == "stop" else "length", mean)
@@ -223,18 +223,17 @@ class Engine:
 
 
 def vllm_reads(tokenizer: Any, stop: Sequence[str]) -> bool:
-    """Whether vLLM has to make texts of the tokens that it draws.
+    """Whether vLLM has to detokenize completions itself.
 
-    It reads each together with its whole prompt, as often as completions are drawn: where prompts are long, for longer
-    than it draws. So we do, if no text that is looked for ends a completion (and the tokenizer is of the library that
-    can).
+    vLLM decodes the whole prompt again for each completion; with long prompts this takes longer than sampling. So we
+    detokenize instead, unless there are stop strings to look for or the tokenizer is not a fast one.
     """
     return bool(stop) or not tokenizer.is_fast
 
 
 def text_of(tokenizer: Any, output: Any, stop: Sequence[str], before: Sequence[int]) -> str:
-    """The text of one of vLLM's completions, after a prompt whose `end_of` is `before`."""
+    """The text of a completion of vLLM's; `before` is `end_of` its prompt."""
     if vllm_reads(tokenizer, stop):
         return str(output.text)
-    ended = output.finish_reason == "stop"  # by a last token, which is no text
+    ended = output.finish_reason == "stop"  # by a stop token, which adds no text
     return decode(tokenizer, before, output.token_ids[:-1] if ended else output.token_ids)

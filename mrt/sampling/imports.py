@@ -3,9 +3,9 @@
     python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet \
         --out rollouts.parquet
 
-The file (JSONL, Parquet or CSV) has a row a completion, with `problem_id` and `text`, and perhaps `model`, `prompt`,
-`tokens` and `finish_reason`. Rows of problems that the set lacks are left out and counted; several rows of one problem
-are its samples, in the order of the file.
+The file (JSONL, Parquet or CSV) has one row per completion, with `problem_id` and `text`, and optionally `model`,
+`prompt`, `tokens` and `finish_reason`. Rows whose problem is not in the dataset are left out and counted; several rows
+of one problem are its samples, in the order of the file.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from mrt.problems.sources import read_file, read_rows
 
 
 def check_completions(file: Path) -> None:
-    """Raise ValueError if the first row of a file of completions has not the columns that are needed."""
+    """Raise ValueError if the first row of a file of completions lacks a required column."""
     rows = read_rows(file)
     _, first = next(iter(rows), (0, {}))
     missing = [name for name in ("problem_id", "text") if name not in first]

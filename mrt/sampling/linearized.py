@@ -3,13 +3,13 @@
     python -m mrt.sampling.linearized --model results/models/mrt_1 --problems problems.parquet \\
         --out answers.parquet --names mrt_1 --names test --linearized '{"attempts": 32, "window": 2048}'
 
-The model attempts the problem. Then, again and again, the marker of a backtrack is put behind what it wrote and it goes
-on to the next answer. It sees the question and the last `window` tokens of its text, from the beginning of a step on,
-so that the text may grow far beyond the context that it was trained with.
+The model attempts the problem. Then, again and again, the backtrack marker is appended to its text and it continues to
+the next answer. It sees the question and at most the last `window` tokens of its text, starting at the beginning of a
+step, so the text may grow far beyond the context length of training.
 
-The answers are a table like the meta-prover's, in which `prefix` counts the attempts from 1: `text` is what the attempt
-added, `tokens` how many tokens of it were drawn, `prefix_tokens` how many had been written before, all markers
-included, and `prompt_tokens` how many the model saw. All texts go on at the same time, attempt by attempt.
+The answers are a table like the meta-prover's, in which `prefix` counts the attempts from 1: `text` is the text of the
+attempt, `tokens` its number of generated tokens, `prefix_tokens` the number of tokens before it, all markers included,
+and `prompt_tokens` the number that the model saw. All texts advance together, attempt by attempt.
 """
 
 from pathlib import Path
@@ -31,19 +31,19 @@ class Linearized(Settings):
 
     attempts: int = Field(10, ge=1, le=100_000, description="Attempts in a row (Figure 8: K from 1 to 10).")
     window: int = Field(2048, ge=16, description="Tokens of its own text that the model sees (Section 8.4).")
-    samples: int = Field(1, ge=1, le=10_000, description="Such texts a problem.")
+    samples: int = Field(1, ge=1, le=10_000, description="Texts per problem.")
     decoding: Decoding = Field(
         default_factory=lambda: Decoding(max_tokens=1024), description="How an attempt is drawn (Table 5: 1024 tokens)."
     )
 
 
 def window(text: str, tokens: int, engine: Engine) -> str:
-    """The end of a text that is at most so many tokens long and begins with a step; the whole if it fits.
+    """The longest end of a text that has at most `tokens` tokens and begins with a step; the whole if it fits.
 
-    The beginning is found by bisection: the longer of two ends has no fewer tokens.
+    Found by bisection: a longer end never has fewer tokens.
     """
     steps = text.split(STEP_END)
-    dropped, most = 0, len(steps)  # with all of them dropped it fits
+    dropped, most = 0, len(steps)  # with all steps dropped it fits
     fits = len(engine.encode([text])[0]) <= tokens
     while not fits and most - dropped > 1:
         middle = (dropped + most) // 2
@@ -73,13 +73,13 @@ class Linearize(SamplingStage):
         decoding = settings.decoding.stopped_by(*words.answer_ends)
         back = STEP_END + words.marker + STEP_END
         back_tokens = len(engine.encode([back])[0])
-        written = [""] * len(traces)  # of each trace so far, as much of it as the window may hold
+        written = [""] * len(traces)  # each trace's text so far, less what has left the window
         spent = [0] * len(traces)
         rows: list[tuple[object, ...]] = []
         longest = 0
-        # Attempt by attempt: if each text went on as soon as it can, engine steps would read a few new prompts each.
+        # All texts in lockstep: if each continued as soon as it can, engine steps would prefill few new prompts each.
         for attempt in range(1, settings.attempts + 1):
-            # What is out of the window stays out of it.
+            # Text that has left the window never returns.
             written = [window(text, settings.window, engine) for text in written]
             prompts = [chats[i] + end for (i, _), end in zip(traces, written, strict=True)]
             names = [(problems["id"][i], sample, attempt) for i, sample in traces]

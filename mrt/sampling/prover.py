@@ -4,8 +4,9 @@
         --episodes episodes.parquet --out prover.parquet --prover '{"answers": 20}'
 
 Prefix j of a thought is its first j episodes. After an unfinished prefix mu writes "Time is up." and closes the
-thought; the whole of a closed thought is closed by `</think>` alone. All prefixes of all traces go to one engine in one
-submission, so that each distinct prefix is read once and every answer at it, and every longer prefix, builds on it.
+thought; a complete thought that the model closed itself gets `</think>` alone. All prefixes of all traces go to one
+engine in one submission, so that each distinct prefix is prefilled once, and its answers and all longer prefixes reuse
+it from the prefix cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,12 +29,12 @@ class ProverSettings(Settings):
     """How the meta-prover is run; `answers` defaults to Section 8.1's, the rest to Appendix D's."""
 
     answers: int = Field(
-        20, ge=1, le=10_000, description="Forced answers a prefix (20 for training sets, 8 in the case study)."
+        20, ge=1, le=10_000, description="Forced answers per prefix (20 for training sets, 8 in the case study)."
     )
     every: int = Field(
-        1, ge=1, description="Score every such prefix (5 for Omni-MATH, 3 for AIME), and the first and last."
+        1, ge=1, description="Score every n-th prefix (5 for Omni-MATH, 3 for AIME), and the first and last."
     )
-    traces: int | None = Field(None, ge=1, description="Traces a problem that are scored; all if not given.")
+    traces: int | None = Field(None, ge=1, description="Traces scored per problem; all if not given.")
     decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
 
 
@@ -48,7 +49,7 @@ class Prefix:
     j: int
 
     def text(self) -> str:
-        """z_0:j."""
+        """The text of the prefix, z_0:j."""
         return "".join(self.episodes[: self.j])
 
     def __str__(self) -> str:
@@ -78,7 +79,7 @@ class Prove(TraceStage):
 
     out: Path = Field(description="Forced answers (Parquet).")
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
-    parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
+    parameterization: Parameterization = Field(default_factory=OpenEnded, description="How an answer is forced.")
 
     def cli_cmd(self) -> None:
         places = list(self.places(self.traces(self.prover.traces)))

@@ -4,8 +4,8 @@
         --problems results/laptop/problems/toy_test.parquet --samples 8 \
         --decoding '{"temperature": 0.7, "max_tokens": 8192}'
 
-Every prompt ends inside the thought (`<think>`), so a completion begins with thinking. Sample i of a problem is drawn
-with a seed made from (seed, model, dataset, problem id) plus i: asking for more samples adds to the same ones.
+Every prompt ends inside the thought (`<think>`), so a completion begins with thinking. The seed of sample i of a
+problem is a hash of (seed, model, dataset, problem id) plus i, so asking for more samples keeps the existing ones.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ class Prompt(Settings):
         description="The user's message; `{problem}` stands for the problem.",
     )
     open_thought: str = Field(
-        "<think>\n", description="Put after the chat prompt where the chat template does not open the thought itself."
+        "<think>\n", description="Added after the chat prompt if the chat template does not open the thought itself."
     )
 
     def render(self, tokenizer: Any, problem: str) -> str:
@@ -46,7 +46,7 @@ class Sample(SamplingStage):
 
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Rollouts (Parquet).")
-    samples: int = Field(1, ge=1, description="Completions a problem.")
+    samples: int = Field(1, ge=1, description="Completions per problem.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     decoding: Decoding = Field(default_factory=Decoding, description="How completions are drawn.")
 

@@ -24,7 +24,7 @@ class SamplingStage(Stage):
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     cache: CacheSettings = Field(default_factory=CacheSettings, description="Where completions are cached; shards.")
 
-    in_rounds: ClassVar[str] = ""  # why the stage cannot be sharded, if what it samples follows from what it sampled
+    in_rounds: ClassVar[str] = ""  # why the stage cannot be sharded, if its requests depend on earlier completions
 
     @model_validator(mode="after")
     def _sharded(self) -> "SamplingStage":
@@ -38,7 +38,7 @@ class SamplingStage(Stage):
         return Engine(self.model, self.engine, self.revision)
 
     def seed_of(self, *parts: object) -> int:
-        """The seed of what `parts` name, of this model, dataset and experiment."""
+        """The seed of the request named by `parts`, for this model, dataset and experiment."""
         return seed_of(self.seed, *self.names, *parts)
 
     def draw(
@@ -55,13 +55,13 @@ class SamplingStage(Stage):
 
 
 class TraceStage(SamplingStage):
-    """A sampling stage that goes on from the traces of rollouts."""
+    """A sampling stage that continues the traces of rollouts."""
 
     rollouts: Path = Field(description="Rollouts (Parquet).")
     episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
 
     def traces(self, most: int | None) -> pl.DataFrame:
-        """The first `most` traces of each problem, a row each: problem_id, sample, text (episodes), closed, prompt.
+        """The first `most` traces of each problem, one row each: problem_id, sample, text (episodes), closed, prompt.
 
         Raises ValueError if the rollouts lack one of them.
         """

@@ -1,14 +1,15 @@
-"""Token ids of many texts, of which each mostly goes on from the one before: the common beginning is read once.
+"""Incremental tokenization of texts that share prefixes: a shared prefix is tokenized once.
 
-The prefixes of a thought of k episodes are, all together, as long as k² / 2 episodes. A tokenizer that never makes a
-token across a line break and the printed character after it, and looks no further than that character, gives two
-texts the same tokens up to any such place that they have in common; so only what follows the last one is read again.
-That is known of tokenizers that first cut a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's)
-or by GPT-2's: what matches there has, behind a line break, nothing but white space. A character that may begin an
-added token is no such place: that token is cut out first, and the line breaks before it are then the end of a text.
-With any other tokenizer, every text is read whole.
+The prefixes of a thought of k episodes are together as long as k² / 2 episodes. Some tokenizers never make a token
+across a line break and the printed character after it, and look no further than that character. The position between
+the two is a safe split: if two texts are equal up to and including that character, their tokens are equal up to the
+split. So only the text after the last safe split that both share is tokenized again. This is known to hold for
+tokenizers that first split a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's) or by GPT-2's:
+within a match, a line break is followed by white space only. A line break before a character that may begin an added
+token is not a safe split: an added token is cut out first, and line breaks before it then end a text. With any other
+tokenizer, every text is tokenized whole.
 
-And back: the text of an answer's token ids, without reading that of its whole prompt again.
+Incremental detokenization: the text of an answer's token ids, without decoding its whole prompt again.
 """
 
 import json
@@ -19,19 +20,19 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-LINE = re.compile(r"\n(?=[!-~\u4e00-\u9fff])")  # its end is such a place, unless an added token may begin there
+LINE = re.compile(r"\n(?=[!-~\u4e00-\u9fff])")  # ends at a safe split, unless an added token may begin there
 PATTERNS = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"\d+|\n\n|\n|[^\d\n]+",
 }
-BATCH = 256  # texts that are read at once
+BATCH = 256  # texts tokenized at once
 
 
-@lru_cache(maxsize=8)  # a tokenizer's description is as long as its vocabulary
+@lru_cache(maxsize=8)  # a tokenizer's JSON is as long as its vocabulary
 def line_of(tokenizer: Any) -> re.Pattern[str] | None:
-    """What matches a line break that a tokenizer is known to make no token across, nor look past; None if unknown."""
+    """The pattern of line breaks that end at a safe split of this tokenizer; None if none are known."""
     if not getattr(tokenizer, "is_fast", False):
         return None
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -64,7 +65,7 @@ def line_of(tokenizer: Any) -> re.Pattern[str] | None:
 
 
 def common(one: str, other: str) -> int:
-    """How many characters two texts have in common from their beginning on."""
+    """Length of the common prefix of two texts, in characters."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -76,27 +77,27 @@ def common(one: str, other: str) -> int:
 
 
 class Reader:
-    """Reads texts in turn, each from where it parts from the one before."""
+    """Tokenizes texts in turn, each from the last safe split that it shares with the text before."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer, self.line = tokenizer, line_of(tokenizer)
-        self.last, self.begin = "", 0  # the last text, and up to where it is as the one before
+        self.last, self.begin = "", 0  # the last text, and the split from which it was tokenized
         self.ids: list[int] = []  # of the last text
-        self.pieces: list[tuple[int, int, Any]] = []  # that it was read in: characters and tokens before, the encoding
+        self.pieces: list[tuple[int, int, Any]] = []  # (characters before, tokens before, encoding) of parts
 
     def place(self, text: str) -> int:
-        """The last place up to which a text has the same tokens as the last one; 0 if there is none."""
+        """The last safe split that a text shares with the text before; 0 if there is none."""
         if not self.line:
             return 0
         alike = common(self.last, text)
-        stop = self.begin if self.begin < alike else 0  # itself such a place: no need to look further
-        line = text.rfind("\n", stop, max(alike - 1, stop))  # what follows the line break has to be alike too
+        stop = self.begin if self.begin < alike else 0  # itself a safe split: no need to look further back
+        line = text.rfind("\n", stop, max(alike - 1, stop))  # the next character has to be equal too
         while line >= 0 and not self.line.match(text, line):
             line = text.rfind("\n", stop, line)
         return line + 1 if line >= 0 else stop
 
     def read(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Token ids of texts, nothing added."""
+        """Token ids of texts, without special tokens."""
         if not texts:
             return
         begins = []
@@ -125,14 +126,14 @@ class Reader:
 
 
 def encode(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
-    """Token ids of each text in turn, nothing added; only so many texts are held at once."""
+    """Token ids of each text in turn, without special tokens; at most `BATCH` texts are held at once."""
     reader, texts = Reader(tokenizer), iter(texts)
     while batch := list(islice(texts, BATCH)):
         yield from reader.read(batch)
 
 
 def end_of(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """The last ids of a text's: those that what follows may be read after. They begin with a character's first byte."""
+    """The last token ids of a text, enough to decode what follows it; they begin with a character's first byte."""
     size = 8
     while size < len(ids) and tokenizer.is_fast:
         text = tokenizer.backend_tokenizer.decode(ids[-size:])
@@ -143,9 +144,9 @@ def end_of(tokenizer: Any, ids: Sequence[int]) -> list[int]:
 
 
 def pieces(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
-    """What each token id adds to a text whose `end_of` is `before`, as vLLM reads them after the whole.
+    """The text that each token id adds after a text whose `end_of` is `before`, as vLLM decodes it after the whole.
 
-    Special tokens add nothing; nor do bytes until they are a character. Of a tokenizer that is_fast.
+    Special tokens add nothing, nor do bytes until they complete a character. Needs a fast tokenizer (`is_fast`).
     """
     from tokenizers.decoders import DecodeStream
 
@@ -153,7 +154,7 @@ def pieces(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> Iterato
     for token in ids:
         try:
             piece = stream.step(tokenizer.backend_tokenizer, token)
-        except Exception as error:  # of bytes that are no text; the library has no narrower one
+        except Exception as error:  # invalid bytes; the library raises no narrower type
             if not str(error).startswith("Invalid prefix encountered"):
                 raise
             stream = DecodeStream(skip_special_tokens=True)
@@ -162,5 +163,5 @@ def pieces(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> Iterato
 
 
 def decode(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> str:
-    """The text that token ids add to one whose `end_of` is `before`; see `pieces`."""
+    """The text that token ids add after a text whose `end_of` is `before`; see `pieces`."""
     return "".join(pieces(tokenizer, before, ids))

@@ -3,11 +3,11 @@
     python -m mrt.sampling.tree --model results/base --problems problems.parquet --out tree.parquet \\
         --names base --names train
 
-A node is a step of a solution, a leaf an answer. Search begins at the root, the problem. In each round it draws
-`rollouts` whole solutions from every node of the beam; their steps become nodes, equal steps at the same place one
-node. A node's value is the share of right ones among the rollouts that passed it, which needs no model of the process;
-the `breadth` nodes of highest value among the beam's children are the next beam. A rollout counts at the node from
-which it was drawn and below, not above: there the search has chosen where to draw, and its choice would count as luck.
+A node is a step of a solution, a leaf an answer, the root the problem. Search begins at the root. Each round draws
+`rollouts` whole solutions from every node of the beam; their steps become nodes, and equal steps below the same node
+become one. A node's value is the share of correct rollouts among those that pass it; no process reward model is needed.
+The next beam is the `breadth` children of the beam with the highest value. A rollout counts at the node from which it
+was drawn and below, not above: there, the search's choice of where to draw would bias the value.
 
 All problems are searched at once: a round is one submission to the engine.
 """
@@ -33,16 +33,16 @@ class BeamSearch(Settings):
     """How trees are searched; the paper gives no numbers."""
 
     breadth: int = Field(4, ge=1, le=1000, description="Nodes of the beam.")
-    depth: int = Field(8, ge=1, le=1000, description="Rounds at most, so the deepest node that is drawn from.")
+    depth: int = Field(8, ge=1, le=1000, description="Maximum number of rounds, and so depth of the nodes drawn from.")
     rollouts: int = Field(4, ge=1, le=1000, description="Solutions drawn from every node of the beam.")
     decoding: Decoding = Field(
-        default_factory=lambda: Decoding(temperature=1.0, max_tokens=2048), description="How they are drawn."
+        default_factory=lambda: Decoding(temperature=1.0, max_tokens=2048), description="How solutions are drawn."
     )
 
 
 @dataclass
 class Node:
-    """A step, and the rollouts that passed it: how many, how many were right; and those drawn from it, with tokens."""
+    """A step, with the rollouts that passed it (`visits`, `right`) and those drawn from it (`drawn`, `tokens`)."""
 
     parent: int | None
     depth: int
@@ -60,14 +60,14 @@ class Node:
 
 
 class Tree:
-    """The solutions of one problem that have been drawn, as a tree of their steps; node 0 is the problem itself."""
+    """The solutions drawn for one problem, as a tree of their steps; node 0 is the problem itself."""
 
     def __init__(self, words: Backtracking) -> None:
         self.words = words
         self.nodes = [Node(None, 0, "")]
 
     def path(self, node: int) -> list[int]:
-        """The nodes from below the root to this one."""
+        """The nodes from the root (excluded) to this one (included)."""
         found = []
         while (parent := self.nodes[node].parent) is not None:
             found.append(node)
@@ -75,11 +75,11 @@ class Tree:
         return found[::-1]
 
     def text(self, node: int) -> str:
-        """The solution up to and with a node."""
+        """The solution up to and including a node."""
         return "".join(self.nodes[n].text for n in self.path(node))
 
     def add(self, start: int, completion: str, right: bool, tokens: int = 0) -> None:
-        """Count a rollout drawn from `start`, and its steps as nodes; what follows its answer is no solution's."""
+        """Count a rollout drawn from `start`, and add its steps as nodes; text after its answer is ignored."""
         self.nodes[start].drawn += 1
         self.nodes[start].tokens += tokens
         at = start
@@ -102,7 +102,7 @@ class Tree:
         return pl.DataFrame(rows, schema=TREE.columns, orient="row")
 
     def best_below(self, beam: list[int], breadth: int) -> list[int]:
-        """The children of the beam of highest value, then most visits; no leaves, and no steps that were cut off."""
+        """The children of the beam with the highest value, then most visits; no leaves, and no truncated steps."""
         below = [c for node in beam for c in self.nodes[node].children.values()]
         below = [c for c in below if self.nodes[c].text.endswith(STEP_END)]
         return sorted(below, key=lambda n: (-self.nodes[n].value, -self.nodes[n].visits, n))[:breadth]
@@ -144,7 +144,7 @@ class Search(SamplingStage):
         )
 
     def grown(self, problems: pl.DataFrame) -> list[Tree]:
-        """The trees of problems (id, problem, answer)."""
+        """Search a tree for each of these problems (id, problem, answer)."""
         grader = Grader(self.workers)
         chats = [self.prompt.render(self.sampler.tokenizer, text) for text in problems["problem"]]
         trees = [Tree(self.parameterization) for _ in chats]

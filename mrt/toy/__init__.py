@@ -1,1 +1,1 @@
-"""The toy world: a small reasoning model that has the paper's vices, so that the whole paper runs on a laptop."""
+"""The toy world: a small reasoning model with the flaws that the paper studies; the whole paper runs on a laptop."""

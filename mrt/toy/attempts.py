@@ -1,7 +1,7 @@
-"""The toy world in numbered steps: attempts that end in an answer, and what goes back to a step of them.
+"""The toy world in numbered steps: attempts that end in an answer, and backtracks to one of their steps.
 
-The problems are those of `mrt.toy.world`. An attempt takes numbers one by one, a step each, until what it took reaches
-the target, passes it, or nothing fits:
+The problems are those of `mrt.toy.world`. An attempt takes one number per step, until their sum reaches the
+target or passes it, or no number fits:
 
     Step 1: Take 13.
 
@@ -11,9 +11,9 @@ the target, passes it, or nothing fits:
 
     Answer: 13 + 20 = \\boxed{33}
 
-Whoever looks at the last step knows whether the attempt is right. Which step to go back to is harder: to the first one
-that took a number that does not belong. A share of the attempts goes back, to a step drawn at random, so that the base
-has seen it done, though rarely and without judgement (Appendix A.2).
+The last step shows whether the attempt is right. It is harder to choose the step to go back to: the first one that took
+a wrong number. A share of the wrong attempts backtracks to a step drawn at random, so that the base model has seen
+backtracks, though rarely and without judgement (Appendix A.2).
 """
 
 import random
@@ -22,14 +22,14 @@ from collections.abc import Sequence
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.toy.world import SEES_EXACT, Problem
 
-HEEDS = (0.3, 0.6, 0.9)  # how likely an attempt takes a number that fits
+HEEDS = (0.3, 0.6, 0.9)  # probability that an attempt takes a number that fits
 GOES_BACK = 0.1
 
 
 def go_on(
     rng: random.Random, problem: Problem, taken: Sequence[int], heed: float, avoid: int | None = None
 ) -> list[int]:
-    """Numbers taken, beginning with `taken`, until they reach the target or pass it; the next one is not `avoid`."""
+    """Extend `taken` until the sum reaches the target or passes it; the first new number is not `avoid`."""
     taken = list(taken)
     start = len(taken)
     while sum(taken) < problem.target:
@@ -49,7 +49,7 @@ def go_on(
 
 
 def steps(problem: Problem, taken: Sequence[int], words: Backtracking, first: int = 1) -> list[str]:
-    """The steps that take these numbers, from the `first` one on, and the answer: the ends of what was taken."""
+    """The steps that take these numbers, from step `first` on, and the answer: the smallest plus the largest."""
     told, total = [], 0
     for number, x in enumerate(taken, start=1):
         before, total = total, total + x
@@ -62,7 +62,7 @@ def steps(problem: Problem, taken: Sequence[int], words: Backtracking, first: in
 
 
 def solve(rng: random.Random, problem: Problem, words: Backtracking, goes_back: float = GOES_BACK) -> str:
-    """An attempt; if it does not add up, a share `goes_back` of the time with a step redone, once."""
+    """An attempt; if it does not add up, with probability `goes_back` it backtracks once and redoes a step."""
     heed = rng.choice(HEEDS)
     taken = go_on(rng, problem, (), heed)
     text = steps(problem, taken, words)

@@ -1,17 +1,16 @@
 """Problems and reasoning traces of the toy world.
 
-A problem says what some of 3 to 7 numbers add up to and asks for the sum of the smallest and the largest of them; only
-one choice of numbers adds up to it. Its difficulty is how many numbers there are, its gold answer comes from
-enumeration. As in mathematics, finding is hard and checking is easy: whoever has a choice that adds up knows that the
-answer is right. A trace thinks in episodes of three steps ("Try 13 + 15 = 28.", "28 is less than 46.", "No answer so
-far."), each opened by one of the paper's markers (Figure 21). The reasoner has the vices that the paper is about
-(Section 5):
+A problem gives 3 to 7 numbers and the sum of some of them, and asks for the sum of the smallest and the largest of
+these; only one choice of numbers has the given sum. Its difficulty is how many numbers there are, its gold answer comes
+from enumeration. As in mathematics, finding is hard and checking is easy: a choice that adds up is known to be right. A
+trace thinks in episodes of three steps ("Try 13 + 15 = 28.", "28 is less than 46.", "No answer so far."), each opened
+by one of the paper's markers (Figure 21). The reasoner has the flaws that the paper studies (Section 5):
 
-- it explores: each trace mixes blind attempts with attempts that heed the room left, in a proportion of its own;
+- it explores: each trace mixes blind attempts with attempts that heed what is left to the target, in its own ratio;
 - it slips: the later the episode, the likelier it is to take the answer of an attempt that does not add up;
-- it over-thinks: how long it goes on is drawn before it begins, and having found the answer it mostly goes on.
+- it over-thinks: the length of a trace is drawn before it begins, and it mostly goes on after finding the answer.
 
-What the world hands to training is text only; everything is drawn from one `random.Random`.
+Training sees text only; everything is drawn from one `random.Random`.
 """
 
 import random
@@ -23,15 +22,15 @@ MARKERS = ("Wait", "But wait", "Alternatively", "But hold on")
 DIFFICULTIES = (3, 4, 5, 6, 7)
 LARGEST_NUMBER, LARGEST_TARGET = 20, 60
 EPISODES = (2, 3, 4, 5, 6, 8, 10, 12, 14)
-HEED = (0.2, 0.5, 0.8)  # share of a trace's attempts that heed the room left
-SEES_EXACT = 0.5  # a heeding attempt takes the number that fills the room exactly, when it sees it
+HEED = (0.2, 0.5, 0.8)  # share of a trace's attempts that heed what is left to the target
+SEES_EXACT = 0.5  # probability that a heeding attempt sees a number that reaches the target exactly
 SLIP_PER_EPISODE, LARGEST_SLIP = 0.025, 0.3
 STOPS_WHEN_FOUND = 0.2
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem: `numbers`, the `target` that one choice of them adds up to, and the `answer`, that choice's ends."""
+    """A problem: `numbers`, the `target` that one choice of them adds up to, and the `answer`, that choice's `ends`."""
 
     numbers: tuple[int, ...]
     target: int
@@ -72,7 +71,7 @@ def draw_problem(rng: random.Random, difficulty: int) -> Problem:
 
 
 def attempt(rng: random.Random, problem: Problem, heed: bool) -> list[int]:
-    """Pick numbers one by one until the target is reached or passed, nothing fits, or (not heeding) at random."""
+    """Pick numbers until their sum reaches or passes the target, nothing fits, or (without `heed`) at random."""
     left = list(problem.numbers)
     rng.shuffle(left)
     size = len(left) if heed else rng.randint(2, len(left))
@@ -126,7 +125,7 @@ def think(rng: random.Random, problem: Problem) -> tuple[list[str], list[int | N
 
 
 def guess(rng: random.Random, problem: Problem, found: int | None) -> int:
-    """The answer that the reasoner gives: its answer so far, or the ends of two of the numbers if it has none."""
+    """The answer that the reasoner gives: its answer so far, or the sum of two random numbers if it has none."""
     return found or sum(rng.sample(problem.numbers, 2))
 
 

@@ -265,7 +265,7 @@ def test_backtracking_has_the_values_of_tables_4_and_5():
     ("name", "jobs"),
     [
         # 16 models on 5 sets, and 8 pairs of a parent and a training set
-        ("paper", {"train": 8, "train_rl": 5, "sample_rollouts": 88, "force_budget": 30, "dataset": 9}),
+        ("paper", {"train": 8, "train_rl": 5, "sample_rollouts": 88, "force_budget": 30, "build_dataset": 9}),
         ("paper_case_study", {"sample_rollouts": 2, "force_answers": 1, "scaling": 1}),
     ],
 )
