@@ -1,1 +1,1 @@
-"""How fast each part is, beside the obvious way and beside what the machine allows: `python -m benchmarks`."""
+"""How fast each part is, against the obvious way and against the machine's limit: `python -m benchmarks`."""

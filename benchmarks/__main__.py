@@ -1,8 +1,8 @@
 """Measure how fast everything is, and write the page about it.
 
     python -m benchmarks                 # all, in under 20 minutes on two quiet cores: docs/performance.md
-    python -m benchmarks grading --out x # some, elsewhere
-    python -m benchmarks --page          # the page again, from the records
+    python -m benchmarks grading --out x # some, to another folder
+    python -m benchmarks --page          # only the page, from the records
 
 A record stays as `<out>/performance/<name>.parquet` until that benchmark is run again.
 """
@@ -41,7 +41,7 @@ def processor() -> str:
 
 
 def page(reports: dict[str, tuple[str, Report]], about: str, minutes: float) -> str:
-    """The page: all goals first, then a section a benchmark."""
+    """The page: all goals first, then one section per benchmark."""
     goals = [goal.row() for _, report in reports.values() for goal in report.goals]
     goals.append(Goal("All benchmarks, minutes", minutes, 20, at_most=True).row())
     parts = [HEAD.format(machine=about), markdown(("goal", "bound", "measured", ""), goals)]

@@ -1,14 +1,14 @@
-"""Fewer answers for the same decisions: mrt.sampling.allocation beside 20 answers at every prefix.
+"""Fewer answers for the same decisions: mrt.sampling.allocation against 20 answers at every prefix.
 
     python -m benchmarks allocation
 
-Real traces: J by prefix is known from 100 rollouts at every sentence (`prefix_accuracy.jsonl`); answers are drawn from
-it. Toy world: traces of the toy base, 40 forced answers at every prefix by the real engine; the first 20 count, the
-others tell what another 20 would have decided, and how good the prefix kept really is. The decision is MRT (STaR)'s:
-whether the trace is kept, and cut where (`mrt.training.sets`), with J of at least 0.6. Allocated answers are among the
-20.
+Real traces: J at every sentence is known from 100 rollouts (`prefix_accuracy.jsonl`); answers are drawn from it. Toy
+world: traces of the toy base, with 40 forced answers at every prefix from the real engine. The first 20 decide; the
+other 20 give an independent second decision and the J of the prefix kept. The decision is MRT (STaR)'s: whether the
+trace is kept, and where it is cut (`mrt.training.sets`), with J of at least 0.6. Allocated answers are a subset of the
+first 20.
 
-Time: the stage itself beside all 20 answers and beside the authors' way, on toy text in thoughts of 1,000 tokens.
+Time: the stage itself against all 20 answers and against the authors' way, on toy text in thoughts of 1,000 tokens.
 """
 
 import json
@@ -38,14 +38,14 @@ Bools = npt.NDArray[np.bool_]
 
 
 def decision(right: Bools) -> tuple[bool, int]:
-    """Whether a trace is kept, and up to which prefix, by the same number of answers at every prefix."""
+    """Whether a trace is kept, and up to which prefix, from the same number of answers at every prefix."""
     J = right.mean(axis=1)
     best = 1 + int(J[1:].argmax())
     return bool(FILTER.decide(J[best], J[0])), best
 
 
 def allocated(right: Bools, allocation: Allocation, seed: int) -> tuple[bool, int, int]:
-    """The decision on answers drawn as needed, and how many were drawn."""
+    """The decision from allocated answers, and how many of them there are."""
     trace = Trace(len(right), right.shape[1], allocation, [FILTER], seed)
     while asked := trace.next():
         for prefix, count in asked.items():
@@ -56,7 +56,7 @@ def allocated(right: Bools, allocation: Allocation, seed: int) -> tuple[bool, in
 
 
 def compare(record: Record, name: str, traces: list[tuple[Bools, Bools, npt.NDArray[np.float64]]]) -> None:
-    """Decisions on all of the first answers, as allocated, and on all of the second; J of each prefix as known."""
+    """Compare decisions from all first answers, from allocated ones and from all second answers, by each prefix's J."""
     allocation = Allocation()
     drawn = asked = changed = redrawn = 0
     lost, lost_redrawn = [], []
@@ -96,7 +96,7 @@ def simulated(curve: npt.NDArray[np.float64], seed: int) -> tuple[Bools, Bools, 
 
 
 def toy_traces(folder: Path, problems: int) -> list[tuple[Bools, Bools, npt.NDArray[np.float64]]]:
-    """Forced answers at the prefixes of toy traces, right or not, by the real engine; J from the second half."""
+    """Whether the real engine's forced answers for toy traces are right, in two halves; J from the second half."""
     workload.make_traces(folder, problems, seed=1)
     stage = workload.prover(folder, 2 * ANSWERS)
     places = list(stage.places(stage.traces(None)))

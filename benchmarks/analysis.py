@@ -1,13 +1,13 @@
-"""Analysis: exact [maj@p]_j against the authors' Monte Carlo; measures of tables of the paper's full size.
+"""Analysis: exact [maj@p]_j against the authors' Monte Carlo; measures on tables of the paper's full size.
 
     python -m benchmarks analysis
 
-[maj@p]_j: of the case study's table (16 traces of 15 problems, 12 prefixes, 8 answers; p = 1, 2, 4, 8), exactly by
-`mrt.analysis.votes.maj_at_k_table`, and as the authors estimate it (Section 5, Figure 3): 100,000 random subsets a
-prefix and p, vectorised; a few prefixes are drawn so, and the time is scaled up.
+[maj@p]_j: on the case study's table (16 traces of 15 problems, 12 prefixes, 8 answers; p = 1, 2, 4, 8), exactly by
+`mrt.analysis.votes.maj_at_k_table`, and as the authors estimate it (Section 5, Figure 3): 100,000 random subsets per
+prefix and p, vectorised. Only a few prefixes are estimated, and the time is scaled up.
 
 Full size: 5 models on 5 benchmarks, 20 samples a problem, 40 prefixes a sample, 20 forced answers a prefix; synthetic.
-The stages run as the workflow runs them, each in a process of its own, whose peak memory the kernel tells. One model's
+The stages run as in the workflow, each in a process of its own, whose peak memory the kernel reports. Only one model's
 tables are made and measured; the others' are as large. The bootstrap is that of the figures, over the measured tables.
 """
 
@@ -41,7 +41,7 @@ STAGES = {
 }
 GIB = 2**30
 
-# What a process sets aside counts from its parent's on, so the parent is a small one.
+# A process's reported peak memory is at least its parent's, so the parent is a small one.
 MEASURED = """
 import resource, subprocess, sys, time
 since = time.perf_counter()
@@ -52,7 +52,7 @@ sys.exit(done.returncode)
 
 
 def peak(*arguments: object) -> tuple[float, float]:
-    """Seconds and peak GiB of `python ARGUMENTS`. Raises RuntimeError with what it said if it fails."""
+    """Seconds and peak GiB of `python ARGUMENTS`. Raises RuntimeError with its errors if it fails."""
     command = [sys.executable, "-c", MEASURED, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
@@ -103,12 +103,12 @@ def measure_maj(record: Record, drawn: int, repeats: int) -> None:
 
 
 def make(folder: Path, problems: int) -> None:
-    """Tables of one model on a benchmark of so many problems: rollouts, forced answers and their grades."""
+    """Write tables of one model on a benchmark of `problems` problems: rollouts, forced answers and their grades."""
     i = pl.int_range(problems * SAMPLES * LONG * FORCED, eager=True).rename("i").to_frame().lazy()
     here, trace, prefix = pl.col("i"), pl.col("i") // (LONG * FORCED), pl.col("i") // FORCED % LONG
-    hard = trace.hash(1) % 1_000 / 1_000  # how likely a trace's answers are at best
+    hard = trace.hash(1) % 1_000 / 1_000  # a trace's difficulty, at most 1
     right = here.hash(2) % 1_000_000 / 1_000_000 < (1 - hard) * (0.4 + prefix / 80)
-    other = (here.hash(3) % 7).cast(pl.Int64)  # which wrong answer; the last is none
+    other = (here.hash(3) % 7).cast(pl.Int64)  # which wrong answer; the last is unparseable
     key = {
         "problem_id": pl.format("problem-{}", trace // SAMPLES),
         "sample": trace % SAMPLES,

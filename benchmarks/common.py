@@ -1,4 +1,4 @@
-"""What benchmarks share: a record of what was measured, goals, and how they are told.
+"""Shared by the benchmarks: the record of measurements, goals, and reports.
 
 A benchmark is a module with
 
@@ -6,9 +6,9 @@ A benchmark is a module with
     measure(record, quick)          measure and `record.add(...)`; `quick` is for tests: the smallest sizes, one repeat
     report(table) -> Report         text, goals and figures, from the record's table alone
 
-The parts of one comparison run in turn, in one process or in fresh ones, several times, so that the machine's noise
-meets all alike; what is told are medians and ratios. A record has the columns **case** str, **size** f64 (what is
-varied, else 0), **quantity** str (with its unit, as in `seconds`), value f64, a row a repeat.
+The contenders of one comparison run in turn, several times, in one process or in fresh ones, so that the machine's
+noise affects all alike; medians and ratios are reported. A record has the columns **case** str, **size** f64 (what is
+varied, else 0), **quantity** str (with its unit, as in `seconds`), value f64, and one row per repeat.
 """
 
 import os
@@ -25,12 +25,12 @@ import polars as pl
 
 ROOT = Path(__file__).parents[1]
 TOY_BASE = ROOT / "mrt" / "toy" / "weights"
-TRACES = ROOT.parent / "shared" / "data" / "traces"  # real reasoning traces; benchmarks that use them do without
+TRACES = ROOT.parent / "shared" / "data" / "traces"  # real reasoning traces; benchmarks also run without them
 SCHEMA = {"case": pl.String, "size": pl.Float64, "quantity": pl.String, "value": pl.Float64}
 
 
 class Record:
-    """Measurements, a row each."""
+    """Measurements, one row each."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, float, str, float]] = []
@@ -45,7 +45,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be reached: `value` at least `bound`, or at most; if it is missed, `why`."""
+    """A goal: `value` at least `bound`, or `at_most`; `why` explains a missed one."""
 
     what: str
     value: float
@@ -93,7 +93,7 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def figures(value: float) -> str:
-    """A number with three figures."""
+    """A number with three significant figures."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -104,7 +104,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def alone(module: str, *arguments: object, **environment: str) -> str:
-    """What `python -m module ARGUMENTS` prints in a process of its own; RuntimeError, with its errors, if it fails."""
+    """The output of `python -m module ARGUMENTS` in its own process; RuntimeError with its errors if it fails."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment})
     if done.returncode:

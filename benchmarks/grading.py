@@ -2,14 +2,14 @@ r"""Grading: `mrt.grading.grade` against Math-Verify called naively, and what ho
 
     python -m benchmarks grading
 
-Naively: in one process, one answer after the other, parse the gold answer, parse the answer, verify. Compared are
-answers a second on labelled pairs, all different (folder `shared` beside the checkout; without it, pairs of the toy
-world), and on a table in which answers repeat, as forced answers do: 20 at a prefix, most of them equal. Ours includes
-messages to the workers; these have started, and have judged nothing yet.
+Naively: in one process, one answer after the other, parse the gold answer, parse the answer, verify. The comparison is
+in answers per second, on distinct labelled pairs (folder `shared` beside the checkout; without it, pairs of the toy
+world), and on a table in which answers repeat, as forced answers do: 20 per prefix, most of them equal. Our time
+includes messages to the workers, which have started but have graded nothing yet.
 
-A hostile answer stands among 200 ordinary ones, and all are graded as RL grades them (`mrt.training.rl.grades`, one
-worker): its cost is the seconds of that batch less those of the ordinary ones alone. Whether it says `\boxed` decides
-which of two ways it takes: comparing, or looking for the answer.
+A hostile answer is graded among 200 ordinary ones as in RL (`mrt.training.rl.grades`, one worker). Its cost is the
+seconds of that batch less those of the ordinary ones alone. Hostile answers in `\boxed` test the comparison; the others
+test the search for the answer.
 """
 
 import json
@@ -26,9 +26,9 @@ from benchmarks.common import TRACES, Goal, Record, Report, markdown, middle
 
 TITLE = "Grading"
 GRADED = TRACES.parent / "graded"
-FILES = ("testsuite", "hard_verify", "model_answers")  # bare answers whose verdicts are matters of fact
-LIMIT = 1.0  # seconds a pair, in the batches with a hostile answer
-ANSWERS = 20  # at a prefix
+FILES = ("testsuite", "hard_verify", "model_answers")  # bare answers with objective verdicts
+LIMIT = 1.0  # seconds per pair, in the batches with a hostile answer
+ANSWERS = 20  # per prefix
 PROCESSES = (1, 2)
 HOSTILE = {
     "a tower of powers": r"\boxed{9^{9^{9^9}}}",
@@ -68,7 +68,7 @@ def labelled(count: int) -> list[tuple[str, str, bool]]:
 
 
 def repeating(pairs: Sequence[Pair], prefixes: int) -> list[Pair]:
-    """A table's answers, ANSWERS at each prefix: of those given to one problem, three in four the most frequent one."""
+    """ANSWERS answers at each prefix, from those given to one problem; three in four are the most frequent one."""
     rng = random.Random(1)
     given: dict[str, list[str]] = {}
     for answer, gold in pairs:
@@ -88,7 +88,7 @@ def naive(pairs: Sequence[Pair]) -> list[bool]:
 
 
 def theirs(pairs: Sequence[Pair]) -> tuple[float, list[bool]]:
-    """Seconds and verdicts of Math-Verify in a fresh process: SymPy and ANTLR remember what they have seen, too."""
+    """Seconds and verdicts of Math-Verify in a fresh process, because SymPy and ANTLR also cache."""
     with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         pool.submit(naive, [("x + 1", "1 + x")]).result()  # imports everything
         return pool.submit(timed, naive, pairs).result()
@@ -101,7 +101,7 @@ def timed(function: Any, *arguments: Any) -> tuple[float, Any]:
 
 
 def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
-    """Seconds and verdicts of a grader whose workers have started and remember nothing."""
+    """Seconds and verdicts of a grader whose workers have started, with empty caches."""
     from mrt.grading.equality import normalise, plain_text
     from mrt.grading.grade import Grader
     from mrt.grading.workers import Pool
@@ -149,7 +149,7 @@ def measure_hostile(record: Record, quick: bool) -> None:
     pool = Pool()
 
     def grade(hostile: Sequence[str]) -> tuple[float, list[float], int]:
-        """Seconds, rewards, and how many ran out of time, of a grader that remembers nothing."""
+        """Seconds, rewards and number of timeouts of a grader with an empty cache."""
         grader = Grader(1, LIMIT, pool)
         seconds, found = timed(grades, grader, [*hostile, *texts], ["2"] * len(hostile) + golds, False)
         return seconds, found, grader.timed_out
@@ -175,7 +175,7 @@ def measure(record: Record, quick: bool) -> None:
 
 
 def hostile_costs(table: pl.DataFrame) -> dict[str, float]:
-    """Seconds that each hostile answer adds to its batch, the dearest first."""
+    """Seconds that each hostile answer adds to its batch, the most expensive first."""
     cases = table.filter(pl.col("case").str.starts_with("hostile: "))["case"].unique(maintain_order=True)
     alone = middle(table, "ordinary", "seconds")
     costs = {case: max(0.0, middle(table, case, "seconds") - alone) for case in cases}

@@ -1,19 +1,19 @@
-"""What the workflow adds to its stages: Snakemake, processes that start, imports; and its growth with jobs.
+"""What the workflow costs beside its stages' work: Snakemake, process starts, imports; and how that grows with jobs.
 
     python -m benchmarks overhead
     MRT_FINISHED_RUN=/a/checkout python -m benchmarks overhead # analyses the finished experiment there
 
-The finished experiment of this checkout is taken apart from what Snakemake said and from the stages' logs, which end
-with the seconds that the work took; without one, the tests' smallest experiment is run for it. Of all core-seconds
-(wall time times cores) some are
-    stages      the work of the stages, without the next
-    imports     of vLLM, torch, TRL and transformers: in the stages by Python's clock, or waiting for the process that
-                stages are forked from (of a finished run all that a job took for more than 5 s before its stage)
-    processes   jobs that run, outside their stage: Python starts, parses options, ends
-    snakemake   cores that are free while a job that could run waits; before the first job and after the last, too
-    idle        cores that are free as no job can run yet
-Overhead is all but the stages. Its growth is that of jobs without work (datasets of a few problems), and
-of plans.
+The finished experiment of this checkout is analysed from Snakemake's log and the stages' logs, which end with the
+seconds of their work; without one, the tests' smallest experiment is run. Core-seconds (wall time times cores) are
+divided into
+    stages      the work of the stages, without imports
+    imports     of vLLM, torch, TRL and transformers: import times that Python logs in the stages, and waiting for the
+                fork server (all of a job's time outside its stage, if that is more than 5 s)
+    processes   the rest of a running job: Python starts, parses options, ends
+    snakemake   cores that are free while a job that could run waits, and before the first job and after the last
+    idle        cores that are free because no job can run yet
+Overhead is all but the stages. Its growth is measured on jobs without work (datasets of a few problems) and on plans
+(dry runs).
 """
 
 import os
@@ -42,7 +42,7 @@ PARTS = ("stages", "imports", "processes", "snakemake", "idle")
 WAITING = 5.0  # seconds
 HEAVY = {"vllm", "torch", "trl", "transformers", "accelerate", "datasets", "peft", "tokenizers"}
 CORES = 2
-# Jobs say what they import; Snakemake itself does not.
+# Jobs log their import times; Snakemake itself does not.
 SNAKEMAKE = "import os; os.environ['PYTHONPROFILEIMPORTTIME'] = '1'; from snakemake.cli import main; main()"
 
 
@@ -60,7 +60,7 @@ class Job:
 
 
 def jobs_of(lines: Iterable[tuple[float | None, str]]) -> list[Job]:
-    """The finished jobs in what Snakemake says; lines have seconds, or else dates among them tell (whole seconds)."""
+    """The finished jobs in Snakemake's output; lines without seconds take their time from its dates (whole seconds)."""
     started: dict[str, Job] = {}
     job, now = Job("", 0), 0.0
     for seconds, line in lines:
@@ -82,7 +82,7 @@ def jobs_of(lines: Iterable[tuple[float | None, str]]) -> list[Job]:
                 job.log = value.split(", ")[0]
             else:
                 setattr(job, f"{key}s", tuple(value.split(", ")))
-    # what is asked for alone (`rule all`) has no log and is no process
+    # a target rule (`rule all`) has no log and starts no process
     return [each for each in started.values() if each.end == each.end and each.log]
 
 
@@ -104,7 +104,7 @@ def free_cores(jobs: Sequence[Job], wall: float, cores: int) -> tuple[float, flo
 
 def imported(log: str) -> float:
     """Seconds that a job's imports of heavy libraries took, if its log has them."""
-    lines = re.findall(r"^import time: +\d+ \| +(\d+) \| (\w+)", log, re.MULTILINE)  # one blank: imported by no import
+    lines = re.findall(r"^import time: +\d+ \| +(\d+) \| (\w+)", log, re.MULTILINE)  # one blank: top-level imports
     return sum(int(microseconds) for microseconds, name in lines if name in HEAVY) / 1e6
 
 
@@ -132,14 +132,14 @@ def take_apart(
 
 
 def copy_of_project(folder: Path) -> None:
-    """What a run needs."""
+    """Copy what a run needs."""
     shutil.copy(ROOT / "Snakefile", folder)
     for name in ("workflow", "mrt", "envs", "config"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def snakemake(folder: Path, *arguments: object) -> tuple[float, list[tuple[float | None, str]]]:
-    """Wall seconds of Snakemake and the lines that it says, each with its seconds. Raises RuntimeError if it fails."""
+    """Run Snakemake: its wall seconds, and its output lines with their seconds. Raises RuntimeError if it fails."""
     command = [sys.executable, "-c", SNAKEMAKE, *map(str, arguments)]
     since, lines = time.perf_counter(), []
     run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -153,7 +153,7 @@ def snakemake(folder: Path, *arguments: object) -> tuple[float, list[tuple[float
 
 
 def finished_run(folder: Path) -> tuple[list[Job], float, int] | None:
-    """Jobs, wall seconds and cores of the largest run that a checkout's Snakemake has logged; None if there is none."""
+    """Jobs, wall seconds and cores of the largest run in a checkout's Snakemake logs; None if there is none."""
     runs = []
     for log in folder.glob(".snakemake/log/*.snakemake.log"):
         text = log.read_text(errors="replace")
@@ -168,7 +168,7 @@ def finished_run(folder: Path) -> tuple[list[Job], float, int] | None:
 
 
 def experiment(sets: int, measured: int = 0) -> str:
-    """The tests' smallest experiment, of STaR and MRT (STaR), with more datasets, `measured` of them measured."""
+    """The tests' smallest experiment, with STaR, MRT (STaR) and `sets` more datasets, `measured` of them evaluated."""
     chosen = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     evaluation = chosen["evaluation"]
     evaluation["models"] = ["base", "star_1", "mrt_1"]
@@ -183,7 +183,7 @@ def experiment(sets: int, measured: int = 0) -> str:
 
 
 def measure(record: Record, quick: bool) -> None:
-    """Jobs without work and plans at several sizes; a finished experiment, or else the smallest."""
+    """Measure jobs without work and plans at several sizes; and a finished experiment, or else the smallest one."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_of_project(folder)
@@ -203,9 +203,9 @@ def measure_growth(record: Record, folder: Path, quick: bool) -> None:
         wall, lines = snakemake(folder, "--cores", CORES, *targets)
         take_apart(record, EMPTY, folder, jobs_of(lines), wall, CORES, jobs)
         shutil.rmtree(folder / "results")
-    for measured in (0, 4, 8) if quick else (0, 32, 64, 128):  # fewer: lost in what any plan takes
+    for measured in (0, 4, 8) if quick else (0, 32, 64, 128):  # fewer are lost in the constant cost
         (folder / "config.yaml").write_text(experiment(max(measured, 1), measured))
-        # the first is a plan of one job: what a plan takes anyway
+        # the first plan has one job: the constant cost of a plan
         target = [] if measured else ["results/tiny/problems/set_0.parquet"]
         wall, lines = snakemake(folder, "--dry-run", *target, "--quiet", "rules")
         totals = [re.fullmatch(r"total +(\d+)", line.strip()) for _, line in lines]
@@ -236,7 +236,7 @@ def growth(table: pl.DataFrame, case: str) -> list[float]:
 
 
 def report(table: pl.DataFrame) -> Report:
-    """Where core-seconds go, and how what is no work grows."""
+    """Where core-seconds go, and how overhead grows."""
     runs = {case: shares(table, case) for case in (FINISHED, TINY) if has(table, case)}
     goals = []
     for case, share in runs.items():

@@ -1,17 +1,17 @@
-"""Meta-prover throughput: ours beside the authors' way, no prefix cache, Hugging Face, and the engine's own limit.
+"""Meta-prover throughput: ours against the authors' way, no prefix cache, Hugging Face, and the engine's own limit.
 
     python -m benchmarks prover
 
-The same answers at the same prefixes: all in one submission with a prefix cache of short blocks (ours,
-mrt.sampling.prover); a submission a trace, in order, with the engine's default settings (the authors' way); one
-submission without a prefix cache; `generate` of transformers, in batches of 64 prompts. The floor is what the engine
-would take if it did nothing but decode the answers' tokens at its saturated rate, and read each distinct prefix token
-once at its rate for prompts. Only the engine's eager mode is used, in this process, because start-up is not what is
-compared. Meanwhile it is noted how long vLLM is in its parts, and how many tokens go through the model.
+The contenders sample the same answers at the same prefixes: all in one submission with a prefix cache of short blocks
+(ours, mrt.sampling.prover); one submission per trace, in order, with the engine's default settings (the authors' way);
+one submission without a prefix cache; transformers' `generate`, in batches of 64 prompts. The floor is the engine's
+time if it only decoded the answers' tokens at its saturated rate and prefilled each distinct prefix token once at its
+prefill rate. The engine runs eagerly and in this process, because start-up is not compared. The seconds of vLLM's parts
+and the number of tokens that its model computes are recorded too.
 
-Workloads: traces of the toy base, with answers as they end (stragglers); toy text in thoughts of 1,000 tokens with 12
-prefixes, answers of equal length, short and longer; a model of 27M random parameters; toy text at the lengths of real
-thoughts, where the data is there.
+Workloads: traces of the toy base, with answers of natural length (stragglers); toy text in thoughts of 1,000 tokens
+with 12 prefixes, and answers of equal length, short and longer; a model of 27M random parameters; toy text at the
+lengths of real thoughts, if that data is there.
 """
 
 import sys
@@ -33,19 +33,19 @@ from mrt.episodes.parameterization import OpenEnded
 from mrt.sampling.engine import Engine, Request
 
 TITLE = "Meta-prover throughput"
-ANSWERS, FIXED, STEP = 20, 8, 80  # a prefix; tokens of an answer, and of an episode where these are equal
+ANSWERS, FIXED, STEP = 20, 8, 80  # answers per prefix; tokens per answer and per episode if fixed
 LONGEST, REAL = 31_000, "lengths of real thoughts"  # tokens of a prompt and its answer
 LONGER = "thoughts of 900 tokens, answers of 64"
-DECODED = 24  # tokens of a sequence that tell the rate of decoding
+DECODED = 24  # tokens per sequence to measure the decoding rate on
 SETTINGS = {"ours": {}, "blocks of 128": {"block_size": 128}, "256 sequences": {"max_num_seqs": 256}}
 PARTS = ("model", "sampling", "scheduling", "tokens drawn", "texts", "taking up")  # of vLLM's time, see `taken_apart`
 GOALS = (("the authors' way", 2.5), ("no prefix cache", 10.0), ("transformers", 60.0))
 GOALS_OF = ("toy", "thoughts of 1,000 tokens")
-Run = Callable[[Sequence[Sequence[Request]]], int]  # requests of each trace: tokens that were drawn
+Run = Callable[[Sequence[Sequence[Request]]], int]  # requests of each trace -> number of generated tokens
 
 
 class Exact(Engine):
-    """Ours; draws `fixed` tokens an answer if that is set."""
+    """Our engine; generates `fixed` tokens per answer if that is set."""
 
     fixed = 0
 
@@ -57,7 +57,7 @@ class Exact(Engine):
 
 
 class Engines:
-    """The contenders on one model, each an engine of its own in this process."""
+    """The contenders on one model, each with an engine of its own in this process."""
 
     def __init__(self, model: Path, longest: int = 1024) -> None:
         self.model, self.longest = str(model), longest
@@ -66,7 +66,7 @@ class Engines:
         self.built: dict[str, Any] = {}
 
     def llm(self, name: str, **options: Any) -> Any:
-        """vLLM with other options than ours: eager, in this process."""
+        """vLLM with options other than ours, eager and in this process."""
         if name not in self.built:
             from vllm import LLM
 
@@ -116,7 +116,7 @@ class Engines:
         return drawn
 
     def rates(self, prompts: Sequence[str]) -> tuple[float, float]:
-        """Tokens a second of this engine when it only decodes, at these prompts' mean length, and only reads."""
+        """Tokens per second of our engine when it only decodes, at these prompts' mean length, or only prefills."""
         llm, ids = self.ours.llm, self.ours.encode(prompts)
         length = max(32, int(sum(map(len, ids)) / len(ids)))
         seqs = min(self.settings.max_num_seqs, ANSWERS * len(ids), 4_000_000 // length)
@@ -133,7 +133,7 @@ class Engines:
 
 
 def submit(llm: Any, ids: Sequence[Sequence[int]], n: int, tokens: int) -> int:
-    """Draw n completions of exactly so many tokens for each prompt; returns the tokens drawn."""
+    """Sample n completions of exactly `tokens` tokens for each prompt; returns the number of generated tokens."""
     from vllm import SamplingParams
 
     parameters = SamplingParams(n=n, temperature=1.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
@@ -142,9 +142,9 @@ def submit(llm: Any, ids: Sequence[Sequence[int]], n: int, tokens: int) -> int:
 
 
 def generated(llm: Any, requests: Sequence[Request], fixed: int = 0, seeded: bool = True) -> int:
-    """Tokens that vLLM draws for requests in one call of `generate`, `fixed` each or up to where they end.
+    """Number of tokens that vLLM generates in one call of `generate`, `fixed` per answer or until each ends.
 
-    Without seeds for the authors' settings, in which a seeded request fails on a CPU (its prompt is read in chunks).
+    The authors' settings run without seeds: they use chunked prefill, with which a seeded request fails on a CPU.
     """
     from vllm import SamplingParams
 
@@ -166,7 +166,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def distinct(engine: Engine, traces: Sequence[Sequence[Request]]) -> int:
-    """Prompt tokens that have to be read if each distinct prefix is read once."""
+    """Number of prompt tokens to prefill if each distinct prefix is prefilled once."""
     total = 0
     for trace in traces:
         ids = sorted(engine.encode([str(r.prompt) for r in trace]))  # neighbours share the longest prefixes
@@ -178,7 +178,7 @@ def distinct(engine: Engine, traces: Sequence[Sequence[Request]]) -> int:
 
 
 def counted(work: Callable[..., Any], part: str, found: Counter[str]) -> Callable[..., Any]:
-    """A method of vLLM's that adds its seconds to a part's."""
+    """Wrap a method of vLLM so that its seconds are added to a part."""
 
     def wrapper(*arguments: Any, **named: Any) -> Any:
         since = time.perf_counter()
@@ -194,10 +194,10 @@ def counted(work: Callable[..., Any], part: str, found: Counter[str]) -> Callabl
 
 @contextmanager
 def taken_apart(llm: Any) -> Iterator[Counter[str]]:
-    """Count vLLM's seconds by part, and the tokens that go through its model, until the end of the block.
+    """Count vLLM's seconds by part, and the tokens that its model computes, until the end of the block.
 
-    `model` computes; `sampling` draws tokens; `scheduling` chooses what goes into a step and finds its blocks; `tokens
-    drawn` and `texts` take what came out, to the requests and to their texts; `taking up` is of requests.
+    `model` is the forward pass; `sampling` draws tokens; `scheduling` chooses the requests of a step and their cache
+    blocks; `tokens drawn` adds new tokens to requests, and `texts` to their texts; `taking up` adds requests.
     """
     core, found = llm.llm_engine.engine_core.engine_core, Counter[str]()
     places = (
@@ -218,7 +218,7 @@ def compare(
     record: Record, name: str, engines: Engines, traces: Sequence[Sequence[Request]], *, fixed: int = 0,
     repeats: int = 3, transformers: Sequence[Sequence[Request]] = (), uncached: bool = True,
 ) -> None:  # fmt: skip
-    """Time the contenders in turn on requests, traces in order; without a cache once, transformers on some of them."""
+    """Time the contenders in turn on the traces' requests: "no prefix cache" once, transformers on a subset."""
     asked = sum(r.n for trace in traces for r in trace)
     contenders: dict[str, Run] = {
         "ours": lambda some: engines.one_submission(some, fixed=fixed),
@@ -283,7 +283,7 @@ def measure(record: Record, quick: bool) -> None:
         record_settings(record, toy, traces[::2], repeats)
         text = "".join(at.prefix.text() for at in places)
         thousand = at_lengths(toy.ours, text, [[STEP] * 12] * (1 if quick else 8), traces[0][0])
-        every_third = [thousand[0][::3]]  # of 13, so that their mean length is that of all
+        every_third = [thousand[0][::3]]  # of 13 prefixes, so that their mean length is that of all
         compare(
             record, "thoughts of 1,000 tokens", toy, thousand,
             fixed=FIXED, repeats=repeats, transformers=every_third,
@@ -305,8 +305,8 @@ def measure(record: Record, quick: bool) -> None:
 def at_lengths(engine: Engine, text: str, lengths: Sequence[list[int]], like: Request) -> list[list[Request]]:
     """Requests at the prefixes of toy thoughts whose episodes have these lengths."""
     traces = [workload.at_real_lengths(text[5000 * t :] + text, own, engine.tokenizer) for t, own in enumerate(lengths)]
-    told = OpenEnded().force("")  # that time is up
-    chat = str(like.prompt).removesuffix(told)  # it is of the empty prefix
+    told = OpenEnded().force("")  # "Time is up."
+    chat = str(like.prompt).removesuffix(told)  # `like` is at the empty prefix
     return [
         [
             Request(chat + prefix + told, ANSWERS, like.seed + ANSWERS * (1000 * t + j), like.decoding)
@@ -317,10 +317,10 @@ def at_lengths(engine: Engine, text: str, lengths: Sequence[list[int]], like: Re
 
 
 def record_settings(record: Record, toy: Engines, traces: Sequence[Sequence[Request]], repeats: int) -> None:
-    """Each of our settings changed alone."""
+    """Time our settings, each changed alone."""
     engines = {name: Engine(toy.model, toy.settings.model_copy(update=own)) for name, own in SETTINGS.items()}
     engines["ours"] = toy.ours
-    toy.built |= engines  # vLLM, as one of its engines goes, takes down what all of a process share
+    toy.built |= engines  # kept alive: a deleted engine of vLLM tears down what all engines of a process share
     for engine in engines.values():
         toy.one_submission(traces[:2], engine)
     for _ in range(repeats):
@@ -330,7 +330,7 @@ def record_settings(record: Record, toy: Engines, traces: Sequence[Sequence[Requ
 
 
 def peak(folder: Path) -> float:
-    """Peak memory of a process of its own that answers the toy's traces, in GiB."""
+    """Peak memory, in GiB, of a separate process that answers the toy traces."""
     return float(alone("benchmarks.prover", folder).splitlines()[-1])
 
 
@@ -339,7 +339,7 @@ def main() -> None:
     stage = workload.prover(folder, ANSWERS)
     traces = by_trace([((at.problem_id, at.sample), at.request) for at in stage.places(stage.traces(None))])
     Engines(TOY_BASE).one_submission(traces)
-    status = Path("/proc/self/status").read_text()  # unlike getrusage's, its peak is not that of the parent
+    status = Path("/proc/self/status").read_text()  # unlike getrusage's, its peak excludes the parent's
     print(int(status.partition("VmHWM:")[2].split()[0]) / 2**20)
 
 
@@ -365,7 +365,7 @@ def report(table: pl.DataFrame) -> Report:
         ours = middle(table, f"{name}: ours", "seconds")
         asked, drawn = middle(table, name, "answers"), middle(table, f"{name}: ours", "tokens an answer")
         shares = {part: middle(table, f"{name}: ours", part) / ours for part in PARTS}
-        computed = middle(table, f"{name}: ours", "tokens computed")  # the last token of an answer is not
+        computed = middle(table, f"{name}: ours", "tokens computed")  # an answer's last token is not computed
         again = computed / asked - (drawn - 1) - middle(table, name, "distinct prompt tokens") / asked
         taken.append([name, *(f"{share:.0%}" for share in shares.values()), f"{1 - sum(shares.values()):.0%}",
                       f"{again:.1f}", f"{drawn:.1f}"])  # fmt: skip

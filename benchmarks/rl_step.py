@@ -3,8 +3,8 @@
     python -m benchmarks rl_step
 
 All trainers run in turn in one process and on one engine, with the same prompts of the toy world and the same sizes;
-each begins from the same weights and hands its own over at every step. Compared are seconds a sampled token (those of
-forced answers are sampled too). Phases exclude one another, and together they are the step.
+each begins from the same weights and transfers its own to the engine at every step. Seconds per sampled token are
+compared (tokens of forced answers count as sampled). Phases do not overlap, and together they are the step.
 """
 
 import random
@@ -30,7 +30,7 @@ REPEATS, STEPS, COMPLETIONS, GROUP, LONGEST = 3, 2, 64, 8, 192
 
 
 class Clock:
-    """Seconds by phase: what a phase calls is its own."""
+    """Seconds by phase; a nested phase counts towards the outer one."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -38,13 +38,13 @@ class Clock:
         self.since = time.perf_counter()
 
     def switch(self) -> None:
-        """Give what went by since the last switch to the phase that runs."""
+        """Add the time since the last switch to the running phase."""
         now = time.perf_counter()
         self.seconds[self.running[0] if self.running else "rest"] += now - self.since
         self.since = now
 
     def watch(self, owner: Any, method: str, phase: str) -> None:
-        """Count an object's method to a phase."""
+        """Count the time in an object's method towards a phase."""
         inner = getattr(owner, method)
 
         @wraps(inner)
@@ -61,7 +61,7 @@ class Clock:
 
 
 def make_prompts(path: Path, count: int) -> None:
-    """Prompts of problems of the toy world."""
+    """Write prompts for problems of the toy world."""
     from transformers import AutoTokenizer
 
     from mrt.core.artifacts import RL_PROMPTS
@@ -79,7 +79,7 @@ def make_prompts(path: Path, count: int) -> None:
 
 @contextmanager
 def one_engine() -> Iterator[Callable[[], None]]:
-    """Trainers share the first one's engine; gives what takes their wrappers off it."""
+    """Let all trainers share the first one's engine; yields a function that removes a trainer's wrapper from it."""
     from trl.generation import vllm_generation
 
     build, built = vllm_generation.LLM, []
@@ -122,7 +122,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
 
 
 def steps_of(trainer: Any) -> list[tuple[Counter[str], float]]:
-    """Seconds by phase and sampled tokens of each step of a training."""
+    """Train; seconds by phase and sampled tokens of each step."""
     from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
     clock, found = Clock(), []
@@ -189,7 +189,7 @@ def measure(record: Record, quick: bool) -> None:
 
 
 def report(table: pl.DataFrame) -> Report:
-    """Seconds by phase, a row a trainer; the ratio to TRL's."""
+    """Seconds by phase, one row per trainer, and the ratio to TRL's."""
     kinds = [kind for kind in KINDS if has(table, kind)]
     to_plain = {kind: middle(table, kind, TOKEN) / middle(table, PLAIN, TOKEN) for kind in kinds}
     columns = ("seconds a step", "tokens a step", TOKEN)
@@ -219,7 +219,7 @@ def report(table: pl.DataFrame) -> Report:
 
 
 def drawn(phases: dict[str, list[float]]) -> Any:
-    """A bar a trainer, its phases one after another."""
+    """One stacked bar per trainer, with its phases."""
     from mrt.figures.common import below, panels
 
     figure, (axis,) = panels(1, height=1.9)

@@ -1,13 +1,13 @@
-"""How time and memory of every stage grow as problems, prefixes, samples and answers double, four times.
+"""How time and memory of every stage grow as problems, prefixes, samples and answers are doubled four times.
 
     python -m benchmarks scaling
 
-Each stage is run by its own command on synthetic tables (`benchmarks/tables.py`) of sizes 1, 2, 4, 8 and 16, of which
-one dimension grows and the others stay. The exponent is the slope of log seconds, or log MiB, over the last two
-doublings, where what a stage takes at any size weighs least; 1 if twice the input takes twice as much. Stages that
-sample run with an engine that answers at once (`benchmarks/stages.py`): what is left is the work of this project, which
-a fast engine would wait for. With vLLM itself, and with the trainer, smaller sizes are run in one process each, whose
-start is not counted.
+Each stage is run by its own command on synthetic tables (`benchmarks/tables.py`) of sizes 1, 2, 4, 8 and 16: one
+dimension grows and the others stay fixed. The exponent is the slope of log seconds, or log MiB, over the last two
+doublings, where constant costs weigh least; it is 1 if twice the input takes twice as much. Stages that sample run with
+an engine that answers at once (`benchmarks/stages.py`): what is left is this project's own work, for which a fast
+engine would wait. Cases with vLLM itself, or with the trainer, run smaller sizes in one process per case, whose start
+is not counted.
 """
 
 import json
@@ -45,21 +45,21 @@ In the figure the dashed line is growth in proportion; lines above the bound of 
 WHY = {
     "prover, prefixes: exponent of seconds": "Quadratic, as said below: vLLM takes the token ids of each prompt whole.",
 }
-SHORT = 3.0  # seconds; what takes less is run twice
-LEAST = {"seconds": 0.2, "MiB": 16.0}  # a growth of less, from the smallest size to the largest, tells no exponent
+SHORT = 3.0  # seconds; what takes less is run again, and the faster run counts
+LEAST = {"seconds": 0.2, "MiB": 16.0}  # with less growth, from the smallest to the largest size, no exponent is given
 SIZES = {"problems": 20, "samples": 1, "prefixes": 8, "answers": 4}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A stage's command, the tables that it reads, and where each dimension that grows begins."""
+    """A stage's command, and the smallest size of each dimension that grows."""
 
     name: str
     command: str  # {kind} stands for a table, {out} for the folder
     grows: dict[str, int]
-    sizes: dict[str, int] = field(default_factory=dict)  # of the other dimensions, where not SIZES
+    sizes: dict[str, int] = field(default_factory=dict)  # other dimensions that differ from SIZES
     engine: str | None = None
-    again: bool = False  # whether it is its second run that counts
+    again: bool = False  # whether the second run is the one that counts
 
     def kinds(self) -> list[str]:
         """The tables that it reads."""
@@ -174,7 +174,7 @@ CASES = [
 ]
 
 
-REAL = [  # with vLLM and with the trainer: sizes in turn in one process, after a first run that is not counted
+REAL = [  # with vLLM and with the trainer: all sizes of a case in one process, after an uncounted first run
     Case(
         "sampling with vLLM",
         f"mrt.sampling.rollouts {SAMPLED} --problems {{problems}} --out {{out}}/r.parquet --decoding.max_tokens 32",
@@ -259,7 +259,7 @@ def measure(record: Record, quick: bool = False) -> None:
 
 
 def together(stages: Stages, case: Case, factors: Sequence[int], record: Record) -> None:
-    """Measure the sizes of a case in one process, the smallest first and once more."""
+    """Measure the sizes of a case in one process, after an uncounted run of the smallest."""
     ((grows, least),) = case.grows.items()
     with tempfile.TemporaryDirectory() as folder:
         commands = []

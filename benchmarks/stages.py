@@ -1,13 +1,13 @@
-"""A process that runs stages for `benchmarks.scaling`, each command in a child of its own, and says what it took.
+"""A process that runs stages for `benchmarks.scaling`, each input line in a child process, and reports their cost.
 
     python -m benchmarks.stages < commands.jsonl
 
 A line of input is `{"commands": [["mrt.analysis.progress", "--prover", ...]], "engine": null}`, or `{"make": [folder,
 kinds, sizes]}` to write the tables that a command reads. Children are forked from a process that has imported the
 stages and done nothing else, so that a command of 0.3 s is not lost in 1.5 s of imports. Seconds are those of the
-stage's work, from when its options are read; MiB are its peak of resident memory less what it held then. `engine` is
-null; or `at once`: in place of vLLM one that answers without computing, so that what is measured is all that a sampling
-stage does beside vLLM; or `vllm`: one for all commands of the line.
+stage's work after its options are read; MiB are its peak resident memory less what it held then. `engine` is null, `at
+once` or `vllm`. `at once` replaces vLLM by an engine that answers without computing, so that only the sampling stage's
+own work is measured; `vllm` builds one engine for all commands of the line.
 """
 
 import gc
@@ -28,11 +28,9 @@ from mrt.core.cli import Stage
 from mrt.sampling.engine import Engine, EngineSettings
 
 PRELOADED = (  # what the children need
-    *(f"mrt.{name}" for name in ("evaluate", "sets", "prompts", "episodes", "problems", "contamination", "grading")),
-    *(
-        f"mrt.{name}"
-        for name in ("sampling", "prover", "budget_forcing", "backtracking.linearized", "figures.progress")
-    ),
+    *("mrt.analysis.evaluate", "mrt.training.sets", "mrt.training.prompts", "mrt.episodes.cut", "mrt.problems.build"),
+    *("mrt.problems.contamination", "mrt.grading.grade", "mrt.sampling.rollouts", "mrt.sampling.prover"),
+    *("mrt.sampling.budget_forcing", "mrt.sampling.linearized", "mrt.figures.progress"),
     *(
         "transformers.models.auto.tokenization_auto",
         "vllm.sampling_params",
@@ -46,7 +44,7 @@ ANSWER = "Try 3 + 4.\n\nThat is 7.\n\nSo \\boxed{7}\n"
 
 
 class AtOnce:
-    """Stands where vLLM's engine does: whatever it is asked, it answers in the next step, as many requests as fit."""
+    """Replaces vLLM's engine: it answers requests in the next step, as many as fit."""
 
     def __init__(self) -> None:
         self.llm_engine, self.waiting = self, list[tuple[str, int]]()
@@ -70,15 +68,15 @@ class AtOnce:
 
 
 def mebibytes(line: str) -> float:
-    """A line of this process's status, such as its peak of resident memory."""
+    """MiB in a line of this process's status, such as its peak resident memory."""
     return next(int(found.split()[1]) for found in STATUS.read_text().splitlines() if found.startswith(line)) / 1024
 
 
 def watched(work: Callable[[Stage], None], results: list[tuple[float, float]]) -> Callable[[Stage], None]:
-    """A stage's work that notes its seconds and MiB."""
+    """Wrap a stage's work so that its seconds and MiB are recorded."""
 
     def wrapper(stage: Stage) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         held, since = mebibytes("VmRSS"), time.perf_counter()
         work(stage)
         results.append((time.perf_counter() - since, mebibytes("VmHWM") - held))
@@ -105,7 +103,7 @@ def carry_out(commands: list[list[str]], engine: str | None) -> list[tuple[float
 
 
 def one_for_all(llm: Any) -> Callable[[Engine], Any]:
-    """vLLM as the first engine builds it, for all engines; with nothing in its prefix cache."""
+    """Let all engines share the vLLM that the first one builds, with an empty prefix cache."""
     built: list[Any] = []
 
     def given(engine: Engine) -> Any:
@@ -118,7 +116,7 @@ def one_for_all(llm: Any) -> Callable[[Engine], Any]:
 
 
 def in_a_child(work: Callable[[], Any]) -> Any:
-    """What `work` gives, done in a child; what it prints is only told if it fails, by RuntimeError."""
+    """The result of `work` in a child process; raises RuntimeError with its output if it fails."""
     here, there = os.pipe()
     log = os.memfd_create("log")
     child = os.fork()

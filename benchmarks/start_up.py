@@ -1,11 +1,11 @@
-"""Engine start-up: what a job pays before its first token, in a process of its own and forked from a warm one.
+"""Engine start-up: what a job pays before its first token, in a process of its own and in a fork of the fork server.
 
     python -m benchmarks start_up
 
-Each stage that samples or trains is a job, a process. By itself it imports vLLM or TRL, builds its engine or trainer,
-works, and takes down what it has imported. Forked (mrt/core/fork_server.py) it builds and works. Both do the same here:
-one problem, one token, the toy base; a training of one step. How often a run of the laptop experiment starts, a dry run
-says.
+Each stage that samples or trains is a job, a process. Alone, it imports vLLM or TRL, builds its engine or trainer,
+works, and tears down what it has imported. Forked (mrt/core/fork_server.py), it only builds and works. Both do the same
+work here: one problem and one token of the toy base; a training run of one step. A dry run counts the jobs of the
+laptop experiment.
 """
 
 import os

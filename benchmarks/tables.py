@@ -1,6 +1,6 @@
 """Synthetic tables of any size, in the artifacts' columns (`mrt/core/artifacts.py`), for `benchmarks.scaling`.
 
-Sizes are numbers of problems, of samples (traces a problem), of prefixes (episodes a trace), of answers (at a prefix).
+Sizes are numbers of problems, samples (traces per problem), prefixes (episodes per trace) and answers (per prefix).
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def traces(sizes: Sizes) -> pl.DataFrame:
 
 
 def answers(sizes: Sizes) -> pl.DataFrame:
-    """Keys of forced answers; which of some eight answers each is, by chance."""
+    """Keys of forced answers, and at random which of eight answers each is."""
     found = crossed(
         traces(sizes), numbered("prefix", sizes["prefixes"] + 1), numbered("answer_index", sizes["answers"])
     )

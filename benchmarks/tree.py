@@ -1,9 +1,9 @@
-"""What a solution tree costs and finds, beside as many tokens of independent solutions (Appendix A.2).
+"""What a solution tree costs and finds, against as many tokens of independent solutions (Appendix A.2).
 
     python -m benchmarks tree
 
-Training problems of config/backtracking.yaml and the toy base; the search as that file has it, and, in the same engine,
-independent solutions by the number that brings as many tokens. Both are graded within the time.
+Training problems of config/backtracking.yaml and the toy base. The search has that file's settings; independent
+solutions are drawn on the same engine, as many as take the same number of tokens. The time includes grading.
 """
 
 import time
@@ -21,7 +21,7 @@ WAYS = ("beam search", "independent solutions")
 
 
 def told(record: Record, name: str, trees: list[Tree], seconds: float) -> int:
-    """Record what was found in which time; returns the tokens."""
+    """Record what a search found and in how many seconds; returns its tokens."""
     leaves = [[node for node in tree.nodes if node.leaf] for tree in trees]
     tokens = sum(node.tokens for tree in trees for node in tree.nodes)
     record.add(name, "seconds", seconds)

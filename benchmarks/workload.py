@@ -1,4 +1,4 @@
-"""What the benchmarks of sampling work on: toy problems, traces of the toy base, and models with random weights."""
+"""Inputs of the sampling benchmarks: toy problems, traces of the toy base, and models with random weights."""
 
 import json
 import random
@@ -16,7 +16,7 @@ from mrt.sampling.prover import Prove, ProverSettings
 from mrt.sampling.rollouts import Prompt, Sample
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
-CHARACTERS = 3.7  # a token of the real traces, which come as text
+CHARACTERS = 3.7  # per token of the real traces, which come as text
 ENGINE = EngineSettings(max_model_len=1024, max_num_seqs=1024)  # as in config.yaml
 
 
@@ -50,7 +50,7 @@ def prover(folder: Path, answers: int, tokens: int = 24) -> Prove:
 
 
 def make_model(folder: Path, *, width: int, layers: int, longest: int = 1024) -> Path:
-    """A Qwen3 model of random weights that speaks the toy's tokens."""
+    """A Qwen3 model with random weights and the toy's tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -69,7 +69,7 @@ def make_model(folder: Path, *, width: int, layers: int, longest: int = 1024) ->
 
 
 def real_lengths(longest: int, count: int) -> list[list[int]]:
-    """Tokens of each episode of `count` real thoughts, the longest of at most `longest` tokens; none without data."""
+    """Tokens of each episode of the `count` longest real thoughts within `longest` tokens; empty without data."""
     file = TRACES / "reasoning_traces.jsonl"
     texts = [json.loads(line)["text"] for line in file.read_text().splitlines()] if file.is_file() else []
     cut = [split_episodes(text.removeprefix("<think>").split(CLOSE)[0]) for text in texts]
@@ -78,7 +78,7 @@ def real_lengths(longest: int, count: int) -> list[list[int]]:
 
 
 def at_real_lengths(text: str, lengths: list[int], tokenizer: Any, most: int = 20) -> list[str]:
-    """Prefixes of toy text, at most `most` + 2 and the empty one among them, at the lengths of a real thought's."""
+    """At most `most` + 2 prefixes of toy text, with the empty one, as long as those of a real thought."""
     words = tokenizer(text[: 8 * sum(lengths)], add_special_tokens=False)["input_ids"]
     words *= 1 + sum(lengths) // len(words)
     k = len(lengths)

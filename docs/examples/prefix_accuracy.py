@@ -72,9 +72,9 @@ def episode_counts(traces: list[dict[str, Any]]) -> pl.DataFrame:
     for t in traces:
         parts = take_apart(t["text"])
         rows.append((t["problem_id"].split("-")[0], short(t["model"]), not parts.closed, len(split_episodes(parts[0]))))
-    data, k = pl.DataFrame(rows, schema=["problems", "model", "cut off", "k"], orient="row"), pl.col("k")
+    data, k = pl.DataFrame(rows, schema=["problems", "model", "truncated", "k"], orient="row"), pl.col("k")
     spread = {"quartiles": (k.quantile(0.25, "linear"), k.quantile(0.75, "linear")), "range": (k.min(), k.max())}
-    columns = [pl.len().alias("traces"), pl.col("cut off").sum(), k.median().alias("median")]
+    columns = [pl.len().alias("traces"), pl.col("truncated").sum(), k.median().alias("median")]
     columns += [pl.format("{} to {}", *ends).alias(name) for name, ends in spread.items()]
     columns += [k.is_between(a, b).sum().alias(f"{a} to {b}") for a, b in GROUPS]
     return data.group_by("problems", "model").agg(columns).sort("problems", "model")

@@ -1,4 +1,4 @@
-"""Bootstrap over problems and training runs: the interval of every number that is reported."""
+"""Bootstrap over problems and training runs: the confidence interval of every reported number."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,14 +26,14 @@ class Interval(NamedTuple):
 def bootstrap(
     values: npt.ArrayLike, statistic: Statistic = np.mean, repeats: int = 2000, seed: int = 0, level: float = 0.95
 ) -> Interval:
-    """Percentile bootstrap over problems: every number reported carries one (the paper gives none).
+    """Percentile bootstrap over problems: every reported number has such an interval (the paper gives none).
 
     Args:
-        values: one value a problem [problems], or several [problems, columns]. A resample draws whole rows, so columns
+        values: one value per problem [problems] or several [problems, columns]. A resample draws whole rows, so columns
             stay paired.
         statistic: reduces the axis of the problems, given as `axis=`; must work on stacks of resamples.
-        repeats: resamples.
-        seed: the interval depends on it and the values alone; equal numbers of problems share their resamples.
+        repeats: number of resamples.
+        seed: it and the values alone determine the interval; equal numbers of problems share their resamples.
         level: coverage of the interval.
 
     Returns:
@@ -56,7 +56,7 @@ def bootstrap_difference(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """Interval of statistic(a) - statistic(b), two models on the same problems: each resample draws both.
+    """Interval of statistic(a) - statistic(b) for two models on the same problems: each resample draws both together.
 
     Args:
         a, b: values of the two models, rows of the same problems in the same order, [problems] or [problems, columns].
@@ -76,11 +76,11 @@ def bootstrap_difference(
 def bootstrap_average(
     groups: Sequence[npt.ArrayLike], repeats: int = 2000, seed: int = 0, level: float = 0.95
 ) -> Interval:
-    """Interval of the average of several means, such as one a benchmark (Table 1's last column).
+    """Interval of the average of several means, such as one per benchmark (Table 1's last column).
 
     Args:
-        groups: one value a problem, for each benchmark [problems of it]. A resample draws each benchmark's problems
-            apart, and each benchmark counts alike, whatever its size.
+        groups: for each benchmark, one value per problem [problems of it]. A resample draws each benchmark's problems
+            separately, and benchmarks have equal weight, whatever their size.
 
     The other arguments, the result and the errors are those of `bootstrap`; also ValueError if there are no groups.
     """
@@ -102,11 +102,11 @@ def bootstrap_runs(
 ) -> Interval:
     """Interval of a mean over training runs and problems, or of the difference of two methods' means.
 
-    Both are samples: a resample draws runs and problems, each run being measured on the same drawn problems. Two
-    methods share the problems drawn, not the runs. Of one run, the interval is for that run.
+    A resample draws both runs and problems; all runs are measured on the same drawn problems. Two methods share the
+    drawn problems, not the runs. With a single run, the interval holds for that run only.
 
     Args:
-        values, other: one value a run and problem [runs, problems]; of the same problems in the same order.
+        values, other: one value per run and problem [runs, problems], for the same problems in the same order.
 
     The other arguments, the result and the errors are those of `bootstrap`; also ValueError if the problems differ.
     """
@@ -126,7 +126,7 @@ def bootstrap_runs(
 
 
 def resample_shares(rng: np.random.Generator, repeats: int, n: int) -> npt.NDArray[np.float64]:
-    """How often each of n was drawn in a resample, as shares [repeats, n]."""
+    """How often each of n items was drawn in a resample, as shares [repeats, n]."""
     return np.stack([np.bincount(pick, minlength=n) for pick in rng.integers(0, n, (repeats, n))]) / n
 
 
@@ -145,7 +145,7 @@ def bootstrap_table(
     Args:
         table: rows with the columns `by`, `value` and `problem`. Several rows of a problem in a group, such as its
             traces, are averaged first.
-        by: columns that name a group; none is one group, the whole table.
+        by: columns that name a group; if empty, the whole table is one group.
         value: column to estimate.
         problem: column of the problem's key.
 
@@ -174,14 +174,14 @@ def bootstrap_table(
 
 @lru_cache(maxsize=16)
 def _picks(seed: int, repeats: int, problems: int) -> npt.NDArray[np.int64]:
-    """The resamples of so many problems [repeats, problems]; drawing them takes longer than using them once."""
+    """Drawn problems of each resample [repeats, problems], cached: drawing them takes longer than using them once."""
     picks = np.random.default_rng(seed).integers(0, problems, (repeats, problems))
     picks.setflags(write=False)
     return picks
 
 
 def _bootstrap(data: npt.NDArray[np.float64], statistic: Statistic, repeats: int, seed: int, level: float) -> Interval:
-    """`bootstrap` of rows [problems, ...], in blocks of resamples that fit the memory."""
+    """`bootstrap` of rows [problems, ...], in blocks of resamples that fit in memory."""
     if not np.all(np.isfinite(data)):
         raise ValueError("bootstrap: a value is not finite")
     if repeats < 1 or not 0 < level < 1:
@@ -196,7 +196,7 @@ def _bootstrap(data: npt.NDArray[np.float64], statistic: Statistic, repeats: int
 
 
 def require_columns(table: pl.DataFrame, columns: Sequence[str]) -> None:
-    """ValueError unless the table has the columns, without nulls."""
+    """Raise ValueError unless the table has the columns, without nulls."""
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise ValueError(f"no column {', '.join(missing)}; found {', '.join(table.columns)}")

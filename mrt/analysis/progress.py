@@ -2,8 +2,8 @@
 
     python -m mrt.analysis.progress --prover P.parquet --grades G.parquet --out X.parquet
 
-J(mu | z_0:j) is the share of the answers forced after prefix j that are right. An episode's progress is J after it
-less J before it; progress up to prefix j adds up to J_j - J_0.
+J(mu | z_0:j) is the share of right answers among those forced after prefix j. An episode's progress is J after it less
+J before it; cumulative progress up to prefix j is J_j - J_0.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from mrt.core.cli import Stage, run
 
 
 def graded(answers: pl.DataFrame, grades: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """The rows that both tables have, joined 1:1 by their keys; raises polars' ComputeError if a key repeats.
+    """Inner 1:1 join of answers and grades by their keys; raises polars' ComputeError if a key repeats.
 
-    Grades are written in the order of what was graded. Tables in the same order are set side by side, which takes an
-    eighth of the time of the join: a full-size table has millions of answers.
+    Grades are written in the order of what was graded. Tables in the same order are put side by side, which takes an
+    eighth of the join's time: a full-size table has millions of answers.
     """
     here, there = answers.select(keys), grades.select(keys)
-    whole = not any(column.null_count() for column in here)  # a null equals nothing
+    whole = not any(column.null_count() for column in here)  # a null matches nothing
     if whole and here.equals(there) and here.unique().height == here.height:
         return answers.hstack(grades.drop(keys))
     return answers.join(grades, on=keys, validate="1:1")
@@ -59,9 +59,9 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
         grades: their grades: the same four keys and correct.
 
     Returns:
-        Columns problem_id, sample, prefix, episodes (largest prefix of the trace), prefix_tokens, answers (how many J
-        averages), J, progress (against the prefix before it; null at each trace's first), sorted by the keys. Should
-        prefixes be left out of a trace, progress spans the gap, and still adds up.
+        Columns problem_id, sample, prefix, episodes (largest prefix of the trace), prefix_tokens, answers (their number
+        in J), J, progress (since the previous prefix; null at each trace's first), sorted by the keys. If prefixes are
+        left out of a trace, progress spans the gap and still adds up.
 
     Raises:
         ValueError: if there are no answers, a key repeats, an answer has no grade or a grade no answer, a grade is
@@ -103,7 +103,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
 
 
 def _refuse(rows: pl.DataFrame, what: str) -> None:
-    """ValueError, naming the first by key, if there are any such rows."""
+    """Raise ValueError if there are any such rows, naming the first by its key."""
     if rows.height:
         keys = [name for name in ANSWER if name in rows.columns]
         first = rows.select(keys).sort(keys).row(0, named=True)

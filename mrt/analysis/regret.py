@@ -36,20 +36,20 @@ def cumulative_regret(accuracy: npt.ArrayLike, comparator: npt.ArrayLike = 1.0) 
 def episode_regret(maj: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Normalized regret of one trace by its episodes (Appendix E, Figure 26).
 
-    Between prefixes i and i + 1 a trace may think one episode more, along the line from maj@1 at i to maj@1 at i + 1,
-    or take more votes at i: maj@1, maj@2, maj@4 and the mean of maj@4 and maj@8 at compute 1, 2, 4, 6. The comparator
-    is the better of the two at every compute. The regret of the first b episodes is what the thought loses against it,
-    as a share of the comparator's area.
+    At prefix i, more compute buys either one more episode, along the line from maj@1 at i to maj@1 at i + 1, or more
+    votes at i: maj@1, maj@2, maj@4 and the mean of maj@4 and maj@8 at compute 1, 2, 4, 6. The comparator is the better
+    of the two at each compute. The regret of the first b episodes is the area between comparator and thought, as a
+    share of the comparator's area.
 
     Args:
         maj: maj@1, maj@2, maj@4, maj@8 at the prefixes 0 to k [k + 1, 4], each in [0, 1].
 
     Returns:
-        The regret after b = 1 to k episodes [k], each in [0, 1]. Where the comparator's area is 0, a hopeless trace, it
-        is 1; the authors drop such traces, which flatters a model that has many.
+        The regret after b = 1 to k episodes [k], each in [0, 1]. It is 1 where the comparator's area is 0 (a hopeless
+        trace); the authors drop such traces, which flatters a model that has many.
 
     Raises:
-        ValueError: if the shape is another or a value is outside [0, 1].
+        ValueError: if the shape is wrong or a value is outside [0, 1].
     """
     found = np.asarray(maj, dtype=np.float64)
     if found.ndim != 2 or found.shape[1] != 4 or found.shape[0] < 2:
@@ -77,8 +77,8 @@ def episode_regret_table(prefixes: pl.DataFrame) -> pl.DataFrame:
         prefixes: columns problem_id, sample, prefix, p, maj, with p = 1, 2, 4, 8 at every prefix.
 
     Returns:
-        Columns problem_id, sample, prefix (episodes so far: those scored but the first), regret (f64), hopeless (the
-        comparator's area up to there is 0), total (the trace's episodes), sorted by the first three.
+        Columns problem_id, sample, prefix (episodes so far; each trace's first prefix is left out), regret (f64),
+        hopeless (the comparator's area up to there is 0), total (the trace's episodes), sorted by the first three.
 
     Raises:
         ValueError: if a prefix lacks one of the four p, or a trace has one prefix only.
@@ -100,10 +100,10 @@ def episode_regret_table(prefixes: pl.DataFrame) -> pl.DataFrame:
 def normalized_regret(tokens: npt.ArrayLike, accuracy: npt.ArrayLike, budget: float) -> float:
     """Normalized regret of one trace at a token budget C_0 (Section 8.5.1, Figures 9, 12): 1 - area / C_0.
 
-    The area is that under the piecewise-linear curve through (0, 0) and the trace's points (tokens, J), from 0 to C_0:
-    cut by linear interpolation where C_0 falls inside a segment, extended flat where the trace ends before it. Points
-    at the same token count make a vertical jump. Token counts that fall back, as those of appended forced extensions
-    may, are raised to the largest so far; the authors do not, and get negative areas.
+    The area lies under the piecewise-linear curve through (0, 0) and the trace's points (tokens, J), from 0 to C_0. The
+    curve is cut by linear interpolation where C_0 falls inside a segment, and extended flat where the trace ends before
+    C_0. Points at the same token count make a vertical jump. Token counts that decrease, as those of appended forced
+    extensions may, are raised to the largest so far; the authors do not raise them, and get negative areas.
 
     Args:
         tokens: tokens spent at each prefix [prefixes], not negative.

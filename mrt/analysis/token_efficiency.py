@@ -11,13 +11,13 @@ def token_efficiency(
 ) -> tuple[float, str]:
     """How many times fewer tokens a model needs than another for the same accuracy (Section 8.3, Figure 7).
 
-    Each curve gives the least tokens for an accuracy: along its running maximum, log tokens being interpolated
-    linearly. The ratio is the geometric mean, over the accuracies that both curves reach, of the other's tokens divided
-    by the model's. Where one curve begins above the other's best there are none; then the ratio is a bound: the best
-    of the one below against the beginning of the one above.
+    Each curve gives the fewest tokens for an accuracy: its running maximum, with log tokens interpolated linearly. The
+    ratio is the other's tokens divided by the model's, as a geometric mean over the accuracies that both curves reach.
+    If one curve begins above the other's best, there are no such accuracies. The ratio is then a bound: it compares the
+    best point of the lower curve with the first point of the upper one.
 
     Args:
-        tokens, accuracy: the model's curve, such as k times its tokens a completion and maj@k [points].
+        tokens, accuracy: the model's curve, such as k times its tokens per completion and maj@k [points].
         other_tokens, other_accuracy: the other's [points].
 
     Returns:
@@ -51,15 +51,15 @@ def bootstrap_token_efficiency(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[Interval, str]:
-    """`token_efficiency` of two models' mean curves, with an interval over problems, both drawn together.
+    """`token_efficiency` of two models' mean curves, with an interval over problems; resamples draw both together.
 
     Args:
-        tokens, accuracy, other_tokens, other_accuracy: curves by problem, the same ones in the same order
+        tokens, accuracy, other_tokens, other_accuracy: curves by problem, for the same problems in the same order
             [problems, points].
 
     Returns:
-        The interval of the ratio, and what kind of ratio the estimate is. A resample in which the curves do not meet
-        counts with its bound.
+        The interval of the ratio, and the kind of the estimate. A resample whose curves share no accuracy counts with
+        its bound.
     """
     data = [np.asarray(values, dtype=np.float64) for values in (tokens, accuracy, other_tokens, other_accuracy)]
     problems = data[0].shape[0]

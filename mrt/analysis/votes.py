@@ -1,4 +1,4 @@
-"""The paper's metrics on arrays and tables: pass@k, maj@k, and bootstrap intervals over problems.
+"""The paper's metrics pass@k and maj@k, on arrays and tables.
 
 maj@k is exact: the authors draw 100,000 random subsets, we count all of them. Nothing here reads a file.
 """
@@ -63,20 +63,20 @@ def maj_at_k(clusters: npt.ArrayLike, correct: npt.ArrayLike, k: int, weights: n
     """Exact maj@k: the expected credit of the plurality vote over the subsets of k of the n answers (Section 5).
 
     A subset's credit is that of its winning cluster: 1 if correct, 0 if not. If several clusters tie for the top, the
-    credit is half the best credit among them: 1/2 if any of them is correct, whatever their number (the authors'
-    rule). An unparseable answer occupies its draw but never wins; a subset without a parseable answer earns 0. The
-    answers of a cluster are equal, hence equally right; should grades disagree within one, its credit is the share of
-    its answers graded correct. So maj@1 is the mean accuracy in any case.
+    credit is half the best credit among them: 1/2 if any of them is correct, however many tie (the authors' rule). An
+    unparseable answer occupies its draw but never wins; a subset without a parseable answer earns 0. The answers of a
+    cluster are equal, hence equally right. If grades within a cluster disagree nevertheless, its credit is the share
+    graded correct; so maj@1 is always the mean accuracy.
 
     Args:
         clusters: integers [n]; equal answers share one, -1 is unparseable.
         correct: booleans (or 0/1) [n].
         k: answers drawn without replacement.
-        weights: positive votes [n], such as the authors' 2^(mean token log-probability in nats); None is one each.
+        weights: positive votes [n], such as the authors' 2^(mean token log-probability in nats); None gives one each.
 
     Returns:
-        A number in [0, 1]. Unweighted it is counted by generating functions, in rational arithmetic rounded once;
-        weighted, all C(n, k) subsets are enumerated, votes within a relative 1e-12 of the top being tied.
+        A number in [0, 1]. Without weights, generating functions count the subsets, in rational arithmetic rounded
+        once. With weights, all C(n, k) subsets are enumerated, and votes within a relative 1e-12 of the top are tied.
 
     Raises:
         ValueError: if lengths differ, k is not in 1..n, a cluster is below -1, an unparseable answer is marked
@@ -190,11 +190,12 @@ def _credits(clusters: tuple[tuple[int, int], ...], unparseable: int, most: int)
 
     A cluster of s answers puts i of them into a subset in C(s, i) ways, so that the number of subsets of size k in
     which no cluster exceeds t answers is the coefficient of x^k in (1+x)^unparseable * prod_c sum_{i<=t} C(s_c, i) x^i.
-    For each t, two counts are taken: of the subsets whose best credit among the clusters with t answers, the most of
-    all, is q; and of those that a single cluster of credit q wins with t answers. Half of their sum is the credit.
+    For each winning count t and credit q, two counts are added: the subsets in which q is the best credit among the
+    clusters with t answers, and the subsets that a single cluster of credit q wins with t answers. Each subset earns q
+    times half its part in this sum: q for a sole winner, q/2 for a tie.
 
-    Polynomials are integers: their values at an x = 2^bits above any coefficient, reduced modulo x^(most+1). Products
-    are so much faster, and a divisor, being odd, has an inverse.
+    A polynomial is stored as one integer, its value at x = 2^bits, which exceeds any coefficient, modulo x^(most+1).
+    This makes products fast; and divisors are odd, so they have an inverse.
     """
     n = sum(s for s, _ in clusters) + unparseable
     bits = comb(n, min(most, n // 2)).bit_length() + 2
@@ -212,7 +213,7 @@ def _credits(clusters: tuple[tuple[int, int], ...], unparseable: int, most: int)
             below = below * ways(s, t - 1) % modulus
             if s >= t:
                 by_credit.setdefault(Fraction(good, s), Counter())[s] += 1
-        reached = below  # no cluster above t, and only those of a credit seen so far at t
+        reached = below  # no cluster above t; at t only clusters of the credits seen so far
         for credit in sorted(by_credit):
             before, alone = reached, 0
             for s, times in by_credit[credit].items():

@@ -1,7 +1,7 @@
 """Attempt, backtrack, revision: on-policy traces with J after each episode (Figure 13).
 
-Two traces of the last model that has any: one whose backtrack makes the most progress and one whose makes the least,
-of one problem if a problem has both.
+Two traces of the last model that has any: the backtrack of one makes the most progress, that of the other the least.
+Both are of one problem if a problem has both.
 """
 
 import textwrap
@@ -13,12 +13,12 @@ import polars as pl
 from mrt.figures.common import COLUMN_WIDTH, ModelStyle, Tables, main, panels
 
 NAMES = ("attempt $z_0$", "backtrack $z_1$", "revision $z_2$")
-WIDTH = 58  # characters a line
+WIDTH = 58  # characters per line
 TRACE = ["dataset", "problem_id", "sample"]
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    """A column a trace: the text of its three episodes, and above each J there and the progress it brought."""
+    """One column per trace: the text of its three episodes, and above each its J and progress."""
     chosen = two_traces(tables, models)
     figure, axes = panels(len(chosen), height=2.6, columns=2)
     tallest = 0
@@ -41,12 +41,12 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 
 def colour(progress: float) -> str:
-    """Green of what helped, red of what harmed, grey of what did nothing."""
+    """Green for positive progress, red for negative, grey for none."""
     return "#009E73" if progress > 0 else "#D55E00" if progress < 0 else "#999999"
 
 
 def two_traces(tables: Tables, models: Mapping[str, ModelStyle]) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """The traces to draw, with their rows: an episode each, with its text, its progress, and J after it."""
+    """The traces to draw, each with one row per episode: its text, its progress, and J after it."""
     scored = tables["progress"].with_columns((pl.col("prefix") - 1).alias("episode"))
     rows = tables["traces"].join(
         scored.select("model", *TRACE, "episode", "episodes", "J", "progress"), on=["model", *TRACE, "episode"]

@@ -1,9 +1,9 @@
-"""What all figures share: the style, the command line, and intervals over problems.
+"""Shared by all figures: the style, the command line, and intervals over problems.
 
-A figure module defines `draw(tables, models)`: `tables` holds for each measure that it reads the rows of all models and
-datasets (columns `model` and `dataset` in front), `models` the models in order. It returns a matplotlib figure
-and the table that it draws; `main` writes `<out>.pdf` and `.png`, and the data as `.parquet` and `.csv`. Changing the
-style redraws and recomputes nothing.
+A figure module defines `draw(tables, models)`: `tables` maps each measure that the figure reads to the rows of all
+models and datasets (columns `model` and `dataset` in front), and `models` gives the models in order. `draw` returns a
+matplotlib figure and the table that it draws; `main` writes `<out>.pdf` and `.png`, and the data as `.parquet` and
+`.csv`. Changing the style redraws figures and recomputes no measure.
 """
 
 import os
@@ -24,12 +24,12 @@ BASE_COLOUR = "#000000"  # a method has the same colour everywhere: mrt.training
 SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733", "#882255", "#DDCC77")
 ITERATION_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-COLUMN_WIDTH = 3.4  # inches; a figure's panel is readable at the width of a paper's column
-MOST_LABELS, LONGEST_LABEL = 4, 13  # labels at the ends of lines: no more, and no longer ones; else a legend
+COLUMN_WIDTH = 3.4  # inches, of a paper's column; a panel of this width must be readable
+MOST_LABELS, LONGEST_LABEL = 4, 13  # most labels at line ends, and their most characters; else a legend
 
 
 class ModelStyle(BaseModel):
-    """How a model appears: its label, method (colour) and iteration (line and marker); its parent, if that is drawn."""
+    """How a model is drawn: label, method (colour) and iteration (line and marker); its parent, if drawn."""
 
     label: str
     method: str = "base"
@@ -105,12 +105,12 @@ def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list
 def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
     """Mean over problems of each column within each group, with a 95 % bootstrap interval: `c`, `c_low`, `c_high`, `n`.
 
-    Rows of one problem within a group (its traces) are averaged first, so that n is a number of problems.
+    Rows of one problem within a group (its traces) are averaged first, so n counts problems.
     """
     result = data.select(by).unique(maintain_order=True)
     for column in columns:
         names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high", "problems": "n"}
-        known = data.filter(pl.col(column).is_not_null())  # tokens of imported rollouts, say, are not
+        known = data.filter(pl.col(column).is_not_null())  # imported rollouts, for example, have no token counts
         intervals = bootstrap_table(known, by, column).rename(names).select(*by, *names.values())
         if column != columns[0]:
             intervals = intervals.drop("n")
@@ -119,7 +119,7 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
 
 
 def problems_in(table: pl.DataFrame) -> str:
-    """How many problems the intervals of a table rest on, for a title."""
+    """Number of problems behind the intervals of a table, for a title."""
     return f"n = {table['n'].to_numpy().max(initial=0)} problems"
 
 
@@ -162,7 +162,7 @@ def name_lines(figure: Any, axes: Sequence[Any], *, at_ends: bool = True) -> Non
 
 
 def label_ends(axis: Any) -> None:
-    """Write each line's name beside its right end, outside the panel and in its colour, apart from each other."""
+    """Write each line's name beside its right end, outside the panel, in its colour, without overlaps."""
     lines = [line for line in axis.get_lines() if not str(line.get_label()).startswith("_") and len(line.get_xdata())]
     lines.sort(key=lambda line: line.get_ydata()[-1])
     bottom, top = axis.get_ylim()
@@ -181,20 +181,20 @@ def label_ends(axis: Any) -> None:
 
 
 def legend(figure: Any, axis: Any) -> None:
-    """One legend for the figure, of one panel's lines, below its panels, so that it covers no data."""
+    """One legend for the figure, from one panel's lines, below the panels so that it covers no data."""
     below(figure, *axis.get_legend_handles_labels())
 
 
 def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """A legend below the panels, in as many columns as fit the figure's width; the figure grows by its rows."""
-    inches = 0.5 + 0.055 * max(map(len, labels), default=1)  # of a column, at the legend's font size
+    """A legend below the panels, in as many columns as fit the figure's width; the figure grows with it."""
+    inches = 0.5 + 0.055 * max(map(len, labels), default=1)  # width of a column, at the legend's font size
     columns = max(1, min(3, int(figure.get_figwidth() / inches), len(labels)))
     figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(labels) // columns))  # inches
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def gather(tables: Mapping[str, Mapping[str, Path]]) -> pl.DataFrame:
-    """One table of a measure's tables, given as {model: {dataset: path}}; without any, one without columns."""
+    """Concatenate a measure's tables, given as {model: {dataset: path}}; an empty table if there are none."""
     parts = [
         read_table(path).select(pl.lit(model).alias("model"), pl.lit(name).alias("dataset"), pl.all())
         for model, sets in tables.items()
@@ -229,14 +229,14 @@ class FigureStage(Stage):
     models: dict[str, ModelStyle] = Field(
         description="The models in order: {model: {label, method, iteration}}, as JSON."
     )
-    out: Path = Field(description="Where the figure goes, without a suffix: .pdf, .png, .parquet and .csv are made.")
+    out: Path = Field(description="Output path without suffix; .pdf, .png, .parquet and .csv are written.")
 
     def gathered(self) -> Tables:
         """The rows of each measure."""
         return {measure: gather(tables) for measure, tables in self.tables.items()}
 
     def save_data(self, table: pl.DataFrame) -> None:
-        """Write what is drawn, as Parquet and, for the report's readers, as CSV."""
+        """Write the drawn data, as Parquet and, for the report's readers, as CSV."""
         write_table(table, self.out.with_name(f"{self.out.name}.parquet"))
         write_text(table.write_csv(float_precision=6), self.out.with_name(f"{self.out.name}.csv"))
 

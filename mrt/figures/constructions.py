@@ -1,7 +1,7 @@
-"""One solution tree and what each construction of a warmstart set makes of it (Figure 14).
+"""One solution tree, and the example that each construction of a warmstart set makes from it (Figure 14).
 
-Of all problems of which every set has an example, that is drawn whose tree has about a dozen leaves. Red: the attempt
-that fails. Dashed: the backtrack. Green: what follows it.
+The problem drawn has an example in every set, and its tree has about a dozen leaves. Red: the failing attempt. Dashed:
+the backtrack. Green: what follows it.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ import polars as pl
 
 from mrt.figures.common import ModelStyle, Tables, main, panels
 
-LEAVES = 12  # a tree with so many can still be read
+LEAVES = 12  # about as many as can still be read
 WRONG, RIGHT = "#D55E00", "#009E73"
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    """A panel a construction: nodes by depth, coloured by the share of right rollouts."""
+    """One panel per construction: nodes by depth, coloured by the share of right rollouts."""
     sets, trees = tables["constructions"], tables["trees"]
     drawn = [m for m in models if sets.filter(model=m).height]
     problem = most_telling(sets, trees, drawn)
@@ -53,7 +53,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 
 def most_telling(sets: pl.DataFrame, trees: pl.DataFrame, drawn: list[str]) -> str:
-    """The problem to draw: every set has an example of it, one of them keeps a step, and its tree has about LEAVES."""
+    """The problem to draw: with an example in every set, if possible one that keeps a step, and about LEAVES leaves."""
     of_all = sets.group_by("problem_id").agg(pl.col("model").n_unique(), pl.col("prefix").max())
     telling = of_all.filter(pl.col("model") == len(drawn)).with_columns(pl.col("prefix") > 0)
     size = trees.filter("leaf").group_by("problem_id").len()
@@ -64,7 +64,7 @@ def most_telling(sets: pl.DataFrame, trees: pl.DataFrame, drawn: list[str]) -> s
 
 
 def heights(nodes: Mapping[int, Mapping[str, Any]]) -> list[float]:
-    """Leaves one above the other, in the order of a walk through the tree; a node in the middle of its children."""
+    """Vertical positions: leaves in depth-first order, each other node in the middle of its children."""
     children: dict[int | None, list[int]] = {}
     for n, row in nodes.items():
         children.setdefault(row["parent"], []).append(n)

@@ -1,7 +1,7 @@
-"""Accuracy and regret against what training took, in tokens drawn and in FLOPs (Section 9's open comparison).
+"""Accuracy and regret against training cost, in generated tokens and in FLOPs (Section 9's open comparison).
 
 Points are means over a model's training runs, bars 95 % intervals over runs and problems; a dotted line is a model that
-was not trained here. Tokens and FLOPs are of the whole lineage.
+was not trained here. Tokens and FLOPs include the whole lineage.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         here = table.filter(dataset=dataset, value=value)
         for row in here.iter_rows(named=True):
             style = look.line(row["model"]) | {"linestyle": "none"}
-            if not row[x]:  # not trained here: a level to compare with
+            if not row[x]:  # not trained here: a reference level
                 line = axis.axhline(row["estimate"], color=style["color"], linewidth=0.8, linestyle=":")
                 axis.axhspan(row["low"], row["high"], color=style["color"], alpha=0.08, linewidth=0)
                 handles[style["label"]] = line
@@ -47,7 +47,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 
 def runs_in(here: pl.DataFrame) -> str:
-    """How many runs a point is of, for a title."""
+    """Number of runs behind a point, for a title."""
     counts = sorted({count for count in here.filter(pl.col("flops") > 0)["runs"]}) or [0]
     return f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} run{'s' if counts[-1] > 1 else ''} each"
 

@@ -9,7 +9,7 @@ import polars as pl
 from mrt.figures.common import Appearance, ModelStyle, Tables, legend, main, panels
 
 BINS = 20
-MOST_HISTOGRAMS = 5  # more models than these overlap; then each is a row of points and a box
+MOST_HISTOGRAMS = 5  # with more models they overlap; then each is a row of points and a box
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -18,7 +18,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("dataset", "model").alias("share"))
     look = Appearance(models)
     sets = table["dataset"].unique(maintain_order=True).to_list()
-    figure, axes = panels(len(sets), height=max(2.3, 0.4 * len(models)))  # two lines of text a model
+    figure, axes = panels(len(sets), height=max(2.3, 0.4 * len(models)))  # two lines of text per model
     for axis, name in zip(axes, sets, strict=True):
         here = data.filter(pl.col("dataset") == name)
         counts = {m: here.filter(pl.col("model") == m)["episodes"].to_numpy() for m in models}
@@ -32,7 +32,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             if len(axes) == 1:
                 legend(figure, axis)
             else:
-                axis.legend()  # its numbers are the panel's own
+                axis.legend()  # its numbers belong to this panel
     return figure, table.sort("dataset", "model", "episodes")
 
 

@@ -1,4 +1,4 @@
-"""Training loss of supervised fine-tuning by step, a line a model (Figure 15): a lower one is easier to fit."""
+"""Training loss of supervised fine-tuning by step, one line per model (Figure 15): lower means easier to fit."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -13,7 +13,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 
 def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str) -> tuple[Any, pl.DataFrame]:
-    """maj@k or pass@k (`column`) of k completions by their tokens; linearized, k counts the episodes in a row."""
+    """maj@k or pass@k (`column`) of k completions by their tokens; linearized, of the first k attempts of a text."""
     parts = {mode: tables[mode] for mode in ("maj", "linearized") if mode in tables and tables[mode].height}
     found = {
         mode: with_intervals(part, ["dataset", "model", "k"], [column, "tokens"]).with_columns(

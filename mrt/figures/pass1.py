@@ -3,9 +3,9 @@
     python -m mrt.figures.pass1 --tables '{"accuracy": {"base": {"toy_test": "accuracy.parquet"}}}' \
         --models '{"base": {"label": "Base"}}' --out pass1
 
-Rows are models, columns datasets, their average, each set by difficulty where it has few, and the mean length. A
-cell is a mean with its 95 % interval (bootstrap over problems), in parentheses the difference to the parent (paired;
-marked * where its interval excludes 0), the best of a column in bold.
+Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
+length. A cell is a mean with its 95 % interval (bootstrap over problems) and, in parentheses, the paired difference to
+the parent (marked * where its interval excludes 0). The best of a column is bold.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
 
 
 def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[dict[str, Any]]:
-    """The average over the datasets, of models that all of them measured; nothing if there is one set."""
+    """The average over datasets, for models measured on all of them; nothing if there is only one dataset."""
     sets = data["dataset"].unique(maintain_order=True)
     for model in models:
         here = data.filter(pl.col("model") == model)
@@ -102,7 +102,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
 
 
 def cell(row: Mapping[str, Any]) -> str:
-    """An accuracy with its interval, and over all problems of a set the difference to the parent."""
+    """An accuracy with its interval and, for a whole dataset, the difference to the parent."""
     text = f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]"
     if row["difficulty"] != "all" or row["difference"] is None:
         return text

@@ -1,6 +1,6 @@
 """Progress of the episodes (Definition 6.1): its histogram, and J by prefix (Figure 16, and the curves of Figure 1).
 
-Of a model in the backtracking parameterization the histogram has the backtracking episodes alone, as Figure 16: those
+For a model in the backtracking parameterization the histogram has backtracking episodes only, as Figure 16: those
 between a first attempt and its revision.
 """
 
@@ -68,7 +68,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 
 def held(data: pl.DataFrame) -> pl.DataFrame:
-    """Rows of every trace at each prefix up to the 95th percentile of lengths; past its end, the last one's."""
+    """A row of every trace at each prefix up to the 95th percentile of lengths; past its end its last row."""
     horizon = int(np.quantile(data.group_by(TRACE).agg(pl.col("prefix").max())["prefix"], 0.95))
     last = data.filter(pl.col("prefix") == pl.col("prefix").max().over(TRACE))
     later = [

@@ -3,8 +3,9 @@
     python -m mrt.figures.provenance --files '{"rollouts base/toy_test": "rollouts.parquet"}' --config '{...}' \
         --out provenance
 
-Every table that a stage writes says in its metadata what made it (`mrt.core.storage`): the stage, the fingerprint of
-its code, the versions of the libraries that decide its result, and, of completions, the content of the model's weights.
+The metadata of every table that a stage writes says what made it (`mrt.core.storage`): the stage, the fingerprint of
+its code, the versions of the libraries that determine its result and, for completions, the content of the model's
+weights.
 """
 
 from html import escape
@@ -34,7 +35,7 @@ SCHEMA = {
 
 
 def describe(files: dict[str, Path]) -> pl.DataFrame:
-    """A row an artifact: its rows, and what made it; null where its metadata does not say."""
+    """One row per artifact: its number of rows, and what made it; null where its metadata does not say."""
     rows = []
     for name, path in files.items():
         made = read_provenance(path) or {}
@@ -45,11 +46,11 @@ def describe(files: dict[str, Path]) -> pl.DataFrame:
 
 
 class Provenance(Stage):
-    """Tell what made the results."""
+    """Tabulate what made each result."""
 
     files: dict[str, Path] = Field(description="Artifacts by name (Parquet), as JSON.")
     config: dict[str, Any] = Field(description="The configuration, as JSON.")
-    out: Path = Field(description="Where the table goes, without a suffix: .md, .html and .parquet are made.")
+    out: Path = Field(description="Output path without suffix; .md, .html and .parquet are written.")
 
     def cli_cmd(self) -> None:
         table = describe(self.files)

@@ -1,6 +1,6 @@
 """Normalized regret against the token budget C_0 (Figures 9 and 12): within the budget, and, dashed, extrapolated.
 
-An extrapolated point takes the trace and the answers after so many forced extensions (Section 8.5.1, Appendix F).
+An extrapolated point takes the trace and its answers after that many forced extensions (Section 8.5.1, Appendix F).
 """
 
 from collections.abc import Mapping

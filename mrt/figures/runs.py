@@ -1,11 +1,11 @@
-"""What training costs and brings, over training runs: a model and its replicates, which differ by their seed.
+"""Cost and results of training, over training runs: a model and its replicates, which differ only by seed.
 
     python -m mrt.figures.runs --out runs --models '{"grpo": {"label": "GRPO"}, "again": {"replicate_of": "grpo"}}' \
         --tables '{"cost": {...}, "accuracy": {...}, "regret": {...}}'
 
-Rows are methods. A cell is a mean over runs and problems with its 95 % interval (both are resampled); in parentheses
-the difference to outcome-reward RL (GRPO) on the same problems, where there is one, marked * if its interval excludes
-0. Cost is the mean over runs, of the whole lineage.
+Rows are methods. A cell is a mean over runs and problems with its 95 % interval (both are resampled). In parentheses is
+the difference to outcome-reward RL (GRPO) on the same problems, if there is a GRPO model, marked * if the interval
+excludes 0. Cost is the mean over runs and includes the whole lineage.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from mrt.figures.tables import Layout
 REFERENCE = "grpo"
 NOTE = (
     "Mean over training runs and problems, with a 95 % interval (bootstrap over both); in parentheses the difference to"
-    " GRPO, with * where its interval excludes 0. Tokens are those drawn to train the model and its ancestors, FLOPs"
-    " those of drawing, reading and training; the mean over runs."
+    " GRPO, with * where its interval excludes 0. Tokens are those generated to train the model and its ancestors,"
+    " FLOPs those of generating, prefilling and training; the mean over runs."
 )
 SCHEMA = {
     "dataset": pl.String,
@@ -63,7 +63,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """A row for each dataset, measured value and method."""
     values = measured_values(tables)
     cost = tables["cost"]
-    totals = dict.fromkeys(models, (0.0, 0.0))  # a model that was not trained here took nothing
+    totals = dict.fromkeys(models, (0.0, 0.0))  # a model that was not trained here has no cost
     if cost.height:
         for name, drawn, flops in cost.group_by("model").agg(pl.col("generated_tokens", "flops").sum()).iter_rows():
             totals[name] = (float(drawn), float(flops))
@@ -85,7 +85,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
 
 
 def runs_of(here: pl.DataFrame, name: str, models: Mapping[str, ModelStyle]) -> Runs | None:
-    """The runs of a model that are measured on the same problems as its first."""
+    """The runs of a model that are measured on the same problems as its first run."""
     members = [m for m in models if m == name or models[m].replicate_of == name]
     found = [here.filter(pl.col("model") == m).sort("problem_id") for m in members]
     found = [run for run in found if run.height]

@@ -1,9 +1,9 @@
 """[maj@p]_j scaling curves: one more episode, or more votes after fewer episodes? (Figures 3, 24, 25, 27, 28)
 
-The solid line is maj@1 after each prefix, from left to right with more episodes; the dashed lines that branch from it
-take p = 2, 4, 8 votes after the same prefix; the dotted one is pass@k of a model that does not think ("direct"), if the
-experiment has one, on the same problems. Traces are grouped by how many episodes they have in all: curves of short and
-long thoughts differ (Section 5). A panel is a dataset, a model and a group.
+The solid line is maj@1 after each prefix, with more episodes to the right. The dashed lines that branch from it take
+p = 2, 4, 8 votes after the same prefix. The dotted line is pass@k of a model that does not think ("direct") on the same
+problems, if the experiment has one. Traces are grouped by their total number of episodes: curves of short and long
+thoughts differ (Section 5). Each panel shows one dataset, model and group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ TRACE = ["model", "dataset", "problem_id", "sample"]
 
 
 def groups(data: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Name and rows of the terciles of the total number of episodes, over all models, so that columns compare."""
+    """Name and rows of the terciles of the total number of episodes, over all models, to make columns comparable."""
     episodes = data.unique(TRACE)["episodes"].to_numpy()
     edges = np.unique(np.quantile(episodes, [i / GROUPS for i in range(GROUPS + 1)], method="nearest"))
     lows = [int(edge) + (1 if i else 0) for i, edge in enumerate(edges[:-1])] or [int(edges[0])]

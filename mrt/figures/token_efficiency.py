@@ -4,7 +4,7 @@
         --tables '{"maj": {"base": {"toy_test": "maj.parquet"}, ...}}'
 
 Rows are models, columns the models that they are compared with. A cell is the ratio of tokens at equal accuracy,
-averaged over the accuracies that both curves reach (`mrt.analysis.votes.token_efficiency`), with its 95 % interval,
+averaged over the accuracies that both curves reach (`mrt.analysis.token_efficiency`), with its 95 % interval,
 paired over problems. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base. Linearized
 search, where it was run, is compared with linearized search (Section 8.4).
 """
@@ -39,7 +39,7 @@ SCHEMA = {
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """A row for each mode, dataset, model and reference: those measured on the same problems, of known lengths."""
+    """One row per mode, dataset, model and reference, if both models have the same problems and known lengths."""
     rows = []
     parts = {"parallel": tables["maj"], "linearized": tables.get("linearized", pl.DataFrame())}
     modes = [part.with_columns(pl.lit(mode).alias("mode")) for mode, part in parts.items() if part.height]

@@ -1,4 +1,4 @@
-"""What the figures of training logs share: a quantity by step, a line a model, smoothed over neighbouring steps."""
+"""Shared by the figures of training logs: a quantity by step, one line per model, smoothed over neighbouring steps."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def by_step(
 ) -> tuple[Any, pl.DataFrame]:
     """A panel for each of the `columns` (name: label) of training logs; returns the figure and what it draws.
 
-    A training run is one run: there are no problems to draw an interval over. The faint line is every step.
+    There are no intervals: each line is a single training run. The faint line is every step.
     """
     lines = []
     for _, log in logs.sort("step").group_by("model", maintain_order=True):

@@ -71,7 +71,7 @@ class Plan(Stage):
 def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
     """The bill as text."""
     unit = "core" if bill.hardware is CORE else "GPU"
-    head = ["stage", "jobs", "drawn", "read", "unshared", "trained", f"{unit}-hours", "actual", "disk"]
+    head = ["stage", "jobs", "generated", "prefill", "unshared", "trained", f"{unit}-hours", "actual", "disk"]
     lines = []
     for rule, stage in STAGES.items():
         if of := [p for p in plans if p.rule == rule]:
@@ -95,7 +95,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             *table,
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
-            "tokens; read: each distinct prefix once, unshared: once a prompt, as without a prefix cache",
+            "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
             *guessed,
             *memory_taken(bill.config, plans),
         ]

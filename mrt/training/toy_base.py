@@ -1,12 +1,12 @@
-"""Making the toy world's base models: a tokenizer, a transformer of a million random parameters, and its schooling.
+"""Make the toy world's base models: a tokenizer, and a transformer of a million parameters, trained from scratch.
 
     python -m mrt.training.toy_base --out toy_base --history toy_base.history.parquet --state .state/toy_base
 
 There are two, one for each parameterization of episodes: `--speaks thoughts` (mrt.toy.world), `--speaks attempts`
 (mrt.toy.attempts).
 
-The base is schooled like any other model, by `mrt.training.sft`, on traces that `mrt.toy.world` draws: it learns to
-reason as those traces do, with all their vices. A share of the examples is cut after a random episode and answered
+The base is trained like any other model, by `mrt.training.sft`, on traces drawn from `mrt.toy.world`: it learns to
+reason like those traces, with all their flaws. A share of the examples is cut after a random episode and answered
 after the meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; that paragraph itself carries no
 loss.
 """
