@@ -31,6 +31,24 @@ SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not beside this checkout")
 
 
+# Files whose tests start an engine, a trainer, Snakemake or SLURM; all others are marked `fast`.
+SLOW = {
+    *("core/test_accelerator", "core/test_fork_server", "core/test_hub", "config/test_bad_input", "config/test_paper"),
+    *("config/test_hardware", "config/test_memory", "config/test_reference", "figures/test_figures", "toy/test_world"),
+    *("sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache", "sampling/test_engine"),
+    *("sampling/test_linearized", "sampling/test_prover", "sampling/test_tree", "sampling/test_worker"),
+    *("sampling/test_tokens", "training/test_launch", "training/test_rl", "training/test_sft", "planning/test_plan"),
+    *("grading/test_grade", "episodes/test_cut", "problems/test_build", "analysis/test_votes"),
+}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        name = str(item.path.relative_to(ROOT / "tests").with_suffix(""))
+        if name not in SLOW and not name.startswith(("workflow/", "project/")):
+            item.add_marker("fast")
+
+
 def hub_cache(home, kind, path, revision, files):
     """A repository in the hub's cache as a download leaves it, `main` at this revision: names that point to blobs."""
     repository = home / "hub" / f"{kind}s--{path.replace('/', '--')}"

@@ -1,13 +1,15 @@
 """Malformed configs and problem files: one clear error, exit code 1, no traceback, no job, nothing changed on disk."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 import yaml
 from conftest import ROOT, checkout, snakemake
+
+from mrt.config.load import check_yaml, load
 
 CONFIG = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
 GOOD = '{"problem": "1 + 1?", "answer": "2"}\n'
@@ -163,28 +165,40 @@ def state_of(folder: Path):
     return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*") if ".snakemake" not in p.parts}
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("bad") for name in CASES}
-
-    def run(name):
-        folder = checkout(folders[name])
-        CASES[name][0](folder)
-        before = state_of(folder)
-        return snakemake(folder, "--cores", "2", check=False), before == state_of(folder)
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(CASES, pool.map(run, CASES), strict=True))
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_one_clear_error_before_any_job(outcomes, name):
-    done, unchanged = outcomes[name]
+def test_each_is_one_clear_error(name, tmp_path, monkeypatch):
+    """What the Snakefile does with a config, without Snakemake."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "mrt" / "toy", tmp_path / "mrt" / "toy")
+    CASES[name][0](tmp_path)
+    before = state_of(tmp_path)
+    with pytest.raises(ValueError) as error:
+        check_yaml("config.yaml")
+        load(yaml.safe_load(Path("config.yaml").read_text()), ["config.yaml"])
+    assert re.search(CASES[name][1], str(error.value)), str(error.value)
+    assert state_of(tmp_path) == before
+
+
+# One of each way in which they are found: by the YAML parser, in the files, by pydantic, and in a given file.
+THROUGH_SNAKEMAKE = (
+    "not YAML",
+    "a key that stands twice",
+    "more votes than samples",
+    "completions without problem ids",
+)
+
+
+@pytest.mark.parametrize("name", THROUGH_SNAKEMAKE)
+def test_snakemake_ends_with_it_before_any_job(name, tmp_path):
+    folder = checkout(tmp_path)
+    CASES[name][0](folder)
+    before = state_of(folder)
+    done = snakemake(folder, "--cores", "2", check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 1
     assert re.search(CASES[name][1], said), said[-3000:]
     assert "Traceback" not in said and "rule " not in said.replace("rule definition", "") and "Job stats" not in said
-    assert unchanged
+    assert state_of(folder) == before
 
 
 def test_all_mistakes_are_shown_at_once(tmp_path):
