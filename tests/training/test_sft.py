@@ -155,12 +155,12 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         assert (weights(out)[name] - tensor).abs().max() < 1e-5
 
 
-def test_an_unchanged_training_takes_the_kept_checkpoint(tmp_path, capsys):
+def test_an_unchanged_training_takes_the_cached_checkpoint(tmp_path, capsys):
     """Also when only the dates of its inputs changed; with another recipe it trains afresh, whatever state is there."""
     options = {
         "model": str(TOY_BASE),
         "state": tmp_path / "state",
-        "keep": tmp_path / "kept",
+        "cache": tmp_path / "cache",
         "history": tmp_path / "l",
     }
     data = write_set(tmp_path / "set.parquet", examples(8))
@@ -177,7 +177,7 @@ def test_an_unchanged_training_takes_the_kept_checkpoint(tmp_path, capsys):
     Train(set=data, out=tmp_path / "c", recipe=recipe, **options).cli_cmd()
     assert "cached checkpoint" not in capsys.readouterr().out
     assert weights(tmp_path / "c")["lm_head.weight"].ne(weights(tmp_path / "a")["lm_head.weight"]).any()
-    assert len(list((tmp_path / "kept").iterdir())) == 1 and not (tmp_path / "state").exists()
+    assert len(list((tmp_path / "cache").iterdir())) == 1 and not (tmp_path / "state").exists()
 
 
 def test_a_damaged_kept_checkpoint_is_not_taken(tmp_path, capsys):

@@ -39,7 +39,7 @@ def test_a_changed_definition_is_named(folder):
 def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
     said = why(folder, edit(*GRADER))
     grading = said[: said.index("because of the jobs above")]
-    assert "mrt.grading.grade." in grading and "    grade_rollouts base toy_train" in grading
+    assert "mrt.grading.equality." in grading and "    grade_rollouts base toy_train" in grading
     assert "train_rl mrt_rl  (will train)" in grading
     assert "train star_1  (may train: only if what it is given turns out different)" in said
     assert "that measure or draw" in said
@@ -47,7 +47,7 @@ def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
 
 def test_a_changed_setting_is_told_with_both_values(folder):
     said = why(folder, setting("training.recipe.epochs", 2), "results/tiny/models/star_1.history.parquet")
-    assert said.splitlines()[2:4] == ["epochs: 1.0 -> 2.0", "    train star_1  (will train)"]
+    assert said.splitlines()[2:4] == ["recipe.epochs: 1.0 -> 2.0", "    train star_1  (will train)"]
 
 
 def test_more_samples_are_drawn(folder):

@@ -122,7 +122,7 @@ def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_pa
     config["evaluation"]["measures"] = ["accuracy"]
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     plan = planned_jobs(folder, target)
-    assert {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)} == {"dataset", *chain}
+    assert {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)} == {"build_dataset", *chain}
     assert plan["train"] == ({"mrt_1"} if target == "fig29" else {"star_1", "mrt_1"})
     assert plan.get("train_rl") == (None if target in ("fig29", "fig15") else {"mrt_rl"})
 
@@ -244,20 +244,17 @@ def test_a_run_here_has_as_many_gpu_jobs_as_cards(tmp_path, monkeypatch, asked, 
     assert re.search(r"Provided resources: .*gpu\D+(\d+)", said)[1] == str(limit), said
 
 
-def test_the_job_that_gathers_parts_is_told_so(tmp_path):
+def test_the_job_that_gathers_shards_is_told_so(tmp_path):
     folder = checkout(tmp_path)
     config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"cluster": {"shards": 2}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     target = "results/tiny/budget_forcing/base/toy_test.parquet"
     done = snakemake(folder, "-n", "-p", target, "results/tiny/prover/base/toy_train.parquet")
     said = done.stdout + done.stderr
-    for stage in ("sampling", "prover", "budget_forcing"):
-        calls = re.findall(rf"mrt\.{stage} .*", said)
-        assert {re.search(r"--cache\.(part \d/2|gather 2)", call)[1] for call in calls} == {
-            "part 0/2",
-            "part 1/2",
-            "gather 2",
-        }
+    for stage in ("rollouts", "prover", "budget_forcing"):
+        calls = re.findall(rf"mrt\.sampling\.{stage} .*", said)
+        told = {re.search(r'"(shard": "\d/2|gather": 2)', call)[1] for call in calls}
+        assert told == {'shard": "0/2', 'shard": "1/2', 'gather": 2'}
 
 
 def test_a_bad_config_stops_before_any_job(tmp_path):

@@ -20,7 +20,11 @@ job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
 figures = Figures(experiment, paths)
 ANALYSIS, SAMPLING, TRAINING = (f"../../envs/{room}.yaml" for room in ("analysis", "sampling", "training"))
-WITH_THREADS = "OMP_NUM_THREADS={threads} python -m "  # how stages that compute with torch are started
+
+
+def with_threads(stage):
+    """The command of a stage that computes with torch, on as many threads as its job has."""
+    return f"OMP_NUM_THREADS={{threads}} python -m {stage} > {{log:q}} 2>&1"
 
 
 wildcard_constraints:

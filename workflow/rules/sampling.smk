@@ -27,8 +27,10 @@ rule sample_rollouts:
         engine_decides=options.engine_decides,
         execution=options.sampled_by("rollouts"),
     shell:
-        WITH_THREADS + "mrt.core.fork_server mrt.sampling.rollouts --settings {params.settings:q}"
-        " --execution {params.execution:q} --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
+        with_threads(
+            "mrt.core.fork_server mrt.sampling.rollouts --settings {params.settings:q} --execution"
+            " {params.execution:q} --problems {input.problems:q} --out {output:q}"
+        )
 
 
 use rule sample_rollouts as sample_rollouts_shard with:
@@ -97,9 +99,11 @@ rule force_answers:
         engine_decides=options.engine_decides,
         execution=options.sampled_by("prover"),
     shell:
-        WITH_THREADS + "mrt.core.fork_server mrt.{params.stage} --settings {params.settings:q}"
-        " --execution {params.execution:q} --rollouts {input.rollouts:q} --episodes {input.episodes:q} {params.problems}"
-        " --out {output:q} > {log:q} 2>&1"
+        with_threads(
+            "mrt.core.fork_server mrt.{params.stage} --settings {params.settings:q} --execution"
+            " {params.execution:q} --rollouts {input.rollouts:q} --episodes {input.episodes:q} {params.problems}"
+            " --out {output:q}"
+        )
 
 
 use rule force_answers as force_answers_shard with:
@@ -147,9 +151,10 @@ rule force_budget:
         execution=options.sampled_by("budget_forcing"),
         out=lambda w, output: f"--out {quote(output.answers)} --out_thoughts {quote(output.thoughts)}",
     shell:
-        WITH_THREADS + "mrt.core.fork_server mrt.sampling.budget_forcing --settings {params.settings:q}"
-        " --execution {params.execution:q} --rollouts {input.rollouts:q} --episodes {input.episodes:q} {params.out}"
-        " > {log:q} 2>&1"
+        with_threads(
+            "mrt.core.fork_server mrt.sampling.budget_forcing --settings {params.settings:q} --execution"
+            " {params.execution:q} --rollouts {input.rollouts:q} --episodes {input.episodes:q} {params.out}"
+        )
 
 
 use rule force_budget as force_budget_shard with:
@@ -193,8 +198,10 @@ rule search_tree:
         engine_decides=options.engine_decides,
         execution=options.sampled_by("trees"),
     shell:
-        WITH_THREADS + "mrt.core.fork_server mrt.sampling.tree --settings {params.settings:q}"
-        " --execution {params.execution:q} --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
+        with_threads(
+            "mrt.core.fork_server mrt.sampling.tree --settings {params.settings:q} --execution"
+            " {params.execution:q} --problems {input.problems:q} --out {output:q}"
+        )
 
 
 # Attempt after attempt in one text, in a sliding window (Section 8.4).
@@ -221,5 +228,7 @@ rule linearize:
         engine_decides=options.engine_decides,
         execution=options.sampled_by("linearized"),
     shell:
-        WITH_THREADS + "mrt.core.fork_server mrt.sampling.linearized --settings {params.settings:q}"
-        " --execution {params.execution:q} --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
+        with_threads(
+            "mrt.core.fork_server mrt.sampling.linearized --settings {params.settings:q} --execution"
+            " {params.execution:q} --problems {input.problems:q} --out {output:q}"
+        )

@@ -126,9 +126,11 @@ rule train:
         execution=options.trained_by(),
         launch=options.launch,
     shell:
-        WITH_THREADS + "mrt.training.launch {params.launch} mrt.training.sft --settings {params.settings:q}"
-        " --execution {params.execution:q} --set {input.examples:q} --history {output.history:q}"
-        " --out {output.checkpoint:q} > {log:q} 2>&1"
+        with_threads(
+            "mrt.training.launch {params.launch} mrt.training.sft --settings {params.settings:q} --execution"
+            " {params.execution:q} --set {input.examples:q} --history {output.history:q} --out"
+            " {output.checkpoint:q}"
+        )
 
 
 # RL: prompts that end inside a thought, and a child model by GRPO with a reward and an advantage of its method.
@@ -179,9 +181,11 @@ rule train_rl:
         execution=options.trained_by(with_engine=True),
         launch=options.launch,
     shell:
-        WITH_THREADS + "mrt.training.launch {params.launch} mrt.training.rl --settings {params.settings:q}"
-        " --execution {params.execution:q} --prompts {input.prompts:q} --history {output.history:q}"
-        " --out {output.checkpoint:q} > {log:q} 2>&1"
+        with_threads(
+            "mrt.training.launch {params.launch} mrt.training.rl --settings {params.settings:q} --execution"
+            " {params.execution:q} --prompts {input.prompts:q} --history {output.history:q} --out"
+            " {output.checkpoint:q}"
+        )
 
 
 # The log of a training, a row a step, of what its trainer logged.
@@ -264,5 +268,7 @@ rule toy_base:
         seed=experiment.seed,
         speaks="attempts" if experiment.backtracking else "thoughts",
     shell:
-        WITH_THREADS + "mrt.training.toy_base --speaks {params.speaks} --seed {params.seed} --state {params.state:q}"
-        " --history {output.history:q} --out {output.checkpoint:q} > {log:q} 2>&1"
+        with_threads(
+            "mrt.training.toy_base --speaks {params.speaks} --seed {params.seed} --state {params.state:q}"
+            " --history {output.history:q} --out {output.checkpoint:q}"
+        )
