@@ -7,7 +7,7 @@ in answers per second, on distinct labelled pairs (folder `shared` beside the ch
 world), and on a table in which answers repeat, as forced answers do: 20 per prefix, most of them equal. Our time
 includes messages to the workers, which have started but have graded nothing yet.
 
-A hostile answer is graded among 200 ordinary ones as in RL (`mrt.training.rl.grades`, one worker). Its cost is the
+A hostile answer is graded among 200 ordinary ones as in RL (`mrt.training.rl_trainer.grades`, one worker). Its cost is the
 seconds of that batch less those of the ordinary ones alone. Hostile answers in `\boxed` test the comparison; the others
 test the search for the answer.
 """
@@ -142,7 +142,7 @@ def measure_rates(record: Record, quick: bool) -> None:
 def measure_hostile(record: Record, quick: bool) -> None:
     from mrt.grading.grade import Grader
     from mrt.grading.workers import Pool
-    from mrt.training.rl import grades
+    from mrt.training.rl_trainer import grades
 
     ordinary = repeating([(answer, gold) for answer, gold, _ in labelled(60)], 10)
     texts, golds = [rf"So it is $\boxed{{{answer}}}$." for answer, _ in ordinary], [gold for _, gold in ordinary]

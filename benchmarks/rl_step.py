@@ -101,6 +101,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     from mrt.grading.grade import Grader
     from mrt.sampling.engine import Decoding, EngineSettings
     from mrt.training import rl
+    from mrt.training.rl_trainer import make_trainer_class, outcome_reward
 
     method, _, variant = ("grpo explicit" if kind == PLAIN else kind).partition(" ")
     recipe = rl.RL(
@@ -116,9 +117,9 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     if kind == PLAIN:
         from trl import GRPOTrainer
 
-        return GRPOTrainer(reward_funcs=rl.outcome_reward(Grader(1)), **usual)
+        return GRPOTrainer(reward_funcs=outcome_reward(Grader(1)), **usual)
     ours = {"method": stage.method, "recipe": recipe, "grader": Grader(1), "parameterization": stage.parameterization}
-    return rl.make_trainer_class()(**ours, **usual)
+    return make_trainer_class()(**ours, **usual)
 
 
 def steps_of(trainer: Any) -> list[tuple[Counter[str], float]]:
@@ -164,7 +165,7 @@ def steps_of(trainer: Any) -> list[tuple[Counter[str], float]]:
 def measure(record: Record, quick: bool) -> None:
     """Each trainer in turn, after an uncounted run of each."""
     from mrt.sampling.engine import EngineSettings
-    from mrt.training.rl import cpu_vllm
+    from mrt.training.rl_engine import cpu_vllm
 
     kinds, repeats = (KINDS[::3], 1) if quick else (KINDS, REPEATS)
     completions, longest, steps = (16, 64, 1) if quick else (COMPLETIONS, LONGEST, STEPS)

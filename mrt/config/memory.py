@@ -23,7 +23,7 @@ grpo_trainer.py call. It never builds all logits: a tile of 4096 tokens x 32768 
 accumulates the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
 RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion; its engine takes a
 share of each GPU; and with `beta` there is a reference model too. Padding needs masks of T x T (`PADDED`): SFT pads
-micro-batches of several rows, while RL processes its rows one by one (mrt/training/rl.py).
+micro-batches of several rows, while RL processes its rows one by one (mrt/training/rl_trainer.py).
 
 Tests compare this with the tensors of TRL's own steps (tests/config/test_memory.py).
 """

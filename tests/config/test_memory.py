@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mrt.config import memory
 from mrt.config.hardware import GIB, GPUS, Architecture
 from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
-from mrt.training.rl import make_trainer_class
+from mrt.training.rl_trainer import make_trainer_class
 from mrt.training.sft import SFT, arguments, make_trainer
 
 architectures = st.builds(

@@ -28,19 +28,34 @@ PLACES = [
     ("workflow/running.py", "snakemake_executor_plugin_slurm:query_job_status", (), ()),
     ("workflow/running.py", "snakemake_executor_plugin_slurm:ExecutorSettings", ("jobname_prefix", "no_requeue"), ()),
     # TRL: advantages, and an engine built and handed weights as ours is (https://github.com/huggingface/trl)
-    ("mrt/training/rl.py", "trl:GRPOTrainer._generate", (), ()),
-    ("mrt/training/rl.py", "trl:GRPOTrainer._calculate_rewards", ("inputs", "prompts", "completions"), ()),
-    ("mrt/training/rl.py", "trl:GRPOTrainer._generate_and_score_completions", ("inputs",), ()),
-    ("mrt/training/rl.py", "trl:GRPOTrainer._get_per_token_logps_and_entropies", (), ()),
-    ("mrt/training/rl.py", "trl.generation.vllm_generation:VLLMGeneration", (), ("sync_weights", "_iter_named_params")),
+    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._generate", (), ()),
+    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._calculate_rewards", ("inputs", "prompts", "completions"), ()),
+    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._generate_and_score_completions", ("inputs",), ()),
+    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._get_per_token_logps_and_entropies", (), ()),
+    (
+        "mrt/training/rl_engine.py",
+        "trl.generation.vllm_generation:VLLMGeneration",
+        (),
+        ("sync_weights", "_iter_named_params"),
+    ),
     ("mrt/training/sft.py", "trl:SFTTrainer._set_signature_columns_if_needed", (), ()),
     ("mrt/training/sft.py", "trl:SFTTrainer._get_train_sampler", (), ()),
     # vLLM: requests added while the engine steps; packed weights of its CPU backend (https://github.com/vllm-project/vllm)
     ("mrt/sampling/engine.py", "vllm.v1.engine.llm_engine:LLMEngine.add_request", ("request_id", "priority"), ()),
     ("mrt/sampling/engine.py", "vllm.v1.engine.llm_engine:LLMEngine.step", (), ()),
     ("mrt/sampling/engine.py", "vllm.sampling_params:RequestOutputKind", (), ("FINAL_ONLY",)),
-    ("mrt/training/rl.py", "vllm.v1.worker.gpu_model_runner:GPUModelRunner.reload_weights", ("weights_iterator",), ()),
-    ("mrt/training/rl.py", "vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm", ("remove_weight",), ()),
+    (
+        "mrt/training/rl_engine.py",
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.reload_weights",
+        ("weights_iterator",),
+        (),
+    ),
+    (
+        "mrt/training/rl_engine.py",
+        "vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm",
+        ("remove_weight",),
+        (),
+    ),
 ]
 
 

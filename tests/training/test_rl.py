@@ -19,18 +19,11 @@ from hypothesis import strategies as st
 from mrt.episodes.parameterization import OpenEnded
 from mrt.grading.grade import Grader
 from mrt.sampling.engine import Decoding, EngineSettings
-from mrt.training import rl
+from mrt.training import rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
-from mrt.training.rl import (
-    DOUBTFUL,
-    RL,
-    STALE,
-    StaleEngine,
-    check_fresh,
-    episode_advantages,
-    length_penalized,
-    outcome_reward,
-)
+from mrt.training.rl import RL
+from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
+from mrt.training.rl_trainer import episode_advantages, length_penalized, outcome_reward
 
 groups = st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=4, max_size=4)
 
@@ -127,8 +120,8 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
         ids = [[one if rng.random() < p else two] for _ in prompts]
         return {"prompt_ids": [[two]] * len(prompts), "completion_ids": ids, "logprobs": None}
 
-    monkeypatch.setattr(rl, "check_fresh", lambda output: 0.0)  # nothing is sampled by an engine here
-    kind = rl.make_trainer_class()
+    monkeypatch.setattr(rl_trainer, "check_fresh", lambda output: 0.0)  # nothing is sampled by an engine here
+    kind = rl_trainer.make_trainer_class()
 
     class Known(kind):
         def accuracy_at(self, forced, gold):
@@ -325,7 +318,7 @@ def test_trls_engine_gets_the_settings_of_ours(monkeypatch):
 
     monkeypatch.setattr(vllm_generation, "LLM", lambda **options: options)
     settings = EngineSettings(dtype="bfloat16", block_size=64, max_num_seqs=7)
-    with rl.cpu_vllm(settings):
+    with cpu_vllm(settings):
         found = vllm_generation.LLM(model="m", max_num_seqs=None, max_model_len=None, max_num_batched_tokens=4096)
     assert {"model": "m", "dtype": "bfloat16", "block_size": 64, "max_num_seqs": 7}.items() <= found.items()
 
@@ -336,7 +329,7 @@ def test_jobs_that_start_at_the_same_time_do_not_meet_at_one_port(monkeypatch):
         monkeypatch.setenv("MASTER_PORT", port)
         if not port:
             monkeypatch.delenv("MASTER_PORT")
-        with rl.cpu_vllm(EngineSettings()):
+        with cpu_vllm(EngineSettings()):
             found.append(os.environ["MASTER_PORT"])
     assert len(set(found)) == 3 and "29500" not in found and found[2] == "4321"
 
@@ -346,7 +339,7 @@ def test_an_engine_that_is_far_from_the_trainer_is_told_of_once(tmp_path, monkey
     gradients(trainer, rows, ascent, 2)
     told = "differ from the trainer's by more than 0.05 nats a token"
     assert told not in capsys.readouterr().out
-    monkeypatch.setattr(rl, "check_fresh", lambda output: 1.2 * DOUBTFUL)
+    monkeypatch.setattr(rl_trainer, "check_fresh", lambda output: 1.2 * DOUBTFUL)
     gradients(trainer, rows, ascent, 3)
     assert capsys.readouterr().out.count(told) == 1
 

@@ -269,7 +269,10 @@ EDITS = {
         edit("mrt/training/sft.py", "width = 50 * batch", "width = 60 * batch"),
         trained("star_1", "mrt_1"),
     ),
-    "a constant of the RL trainer's": (edit("mrt/training/rl.py", "LENGTHS = 4", "LENGTHS = 5"), trained("mrt_rl")),
+    "a constant of the RL trainer's": (
+        edit("mrt/training/rl_trainer.py", "LENGTHS = 4", "LENGTHS = 5"),
+        trained("mrt_rl"),
+    ),
     "the budgets": (
         setting("evaluation.budgets", [64, 96]),
         {"measure_regret": on("toy_test"), **drawn("regret", *RUNS)},

@@ -1,0 +1,308 @@
+"""TRL's GRPOTrainer with the rewards and advantages of `mrt.training.rl`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mrt.episodes.parameterization import Parameterization
+from mrt.grading.grade import Grader
+from mrt.sampling.engine import seed_of, text_of, vllm_reads
+from mrt.sampling.tokens import end_of, pieces
+from mrt.training.cost import flops
+from mrt.training.devices import parameters
+from mrt.training.methods import RLMethod
+from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
+
+if TYPE_CHECKING:
+    from mrt.training.rl import RL
+
+LENGTHS = 4  # length buckets of a micro-batch
+
+
+def length_penalized(
+    outcomes: npt.ArrayLike, lengths: npt.ArrayLike, num_generations: int, alpha: float
+) -> npt.NDArray[np.float64]:
+    """Rewards with a length penalty, relative to the right completions of the same group (Arora and Zanette, 2025).
+
+    Args:
+        outcomes, lengths: 0/1 outcome and tokens of each completion [groups * num_generations], groups contiguous.
+        alpha: share of the reward that length may cost.
+
+    Returns:
+        0 for a wrong completion; 1 - alpha sigmoid(z) for a right one, where z is its length standardised over the
+        right completions of its group. Lengths are never compared across groups.
+    """
+    right = np.asarray(outcomes, dtype=np.float64).reshape(-1, num_generations) > 0
+    tokens = np.asarray(lengths, dtype=np.float64).reshape(-1, num_generations)
+    count = np.maximum(right.sum(axis=1, keepdims=True), 1)
+    mean = np.where(right, tokens, 0).sum(axis=1, keepdims=True) / count
+    spread = np.sqrt((np.where(right, tokens - mean, 0) ** 2).sum(axis=1, keepdims=True) / count)
+    z = np.clip((tokens - mean) / (spread + 1e-4), -50, 50)
+    return np.where(right, 1 - alpha / (1 + np.exp(-z)), 0.0).ravel()
+
+
+def episode_advantages(
+    outcome: float, J: Sequence[float], ends: Sequence[int], tokens: int, alpha: float
+) -> npt.NDArray[np.float64]:
+    """Advantage of each token of a completion by its episode: r + alpha (J_t - J_t-1) (Section 6.2, "per-episode").
+
+    Args:
+        outcome: r, 0 or 1.
+        J: J before the completion and after each of its episodes [episodes + 1].
+        ends: token at which each episode ends, increasing [episodes]. The tokens after the last end are the answer and
+            get r + alpha (r - J_last).
+        tokens: number of tokens of the completion.
+    """
+    found = np.full(tokens, outcome + alpha * (outcome - J[-1]))
+    start = 0
+    for end, before, after in zip(ends, J, J[1:], strict=False):
+        found[start:end] = outcome + alpha * (after - before)
+        start = end
+    return found
+
+
+def outcome_reward(grader: Grader) -> Any:
+    """A reward function for TRL: 1 for a completion whose answer is right, else 0.
+
+    A completion that continues a prefix is graded together with it: an attempt in the prefix is the answer if the
+    completion adds none.
+    """
+
+    def outcome(
+        completions: list[str], answer: list[str], inside: list[bool], prefix_text: list[str], **_: Any
+    ) -> list[float]:
+        whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
+        return grades(grader, whole, answer, inside)
+
+    return outcome
+
+
+def grades(grader: Grader, texts: Sequence[str], gold: Sequence[str], inside: Sequence[bool] | bool) -> list[float]:
+    """1 or 0 for each text; a text that begins `inside` a thought has no answer without `</think>`."""
+    return list(map(float, grader.right(texts, gold, inside)))
+
+
+def make_trainer_class() -> type:
+    """GRPOTrainer with the advantages of the module's table; a function because importing TRL takes seconds."""
+    import torch
+    from transformers import ProgressCallback
+    from trl import GRPOTrainer
+
+    class MRTTrainer(GRPOTrainer):
+        """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
+
+        def __init__(
+            self,
+            method: RLMethod,
+            recipe: "RL",
+            grader: Grader,
+            parameterization: Parameterization,
+            **options: Any,
+        ) -> None:
+            super().__init__(reward_funcs=outcome_reward(grader), **options)
+            self.method, self.recipe, self.grader = method, recipe, grader
+            self.parameterization = parameterization
+            self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
+            self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
+            self.size = parameters(self.model)
+            self.draws = 0  # calls of the engine in this step
+            self.doubted = False  # whether the warning FAR was printed
+            if self.use_vllm:
+                self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
+            self.remove_callback(ProgressCallback)
+            self.add_callback(Bar)
+
+        def seeded(self, generate: Any) -> Any:
+            """The engine's `generate` with a seed per request, by step and position: equal in a resumed run."""
+            rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
+
+            def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
+                self.draws += 1
+                each = [sampling_params.clone() for _ in prompts]
+                for place, own in enumerate(each):
+                    own.seed = seed_of(self.recipe.seed, self.state.global_step, self.draws, rank, place)
+                return generate(prompts, sampling_params=each, **options)
+
+            return drawn
+
+        def note(self, name: str, value: float) -> None:
+            self._metrics["train" if self.model.training else "eval"][name].append(float(value))
+
+        @contextmanager
+        def timed(self, phase: str) -> Iterator[None]:
+            began = time.monotonic()
+            yield
+            self.note(f"seconds_{phase}", time.monotonic() - began)
+
+        def _generate(self, *arguments: Any, **options: Any) -> Any:
+            with self.timed("sampling"):
+                return super()._generate(*arguments, **options)
+
+        def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+            with self.timed("grading"):
+                rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            self.outcomes = rewards[:, 0].clone()
+            if self.method == "length_penalty":
+                own = torch.tensor([len(ids) for ids in completion_ids_list], device=rewards.device)
+                lengths = self.accelerator.gather(own).tolist()
+                shaped = length_penalized(self.outcomes.tolist(), lengths, self.num_generations, self.recipe.alpha)
+                rewards[:, 0] = torch.tensor(shaped, dtype=rewards.dtype, device=rewards.device)
+            return rewards
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            self.draws = 0
+            first, variant = self.accelerator.process_index * len(inputs), self.recipe.variant
+            progress = self.method == "mrt_rl" and self.model.training
+            stops = [False] * len(inputs)
+            if progress and variant == "implicit":
+                stops = [(first + i) % self.num_generations >= self.num_generations // 2 for i in range(len(inputs))]
+                told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
+                inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
+                self.doubted = True
+                print(FAR.format(self.state.global_step + 1), flush=True)
+            self.count("tokens_sampled", int(output["completion_mask"].sum()))
+            self.count("tokens_read", int(output["prompt_mask"].sum()) // self.num_generations)
+            outcomes = self.outcomes[first : first + len(inputs)]
+            self.note("outcome", self.outcomes.mean())
+            if progress and variant == "implicit":
+                stopped = torch.tensor(stops, device=outcomes.device)
+                self.note("J_prefix", self.mean_of(outcomes[stopped]))
+                self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
+            elif progress:
+                mean = self.outcomes.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
+                base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
+                with self.timed("forced"):
+                    J = self.accuracy_at([x["forced"] for x in inputs], [x["answer"] for x in inputs])
+                    before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
+                    if variant == "explicit":
+                        output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
+                    else:
+                        output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J) - base[:, None]
+                self.note("J_prefix", self.mean_of(before))
+                self.note("progress", self.mean_of(outcomes - before))
+            return output
+
+        def _get_per_token_logps_and_entropies(
+            self,
+            model: Any,
+            input_ids: Any,
+            attention_mask: Any,
+            logits_to_keep: int,
+            batch_size: Any = None,
+            **options: Any,
+        ) -> Any:
+            """TRL's method on rows of similar length, with padding removed: it takes most of the time on a CPU."""
+            prompt = input_ids.size(1) - logits_to_keep
+            order = attention_mask.sum(dim=1).argsort()
+            parts: list[tuple[Any, Any, Any]] = []
+            for rows in order.chunk(LENGTHS * -(-len(order) // (batch_size or len(order)))):
+                used = attention_mask[rows].any(dim=0).nonzero()
+                first, last = min(int(used[0]), prompt - 1), max(int(used[-1]), prompt) + 1
+                *found, aux = super()._get_per_token_logps_and_entropies(
+                    model, input_ids[rows, first:last], attention_mask[rows, first:last], last - prompt, **options
+                )
+                padding = (0, input_ids.size(1) - last)
+                parts.append((*(x if x is None else torch.nn.functional.pad(x, padding) for x in found), aux))
+            back = order.argsort()
+            logps, entropies, aux = zip(*parts, strict=True)
+            joined = (None if x[0] is None else torch.cat(x)[back] for x in (logps, entropies))
+            return (*joined, None if aux[0] is None else torch.stack(aux).mean())
+
+        def mean_of(self, own: Any) -> float:
+            """Mean of the values of all processes."""
+            totals = torch.stack([own.sum(), torch.tensor(float(own.numel()), device=own.device)])
+            total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
+            return total / max(count, 1.0)
+
+        def count(self, name: str, own: float) -> None:
+            """Add the tokens of all processes to a counter; a resumed run continues from the totals in its log."""
+            if self.state.log_history and not self.spent["tokens_sampled"]:
+                for entry in self.state.log_history:
+                    self.spent |= {k: int(entry[k]) for k in self.spent if k in entry}
+            total = self.accelerator.reduce(torch.tensor(float(own), device=self.accelerator.device), reduction="sum")
+            self.spent[name] += int(total.item())
+
+        def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
+            """J of the current policy at each prefix: the share of right forced answers, sampled once per prefix."""
+            from vllm import SamplingParams
+
+            # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
+            size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
+            if size > 1:
+                group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
+                torch.distributed.all_gather_object(told, (list(forced), list(gold)), group=group)
+                before = sum(len(theirs) for theirs, _ in told[: torch.distributed.get_rank(group)])
+                own = slice(before, before + len(forced))
+                forced, gold = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
+            gold_of = dict(zip(forced, gold, strict=True))
+            prompts, each = list(gold_of), self.recipe.answers or self.num_generations
+            stop = self.parameterization.answer_ends
+            parameters = SamplingParams(
+                n=each,
+                temperature=self.temperature,
+                top_p=self.top_p,
+                max_tokens=self.recipe.answer_tokens,
+                stop=list(stop) or None,
+                detokenize=vllm_reads(self.processing_class, stop),
+            )
+            ids = [self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
+            outputs = self.vllm_generation.llm.generate(
+                [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
+            )
+            texts = [
+                text_of(self.processing_class, drawn, stop, before)
+                for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
+                for drawn in output.outputs
+            ]
+            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs) / size)
+            self.count("tokens_read", sum(map(len, ids)) / size)
+            answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
+            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
+            J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
+            return [J[prompt] for prompt in forced][own]
+
+        def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
+            """Advantage of each token [completions, tokens], from the progress of its episode."""
+            ids, mask = output["completion_ids"], output["completion_mask"].bool()
+            prompts = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
+            boundaries: list[list[int]] = []  # for each completion: its tokens up to the end of each episode
+            asked: list[tuple[str, str]] = []
+            for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
+                end = end_of(self.processing_class, prompt[read].tolist())
+                told = list(pieces(self.processing_class, end, own[kept].tolist()))
+                ends = np.cumsum([len(piece) for piece in told])
+                before = x["prefix_text"]
+                episodes = self.parameterization.cut("".join(told), before).episodes
+                thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
+                cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
+                boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
+                asked += [(chat + self.parameterization.force(thought[:cut]), x["answer"]) for cut in cuts]
+            # all processes call this, even without prefixes: it communicates
+            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))
+            advantages = torch.zeros(ids.shape, dtype=torch.float32)
+            for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
+                along = [start, *(next(found) for _ in ends_at)]
+                tokens = int(mask[i].sum())
+                advantages[i, :tokens] = torch.tensor(
+                    episode_advantages(outcome, along, ends_at, tokens, self.recipe.alpha), dtype=torch.float32
+                )
+            return advantages.to(ids.device)
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            trained = self.state.num_input_tokens_seen  # each is processed once more, for its log-probability
+            spent = flops(self.size, sum(self.spent.values()) + trained, trained)
+            super().log({**logs, **self.spent, "parameters": self.size, "flops": spent}, start_time)
+
+    class Bar(ProgressCallback):
+        """The progress bar without log lines: the log goes to Parquet."""
+
+        def on_log(self, *_: Any, **__: Any) -> None:
+            pass
+
+    return MRTTrainer
