@@ -7,9 +7,9 @@ in answers per second, on distinct labelled pairs (folder `shared` beside the ch
 world), and on a table in which answers repeat, as forced answers do: 20 per prefix, most of them equal. Our time
 includes messages to the workers, which have started but have graded nothing yet.
 
-A hostile answer is graded among 200 ordinary ones as in RL (`mrt.training.rl_trainer.grades`, one worker). Its cost is the
-seconds of that batch less those of the ordinary ones alone. Hostile answers in `\boxed` test the comparison; the others
-test the search for the answer.
+A hostile answer is graded among 200 ordinary ones as in RL (`mrt.training.rl_trainer.grades`, one worker). Its cost is
+the seconds of that batch less those of the ordinary ones alone. Hostile answers in `\boxed` test the comparison; the
+others test the search for the answer.
 """
 
 import json
