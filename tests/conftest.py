@@ -17,6 +17,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes of pytest share the cores
 
 # No time limits, as first examples import and machines are busy. Examples not by chance, as this is a gate, though
 # Hypothesis takes constants for them from whatever of ours has been imported.
@@ -42,11 +43,23 @@ SLOW = {
 }
 
 
+# Begun first, so that no long file is left to the end, when the other process has nothing more to do.
+LONGEST = (
+    *("workflow/test_slurm", "workflow/test_workflow", "workflow/test_slurm_faults", "training/test_rl"),
+    *("project/test_real_model", "workflow/test_faults", "training/test_sft", "workflow/test_backtracking"),
+    *("workflow/test_invalidation", "workflow/test_running", "core/test_hub", "sampling/test_worker"),
+)
+
+
+def name_of(item):
+    return str(item.path.relative_to(ROOT / "tests").with_suffix(""))
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
-        name = str(item.path.relative_to(ROOT / "tests").with_suffix(""))
-        if name not in SLOW and not name.startswith(("workflow/", "project/")):
+        if name_of(item) not in SLOW and not name_of(item).startswith(("workflow/", "project/")):
             item.add_marker("fast")
+    items.sort(key=lambda item: LONGEST.index(name_of(item)) if name_of(item) in LONGEST else len(LONGEST))
 
 
 def hub_cache(home, kind, path, revision, files):
