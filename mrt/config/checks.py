@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from mrt.config import memory
 from mrt.config.hardware import Cluster
-from mrt.config.schema import Config, Evaluation, Model, Training, overlaid
+from mrt.config.schema import Config, overlaid
+from mrt.config.sections import Evaluation, Model, Training
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.sampling.imports import check_completions

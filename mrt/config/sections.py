@@ -1,0 +1,257 @@
+"""The sections of a `config.yaml`: models, training, evaluation, what to expect."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from mrt.config.hardware import Architecture
+from mrt.core.settings import Settings
+from mrt.sampling.allocation import Allocation
+from mrt.sampling.budget_forcing import BudgetForcing
+from mrt.sampling.engine import Decoding
+from mrt.sampling.linearized import Linearized
+from mrt.sampling.prover import ProverSettings
+from mrt.sampling.rollouts import Prompt
+from mrt.sampling.tree import BeamSearch
+from mrt.training.cold_start import ColdStart
+from mrt.training.methods import RL_METHODS, MethodName
+from mrt.training.rl import RL
+from mrt.training.sets import Rules
+from mrt.training.sft import SFT
+
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+Recipe = TypeVar("Recipe", SFT, RL)
+
+
+class Imported(Settings):
+    """Completions that somebody sampled elsewhere."""
+
+    file: Path = Field(
+        description="JSONL, Parquet or CSV with columns problem_id, text, and optionally model, tokens, finish_reason."
+    )
+    model: str | None = Field(None, description="Keep only the rows with this `model`.")
+
+
+class Model(Settings):
+    """A model: a checkpoint, the toy base, a file of completions, or a child of another model."""
+
+    label: str | None = Field(None, description="Name in tables and figures; by default the key.")
+    path: str | None = Field(None, description="Checkpoint folder or hub id.")
+    revision: str | None = Field(None, description="Commit of a hub model.")
+    toy: Literal["shipped", "remade"] | None = Field(
+        None, description="The toy base: its shipped weights, or trained anew."
+    )
+    rollouts: Imported | None = Field(None, description="A model that is a file of completions.")
+    prompt: Prompt | None = Field(None, description="How a problem becomes a prompt; by default the shared `prompt`.")
+    training_log: Path | None = Field(
+        None,
+        description="Log of this model's RL training elsewhere, for Figures 10 and 11: CSV or Parquet with columns"
+        " step, reward, completion_tokens.",
+    )
+    evaluate_on: list[str] | None = Field(None, description="Evaluation sets of this model; all if not given.")
+    parent: str | None = Field(None, description="Model that this one is trained from.")
+    method: MethodName | None = Field(
+        None,
+        description="Training method: SFT on traces (star, mrt); RL (grpo, length_penalty, mrt_rl); SFT on correct"
+        " completions of a model without thoughts, to teach thinking (cold_start); or SFT on solution trees, to teach"
+        " backtracking (warmstart, rise, rejection; Figure 14).",
+    )
+    teacher: str | None = Field(
+        None, description="cold_start: the model whose correct completions it learns from; by default its parent."
+    )
+    cold_start: ColdStart = Field(
+        default_factory=ColdStart, description="cold_start: how these completions become thoughts with an answer."
+    )
+    problems: str | None = Field(None, description="Training dataset, which the parent's traces solve.")
+    rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
+    recipe: SFT | None = Field(None, description="Hyperparameters of SFT that override `training.recipe`.")
+    rl: RL | None = Field(None, description="Hyperparameters of RL that override `training.rl`.")
+    replicate_of: str | None = Field(
+        None, description="Model whose training is repeated with another `seed`, for intervals over training runs."
+    )
+    seed: int | None = Field(None, ge=0, description="Seed of the training; by default that of its hyperparameters.")
+    architecture: Architecture | None = Field(
+        None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
+    )
+
+    @field_validator("recipe", "rl", "teacher", "cold_start")
+    @classmethod
+    def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
+        """Each is for models of some methods."""
+        method = info.data.get("method")
+        if info.field_name in ("teacher", "cold_start") and method != "cold_start":
+            raise ValueError("it is for a model of method cold_start")
+        if info.field_name == "recipe" and method in RL_METHODS:
+            raise ValueError(f"{method} is trained by RL; its hyperparameters stand under rl")
+        if info.field_name == "rl" and method and method not in RL_METHODS:
+            raise ValueError(f"{method} is trained by SFT; its hyperparameters stand under recipe")
+        return value
+
+    @model_validator(mode="after")
+    def one_origin(self) -> Self:
+        origins = [name for name in ("path", "toy", "rollouts", "parent") if getattr(self, name) is not None]
+        # a replicate of an unknown model has no origin; mrt.config.checks reports that
+        if len(origins) != 1 and not (self.replicate_of and not origins):
+            raise ValueError(f"a model has exactly one of path, toy, rollouts, parent; got {origins or 'none'}")
+        if (self.parent is None) != (self.method is None) or (self.parent is None) != (self.problems is None):
+            raise ValueError("a trained model has all of parent, method and problems; any other model has none")
+        return self
+
+
+class SamplingSettings(Settings):
+    """What is sampled from a model on a dataset."""
+
+    samples: int = Field(ge=1, le=10_000, description="Rollouts per problem.")
+    decoding: Decoding = Field(
+        default_factory=lambda: Decoding(max_tokens=16384),
+        description="How rollouts are drawn (Section 8.1: 16K tokens).",
+    )
+    prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
+
+
+Group = TypeVar("Group", bound=Settings)
+
+
+def keep_to(settings: Group, **most: int) -> Group:
+    """The settings, with values above the limits removed from lists that were not set explicitly."""
+    for name, limit in most.items():
+        if name not in settings.model_fields_set:
+            vars(settings)[name] = [value for value in getattr(settings, name) if value <= limit]
+    return settings
+
+
+def at_most(numbers: list[int], limit: int | None, what: str) -> list[int]:
+    """The numbers; raises ValueError if one is beyond the limit."""
+    if limit is not None and max(numbers) > limit:
+        raise ValueError(f"{max(numbers)} is more than the {limit} {what}")
+    return numbers
+
+
+class Training(SamplingSettings):
+    """Sampling for training sets, and the hyperparameters that models share."""
+
+    samples: int = Field(1, ge=1, le=10_000, description="Rollouts per training problem (Algorithm 1, line 5: one).")
+    recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
+    rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
+    allocation: Allocation | None = Field(
+        None,
+        description="Sample for each prefix of a training trace only as many of the meta-prover's `answers` as the"
+        " filter of MRT (STaR) needs; `{}` for the defaults of mrt.sampling.allocation. If not given, all.",
+    )
+    tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
+    report_to: list[Literal["tensorboard", "wandb"]] = Field(
+        [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
+    )
+
+
+class Direct(Settings):
+    """The baseline that does not think (Section 5): pass@k of one model's answers."""
+
+    model: str = Field(description="A model whose prompt skips the thought.")
+    samples: int = Field(32, ge=1, le=10_000, description="Answers per problem (Appendix D: 32).")
+    k: list[Count] = Field(
+        [1, 2, 4, 8, 16, 32],
+        min_length=1,
+        description="The k of pass@k; if not given, the defaults up to `samples`.",
+    )
+
+    @field_validator("k")
+    @classmethod
+    def _of_the_samples(cls, k: list[int], info: ValidationInfo) -> list[int]:
+        return at_most(k, info.data.get("samples"), "samples")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        return keep_to(self, k=self.samples)
+
+
+class Extrapolation(BudgetForcing):
+    """Budget forcing (Appendix F), and the budgets to which it extrapolates normalized regret (Figure 9)."""
+
+    models: list[str] | None = Field(None, description="Models whose thoughts are extended; all if not given.")
+    budgets: list[Count] = Field(
+        [20480, 24576, 28672, 32768], description="C_0 for each number of extensions with forced answers, except 0."
+    )
+
+
+MEASURES = (
+    "accuracy",
+    "maj",
+    "regret",
+    "prefixes",
+    "episode_regret",
+    "budget_forcing",
+    "episodes",
+    "progress",
+    "traces",
+    "linearized",
+    "constructions",
+    "sft_log",
+    "rl_log",
+    "cost",
+)
+
+
+class Evaluation(SamplingSettings):
+    """What is measured, for which models, on which datasets."""
+
+    samples: int = Field(20, ge=1, le=10_000, description="Rollouts per problem (Section 8.2: 20).")
+    problems: list[str] = Field(min_length=1, description="Evaluation datasets.")
+    models: list[str] = Field(min_length=1, description="Models in the tables and figures, in this order.")
+    k: list[Count] = Field(
+        [1, 2, 4, 8],
+        min_length=1,
+        description="The k of maj@k (votes) and pass@k (samples); if not given, the defaults up to `samples`.",
+    )
+    votes: list[Count] = Field(
+        [1, 2, 4, 8],
+        min_length=1,
+        description="Votes p of [maj@p]_j at a prefix; if not given, the defaults up to `prover.answers`.",
+    )
+    budgets: list[Count] = Field(
+        [4096, 8192, 12288, 16384],
+        min_length=1,
+        description="Token budgets C_0 of normalized regret (Figure 9); if not given, quarters of `max_tokens`.",
+    )
+    direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
+    linearized: Linearized | None = Field(None, description="Linearized search, in a sliding window (Section 8.4).")
+    budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="How thoughts are extended.")
+    measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
+        list(MEASURES), description="What is measured."
+    )
+
+    @field_validator("problems", "models")
+    @classmethod
+    def _once(cls, names: list[str]) -> list[str]:
+        if len(set(names)) < len(names):
+            raise ValueError("a name occurs twice")
+        return names
+
+    @field_validator("votes")
+    @classmethod
+    def _of_the_answers(cls, votes: list[int], info: ValidationInfo) -> list[int]:
+        prover = info.data.get("prover")
+        return at_most(votes, prover.answers if prover else None, "answers")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        longest = self.decoding.max_tokens
+        if "budgets" not in self.model_fields_set:
+            vars(self)["budgets"] = sorted({-(-longest * i // 4) for i in range(1, 5)})
+        return keep_to(self, k=self.samples, votes=self.prover.answers)
+
+
+class Expected(Settings):
+    """Estimates of what is unknown before the first run, for `python -m mrt plan` and the time limits of jobs."""
+
+    problems: dict[str, Count] = Field({}, description="Problems of datasets not made yet and without `count`.")
+    tokens: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {}, description="Mean tokens of a rollout by model and its descendants; by default half of `max_tokens`."
+    )
+    prompt_tokens: float = Field(150, gt=0, description="Tokens of a problem with its chat prompt.")
+    episodes: float = Field(20, gt=0, description="Episodes of a thought.")
+    answer_tokens: float = Field(300, gt=0, description="Tokens of a forced answer.")
+    kept: float = Field(0.5, gt=0, description="Fraction of the traces that training sets keep.")
