@@ -188,11 +188,11 @@ QUICK = {
 }  # fmt: skip
 
 
-def command(prompts, folder, method, **recipe):
+def command(prompts, folder, method, *start, **recipe):
     """A training run in a process of its own: an engine takes its process over."""
     settings = RL(**QUICK | recipe)
     return [
-        *(sys.executable, "-m", "mrt.training.rl", "--model", str(TOY_BASE), "--prompts", str(prompts)),
+        *(sys.executable, "-m", *start, "mrt.training.rl", "--model", str(TOY_BASE), "--prompts", str(prompts)),
         *("--method", method, "--recipe", settings.model_dump_json(), "--engine", ENGINE.model_dump_json()),
         *(
             "--state",
@@ -206,7 +206,8 @@ def command(prompts, folder, method, **recipe):
 
 
 def trained(prompts, folder, method, *options):
-    done = subprocess.run([*command(prompts, folder, method), *options], cwd=ROOT, capture_output=True, text=True)
+    forked = command(prompts, folder, method, "mrt.core.fork_server")
+    done = subprocess.run([*forked, *options], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return log_of(folder / "history.parquet")
 

@@ -134,12 +134,16 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     whole = run(tmp_path, "whole", examples(160))
     data = tmp_path / "whole.set.parquet"
     out, history, state = tmp_path / "killed", tmp_path / "killed.parquet", tmp_path / "killed.state"
-    command = [
-        *(sys.executable, "-m", "mrt.training.sft", "--model", str(TOY_BASE), "--set", str(data), "--out", str(out)),
+    stage = [
+        *("mrt.training.sft", "--model", str(TOY_BASE), "--set", str(data), "--out", str(out)),
         *("--history", str(history), "--state", str(state), "--recipe", RECIPE.model_dump_json()),
     ]
     process = subprocess.Popen(
-        command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", *stage],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 120
     while not list(state.glob("*/checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
@@ -149,7 +153,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     assert not out.exists()
     kept = sorted(path.name for path in state.glob("*/checkpoint-*"))
     assert kept
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "mrt.core.fork_server", *stage], cwd=ROOT, check=True, capture_output=True)
     assert log_of(history)["step"].to_list() == list(range(1, 41))
     for name, tensor in weights(whole.out).items():
         assert (weights(out)[name] - tensor).abs().max() < 1e-5
