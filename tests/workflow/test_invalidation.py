@@ -189,7 +189,7 @@ DECIDE_NOTHING = {
     "formatting": edit(
         "mrt/episodes/parameterization.py", "        return []\n", "        return (\n            []\n        )\n"
     ),
-    "the description of an option": edit("mrt/sampling/prover.py", "Rollouts (Parquet).", "The rollouts."),
+    "the description of an option": edit("mrt/sampling/stage.py", "Rollouts (Parquet).", "The rollouts."),
     "the bounds of a setting": edit("mrt/training/sft.py", "gt=0, le=1000", "gt=0, le=2000"),
     "touch of every source": touch_all,
     "a constant that nobody reads": append("mrt/grading/grade.py", "\nSPARE = 1\n"),
