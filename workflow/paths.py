@@ -34,6 +34,9 @@ class Paths:
     def problems(self, dataset: str = "{dataset}") -> str:
         return f"{self.results}/problems/{dataset}.parquet"
 
+    def contamination(self, dataset: str = "{dataset}") -> str:
+        return f"{self.results}/problems/{dataset}.contamination.parquet"
+
     def of_model(self, kind: str, suffix: str = "parquet", model: str = "{model}") -> str:
         """An artifact of a model alone: a training set, a log."""
         return f"{self.results}/{kind}/{model}.{suffix}"
@@ -117,8 +120,9 @@ class Paths:
     def contamination_checks(self) -> list[str]:
         """For each training set that a measured model descends from."""
         used = {str(self.experiment.models[name].problems) for name in self.trained_ancestors()}
-        return [f"{self.results}/problems/{d}.contamination.parquet" for d in sorted(used)]
+        return [self.contamination(d) for d in sorted(used)]
 
     def set_rules(self) -> list[str]:
         """Tables of what each training set kept and dropped."""
-        return [f"{self.results}/sets/{name}.rules.parquet" for name in sorted(self.trained_ancestors() - self.by_rl())]
+        by_sft = self.trained_ancestors() - self.by_rl()
+        return [self.of_model("sets", "rules.parquet", name) for name in sorted(by_sft)]

@@ -6,7 +6,6 @@ A group of settings is passed whole as JSON (`--recipe '{"epochs": 2}'`) or fiel
 pass all options that affect the result as one JSON (`--settings`), and all others as another (`--execution`).
 """
 
-import json
 import os
 import sys
 import time
@@ -38,8 +37,8 @@ class Stage(BaseSettings):
     @classmethod
     def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Unpack `settings` and `execution` into single options; an option given by itself takes precedence."""
-        groups = [json.loads(g) if isinstance(g := given.get(name, {}), str) else g for name in sorted(GROUPS)]
-        return {**groups[0], **groups[1], **{name: value for name, value in given.items() if name not in GROUPS}}
+        single = {name: value for name, value in given.items() if name not in GROUPS}
+        return {**given.get("execution", {}), **given.get("settings", {}), **single}
 
     @classmethod
     def module(cls) -> str:

@@ -26,7 +26,7 @@ rule check_contamination:
         problems=paths.problems(),
         evaluation=[paths.problems(d) for d in experiment.evaluation.problems],
     output:
-        f"{paths.results}/problems/{{dataset}}.contamination.parquet",
+        paths.contamination(),
     log:
         paths.log("check_contamination", "dataset"),
     priority: 10  # early: a run that ends so is for nothing
