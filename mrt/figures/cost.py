@@ -12,7 +12,7 @@ import polars as pl
 from mrt.figures.common import Appearance, ModelStyle, Tables, below, main, panels, problems_in
 from mrt.figures.runs import summary
 
-AXES = {"generated_tokens": "generated tokens", "flops": "FLOPs to train"}
+AXES = {"generated_tokens": "tokens generated to train", "flops": "FLOPs to train"}
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
