@@ -109,7 +109,7 @@ def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
     normalise.cache_clear(), plain_text.cache_clear()
     pool = Pool()
     try:
-        pool.run([("same", str(i), "x") for i in range(8 * processes)], processes, 5.0)
+        pool.run([("same_answer", str(i), "x") for i in range(8 * processes)], processes, 5.0)
         return timed(Grader(processes, pool=pool).equal, pairs)
     finally:
         pool.close()
@@ -208,8 +208,8 @@ def report(table: pl.DataFrame) -> Report:
         [
             markdown(("answers", "graded by", "answers a second", "ratio"), rows),
             f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {distinct:,} distinct pairs,"
-            " each judged once. What the exact rules leave open goes to Math-Verify, once without units and, if that"
-            " changes the text and settles nothing, once with them.",
+            " each judged once. What the exact rules leave open is taken apart and parsed in workers"
+            " (docs/grading.md).",
             f"{differ} of {pairs} verdicts differ from Math-Verify's. As labelled are {right['ours']} of ours and"
             f" {right['naive']} of Math-Verify's; wrongly accepted are {wrong['ours']} and {wrong['naive']}.",
             f"Hostile answers, each among 200 ordinary ones (which take {middle(table, 'ordinary', 'seconds'):.2f} s"

@@ -40,7 +40,7 @@ SLOW = {
     *("sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache", "sampling/test_engine"),
     *("sampling/test_linearized", "sampling/test_prover", "sampling/test_tree", "sampling/test_worker"),
     *("sampling/test_tokens", "training/test_launch", "training/test_rl", "training/test_sft", "planning/test_plan"),
-    *("grading/test_grade", "episodes/test_cut", "problems/test_build", "analysis/test_votes"),
+    *("grading/test_grade", "grading/test_workers", "episodes/test_cut", "problems/test_build", "analysis/test_votes"),
 }
 
 

@@ -89,7 +89,8 @@ class Options:
 
     def prover(self, w: Wildcards) -> str:
         filters = self.experiment.filters(w.model, w.dataset)
-        allocated = {"allocation": self.experiment.training.allocation, "filters": filters} if filters else {}
+        allocation, grading = self.experiment.training.allocation, self.experiment.grading
+        allocated = {"allocation": allocation, "filters": filters, "grading": grading} if filters else {}
         prover = self.experiment.sampling(w.dataset).prover
         return self.of_sampling(w, prover=prover, parameterization=self.words, **allocated)
 
@@ -98,7 +99,8 @@ class Options:
 
     def tree(self, w: Wildcards) -> str:
         search = self.experiment.training.tree
-        return self.of_sampling(w, search=search, parameterization=self.words, prompt=self.prompt(w.model))
+        options = {"parameterization": self.words, "prompt": self.prompt(w.model)}
+        return self.of_sampling(w, search=search, grading=self.experiment.grading, **options)
 
     def linearized(self, w: Wildcards) -> str:
         settings = self.experiment.evaluation.linearized
@@ -134,6 +136,9 @@ class Options:
 
         return execution
 
+    def grading(self, w: Wildcards) -> str:
+        return options_of(grading=self.experiment.grading)
+
     # ---- training ----
 
     def of_parent(self, w: Wildcards, **options: Any) -> str:
@@ -161,9 +166,8 @@ class Options:
 
     def rl(self, w: Wildcards) -> str:
         parameterization, method = self.experiment.parameterization, self.experiment.models[w.model].method
-        return self.of_parent(
-            w, method=method, recipe=self.experiment.recipe(w.model), parameterization=parameterization
-        )
+        recipe, grading = self.experiment.recipe(w.model), self.experiment.grading
+        return self.of_parent(w, method=method, recipe=recipe, parameterization=parameterization, grading=grading)
 
     def trained_by(self, *, with_engine: bool = False) -> Execution:
         """Where a trainer keeps its state and its last checkpoint, where it logs, and RL's engine."""

@@ -13,6 +13,7 @@ from mrt.config.hardware import Architecture, Cluster, architecture_of
 from mrt.config.sections import Evaluation, Expected, Model, Recipe, SamplingSettings, Training
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
+from mrt.grading.grade import Grading
 from mrt.problems.settings import Dataset
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
@@ -41,6 +42,7 @@ class Config(Settings):
         None,
         description="Backtracking search (Appendix A) instead of thoughts; `{}` for its defaults.",
     )
+    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the sampling engine is built.")
     engine_threads: int = Field(1, ge=1, le=1024, description="CPU cores of a sampling job.")
     training_threads: int = Field(2, ge=1, le=1024, description="CPU cores of a training job.")

@@ -6,6 +6,7 @@ from mrt.episodes.parameterization import OPEN, take_apart
 
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
 _BOX_TOKEN = re.compile(r"\\\\?(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
+_BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
 _FILLED = re.compile(r"\S")
 _LINKS = re.compile(r"\\q?quad|\\text|\b(?:and|or)\b|\w{1,9}\s*=|[\s$\\()\[\]{},;!.]")
 _JOINS = re.compile(r"[,;]|\b(?:and|or)\b")
@@ -13,6 +14,8 @@ _PROSE = re.compile(  # what a solution may put around a box without changing it
     r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf)|mbox|q?quad|[ ,;:!()\[\]])(?![A-Za-z])"
     r"|\([A-Za-z ,.]{3,200}\)|[A-Za-z]{2,}|[\s.,;:!?'’${}]"
 )
+_LAST_LINE = re.compile(r"####[ \t]*(\S.*)")  # GSM8K's
+_SAID = re.compile(r"(?i)\banswer(?: is)? ?:|\banswer is\b")
 _LETTER = re.compile(
     r"(?i:answer)(?i:\s+is)?\s*:?\s*(?:[a-z]+\s+){0,3}[(*]{0,3}([A-J])[)*]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
 )
@@ -63,6 +66,17 @@ def boxed(text: str) -> str | None:
     return ", ".join(dict.fromkeys(reversed(answers)))
 
 
+def closing(text: str, at: int) -> int:
+    """Where the brace or parenthesis at a place of the text closes; 0 if there is none or it never does."""
+    depth = 0
+    steps = {"{": {"{": 1, "}": -1}, "(": {"(": 1, ")": -1}}.get(text[at : at + 1], {})
+    for token in _BRACKET.finditer(text, at) if steps else ():
+        depth += steps.get(token.group(), 0)
+        if depth == 0:
+            return token.start()
+    return 0
+
+
 def find_box(completion: str, thinking: bool) -> tuple[str | None, str | None]:
     """(the boxed answer, None), or (None, the text that Math-Verify should search), or (None, None)."""
     part = answer_part(completion, thinking)
@@ -71,5 +85,8 @@ def find_box(completion: str, thinking: bool) -> tuple[str | None, str | None]:
     answer = boxed(part)
     if answer is not None:
         return (answer if len(answer) <= LONGEST else None), None
-    letters = _LETTER.findall(part[-LONGEST:])
-    return (letters[-1], None) if letters else (None, part[-LONGEST:])
+    tail = part[-LONGEST:].replace("**", "").replace("`", "")
+    if named := _LETTER.findall(tail) or _LAST_LINE.findall(tail):
+        return named[-1], None
+    said = [match.start() for match in _SAID.finditer(tail)]
+    return None, tail[said[-1] :] if said else tail

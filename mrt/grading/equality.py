@@ -1,59 +1,67 @@
-"""Whether two answers are equal: exact rules for common cases, Math-Verify for the rest."""
+r"""Whether two answers are equal: rules in order, of which the first that says yes or no decides.
 
-import math
+The rules of `EXACT` compare text and exact numbers, in microseconds. Those that follow take an answer apart (a name
+before "=", a noun behind a value, the ends of an interval, the items of a list) and compare the parts. `algebra` parses
+single expressions with `latex2sympy2_extended` and evaluates them at random points; what has no value (sets, relations,
+matrices) goes to Math-Verify. A rule returns True, False, or None for "not my case"; a doubtful pair is unequal.
+"""
+
+import itertools
+import random
 import re
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from mrt.grading.answers import LONGEST, boxed
+from mrt.grading.answers import LONGEST, boxed, closing
 
-_SYMBOLS = {
+Rule = Callable[[str, str], bool | None]
+_SYMBOLS = str.maketrans({
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "–": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
     "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "∪": r"\cup ",
-    "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "⁰": "^{0}", "¹": "^{1}", "²": "^{2}", "³": "^{3}",
-    "⁴": "^{4}", "⁵": "^{5}", "⁶": "^{6}", "⁷": "^{7}", "⁸": "^{8}", "⁹": "^{9}",
-} | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # fmt: skip
-_TRANSLATE = str.maketrans(_SYMBOLS)
-_REWRITES: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(r"<sup>([^<>]{0,99})</sup>"), r"^{\1}"),
-    (re.compile(r"<sub>([^<>]{0,99})</sub>"), r"_{\1}"),
-    (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
-    (re.compile(r"\\(?:left|right|bigg?[lrm]?|Bigg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
-    (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
-    (re.compile(r"\\\$"), ""),
-    (re.compile(r"(?<=\d) ?\\binom(?![A-Za-z])"), r"\\cdot \\binom"),  # Math-Verify reads a mixed number
-    (re.compile(r"(?<=\d) ?\^?\{?(?:\\(?:text|mathrm) ?\{)?(?:st|nd|rd|th)\}{1,2}"), ""),
-    (re.compile(r"(?<=\d)(?:st|nd|rd|th)\b"), ""),
-    (re.compile(r"(?<=\d)\{,\}(?=\d)"), ","),
-]
-_WRAPS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`")]
-_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|normal)?|mathrm|mathbf|mbox|operatorname|textup)\s*\{([^{}]*)\}")
-_SPACE = re.compile(r"(?<=\W)\s|\s(?=\W)")
-_INTEGER = re.compile(r"[+-]?\d+")
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)")
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|[+-]?[1-9]\d{0,2}(?: \d{3})+(?:\.\d*)?")
-_RATIO = re.compile(r"([+-]?)(?:(\d+)/(\d+)|\\frac\{(-?\d+)\}\{(-?\d+)\}|\\frac(\d)(\d))")
-_MIXED = re.compile(r"([+-]?)(\d+) (\d+)/(\d+)|([+-]?)(\d+) ?\\frac\{(\d+)\}\{(\d+)\}")
-_WORDY = re.compile(r"[A-Za-z][A-Za-z\s,.'’\"!-]*")
-_LONG_WORD = re.compile(r"[A-Za-z]{4}")
-_CHOICE = re.compile(r"\(?([A-Z])[).]?|\(([A-Z])\)\.?")
-_CHOICE_AND_VALUE = re.compile(r"(?:\(([A-J])\)|([A-J])[).]) ?([\w\\$-].*)", re.DOTALL)
-_UNIT = re.compile(r"(?<=[\d})]) ?([A-Za-z]+)\.?(?:\^\{?(\d)\}?)?$")
-_UNITS = {
-    name: names.split()[0]
-    for names in (
-        "mm millimeter millimeters millimetre millimetres", "cm centimeter centimeters centimetre centimetres",
-        "m meter meters metre metres", "km kilometer kilometers kilometre kilometres", "in inch inches",
-        "ft foot feet", "yd yard yards", "mi mile miles", "mg milligram milligrams", "g gram grams",
-        "kg kilogram kilograms", "lb lbs pound pounds", "oz ounce ounces", "ms millisecond milliseconds",
-        "s sec second seconds", "min minute minutes", "h hr hour hours", "day days", "week weeks", "month months",
-        "year years", "ml mL milliliter milliliters", "L liter liters litre litres", "dollar dollars", "cent cents",
-        "deg degree degrees", "rad radian radians", "Pa", "kPa", "N", "J", "kJ", "W", "kW", "V", "Hz", "kHz", "MHz",
-        "eV", "keV", "MeV", "GeV", "mol", "mmol", "K",
-    )
-    for name in names.split()
+    "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "√": r"\sqrt ", "∅": r"\emptyset ",
+} | {digit: f"^{{{i}}}" for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+  | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
+_TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
+_FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
+_CODE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "infinity": "infty", "oo": "infty"}
+_REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = {
+    "spaces": (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
+    "size of brackets": (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
+    "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
+    "or": (re.compile(rf"\\(?:lor|vee)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*or\s*\}}"), " or "),
+    "and": (re.compile(rf"\\(?:land|wedge)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*and\s*\}}"), " and "),
+    "powers in code": (re.compile(r"\*\*"), "^"),
+    "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?:np\.|math\.)?({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
+                          lambda m: rf"\{_CODE.get(m[1], m[1])} "),
+    "currency and points": (re.compile(r"\\\$|(?<=\d)\.(?!\d)"), ""),
+    "delimiters": (re.compile(r"\$|(?<!\\)\\[()\[\]]"), " "),
+    "ordinals": (re.compile(r"(?<=\d) ?\^?\{?(?:\\(?:text|mathrm) ?\{)?(?:st|nd|rd|th)(?:\}{1,2}|\b)"), ""),
+    "degrees": (re.compile(r"\^ ?\{ ?\\circ ?\}"), r"^\\circ"),
+    "percent": (re.compile(r"(?i)\\?%|\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b"), r"\\%"),
 }  # fmt: skip
+_ARGUMENTS = re.compile(r"\\(frac|binom|sqrt)(?![A-Za-z])|(?<!\\)[\^_]")
+_ARGUMENT = re.compile(r"\s*(\\(?!circ|prime)[A-Za-z]+|\w)")
+_WRAPS = ["**", "`"]
+_LONG_WORD = re.compile(r"[A-Za-z]{4}")
+
+
+def _braced(text: str) -> str:
+    r"""The text with braces around arguments of `\frac`, `\sqrt`, `^`, `_`, as TeX (`\frac12`) and code (`2^(n)`)."""
+    for command in reversed(list(_ARGUMENTS.finditer(text))):
+        at = command.end()
+        if command[1] == "sqrt" and text[at : at + 1] == "[":
+            at = text.find("]", at) + 1 or len(text)
+        for _ in range(2 if command[1] in ("frac", "binom") else 1):
+            if token := _ARGUMENT.match(text, at):
+                text = f"{text[:at]}{{{token[1]}}}{text[token.end() :]}"
+            at = len(text) - len(text[at:].lstrip())
+            end = closing(text, at)
+            if end and text[at] == "(" and command[0] in (r"\sqrt", "^"):
+                text = f"{text[:at]}{{{text[at + 1 : end]}}}{text[end + 1 :]}"
+            at = end + 1 if end and text[at] == "{" else at
+    return text
 
 
 @lru_cache(maxsize=1 << 16)
@@ -62,27 +70,28 @@ def normalise(answer: str) -> str:
 
     The result is still LaTeX, and normalising it again changes nothing that matters to a comparison.
     """
-    text = answer.translate(_TRANSLATE)
+    if len(answer) > LONGEST:
+        return ""
+    text = " ".join(answer.translate(_SYMBOLS).split())
     if r"\begin" not in text and r"\\" in text:  # escaped once too often; elsewhere `\\` ends a row
         text = re.sub(r"(?<!\\)\\\\(?=[A-Za-z]{2}|[(){}\[\]])", r"\\", text)
-    for pattern, replacement in _REWRITES:
+    for pattern, replacement in _REWRITES.values():
         text = pattern.sub(replacement, text)
-    before = None
+    text, before = _braced(text), None
     while before != text:
         before = text = text.strip()
         if r"\boxed" in text or r"\fbox" in text:
             text = boxed(text) or text
-        for left, right in _WRAPS:
-            inner = text[len(left) : -len(right)]
-            if len(text) > len(left + right) and text.startswith(left) and text.endswith(right) and left not in inner:
-                text = inner
+        for mark in _WRAPS:
+            if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark) and text.count(mark) == 2:
+                text = text[len(mark) : -len(mark)]
+        if text.startswith("{") and closing(text, 0) == len(text) - 1:
+            text = text[1:-1]
         if text.endswith(("^", "\\")) and not text.endswith("\\\\"):
             text = text[:-1]
-        if text.endswith((".", ",", ";")) and not text.endswith("..") and _LONG_WORD.search(text[-5:-1]) is None:
+        if text.endswith((".", ",", ";")) and not text.endswith(".."):
             text = text[:-1]
-    if text.count("$") == 1:
-        text = text.replace("$", "")
-    return text.strip()
+    return text
 
 
 @lru_cache(maxsize=1 << 16)
@@ -90,8 +99,19 @@ def plain_text(text: str) -> str:
     r"""A normalised answer without text commands (`\text{}` and the like), and with white space normalised."""
     before = None
     while before != text:
-        before, text = text, _TEXT.sub(r" \1 ", text)
-    return _SPACE.sub("", " ".join(text.split()))
+        before, text = text, re.sub(rf"{_TEXT}\{{([^{{}}]*)\}}", r" \1 ", text)
+    return re.sub(r"(?<=\W)\s|\s(?=\W)", "", " ".join(text.split()))
+
+
+# --- Rules that need no algebra ---------------------------------------------------------------------------------------
+
+_DECIMAL = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:(?:\\times|\\cdot|\*) ?10\^\{([+-]?\d{1,3})\}|[eE]([+-]?\d{1,3}))?"
+)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?")
+_WORDY = re.compile(r"[A-Za-z][A-Za-z\s,.'’\"!-]*")
+_CHOICE = re.compile(r"\(?([A-Z])[).]?|\(([A-Z])\)\.?")
+_CHOICE_AND_VALUE = re.compile(r"(?:\(([A-J])\)|([A-J])[).]) ?([\w\\$-].*)", re.DOTALL)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -101,199 +121,364 @@ def number_in(text: str) -> tuple[Fraction, bool] | None:
         return None
     if _THOUSANDS.fullmatch(text):
         text = re.sub("[ ,]", "", text)
-    if _INTEGER.fullmatch(text):
-        return Fraction(int(text)), False
-    if _DECIMAL.fullmatch(text):
-        return Fraction(text), True
-    if match := _RATIO.fullmatch(text):
-        top, bottom = [int(group) for group in match.groups()[1:] if group is not None]
-        sign = -1 if match.group(1) == "-" else 1
-        return (Fraction(sign * top, bottom), False) if bottom else None
-    if match := _MIXED.fullmatch(text):
-        minus, *parts = [group for group in match.groups() if group is not None]
-        whole, above, below = map(int, parts)
-        value = whole + Fraction(above, below) if above < below else None
-        return None if value is None else (-value if minus == "-" else value, False)
+    if match := _DECIMAL.fullmatch(text):
+        power = match[2] or match[3]
+        return Fraction(match[1]) * Fraction(10) ** int(power or 0), bool(power) or "." in text
+    if match := re.fullmatch(r"([+-]?)(?:(\d+) ?(?=\\frac)|(\d+) )?(?:(\d+)/(\d+)|\\frac\{(-?\d+)\}\{(-?\d+)\})", text):
+        whole = int(match[2] or match[3] or 0)
+        above, below = int(match[4] or match[6]), int(match[5] or match[7])
+        if below and not (whole and above >= below):
+            return (-1 if match[1] == "-" else 1) * (whole + Fraction(above, below)), False
     return None
 
 
-def _words(plain: str) -> str | None:
-    """The words of an answer that consists of words only, without case or punctuation; None for anything else."""
-    if _WORDY.fullmatch(plain) and _LONG_WORD.search(plain):
-        return " ".join(re.findall(r"[a-z]+", plain.lower()))
+def texts(pred: str, gold: str) -> bool | None:
+    """Equal text."""
+    return True if pred == gold or plain_text(pred) == plain_text(gold) else None
+
+
+def numbers(pred: str, gold: str) -> bool | None:
+    """Numbers, as fractions; a decimal equals a number that it rounds to six significant digits, not fewer."""
+    one, other = number_in(plain_text(pred)), number_in(plain_text(gold))
+    if not (one and other):
+        return None
+    gap, size = abs(one[0] - other[0]), max(abs(one[0]), abs(other[0]))
+    return gap == 0 or ((one[1] or other[1]) and gap <= min(Fraction(1, 10**6), size / 10**5))
+
+
+def choices(pred: str, gold: str) -> bool | None:
+    """The letter of a choice; behind the predicted letter may stand a value, which may be the gold answer too."""
+    p, g = plain_text(pred), plain_text(gold)
+    label, chosen, both = _CHOICE.fullmatch(g), _CHOICE.fullmatch(p), _CHOICE_AND_VALUE.fullmatch(p)
+    if label and (chosen := chosen or both):
+        return (chosen[1] or chosen[2]) == (label[1] or label[2])
+    return exact(both[3], gold) if both else None
+
+
+def words(pred: str, gold: str) -> bool | None:
+    """Words, without case and punctuation."""
+    one, other = plain_text(pred), plain_text(gold)
+    written = r"\text" in pred + gold  # else three letters may be a product
+    if all(_WORDY.fullmatch(text) and (written or _LONG_WORD.search(text)) for text in (one, other)):
+        return re.findall(r"[a-z]+", one.lower()) == re.findall(r"[a-z]+", other.lower())
     return None
 
 
-def _unit(plain: str) -> tuple[str, str, str | None] | None:
-    """An answer's text before the unit at its end, the unit, and its exponent if any; None without a unit."""
-    tail = _UNIT.search(plain, max(0, len(plain) - 40))
-    unit = _UNITS.get(tail.group(1)) if tail else None
-    return (plain[: tail.start()], unit, tail.group(2)) if tail and unit else None
+EXACT: list[Rule] = [texts, numbers, choices, words]
 
 
 def exact(pred: str, gold: str) -> bool | None:
-    """Equality of two answers by rules that need no algebra; None if they do not settle it.
+    """Equality of two answers by the rules of `EXACT`; None if they do not settle it."""
+    return _first(EXACT, pred, gold)
 
-    Numbers are compared as fractions; a decimal equals a number that it rounds to six significant digits, not fewer.
-    """
-    if len(pred) > LONGEST or len(gold) > LONGEST:
-        return False
+
+def _first(rules: list[Rule], pred: str, gold: str) -> bool | None:
     pred, gold = normalise(pred), normalise(gold)
     if not pred or not gold:
         return False
-    if pred == gold:
-        return True
-    p, g = plain_text(pred), plain_text(gold)
-    if p == g:
-        return True
-    one, other = number_in(p), number_in(g)
-    if one and other:
-        gap, size = abs(one[0] - other[0]), max(abs(one[0]), abs(other[0]))
-        return gap == 0 or ((one[1] or other[1]) and gap <= min(Fraction(1, 10**6), size / 10**5))
-    if label := _CHOICE.fullmatch(g):
-        chosen = _CHOICE.fullmatch(p) or _CHOICE_AND_VALUE.fullmatch(p)
-        if chosen:
-            return (chosen.group(1) or chosen.group(2)) == (label.group(1) or label.group(2))
-    words, meant = _words(p), _words(g)
-    if words is not None and meant is not None:
-        return words == meant
-    mine, due = _unit(p), _unit(g)
-    if mine and due:
-        if mine[1] != due[1] or (mine[2] and due[2] and mine[2] != due[2]):
-            return False
-        return exact(mine[0], due[0])
-    return None
+    return next((verdict for rule in rules if (verdict := rule(pred, gold)) is not None), None)
 
 
-# --- Math-Verify, inside a worker -------------------------------------------------------------------------------------
+# --- Rules that take answers apart ------------------------------------------------------------------------------------
 
-_HEAD = re.compile(r"((?:\\[A-Za-z]+ ?)?\{?[A-Za-z]?\w?\}?(?:_\{?\w+\}?)?'?(\([a-z]\))?)\s*=\s*([^=]+)")
-_BUILDER = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\\mid(?![A-Za-z])|\||:)(.+)\\\}", re.DOTALL)
-_OPEN, _CLOSE = "([{", ")]}"
+_BRACKETS = {"(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\langle": r"\rangle"}
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\b(?:and|or)\b|[<>]=|.", re.DOTALL)
+_COMMAS = {",", ";", "and", "or"}
+_RELATIONS = {"<", ">", "<=", ">=", r"\lt", r"\gt"} | {
+    rf"\{kind}{end}" for kind in ("le", "ge") for end in ("", "q", "qslant")
+}
+_ONE = (  # a name: x, x_{1}, f'(x), f^{-1}(x), AB, \text{area}, \angle ABC, |AB|
+    rf"(?:(?:[A-Za-z]|[A-Z]{{2,}}|{_TEXT}\{{[^{{}}=<>]{{1,40}}\}}|\\(?:mathbb|mathcal|overline|vec) ?\{{?[A-Za-z]+\}}?"
+    r"|\\(?!sin|cos|tan|cot|log|ln|exp|sqrt|frac|pi|in|pm|times|cdot|infty)[a-z]+)(?:_\{[^{}=<>]{1,40}\}|'|\^\{-1\})*"
+    r"(?:[(\[][^()\[\]=<>]{1,40}[)\]])?|(?:m?\\(?:angle|triangle) ?[A-Z]+)|\|[A-Z]+\|)"
+)
+_NAME = re.compile(rf"{_ONE}|{_ONE}(?:[:/]{_ONE})+|\\frac\{{{_ONE}\}}\{{{_ONE}\}}|\({_ONE}(?:, ?{_ONE})+\)")
+_NOUN = re.compile(
+    rf"\s*(?:{_TEXT}\{{(?P<noun>[^{{}}\d\\]+)\}}|(?<![A-Za-z])(?P<word>[A-Za-z]+(?: [A-Za-z]+)*)\.?|\^\\circ|\\%)"
+    r"(?P<power>\^\{[23]\})?$"
+)
+_NOT_NOUNS = re.compile(  # words that can change the value of what stands before them
+    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|dozen|hundred|thousand|[mb]illion|of|to|is|are|"
+    r"squared|cubed|over|times|factorial|plus|minus|none|pi|mod|in|by|otherwise)\b"
+)
+_UNITS = {
+    name: names.split()[0]
+    for names in (
+        "mm millimeter millimetre", "cm centimeter centimetre", "m meter metre", "km kilometer kilometre",
+        "in inch inche", "ft foot feet", "yd yard", "mi mile", "mg milligram", "g gram", "kg kilogram", "lb lbs pound",
+        "oz ounce", "ms millisecond", "s sec second", "min minute", "h hr hour", "ml mL milliliter millilitre",
+        "L liter litre", "deg degree", "rad radian", "N", "J", "W", "V", "A", "Hz", "Pa", "K", "eV", "mol",
+    )
+    for name in names.split()
+}  # fmt: skip
+# What may stand behind a value: `, k \in \mathbb{Z}`, `where k is an integer`, `\text{for all } x \in \mathbb{R}`.
+_CLAUSE = re.compile(
+    rf"[,;]?\s*\(?\s*(?:{_TEXT}\{{[^{{}}]{{0,20}}\}}|where|for all|for)?\s*(?P<name>[A-Za-z])\s*"
+    r"(?:\\in\s*(?:\\mathbb ?\{?)?(?P<set>[ZNQR])\}?\S{0,8}"
+    rf"|(?:{_TEXT}\{{)?\s*(?:is )?(?:an|any) integer\s*\}}?)\)?$"
+)
+
+
+def split(text: str, at: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The pieces of a text between the given tokens outside of brackets, and these tokens."""
+    depth, start = 0, 0
+    pieces, tokens = [], []
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        depth += (token in _BRACKETS) - (token in _BRACKETS.values())
+        if depth == 0 and token in at:
+            pieces.append(text[start : match.start()].strip())
+            tokens.append(token)
+            start = match.end()
+    return [*pieces, text[start:].strip()], tokens
 
 
 def items(text: str) -> list[str]:
-    """The items of a list without brackets around it: split at commas, semicolons, "and", "or" outside brackets."""
-    depth, cuts, start = 0, [], 0
-    for match in re.finditer(r"\\text\s*\{\s*,?\s*(?:and|or)\s*\}|\\.|[()\[\]{},;]|\b(?:and|or)\b", text, re.DOTALL):
-        token = match.group()
-        if token in _OPEN:
-            depth += 1
-        elif token in _CLOSE:
-            depth -= 1
-        elif token[-2:] in (r"\{", r"\}"):
-            depth += 1 if token == r"\{" else -1
-        elif depth == 0 and not (token.startswith("\\") and len(token) == 2):
-            cuts.append(text[start : match.start()].strip())
-            start = match.end()
-    return [cut for cut in [*cuts, text[start:].strip()] if cut]
+    """The items of a list without brackets around it: between commas, semicolons, "and", "or" outside of brackets."""
+    return [piece for piece in split(text, _COMMAS)[0] if piece]
 
 
-@lru_cache(maxsize=4)
-def _cleaning(units: bool) -> Any:
-    from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
-
-    return NormalizationConfig(
-        basic_latex=True, units=units, malformed_operators=True, nits=True, boxed="all", equations=False
-    )
+def _opened(text: str) -> tuple[str, str, str]:
+    """The bracket that opens a text, what is inside, the bracket that closes it; no brackets if they are no pair."""
+    first = next((token for token in _BRACKETS if text.startswith(token)), "")
+    last = next((token for token in (r"\}", r"\rangle", ")", "]", "}") if text.endswith(token)), "")
+    inside = text[len(first) : len(text) - len(last)]
+    depths = itertools.accumulate((m[0] in _BRACKETS) - (m[0] in _BRACKETS.values()) for m in _TOKEN.finditer(inside))
+    return (first, inside.strip(), last) if first and last and min(depths, default=0) >= 0 else ("", text, "")
 
 
 @lru_cache(maxsize=256)
-def _parse(text: str, units: bool) -> list[Any]:
-    """Math-Verify's parse of an answer (an expression and its source text); `units` removes units."""
-    from latex2sympy2_extended.latex2sympy2 import normalize_latex
-    from math_verify import LatexExtractionConfig, parse
-
-    if not units and normalize_latex(text, _cleaning(False)) == normalize_latex(text, _cleaning(True)):
-        return _parse(text, True)
-    config = LatexExtractionConfig(boxed_match_priority=0, normalization_config=_cleaning(units))
-    return list(parse(rf"\boxed{{{text}}}", [config], parsing_timeout=0))
-
-
-def _algebra(pred: str, gold: str) -> bool:
-    """Equality by Math-Verify, with apparent units removed or with them kept (`m` can be a variable)."""
-    from math_verify import verify
-
-    one, other = _parse(pred, True), _parse(gold, True)
-    if _far_apart(pred, gold, one, other):
-        return False
-    if verify(other, one, allow_set_relation_comp=True, timeout_seconds=0):
-        return True
-    mine, theirs = _parse(pred, False), _parse(gold, False)
-    if mine is one and theirs is other:
-        return False
-    return bool(verify(theirs, mine, allow_set_relation_comp=True, timeout_seconds=0))
+def _named(text: str) -> tuple[str, str]:
+    r"""The name and the value of `name = value`, `name \in value`, `2 + 3 = 5` (whose name is its first side)."""
+    sides, signs = split(text, ("=", r"\in", *_RELATIONS))
+    if not signs or not set(signs) <= {"=", r"\in"} or not sides[-1] or any(items(side)[1:] for side in sides[1:-1]):
+        return "", text
+    if _NAME.fullmatch(sides[0]) or (number_in(plain_text(sides[-1])) and algebra(sides[-2], sides[-1])):
+        return sides[0], sides[-1]
+    return "", text
 
 
-def _far_apart(pred: str, gold: str, one: list[Any], other: list[Any]) -> bool:
-    """Whether both answers are real numbers that plainly differ, which spares Math-Verify a search for a proof."""
-    from sympy import Expr
+def names(pred: str, gold: str) -> bool | None:
+    """`x = value` on one side, the value on the other; on both sides, functions of variables with different names."""
+    (mine, value), (theirs, right) = _named(pred), _named(gold)
+    if not (mine and theirs):
+        bare = pred if theirs else gold
+        return same_answer(value, right) if (mine or theirs) and len(split(bare, ("=", *_RELATIONS))[0]) == 1 else None
+    one, other = (re.fullmatch(r"([A-Za-z])\(([A-Za-z])\)", name) for name in (mine, theirs))
+    if one and other and one[1] == other[1] and one[2] != other[2]:
+        return other[2] not in value and same_answer(_renamed(value, one[2], other[2]), right)
+    return same_answer(value, right) if mine == theirs or ("y" in (mine, theirs) and (one or other)) else None
 
-    if any(re.search(r"%|percent|pct|\\pm|\\mp", text) for text in (pred, gold)):
-        return False
-    values = []
-    for parsed in (one, other):
-        if not (parsed and isinstance(parsed[0], Expr) and parsed[0].is_number):
+
+def _renamed(text: str, old: str, new: str) -> str:
+    return re.sub(rf"(?<![A-Za-z\\]){old}(?![A-Za-z])", new, text)
+
+
+def clauses(pred: str, gold: str) -> bool | None:
+    r"""`, k \in \mathbb{Z}` behind a value: k may have another name on the other side, or stay undeclared there."""
+    mine, theirs = _CLAUSE.search(pred), _CLAUSE.search(gold)
+    if mine and theirs:
+        one, other = mine["name"], theirs["name"]
+        if (mine["set"] or "Z") != (theirs["set"] or "Z") or (one != other and _renamed(pred, other, "") != pred):
             return False
-        value = parsed[0].evalf(15)
-        if not value.is_Float and not value.is_Integer:
-            return False
-        values.append(float(value))
-    size = max(map(abs, values))
-    return math.isfinite(size) and abs(values[0] - values[1]) > 1e-3 * size
+        return same_answer(_renamed(pred[: mine.start()], one, other), gold[: theirs.start()])
+    if not (clause := mine or theirs) or not clause.start():
+        return None
+    text, bare = clause.string[: clause.start()], gold if mine else pred
+    free = set(re.findall(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", bare)) - {clause["name"]}
+    other = free.pop() if len(free) == 1 and _renamed(bare, clause["name"], "") == bare else clause["name"]
+    return same_answer(_renamed(text, clause["name"], other), bare)
 
 
-def _simpler(pred: str, gold: str) -> tuple[str, str]:
-    """Both answers simplified for comparison: sets as their conditions, one-sided `x = ` and choice labels dropped."""
-    if match := _BUILDER.fullmatch(pred):
-        pred = match.group(1).strip()
-    if match := _BUILDER.fullmatch(gold):
-        gold = match.group(1).strip()
-    label = _CHOICE_AND_VALUE.fullmatch(plain_text(pred))
-    if label and not _CHOICE_AND_VALUE.fullmatch(plain_text(gold)):
-        pred = normalise(label.group(3))
-    left, right = _HEAD.fullmatch(pred), _HEAD.fullmatch(gold)
-    if left and "=" not in gold:
-        return left.group(3), gold
-    if right and "=" not in pred:
-        return pred, right.group(3)
-    if left and right and (left.group(2) or right.group(2)):  # f(x) = ..., with another name or variable
-        mine, theirs = left.group(2), right.group(2)
-        body = left.group(3)
-        if mine and theirs and mine != theirs and theirs[1] not in body:
-            body = re.sub(rf"(?<![A-Za-z\\]){mine[1]}(?![A-Za-z])", theirs[1], body)
-            return (body, right.group(3)) if left.group(1)[0] == right.group(1)[0] else (pred, gold)
-        if left.group(1) == "y" or right.group(1) == "y":
-            return body, right.group(3)
-    return pred, gold
+def quantities(pred: str, gold: str) -> bool | None:
+    """A unit, a counted noun, a degree or percent sign behind a value: the same on both sides, or on one side only."""
+    (mine, value), (theirs, right) = _quantity(pred), _quantity(gold)
+    if mine and theirs and mine != theirs:
+        return False
+    if not (mine or theirs) or ("degree" in (mine, theirs) and not (mine and theirs) and r"\pi" in pred + gold):
+        return None
+    return same_answer(value, right) or (None if "percent" in (mine, theirs) else False)
 
 
-def same_answer(pred: str, gold: str, lists: bool = True) -> bool:
-    """Equality by the exact rules, then item by item if both are lists of one length, then by algebra."""
-    settled = exact(pred, gold)
-    if settled is not None:
-        return settled
-    if " OR " in gold:  # a gold answer in several forms
-        return any(same_answer(pred, form) for form in gold.split(" OR "))
-    whole = pred, gold = normalise(pred), normalise(gold)
-    pred, gold = _simpler(pred, gold)
-    if (pred, gold) != whole and (settled := exact(pred, gold)) is not None:
-        return settled
-    if lists:
-        left, right = items(pred), items(gold)
-        if len(left) == len(right) > 1 and len(left) <= 12:
-            return _matched(left, right)
-    return _algebra(pred, gold)
+def _quantity(text: str) -> tuple[str, str]:
+    """The noun behind a value, a unit in its shortest spelling, and the value; ("", text) without one."""
+    match = _NOUN.search(text, max(0, len(text) - 80))
+    value = text[: match.start()].strip() if match else ""
+    if not match or not re.search(r"\d", value) or items(value)[1:] or split(value, ("=", *_RELATIONS))[1]:
+        return "", text
+    if not (noun := match["noun"] or match["word"]):
+        return ("degree" if "circ" in match[0] else "percent"), value
+    singular = [word.removesuffix("s") if len(word) > 3 else word for word in noun.replace(".", " ").split()]
+    known = [_UNITS.get(word) or _UNITS.get(word.lower()) for word in singular]
+    spaced = text[len(value) : len(value) + 1] == " "
+    clear = (all(known) and (spaced or len(noun) > 1)) or (spaced and len(noun) > 3)  # `2ab` and `2m` are products
+    if not singular or _NOT_NOUNS.search(noun) or (match["word"] and not (number_in(plain_text(value)) and clear)):
+        return "", text
+    words = [unit or word.lower() for unit, word in zip(known, singular, strict=True)]
+    return " ".join([*words, match["power"] or ""]), value
+
+
+def lists(pred: str, gold: str) -> bool | None:
+    r"""Lists and sets in any order, tuples in order, item by item; `\pm` is two items, a vector as a matrix a tuple."""
+    (mine, left), (theirs, right) = _collection(pred), _collection(gold)
+    if min(len(left), len(right)) < 2 and not (mine == theirs == r"\{" and len(left) == len(right)):
+        return None
+    named = [all(_named(item)[0] for item in side) for side in (left, right)]
+    if len(left) != len(right) or len(left) > 16:
+        return False
+    if {mine, theirs} <= {"", r"\{"} and (named[0] == named[1] or len(left) < 2):
+        return _matched(left, right)
+    return (mine == theirs or named[0] != named[1]) and all(map(same_answer, left, right))
+
+
+def _collection(text: str) -> tuple[str, list[str]]:
+    r"""The bracket of a collection ("" for a bare list, `\{` for a set, "(" for a tuple) and its items."""
+    if rows := re.fullmatch(r"\\begin\{[pb]?matrix\}([^&]*)\\end\{[pb]?matrix\}", text, re.DOTALL):
+        return "(", [row.strip() for row in rows[1].split(r"\\") if row.strip()]
+    kind, inside, end = _opened(_named(text)[1])
+    conditions = split(text, _RELATIONS)[1] or (kind == r"\{" and split(inside, _RELATIONS)[1])
+    if conditions or number_in(plain_text(text)):
+        return "", [text]
+    found = items(inside)
+    if kind != r"\{" and (len(found) < 2 or r"\pm" in text):
+        kind, end, found = "", "", items(_named(text)[1] if r"\pm" in text else text)
+    if kind not in ("(", "["):
+        while signed := next((item for item in found if r"\pm" in item or r"\mp" in item), None):
+            if len(found) > 16:
+                break
+            at = found.index(signed)
+            upper = signed.replace(r"\pm", "+", 1) if r"\mp" not in signed else _both(signed, "+", "-")
+            lower = signed.replace(r"\pm", "-", 1) if r"\mp" not in signed else _both(signed, "-", "+")
+            found[at : at + 1] = [upper, lower]
+    return {r"\langle": "("}.get(kind, kind if (kind == "(") == (end == ")") else kind + end), found
+
+
+def _both(text: str, plus: str, minus: str) -> str:
+    return text.replace(r"\pm", plus).replace(r"\mp", minus)
 
 
 def _matched(left: list[str], right: list[str]) -> bool:
+    """Whether each of the left has a partner of its own on the right."""
     rest = list(right)
     for item in left:
-        twin = next((i for i, other in enumerate(rest) if same_answer(item, other, lists=False)), None)
-        if twin is None:
+        partner = next((i for i, other in enumerate(rest) if same_answer(item, other)), None)
+        if partner is None:
             return False
-        rest.pop(twin)
-    return True
+        rest.pop(partner)
+    return not rest
+
+
+# --- Algebra, inside a worker -----------------------------------------------------------------------------------------
+
+
+def algebra(pred: str, gold: str) -> bool | None:
+    """Parsed answers: by their values at random points, else by Math-Verify."""
+    from math_verify import verify
+    from math_verify.grader import should_treat_as_complex
+    from sympy import And, Expr, MatrixExpr, nan, oo, zoo
+    from sympy.core.relational import Relational
+
+    if (r"^\circ" in pred) != (r"^\circ" in gold):  # degrees beside radians
+        pred, gold = (re.sub(r"\^\\circ", r"\\cdot\\frac{\\pi}{180}", text) for text in (pred, gold))
+    real = not (should_treat_as_complex(pred) or should_treat_as_complex(gold))
+    one, other = _region(pred, real), _region(gold, real)
+    if one is None or other is None or any(side.has(zoo, nan) for side in (one, other)):
+        return False
+    if all(isinstance(side, Relational | And) for side in (one, other)):
+        if one.free_symbols != other.free_symbols or not one.free_symbols:  # Math-Verify would solve for nothing
+            return False
+        one, other = (side.as_set() if isinstance(side, And) else side for side in (one, other))
+    scalar = [isinstance(side, Expr) and not isinstance(side, MatrixExpr) for side in (one, other)]
+    if scalar[0] != scalar[1]:
+        return False
+    if all(scalar) and oo not in (one, other) and (verdict := _same_values(one, other, real)) is not None:
+        return verdict
+    return bool(verify(other, one, allow_set_relation_comp=True, timeout_seconds=0))
+
+
+def _region(text: str, real: bool) -> Any:
+    """A parsed answer; conditions joined by "and" or "or" become the set of numbers that meet them."""
+    from sympy import Intersection, Set, Union
+
+    kind, inside, _ = _opened(text)
+    builder = split(inside, (r"\mid", "|", ":"))[0] if kind == r"\{" else []
+    if len(builder) == 2 and re.fullmatch(r"\w(?: ?\\in ?\\mathbb ?\{?R\}?)?", builder[0]):
+        text = builder[1]
+    for word, join in ("or", Union), ("and", Intersection):
+        pieces, words = split(text, (word,))
+        if words:
+            sets = [_region(piece, real) for piece in pieces]
+            sets = [part.as_set() if hasattr(part, "as_set") else part for part in sets]
+            return join(*sets) if all(isinstance(part, Set) for part in sets) else None
+    return _parse(text, real)
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str, real: bool) -> Any:
+    """A SymPy object; None for a text that is not mathematics to the last character."""
+    from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+    from sympy import I, Symbol
+
+    text = re.sub(r"(?<=\d) ?\\binom", r"\\cdot \\binom", text)  # else the number is read as that of a mixed fraction
+    clean = NormalizationConfig(basic_latex=True, units=False, malformed_operators=False, nits=True, boxed="none")
+    as_written = ConversionConfig(lowercase_symbols=False)
+    try:
+        parsed = latex2sympy(
+            normalize_latex(text, clean), is_real=real, normalization_config=None, conversion_config=as_written
+        )
+    except Exception:  # whatever the parser raises
+        return None
+    return parsed.subs({Symbol("i", real=False): I, Symbol("i"): I}) if not real and hasattr(parsed, "subs") else parsed
+
+
+def _same_values(one: Any, other: Any, real: bool) -> bool | None:
+    """Whether two expressions are equal at random points where they have values; None if these are too few.
+
+    The points lie near 0, between 0 and 1, above 1, below 0, and at positive integers.
+    """
+    from sympy import Float, Integral, Product, Rational, Sum, factorial
+    from sympy.core.function import AppliedUndef
+
+    if one == other:
+        return True
+    gap, draw, agreed = one - other, random.Random(0), 0
+    if gap.has(AppliedUndef, Integral):
+        return None
+    symbols = sorted(gap.free_symbols | one.free_symbols, key=str)
+    decimals = [side.has(Float) for side in (one, other)]
+    close = 1e-6 if decimals[0] != decimals[1] else 1e-13 if all(decimals) else 1e-90
+    ranges = [(2, 9, 1), (101, 500, 97), (1, 96, 97), (-300, -1, 97), (1, 9, 10**9)]
+    if gap.has(Sum, Product, factorial):
+        ranges = ranges[:1]  # of integers
+    for low, high, scale in ranges * (3 if symbols else 1):
+        point = {symbol: Rational(draw.randint(low, high), scale) for symbol in symbols}
+        a, b = (side.subs(point).doit().evalf(15, maxn=150) for side in (one, other))
+        if not all(side.is_number and side.is_finite and (side.is_real or not real) for side in (a, b)):
+            continue
+        size = max(abs(a), abs(b))
+        if abs(a - b) > 1e-5 * size or abs(gap.subs(point).doit().evalf(15, maxn=150)) > close * size:
+            return False
+        agreed += 1
+        if agreed >= 4 or not symbols:
+            return True
+    return None
+
+
+RULES: list[Rule] = [*EXACT, clauses, names, lists, quantities, algebra]
+
+
+def same_answer(pred: str, gold: str) -> bool:
+    """Whether two answers are equal, by all rules."""
+    return bool(_first(RULES, pred, gold))
+
+
+def math_verify(pred: str, gold: str) -> bool:
+    """Whether Math-Verify alone, as it comes, finds two answers equal."""
+    from math_verify import parse, verify
+
+    one, other = (parse(rf"\boxed{{{text}}}", parsing_timeout=0) for text in (pred, gold))
+    return bool(verify(other, one, timeout_seconds=0))
 
 
 def search_answer(text: str) -> str | None:

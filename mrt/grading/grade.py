@@ -2,79 +2,92 @@ r"""Grading: extract the answer of each completion, compare it with the gold ans
 
     python -m mrt.grading.grade --problems problems.parquet --answers rollouts.parquet --out grades.parquet
 
-The answer is searched after the thought: the last `\boxed{...}` with balanced braces, or what Math-Verify finds. Two
-answers are compared first by exact rules that need no algebra (equal text, numbers, fractions, words); undecided pairs
-go to Math-Verify, in worker processes. A worker is interrupted at the time limit of a pair, and killed if that does not
-help (C code cannot be interrupted); its memory is limited. A pair that exceeds a limit counts as unequal. Each distinct
-pair is judged once. A doubtful pair is unequal: accepting a wrong answer is the worse error.
+The answer is searched after the thought (`mrt.grading.answers`). Two answers are compared first by exact rules that
+need no algebra; undecided pairs go to worker processes (`mrt.grading.equality`, `mrt.grading.workers`), whose CPU time
+and memory are limited. A pair that exceeds a limit counts as unequal. Each distinct pair is judged once. A doubtful
+pair is unequal: accepting a wrong answer is the worse error (docs/grading.md).
 """
 
 import os
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 from pydantic import Field
 
 from mrt.core.artifacts import ANSWER, ANSWER_GRADES, GRADES, PROBLEMS, PROVER, ROLLOUTS
 from mrt.core.cli import Stage, run
+from mrt.core.settings import Settings
 from mrt.core.storage import columns_of
-from mrt.grading.answers import LONGEST, find_box
+from mrt.grading.answers import find_box
 from mrt.grading.equality import exact, normalise, number_in, plain_text
 from mrt.grading.workers import TIMEOUT, Pool, Task, shared_pool
+
+
+class Grading(Settings):
+    """How answers are judged."""
+
+    by: Literal["exact_and_math_verify", "math_verify"] = Field(
+        "exact_and_math_verify",
+        description="Our rules with Math-Verify behind them; or Math-Verify alone, as published numbers have it.",
+    )
 
 
 class Grader:
     """Extracts, judges and clusters answers in bulk; remembers every verdict, so each distinct pair is judged once.
 
-    `workers` is the number of processes (default: the available CPUs), `timeout` the seconds a pair may take.
+    `workers` is the number of processes (default: the available CPUs), `timeout` the CPU seconds a pair may take.
     """
 
-    def __init__(self, workers: int | None = None, timeout: float = TIMEOUT, pool: Pool | None = None) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        timeout: float = TIMEOUT,
+        pool: Pool | None = None,
+        grading: Grading | None = None,
+    ) -> None:
         if timeout <= 0 or (workers is not None and workers < 1):
             raise ValueError("grading needs at least one worker and a time limit above 0 seconds")
         self.workers = workers or len(os.sched_getaffinity(0))
-        self.timeout = timeout
-        self.pool = pool
-        self.verdicts: dict[tuple[str, str], bool] = {}  # of normalised (prediction, gold)
+        self.timeout, self.pool = timeout, pool
+        self.alone = grading is not None and grading.by == "math_verify"
+        self.verdicts: dict[tuple[str, str], bool] = {}  # of (prediction, gold), normalised where our rules judge
         self.timed_out = 0  # pairs and extractions that ran out of time
 
     def _run(self, tasks: Sequence[Task]) -> list[bool | str | None]:
-        if not tasks:
-            return []
-        results = (self.pool or shared_pool()).run(tasks, self.workers, self.timeout)
+        results = (self.pool or shared_pool()).run(tasks, self.workers, self.timeout) if tasks else []
         self.timed_out += sum(late for _, late in results)
         return [value for value, _ in results]
 
     def extract(
         self, completions: Sequence[str] | pl.Series, thinking: Sequence[bool] | bool = False
     ) -> list[str | None]:
-        """`extract_answer` of each completion; each distinct text is searched once, a column in chunks."""
+        r"""The answer that each completion gives after its thought, as text; None if it is unparseable.
+
+        The last `\boxed{...}` counts, else a letter after "answer", else what Math-Verify finds in the last 2,000
+        characters. None for a thought that never closes (`thinking`: the completion starts inside one, its tag being
+        in the prompt), and for an answer longer than 2,000 characters. Each distinct text is searched once.
+        """
         flags = [thinking] * len(completions) if isinstance(thinking, bool) else thinking
         found = [find_box(text, flag) for text, flag in zip(completions, flags, strict=True)]
         texts = list(dict.fromkeys(text for _, text in found if text is not None))
-        answers = dict(zip(texts, self._run([("search", text, "") for text in texts]), strict=True))
-        return [_string(answers[text]) if text is not None else answer for answer, text in found]
+        answers = dict(zip(texts, self._run([("search_answer", text, "") for text in texts]), strict=True))
+        return [answer if text is None else str(answers[text] or "") or None for answer, text in found]
 
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
         """Whether prediction and gold are equal, for each pair of bare answers (prediction, gold)."""
-        keys, open_ = [], {}
-        for pred, gold in pairs:
-            if len(pred) > LONGEST or len(gold) > LONGEST:
-                keys.append(("", ""))
-                self.verdicts["", ""] = False
-                continue
-            key = normalise(pred), normalise(gold)
-            keys.append(key)
-            if key not in self.verdicts and key not in open_:
-                settled = exact(pred, gold)
-                if settled is None:
-                    open_[key] = (pred, gold)
+        keys = [pair if self.alone else (normalise(pair[0]), normalise(pair[1])) for pair in pairs]
+        tasks: dict[tuple[str, str], Task] = {}
+        for key, pair in zip(keys, pairs, strict=True):
+            if key not in self.verdicts and key not in tasks:
+                verdict = None if self.alone else exact(*pair)
+                if verdict is None:
+                    tasks[key] = ("math_verify" if self.alone else "same_answer", *pair)
                 else:
-                    self.verdicts[key] = settled
-        tasks: list[Task] = [("same", pred, gold) for pred, gold in open_.values()]
-        self.verdicts.update(zip(open_, map(bool, self._run(tasks)), strict=True))
+                    self.verdicts[key] = verdict
+        self.verdicts.update(zip(tasks, map(bool, self._run(list(tasks.values()))), strict=True))
         return [self.verdicts[key] for key in keys]
 
     def right(
@@ -82,103 +95,64 @@ class Grader:
     ) -> list[bool]:
         """Whether the answer of each completion equals its gold answer."""
         found = self.extract(completions, thinking)
-        verdicts = iter(self.equal([(answer, g) for answer, g in zip(found, gold, strict=True) if answer is not None]))
-        return [answer is not None and next(verdicts) for answer in found]
+        return self.equal([(answer or "", right) for answer, right in zip(found, gold, strict=True)])
 
     def clusters(self, groups: Sequence[Sequence[str | None]]) -> list[list[int]]:
-        """`clusters` of each group of answers; the comparisons of all groups go to the workers together.
+        """The cluster of each answer of each group: 0, 1, ... in order of first appearance; -1 for None.
 
-        In each round, the first answer of a group that is in no cluster yet represents a new one, and the other
-        unassigned answers of the group are compared with it.
+        An answer is in a cluster if it equals the cluster's first answer. In each round, the first answer of a group
+        that is in no cluster yet represents a new one, and the others left are compared with it, in all groups at once.
         """
-        names = [{answer: _name(answer) for answer in group if answer is not None} for group in groups]
-        left = [_firsts(of_group) for of_group in names]
-        labels: list[dict[Hashable, int]] = [{} for _ in groups]
+        labels = [[-1] * len(group) for group in groups]
+        left: list[dict[Hashable, list[int]]] = [{} for _ in groups]  # by name, the places in no cluster yet
+        for places, group in zip(left, groups, strict=True):
+            for i, answer in enumerate(group):
+                if answer is not None:
+                    places.setdefault(_name(answer), []).append(i)
         number = 0
         while any(left):
-            for i, rest in enumerate(left):
-                if all(isinstance(name, Fraction) for name, _ in rest):  # numbers of different values: none are equal
-                    labels[i].update((name, number + k) for k, (name, _) in enumerate(rest))
-                    left[i] = []
-            pairs = [(answer, rest[0][1]) for rest in left if rest for name, answer in rest[1:] if _open(name, rest)]
-            verdicts = iter(self.equal(pairs))
-            for i, rest in enumerate(left):
-                if not rest:
-                    continue
-                labels[i][rest[0][0]] = number
-                left[i] = []
-                for name, answer in rest[1:]:
-                    if _open(name, rest) and next(verdicts):
-                        labels[i][name] = number
-                    else:
-                        left[i].append((name, answer))
+            asked: list[tuple[int, Hashable]] = []
+            for g, places in enumerate(left):
+                if all(isinstance(name, Fraction) for name in places):  # numbers of different values: none are equal
+                    for k, own in enumerate(places.values()):
+                        _label(labels[g], own, number + k)
+                    places.clear()
+                else:
+                    first, *others = places
+                    _label(labels[g], places[first], number)
+                    asked += [(g, name) for name in others if not isinstance(first, Fraction) or type(name) is str]
+            pairs = [
+                (groups[g][left[g][name][0]] or "", groups[g][next(iter(left[g].values()))[0]] or "")
+                for g, name in asked
+            ]
+            for (g, name), same in zip(asked, self.equal(pairs), strict=True):
+                if same:
+                    _label(labels[g], left[g].pop(name), number)
+            for places in left:
+                places.pop(next(iter(places), None), None)
             number += 1
-        return [
-            [-1 if answer is None else labels[i][names[i][answer]] for answer in group]
-            for i, group in enumerate(groups)
-        ]
+        return labels
 
 
-def _string(value: bool | str | None) -> str | None:
-    return value if isinstance(value, str) else None
+def _label(labels: list[int], places: list[int], number: int) -> None:
+    for place in places:
+        labels[place] = number
 
 
 def _name(answer: str) -> Hashable:
-    """A key that trivially equal answers share: the value of an exact number, else the normalised text."""
-    if len(answer) > LONGEST:
-        return answer
+    """The value of an exact number, else the normalised answer; answers of one name are equal."""
     value = number_in(plain_text(normalise(answer)))
     return value[0] if value and not value[1] else normalise(answer) or answer
 
 
-def _open(name: Hashable, rest: Sequence[tuple[Hashable, str]]) -> bool:
-    """Whether an answer with this `_name` may equal the first of `rest`; exact numbers with different names do not."""
-    return not (isinstance(name, Fraction) and isinstance(rest[0][0], Fraction))
-
-
-def _firsts(names: dict[str, Hashable]) -> list[tuple[Hashable, str]]:
-    """(name, first answer of that name), in order of appearance."""
-    firsts: dict[Hashable, str] = {}
-    for answer, name in names.items():
-        firsts.setdefault(name, answer)
-    return list(firsts.items())
-
-
 def extract_answer(completion: str, thinking: bool = False) -> str | None:
-    r"""The answer that a completion gives after its thought, as text, or None if it is unparseable.
-
-    The last `\boxed{...}` counts, else a letter after "answer", else what Math-Verify finds in the last 2,000
-    characters. None for a thought that never closes (`thinking`: the completion starts inside one, its tag being
-    in the prompt), and for an answer longer than 2,000 characters.
-    """
+    """The answer of a completion (`Grader.extract`)."""
     return Grader(1).extract([completion], thinking)[0]
 
 
-def equal(pred: str, gold: str, timeout: float = TIMEOUT) -> bool:
-    """Whether two bare answers are equal; False if that cannot be shown within `timeout` seconds."""
-    return Grader(1, timeout).equal([(pred, gold)])[0]
-
-
 def is_correct(completion: str, gold: str, thinking: bool = False) -> bool:
-    """Whether the answer of a completion equals the gold answer; `thinking` as in `extract_answer`."""
-    answer = extract_answer(completion, thinking)
-    return answer is not None and equal(answer, gold)
-
-
-def grade(pairs: Sequence[tuple[str, str]], workers: int | None = None, timeout: float = TIMEOUT) -> list[bool]:
-    """Whether prediction and gold are equal, for many pairs of bare answers; each distinct pair is judged once.
-
-    `workers` processes (default: the available CPUs); a pair that takes over `timeout` seconds is unequal.
-    """
-    return Grader(workers, timeout).equal(pairs)
-
-
-def clusters(answers: Sequence[str | None], workers: int | None = None, timeout: float = TIMEOUT) -> list[int]:
-    """The cluster of each answer: equal answers share a number, 0, 1, ... in order of first appearance; -1 for None.
-
-    An answer is in a cluster if it equals the cluster's first answer. `Grader.clusters` does many groups at once.
-    """
-    return Grader(workers, timeout).clusters([answers])[0]
+    """Whether the answer of a completion equals the gold answer (`Grader.right`)."""
+    return Grader(1).right([completion], [gold], thinking)[0]
 
 
 def starts_inside(prompt: str | None) -> bool:
@@ -199,15 +173,11 @@ def grade_table(
     else:
         inside = [bool(thinking)] * len(answers)
     extracted = grader.extract(answers["text"].fill_null(""), inside)
-    ids = answers["problem_id"].to_list()
-    parsed = [(i, answer) for i, answer in enumerate(extracted) if answer is not None]
-    correct = [False] * len(ids)
-    for (i, _), verdict in zip(parsed, grader.equal([(a, gold[ids[i]]) for i, a in parsed]), strict=True):
-        correct[i] = verdict
+    pairs = [(answer or "", gold[i]) for answer, i in zip(extracted, answers["problem_id"], strict=True)]
     rows: dict[str, list[int]] = {}
-    for i, problem_id in enumerate(ids):
+    for i, problem_id in enumerate(answers["problem_id"]):
         rows.setdefault(problem_id, []).append(i)
-    cluster = [-1] * len(ids)
+    cluster = [-1] * len(answers)
     for own, labels in zip(
         rows.values(), grader.clusters([[extracted[i] for i in own] for own in rows.values()]), strict=True
     ):
@@ -216,7 +186,7 @@ def grade_table(
     return answers.select(key for key in ANSWER if key in answers.columns).with_columns(
         pl.Series("answer", extracted, pl.String),
         pl.Series("parsed", [answer is not None for answer in extracted], pl.Boolean),
-        pl.Series("correct", correct, pl.Boolean),
+        pl.Series("correct", grader.equal(pairs), pl.Boolean),
         pl.Series("cluster", cluster, pl.Int64),
     )
 
@@ -228,8 +198,9 @@ class Grade(Stage):
     answers: Path = Field(description="Rollouts or forced answers (Parquet): problem_id, sample, text.")
     out: Path = Field(description="Grades (Parquet): the keys, answer, parsed, correct, cluster.")
     thinking: bool | None = Field(None, description="Texts start inside a thought; read from the prompts if not given.")
+    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     workers: int | None = Field(None, ge=1, description="Worker processes; as many as available CPUs if not given.")
-    timeout: float = Field(TIMEOUT, gt=0, description="Seconds a pair may take; then it counts as unequal.")
+    timeout: float = Field(TIMEOUT, gt=0, description="Seconds of CPU time a pair may take; then it counts as unequal.")
 
     def cli_cmd(self) -> None:
         problems = PROBLEMS.read(self.problems, ["id", "answer"])
@@ -245,7 +216,7 @@ class Grade(Stage):
         strangers = table.join(problems, left_on="problem_id", right_on="id", how="anti", nulls_equal=False)
         if len(strangers):
             raise ValueError(f"{self.answers}: problem {strangers['problem_id'][0]!r} is not in {self.problems}")
-        grader = Grader(self.workers, self.timeout)
+        grader = Grader(self.workers, self.timeout, grading=self.grading)
         gold = dict(problems.iter_rows())
         grades = grade_table(table, gold, grader, self.thinking)
         (ANSWER_GRADES if forced else GRADES).write(grades, self.out)

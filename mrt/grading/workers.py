@@ -1,91 +1,47 @@
-"""Worker processes that compare answers, with limits on time and memory."""
+"""Worker processes that compare answers, with limits on time and memory (pebble's pool)."""
 
 import atexit
 import logging
-import math
 import multiprocessing
 import os
 import resource
 import signal
-import threading
-import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from types import FrameType
+from concurrent.futures import BrokenExecutor, TimeoutError
 from typing import Literal
 
-from mrt.grading.equality import same_answer, search_answer
+from pebble import ProcessExpired, ProcessPool
 
-TIMEOUT = 5.0  # seconds per pair
+from mrt.grading.equality import math_verify, same_answer, search_answer
+
+TIMEOUT = 5.0  # seconds of CPU time per pair: so verdicts do not depend on load
+PATIENCE = 6  # times as many seconds of real time, after which a worker is killed too
+START = 120.0  # seconds a worker may take to start
 MEMORY = 4 << 30  # bytes of address space of a worker
-START = 120.0  # seconds a worker may take to import Math-Verify
-BATCH = 8  # tasks in a message to a worker
-Task = tuple[Literal["same", "search"], str, str]
-_GRACE = 1.0  # seconds after the time limit of a pair until its worker is killed
-_TURNS = 5_000  # tasks after which a worker is replaced, to empty its caches
+Task = tuple[Literal["same_answer", "math_verify", "search_answer"], str, str]
 
 
-class _Late(BaseException):
-    """A task has run out of time; not an Exception, so that no handler inside Math-Verify or SymPy catches it."""
-
-
-def _serve(pipe: Connection, memory: int) -> None:
-    """Run batches of tasks until the pipe closes; sends (index, value, whether it timed out) for each in turn."""
-    armed = False
-
-    def alarm(signum: int, frame: FrameType | None) -> None:
-        if armed:
-            raise _Late
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the workers
-    signal.signal(signal.SIGALRM, alarm)
+def _prepare(memory: int) -> None:
+    """Limit a worker, which the fork server has started with everything imported (`mrt.grading.preloaded`)."""
     logging.disable(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, ceiling = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (memory if ceiling < 0 else min(memory, ceiling), ceiling))
+
+
+def _ready() -> None:
+    import math_verify  # noqa: F401  # a worker that lacks it would find everything unequal
+
+
+def _judge(task: Task, timeout: float) -> bool | str | None:
+    kind, one, other = task
+    signal.setitimer(signal.ITIMER_PROF, timeout)  # SIGPROF ends the worker: in C code too, and if its parent is gone
     try:
-        same_answer("x + 1", "1 + x")  # imports everything
-        _, ceiling = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (memory if ceiling < 0 else min(memory, ceiling), ceiling))
-        pipe.send((-1, None, False))
-    except ImportError as error:
-        pipe.send((-2, str(error), False))
-        return
-    while True:
-        try:
-            timeout, tasks = pipe.recv()
-        except (EOFError, OSError):
-            return
-        for index, (kind, one, other) in tasks:
-            # In case the parent is gone by then, the kernel ends even C code at this CPU time limit.
-            _, ceiling = resource.getrlimit(resource.RLIMIT_CPU)
-            allowed = math.ceil(time.process_time() + timeout + 3 * _GRACE)
-            resource.setrlimit(resource.RLIMIT_CPU, (allowed if ceiling < 0 else min(allowed, ceiling), ceiling))
-            value: bool | str | None = None
-            late = False
-            try:
-                armed = True
-                signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # repeats, in case a bare `except` swallows it
-                value = same_answer(one, other) if kind == "same" else search_answer(one)
-            except _Late:
-                late = True
-            except Exception:  # whatever Math-Verify, SymPy and ANTLR raise on text that is not mathematics
-                value = None
-            finally:
-                armed = False
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            pipe.send((index, value, late))
-
-
-@dataclass
-class _Worker:
-    process: BaseProcess
-    pipe: Connection
-    ready: bool = False
-    tasks: deque[int] = field(default_factory=deque)  # given and not yet answered, in order
-    deadline: float = 0.0  # of the first of these, or of the start; by time.monotonic
-    turns: int = 0
+        if kind == "search_answer":
+            return search_answer(one)
+        return math_verify(one, other) if kind == "math_verify" else same_answer(one, other)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 class Pool:
@@ -94,106 +50,60 @@ class Pool:
     def __init__(self, memory: int = MEMORY) -> None:
         self.memory = memory
         self.owner = os.getpid()
-        self.lock = threading.Lock()
-        self.workers: list[_Worker] = []
-        self.failures = 0  # failed starts in a row
+        self.size = 0
+        self.processes: ProcessPool | None = None
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["math_verify", "mrt.core.cli", "mrt.core.storage"])
+        self.context.set_forkserver_preload(["mrt.grading.preloaded"])
 
     def run(self, tasks: Sequence[Task], workers: int, timeout: float) -> list[tuple[bool | str | None, bool]]:
         """(value, whether it timed out) of each task, in order; the value is None if the task failed.
 
-        `timeout` is in seconds per task. Raises RuntimeError if no worker can be started.
+        `timeout` is in seconds of CPU time per task. Raises RuntimeError if no worker can be started.
         """
-        results: list[tuple[bool | str | None, bool]] = [(None, False)] * len(tasks)
-        pending = deque(range(len(tasks)))
-        size = max(1, min(BATCH, len(tasks) // (4 * workers)))
-        with self.lock:
-            try:
-                while pending or any(worker.tasks for worker in self.workers):
-                    while len(self.workers) < min(workers, len(pending)):
-                        self._start()
-                    for worker in [w for w in self.workers if w.ready and not w.tasks]:
-                        if pending:
-                            self._give(worker, tasks, pending, size, timeout)
-                    self._collect(results, pending, timeout)
-            except BaseException:
-                self.close()
-                raise
+        results: list[tuple[bool | str | None, bool]] = []
+        while len(results) < len(tasks):
+            pool, limit = self._started(workers), PATIENCE * timeout
+            for future in [
+                pool.schedule(_judge, args=[task, timeout], timeout=limit) for task in tasks[len(results) :]
+            ]:
+                try:
+                    results.append((future.result(2 * limit), False))
+                except TimeoutError:
+                    results.append((None, True))
+                    if not future.done():  # its worker hangs without having begun
+                        self.close()
+                        break
+                except ProcessExpired as error:
+                    results.append((None, error.exitcode == -signal.SIGPROF))
+                except BrokenExecutor:  # no worker is left; new ones go on with the next task
+                    results.append((None, False))
+                    self.close()
+                    break
+                except Exception:  # whatever Math-Verify, SymPy and ANTLR raise on text that is not mathematics
+                    results.append((None, False))
         return results
 
-    def _start(self) -> None:
-        here, there = self.context.Pipe()
-        process = self.context.Process(target=_serve, args=(there, self.memory), daemon=True)
-        process.start()
-        there.close()
-        self.workers.append(_Worker(process, here, deadline=time.monotonic() + START))
-
-    def _give(self, worker: _Worker, tasks: Sequence[Task], pending: deque[int], size: int, timeout: float) -> None:
-        if worker.turns >= _TURNS or not worker.process.is_alive():
-            self._end(worker)
-            return
-        batch = [pending.popleft() for _ in range(min(size, len(pending)))]
-        worker.tasks.extend(batch)
-        worker.turns += len(batch)
-        worker.deadline = time.monotonic() + timeout + _GRACE
+    def _started(self, workers: int) -> ProcessPool:
+        if self.size == workers and self.processes is not None and self.processes.active:
+            return self.processes
+        self.close()
+        self.processes, self.size = ProcessPool(workers, 5_000, _prepare, [self.memory], self.context), workers
         try:
-            worker.pipe.send((timeout, [(index, tasks[index]) for index in batch]))
-        except OSError:  # it died while idle, so no task failed
-            pending.extendleft(reversed(worker.tasks))
-            self._end(worker)
-
-    def _collect(self, results: list[tuple[bool | str | None, bool]], pending: deque[int], timeout: float) -> None:
-        """Collect answers, waiting until the next deadline at most; end workers that are past theirs or have died."""
-        active = [worker for worker in self.workers if worker.tasks or not worker.ready]
-        if not active:
-            return
-        nearest = min(worker.deadline for worker in active)
-        heard = wait([worker.pipe for worker in active], max(0.0, nearest - time.monotonic()))
-        now = time.monotonic()
-        for worker in active:
-            if worker.pipe in heard:
-                try:
-                    index, value, late = worker.pipe.recv()
-                except (EOFError, OSError):
-                    self._lose(worker, results, pending, late=False)
-                    continue
-                if index == -2:
-                    raise RuntimeError(f"grading needs Math-Verify, and a worker cannot import it: {value}")
-                if index == -1:
-                    worker.ready, self.failures = True, 0
-                else:
-                    results[index] = value, late
-                    worker.tasks.remove(index)
-                    worker.deadline = now + timeout + _GRACE
-            elif now >= worker.deadline:
-                self._lose(worker, results, pending, late=True)
-
-    def _lose(
-        self, worker: _Worker, results: list[tuple[bool | str | None, bool]], pending: deque[int], late: bool
-    ) -> None:
-        """End a worker; its current task has failed, and its tasks not yet begun go back to the queue."""
-        if worker.tasks:
-            results[worker.tasks.popleft()] = None, late
-            pending.extendleft(reversed(worker.tasks))
-        elif not worker.ready:
-            self.failures += 1
-            if self.failures >= 3:
-                raise RuntimeError(
-                    "grading cannot start its worker processes; a script that grades needs `if __name__ == '__main__':`"
-                )
-        self._end(worker)
-
-    def _end(self, worker: _Worker) -> None:
-        self.workers.remove(worker)
-        worker.process.kill()
-        worker.pipe.close()
-        worker.process.join()
+            self.processes.schedule(_ready).result(START)
+        except (ImportError, ProcessExpired, BrokenExecutor, TimeoutError) as error:
+            self.close()
+            raise RuntimeError(
+                f"grading cannot start its worker processes ({error}); they need Math-Verify, and a script that grades"
+                " needs `if __name__ == '__main__':`"
+            ) from error
+        return self.processes
 
     def close(self) -> None:
         """End all workers; a later `run` starts new ones."""
-        for worker in list(self.workers):
-            self._end(worker)
+        if self.processes is not None:
+            self.processes.stop()  # type: ignore[no-untyped-call]
+            self.processes.join()
+            self.processes = None
 
 
 _pool: Pool | None = None

@@ -34,7 +34,7 @@ from pydantic import Field
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import run
 from mrt.core.settings import Settings
-from mrt.grading.grade import Grader
+from mrt.grading.grade import Grader, Grading
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Request
 from mrt.sampling.prover import Place, Prove
@@ -166,6 +166,7 @@ class Allocate(Prove):
     """Force answers at every prefix of every thought, but only as many as the filter's decision needs."""
 
     problems: Path = Field(description="Dataset with the gold answers (Parquet).")
+    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     allocation: Allocation = Field(default_factory=Allocation, description="How answers are allocated.")
     filters: list[Thresholds] = Field(
         [Thresholds()], min_length=1, description="Filters whose decisions must be settled."
@@ -198,7 +199,7 @@ class Allocate(Prove):
         }
         asked: list[int] = []  # the place of each request
         waiting: Counter[tuple[str, int]] = Counter()  # unanswered requests of each trace
-        grader = Grader(1)
+        grader = Grader(1, grading=self.grading)
 
         def ask(name: tuple[str, int]) -> list[Request]:
             requests = []

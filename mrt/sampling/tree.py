@@ -23,7 +23,7 @@ from mrt.core.artifacts import PROBLEMS, TREE
 from mrt.core.cli import run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import STEP_END, Backtracking
-from mrt.grading.grade import Grader
+from mrt.grading.grade import Grader, Grading
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.rollouts import Prompt
 from mrt.sampling.stage import SamplingStage
@@ -126,6 +126,7 @@ class Search(SamplingStage):
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Nodes (Parquet).")
     search: BeamSearch = Field(default_factory=BeamSearch, description="How trees are searched.")
+    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How solutions are written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     workers: int = Field(1, ge=1, description="Processes that grade.")
@@ -145,7 +146,7 @@ class Search(SamplingStage):
 
     def grown(self, problems: pl.DataFrame) -> list[Tree]:
         """Search a tree for each of these problems (id, problem, answer)."""
-        grader = Grader(self.workers)
+        grader = Grader(self.workers, grading=self.grading)
         chats = [self.prompt.render(self.sampler.tokenizer, text) for text in problems["problem"]]
         trees = [Tree(self.parameterization) for _ in chats]
         beams = [[0] for _ in trees]

@@ -37,7 +37,7 @@ from mrt.core.digest import slice_of
 from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.grading.grade import Grader
+from mrt.grading.grade import Grader, Grading
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.training.devices import batches, join_processes
 from mrt.training.methods import RLMethod
@@ -98,13 +98,14 @@ class Train(TrainingStage):
     parameterization: Parameterization = Field(
         default_factory=OpenEnded, description="How episodes are cut, and what forces an answer."
     )
+    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
 
     def cli_cmd(self) -> None:
         examples = RL_PROMPTS.read(self.prompts).to_dicts()
         if not examples:
             raise ValueError(f"{self.prompts}: there are no prompts")
-        self.make(examples, self.method, slice_of(self.recipe), slice_of(self.parameterization))
+        self.make(examples, self.method, slice_of(self.recipe), slice_of(self.parameterization), slice_of(self.grading))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
@@ -115,7 +116,7 @@ class Train(TrainingStage):
             trainer = make_trainer_class()(
                 method=self.method,
                 recipe=self.recipe,
-                grader=Grader(1),
+                grader=Grader(1, grading=self.grading),
                 parameterization=self.parameterization,
                 **usual,
             )

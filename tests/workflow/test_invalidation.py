@@ -181,7 +181,7 @@ OF_LOGS = ("loss", "length", "reward")
 EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS)
 NOTHING: dict[str, set[str]] = {}
 
-GRADER = ("mrt/grading/equality.py", "> 1e-3 * size", "> 1e-4 * size")
+GRADER = ("mrt/grading/equality.py", "> 1e-5 * size", "> 1e-4 * size")
 UNUSED = "\n\ndef nobody_calls(this):\n    return this\n"
 DECIDE_NOTHING = {
     "a comment in a deep module": append("mrt/core/storage.py", "\n# a remark\n"),

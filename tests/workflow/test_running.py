@@ -168,7 +168,9 @@ def runs_again_what_died_half_written(checkout):
     run.kill_with_job("RUNNING")
     run.unlock()
     main = run.starts_and_waits()
-    run.cluster.run("scancel", "--full", "--signal=KILL", *run.queue("%i"))
+    died = run.queue("%i")
+    run.cluster.run("scancel", "--full", "--signal=KILL", *died)
+    until(lambda: not set(died) & set(run.queue("%i")), "death of the job", run.out)
     run.let_end()
     run.ended_well(main)
     assert run.jobs() == [("start", "a"), *ONCE] and (run.folder / "results" / "a").read_text() == "1\n"

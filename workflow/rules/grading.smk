@@ -13,10 +13,11 @@ rule grade_rollouts:
         cpus_per_task=experiment.cluster.cpus_per_gpu,
         runtime=lambda w, attempt: 240 * attempt,
     params:
+        settings=options.grading,
         code=options.code("grading.grade"),
     shell:
         "python -m mrt.grading.grade --problems {input.problems:q} --answers {input.answers:q} --out {output:q}"
-        " > {log:q} 2>&1"
+        " --settings {params.settings:q} > {log:q} 2>&1"
 
 
 use rule grade_rollouts as grade_answers with:

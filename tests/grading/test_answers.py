@@ -1,0 +1,67 @@
+"""Extraction: the answer of a completion."""
+
+import time
+
+import pytest
+
+from mrt.grading.answers import boxed, closing
+from mrt.grading.grade import extract_answer
+
+
+@pytest.mark.parametrize(
+    ("completion", "thinking", "answer"),
+    [
+        (r"So \boxed{\frac{1}{2}}.", False, r"\frac{1}{2}"),
+        (r"\boxed{1} no, \boxed{2}", False, "2"),
+        (r"\boxed{\boxed{7}}", False, "7"),
+        (r"\boxed{The answer is \(\boxed{390}\)}", False, "390"),
+        (r"\boxed{\text{both } \boxed{1} \text{ and } \boxed{2}.}", False, "1, 2"),
+        (r"\boxed{\sqrt{\boxed{2}}}", False, r"\sqrt{\boxed{2}}"),
+        (r"\boxed{x = \boxed{2}}", False, r"x = \boxed{2}"),
+        (r"\boxed {7} \boxed{ }", False, "7"),
+        (r"\boxed{1} then \boxed{2} and \boxed{3", False, "2"),
+        (r"\boxed{\text{a", False, None),
+        (r"thought</think>\boxed{1} and </think> again", True, "1"),
+        (r"\fbox{9}", False, "9"),
+        (r"\boxed{8} and then \boxed{ cut off", False, "8"),
+        (r"\boxed{8} but \boxed{}", False, "8"),
+        (r"\boxed{\{1, 2\}}", False, r"\{1, 2\}"),
+        (r"$\boxed{3}$ and $\boxed{4}$", False, "3, 4"),
+        (r"\boxed{3}. Check: \boxed{3}", False, "3"),
+        (r"<think>\boxed{1}</think> The answer is \boxed{2}", False, "2"),
+        (r"thought \boxed{1}</think>\boxed{2}", True, "2"),
+        (r"a</think>\boxed{1}</think>\boxed{2}", True, "2"),
+        (r"<think>\boxed{1}", False, None),
+        (r"\boxed{1}", True, None),
+        (r"\boxed{1}</think>", True, None),
+        ("", False, None),
+        ("I do not know.", False, None),
+        ("The answer is $x + 1$.", False, "x + 1"),
+        ("There are 12 ways, I hope.", False, "12"),
+        ("The answer is for sure D, it cannot be A.", False, "D"),
+        ("The answer is **4/7**", False, "4/7"),
+        ("12 + 6 = 18\n#### 18", False, "18"),
+        (r"\boxed{" + "1" * 20_000 + "}", False, None),
+    ],
+)
+def test_extraction(completion: str, thinking: bool, answer: str | None) -> None:
+    assert extract_answer(completion, thinking) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "end"), [("{a{b}}c", 0, 5), ("(a]b)", 0, 4), (r"{\}}", 0, 3), ("{a", 0, 0), ("a", 0, 0), ("", 0, 0)]
+)
+def test_closing(text: str, at: int, end: int) -> None:
+    assert closing(text, at) == end
+
+
+def test_extraction_is_linear_in_hostile_text() -> None:
+    start = time.monotonic()
+    for piece in ("{", "}", r"\boxed{", r"\boxed", "\\", r"\boxed{1}, ", r"\boxed{{", "</think", r"\boxed   "):
+        boxed(piece * (2 * 10**5 // len(piece)))
+    assert boxed("{" * 10_000 + r"\boxed{5}") == "5"
+    count = 150_000  # a cost that grows with the square would take minutes
+    assert boxed(r"\boxed{" * count + "1" + "}" * count) is not None
+    assert boxed(", ".join(rf"\boxed{{{i}}}" for i in range(count))) == ", ".join(map(str, range(count)))
+    assert boxed(r"\boxed{7} \boxed{ " + "\t" * count + "}") == "7"
+    assert time.monotonic() - start < 10
