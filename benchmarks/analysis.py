@@ -126,14 +126,16 @@ def make(folder: Path, problems: int) -> None:
     )
     text = pl.format(said + r" \boxed", here.hash(4), here.hash(5)) + pl.lit("{") + other.cast(pl.String) + pl.lit("}")
     before = 400 * prefix + trace % SAMPLES
-    tokens = {"tokens": 60 + here % 50, "prefix_tokens": before, "prompt_tokens": before + 120}
-    i.select(**key, text=text, **tokens, finish_reason=pl.lit("stop")).sink_parquet(folder / "prover.parquet")
+    ninety = pl.lit(90, pl.Int64)
+    sizes = {"tokens": 60 + here % 50, "problem_tokens": ninety, "prefix_tokens": before, "prompt_tokens": before + 120}
+    ended = {"finish_reason": pl.lit("stop"), "mean_logprob": pl.lit(-0.3)}
+    i.select(**key, text=text, **sizes, **ended).sink_parquet(folder / "prover.parquet")
     i.select(**key, **verdict).sink_parquet(folder / "grades.parquet")
     traces = i.filter(here % (LONG * FORCED) == 0)
     one = {name: key[name] for name in ("problem_id", "sample")}
     long = pl.concat_str([text] * 200)  # about 26,000 characters
-    rollout = {"prompt": text, "text": long, "tokens": 400 * LONG + here % 50, "finish_reason": pl.lit("stop")}
-    traces.select(**one, **rollout, mean_logprob=pl.lit(-0.3)).sink_parquet(folder / "rollouts.parquet")
+    rollout = {"prompt": text, "text": long, "tokens": 400 * LONG + here % 50, "prompt_tokens": ninety}
+    traces.select(**one, **rollout, **ended).sink_parquet(folder / "rollouts.parquet")
     traces.select(**one, **verdict).sink_parquet(folder / "rollouts.grades.parquet")
     empty = pl.lit(None, pl.String)
     traces.filter(trace % SAMPLES == 0).select(

@@ -82,6 +82,7 @@ def rollouts(sizes: Sizes) -> pl.DataFrame:
         pl.format(OPENING, "problem_id").alias("prompt"),
         pl.concat_str(pl.lit(thought + "</think>\n\nThe answer is \\boxed{"), "given", pl.lit("}.")).alias("text"),
         (pl.col("given") + 40 * sizes["prefixes"]).alias("tokens"),
+        pl.lit(70, pl.Int64).alias("prompt_tokens"),
         pl.lit("stop").alias("finish_reason"),
         pl.lit(-0.5).alias("mean_logprob"),
     )
@@ -114,9 +115,11 @@ def prover(sizes: Sizes) -> pl.DataFrame:
         *artifacts.ANSWER,
         pl.concat_str(pl.lit("Some of the numbers.\n\nSo it is \\boxed{"), "given", pl.lit("}.")).alias("text"),
         (pl.col("given") + 12).alias("tokens"),
+        pl.lit(70, pl.Int64).alias("problem_tokens"),
         (pl.col("prefix") * 40).alias("prefix_tokens"),
         (pl.col("prefix") * 40 + 90).alias("prompt_tokens"),
         pl.lit("stop").alias("finish_reason"),
+        pl.lit(None, pl.Float64).alias("mean_logprob"),
     )
 
 
@@ -131,6 +134,7 @@ def progress(sizes: Sizes) -> pl.DataFrame:
         *artifacts.PREFIX,
         pl.lit(sizes["prefixes"], pl.Int64).alias("episodes"),
         (pl.col("prefix") * 40).alias("prefix_tokens"),
+        (pl.col("prefix") * 40.0 + 36).alias("tokens"),
         pl.lit(8, pl.Int64).alias("answers"),
         "J",
         pl.col("J").diff().over(artifacts.TRACE).alias("progress"),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from snakemake.io import multiext
@@ -129,6 +130,11 @@ class Figures:
         measured = self.experiment.measured
         order = [*measured, *(m for m in self.experiment.models if m not in measured)]
         return json.dumps({m: self.experiment.style(m) for m in order if m in there})
+
+    def settings(self, name: str) -> str:
+        """What else a figure is told, as a command-line option."""
+        groups = self.experiment.evaluation.episode_groups if name == "scaling" else None
+        return f"--settings {quote(json.dumps({'episode_groups': groups}))}" if groups else ""
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show."""

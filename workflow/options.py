@@ -25,6 +25,11 @@ def optional(*names: str) -> Callable[[Wildcards, Any], str]:
     return lambda w, input: " ".join(f"--{n} {quote(path)}" for n in names if (path := getattr(input, n)))
 
 
+def each(name: str) -> Callable[[Wildcards, Any], str]:
+    """A command-line option for each file of an input."""
+    return lambda w, input: " ".join(f"--{name} {quote(path)}" for path in getattr(input, name))
+
+
 def listed(option: str, values: list[int]) -> str:
     """A command-line option for each of several values."""
     return " ".join(f"--{option} {value}" for value in values)
@@ -159,7 +164,11 @@ class Options:
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = self.experiment.recipe(w.model)
         seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
-        return options_of(method=method, seed=seed, prefixes=recipe.prefixes, parameterization=self.words)
+        options = {"method": method, "seed": seed, "prefixes": recipe.prefixes, "parameterization": self.words}
+        options["least_prefix"] = recipe.least_prefix or None
+        if recipe.max_prompt_length:  # counted in the parent's tokens
+            options |= {"max_prompt_length": recipe.max_prompt_length, **self.of_weights(self.paths.parent(w))}
+        return options_of(**options)
 
     def sft(self, w: Wildcards) -> str:
         return self.of_parent(w, recipe=self.experiment.recipe(w.model))
@@ -195,4 +204,9 @@ class Options:
     def regret(self, w: Wildcards) -> str:
         evaluation = self.experiment.evaluation
         further = evaluation.budget_forcing.budgets if self.extrapolates(w.model) else []
-        return " ".join(filter(None, (listed("budgets", evaluation.budgets), listed("extrapolated", further))))
+        axis = f"--axis {evaluation.regret_tokens}"
+        return " ".join(filter(None, (listed("budgets", evaluation.budgets), listed("extrapolated", further), axis)))
+
+    def votes(self) -> str:
+        evaluation = self.experiment.evaluation
+        return listed("votes", evaluation.votes) + (" --weighted true" if evaluation.weighted_votes else "")

@@ -85,13 +85,21 @@ class Paths:
         return self.problems(str(self.experiment.models[w.model].problems))
 
     def of_parent(self, kind: str, suffix: str = "parquet") -> Callable[[Wildcards], str]:
-        """The artifact, on the model's training problems, of its parent, or of the teacher of a cold start."""
+        """The artifact, on the model's training problems, of its parent or its teacher."""
 
         def path(w: Wildcards) -> str:
             learnt, problems = self.experiment.learns_from(w.model), self.experiment.models[w.model].problems
             return self.artifact(kind, suffix, str(learnt), str(problems))
 
         return path
+
+    def earlier_sets(self, w: Wildcards) -> list[str]:
+        """The training sets of earlier iterations that a model is trained on too, the first one first."""
+        models, name, found = self.experiment.models, w.model, list[str]()
+        while models[name].accumulate:
+            name = str(models[name].parent)
+            found.insert(0, self.of_model("sets", model=name))
+        return found
 
     def if_learnt(self, kind: str) -> Input:
         """The parent's artifact, of models whose method learns from it."""

@@ -17,6 +17,17 @@ from pydantic import Field
 from mrt.core.artifacts import ANSWER, ANSWER_GRADES, PREFIX, PROGRESS, PROVER, TRACE
 from mrt.core.cli import Stage, run
 
+LENGTHS = ("tokens", "problem_tokens", "prefix_tokens", "prompt_tokens")
+
+
+def spent() -> pl.Expr:
+    """Tokens that an answer at a prefix costs, for a group of its answers: all but the problem's own.
+
+    They are those of z_0:j, of what forces the answer, and the mean of the answers'. So at the whole thought they are
+    the completion's tokens, as in maj@k (docs/metrics.md).
+    """
+    return (pl.col("prompt_tokens") - pl.col("problem_tokens")).first() + pl.col("tokens").mean()
+
 
 def graded(answers: pl.DataFrame, grades: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Inner 1:1 join of answers and grades by their keys; raises polars' ComputeError if a key repeats.
@@ -55,13 +66,15 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     """The progress artifact: J and progress of every prefix.
 
     Args:
-        answers: forced answers: columns problem_id, sample, prefix, answer_index, prefix_tokens (tokens of z_0:j).
+        answers: forced answers: columns problem_id, sample, prefix, answer_index, tokens (of the answer),
+            problem_tokens, prefix_tokens and prompt_tokens (of chat prompt, of z_0:j, of all that precedes the answer).
         grades: their grades: the same four keys and correct.
 
     Returns:
-        Columns problem_id, sample, prefix, episodes (largest prefix of the trace), prefix_tokens, answers (their number
-        in J), J, progress (since the previous prefix; null at each trace's first), sorted by the keys. If prefixes are
-        left out of a trace, progress spans the gap and still adds up.
+        Columns problem_id, sample, prefix, episodes (largest prefix of the trace), prefix_tokens, tokens (that an
+        answer there costs, without the problem's), answers (their number in J), J, progress (since the previous prefix;
+        null at each trace's first), sorted by the keys. If prefixes are left out of a trace, progress spans the gap and
+        still adds up.
 
     Raises:
         ValueError: if there are no answers, a key repeats, an answer has no grade or a grade no answer, a grade is
@@ -70,7 +83,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     if answers.is_empty():
         raise ValueError("there are no forced answers")
     try:
-        rows = graded(answers.select(*ANSWER, "prefix_tokens"), grades.select(*ANSWER, "correct"), ANSWER)
+        rows = graded(answers.select(*ANSWER, *LENGTHS), grades.select(*ANSWER, "correct"), ANSWER)
     except pl.exceptions.ComputeError:
         rows = None  # a key repeats
     if rows is None or not rows.height == answers.height == grades.height:
@@ -85,6 +98,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("prefix_tokens").min(),
             pl.col("prefix_tokens").n_unique().alias("_tokens"),
+            spent().alias("tokens"),
             pl.len().cast(pl.Int64).alias("answers"),
             pl.col("correct").cast(pl.Float64).mean().alias("J"),
         )
@@ -96,6 +110,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
         "prefix",
         pl.col("prefix").max().over(TRACE).alias("episodes"),
         "prefix_tokens",
+        "tokens",
         "answers",
         "J",
         pl.col("J").diff().over(TRACE).alias("progress"),
@@ -113,12 +128,12 @@ def _refuse(rows: pl.DataFrame, what: str) -> None:
 class Progress(Stage):
     """Join the meta-prover's forced answers with their grades into J and progress of every prefix."""
 
-    prover: Path = Field(description="Forced answers (Parquet): keys and prefix_tokens.")
+    prover: Path = Field(description="Forced answers (Parquet): keys and lengths.")
     grades: Path = Field(description="Their grades (Parquet): the same keys and correct.")
     out: Path = Field(description="Progress of every prefix (Parquet).")
 
     def cli_cmd(self) -> None:
-        answers = PROVER.read(self.prover, [*ANSWER, "prefix_tokens"])
+        answers = PROVER.read(self.prover, [*ANSWER, *LENGTHS])
         grades = ANSWER_GRADES.read(self.grades, [*ANSWER, "correct"])
         try:
             table = progress_table(answers, grades)

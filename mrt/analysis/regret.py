@@ -127,7 +127,7 @@ def normalized_regret_table(progress: pl.DataFrame, budgets: Sequence[float]) ->
     """Normalized regret of every trace of a progress artifact at every budget; see `normalized_regret`.
 
     Args:
-        progress: columns problem_id, sample, prefix, prefix_tokens, J (one row a prefix, in any order).
+        progress: columns problem_id, sample, prefix, tokens (spent by then), J (one row a prefix, in any order).
         budgets: values of C_0, in tokens.
 
     Returns:
@@ -137,7 +137,7 @@ def normalized_regret_table(progress: pl.DataFrame, budgets: Sequence[float]) ->
         ValueError: if the table is empty, lacks a column, has nulls or repeats a key, there are no budgets, or a value
             is out of range.
     """
-    columns = [*TRACE, "prefix", "prefix_tokens", "J"]
+    columns = [*TRACE, "prefix", "tokens", "J"]
     missing = [name for name in columns if name not in progress.columns]
     if missing:
         raise ValueError(f"regret: no column {', '.join(missing)}; found {', '.join(progress.columns)}")
@@ -148,8 +148,8 @@ def normalized_regret_table(progress: pl.DataFrame, budgets: Sequence[float]) ->
         raise ValueError("regret: the progress table has two rows of one prefix")
     traces = rows.group_by(TRACE, maintain_order=True).len("_prefixes")
     ends = traces["_prefixes"].cast(pl.Int64).to_numpy().cumsum()
-    _token_counts(rows["prefix_tokens"].to_numpy())
-    spent = rows.select(pl.col("prefix_tokens").cast(pl.Float64).cum_max().over(TRACE)).to_series().to_numpy()
+    _token_counts(rows["tokens"].to_numpy())
+    spent = rows.select(pl.col("tokens").cast(pl.Float64).cum_max().over(TRACE)).to_series().to_numpy()
     wanted = sorted(set(budgets))
     regrets = _regrets(spent, _accuracies(rows["J"].to_numpy()), np.concatenate([[0], ends[:-1]]), wanted)
     each = pl.Series([wanted], dtype=pl.List(pl.Series(wanted).dtype))

@@ -116,10 +116,11 @@ def maj_at_k(clusters: npt.ArrayLike, correct: npt.ArrayLike, k: int, weights: n
 
 
 def maj_at_k_table(table: pl.DataFrame, by: Sequence[str], ks: Sequence[int]) -> pl.DataFrame:
-    """maj@k of every group of answers of a table of grades, for every k; see `maj_at_k` (unweighted).
+    """maj@k of every group of answers of a table of grades, for every k; see `maj_at_k`.
 
     Args:
-        table: one row an answer, with the columns `by`, `cluster` (integer, -1 unparseable) and `correct`.
+        table: one row an answer, with the columns `by`, `cluster` (integer, -1 unparseable) and `correct`; votes weigh
+            what a column `weight` says, or are equal without one.
         by: columns that name a group, such as problem_id, sample, prefix.
         ks: numbers of answers drawn.
 
@@ -153,12 +154,20 @@ def maj_at_k_table(table: pl.DataFrame, by: Sequence[str], ks: Sequence[int]) ->
     if short.height:
         name = ", ".join(f"{column} {short[column][0]}" for column in by)
         raise ValueError(f"maj@k: {short.height} groups have fewer than {wanted[-1]} answers (first: {name})")
-    majorities = [
-        credits[k - 1]
-        for sizes, goods, unparseable in groups.select("_size", "_good", "_unparseable").iter_rows()
-        for credits in [_credits(tuple(zip(sizes, goods, strict=True)), unparseable, wanted[-1])]
-        for k in wanted
-    ]
+    if "weight" in table.columns:
+        of_group = table.group_by(by).agg("cluster", "correct", "weight").sort(by)
+        majorities = [
+            maj_at_k(clusters, correct, k, weights)
+            for clusters, correct, weights in of_group.select("cluster", "correct", "weight").iter_rows()
+            for k in wanted
+        ]
+    else:
+        majorities = [
+            credits[k - 1]
+            for sizes, goods, unparseable in groups.select("_size", "_good", "_unparseable").iter_rows()
+            for credits in [_credits(tuple(zip(sizes, goods, strict=True)), unparseable, wanted[-1])]
+            for k in wanted
+        ]
     each = pl.Series([wanted], dtype=pl.List(pl.Int64))
     return (
         groups.select(*by, pl.lit(each).first().alias("k"))

@@ -191,6 +191,8 @@ def model_mistakes(
             yield f"{path}.parent", "its ancestors go round in a circle"
         if (parent := models.get(model.parent)) and parent.rollouts:
             yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
+        if model.accumulate and parent and parent.method != model.method:
+            yield f"{path}.accumulate", f"{model.parent!r} has no training set of method {model.method} to add to"
     elif {"recipe", "rules", "rl", "replicate_of", "seed"} & model.model_fields_set:
         yield path, "recipe, rl, rules, seed and replicate_of are for trained models; this one has no parent"
     if model.problems is not None:
@@ -243,11 +245,9 @@ def cold_start_mistakes(
     path: str, model: Model, models: Mapping[str, Model | None], prompt: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Contradictions in the settings of a cold start."""
-    if model.method != "cold_start":
-        return
     if model.teacher is not None:
         yield from unknown(f"{path}.teacher", model.teacher, models)
-    elif (parent := models.get(str(model.parent))) and parent.method is None:
+    elif model.method == "cold_start" and (parent := models.get(str(model.parent))) and parent.method is None:
         own = parent.prompt or parsed(Prompt, prompt)
         if own and own.open_thought:
             wrong = 'its prompt opens a thought, in which it would not answer; set its `prompt: {open_thought: ""}`'

@@ -23,6 +23,28 @@ def check_yaml(file: Path | str) -> None:
         raise ValueError(f"{file}: the names of the sections (results, problems, models, ...) belong at its top level")
 
 
+def with_runs(config: dict[str, Any]) -> dict[str, Any]:
+    """The config, with the replicates that `training.runs` asks for, and copies of the bases that they descend from."""
+    models, training = config.get("models"), config.get("training")
+    runs = training.get("runs", 1) if isinstance(training, dict) else 1
+    if not isinstance(models, dict) or not isinstance(runs, int):
+        return config
+    known = {name: own for name, own in models.items() if isinstance(own, dict) and not own.get("replicate_of")}
+    trained = {name: own for name, own in known.items() if own.get("parent")}
+    parents = {own.get(role) for own in trained.values() for role in ("parent", "teacher")}
+    added: dict[str, Any] = {}
+    for seed in range(1, runs):
+        own_of = {name: f"{name}_seed{seed}" for name in known if name in trained or name in parents}
+        for name, copy in own_of.items():
+            own = known[name]
+            if name in trained:
+                roles = {role: own_of[own[role]] for role in ("parent", "teacher") if own.get(role) in own_of}
+                added[copy] = {"replicate_of": name, "seed": seed, **roles}
+            else:
+                added[copy] = {**own, "label": f"{own.get('label') or name}, seed {seed}"}
+    return {**config, "models": {**added, **models}} if added else config
+
+
 def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
     """The config, with each replicate completed by the settings of the model that it repeats."""
     models = config.get("models")
@@ -45,7 +67,7 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     mistakes = [
         f"{path}: stands twice in {file}" for file in files for path in repeated(yaml.compose(Path(file).read_text()))
     ]
-    loaded, config = None, with_replicates(config)
+    loaded, config = None, with_replicates(with_runs(config))
     try:
         loaded = Config.model_validate(config)
     except ValidationError as error:

@@ -74,7 +74,7 @@ class Config(Settings):
         return [name for name, model in self.models.items() if model.rollouts]
 
     def learns_from(self, name: str) -> str | None:
-        """The model whose completions a trained model learns from: its parent, or the teacher of a cold start."""
+        """The model whose completions or trees a trained model learns from: its teacher, by default its parent."""
         return self.models[name].teacher or self.models[name].parent
 
     def measured_on(self, name: str) -> list[str]:
@@ -207,8 +207,10 @@ class Config(Settings):
     def begun(self, name: str) -> int:
         """Tokens of the longest thought prefix in a prompt of RL; 0 if prompts have none."""
         recipe = self.recipe(name)
-        inside = isinstance(recipe, RL) and self.models[name].method == "mrt_rl" and recipe.prefixes > 0
-        return self.training.decoding.max_tokens if inside else 0
+        if not isinstance(recipe, RL) or not (recipe.least_prefix or self.models[name].method == "mrt_rl"):
+            return 0
+        longest = self.training.decoding.max_tokens if recipe.prefixes or recipe.least_prefix else 0
+        return min(longest, recipe.max_prompt_length or longest)
 
     def engine_share(self, name: str) -> float:
         """Share of each GPU's memory that the engine takes during a model's training."""

@@ -1,7 +1,7 @@
 """The sections of a `config.yaml`: models, training, evaluation, what to expect."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -15,7 +15,7 @@ from mrt.sampling.prover import ProverSettings
 from mrt.sampling.rollouts import Prompt
 from mrt.sampling.tree import BeamSearch
 from mrt.training.cold_start import ColdStart
-from mrt.training.methods import RL_METHODS, MethodName
+from mrt.training.methods import RL_METHODS, TREE_METHODS, MethodName, TraceMethod
 from mrt.training.rl import RL
 from mrt.training.sets import Rules
 from mrt.training.sft import SFT
@@ -60,13 +60,20 @@ class Model(Settings):
         " backtracking (warmstart, rise, rejection; Figure 14).",
     )
     teacher: str | None = Field(
-        None, description="cold_start: the model whose correct completions it learns from; by default its parent."
+        None,
+        description="cold_start: the model whose correct completions it learns from; warmstart, rise, rejection: the"
+        " model whose solution trees it learns from. By default its parent.",
     )
     cold_start: ColdStart = Field(
         default_factory=ColdStart, description="cold_start: how these completions become thoughts with an answer."
     )
     problems: str | None = Field(None, description="Training dataset, which the parent's traces solve.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
+    accumulate: bool = Field(
+        False,
+        description="star, mrt: train on the parent's training set too, and on all that it was trained on (Algorithm 1"
+        " never empties D_ft); else on the traces of the parent alone.",
+    )
     recipe: SFT | None = Field(None, description="Hyperparameters of SFT that override `training.recipe`.")
     rl: RL | None = Field(None, description="Hyperparameters of RL that override `training.rl`.")
     replicate_of: str | None = Field(
@@ -77,13 +84,17 @@ class Model(Settings):
         None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
     )
 
-    @field_validator("recipe", "rl", "teacher", "cold_start")
+    @field_validator("recipe", "rl", "teacher", "cold_start", "accumulate")
     @classmethod
     def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
         """Each is for models of some methods."""
         method = info.data.get("method")
-        if info.field_name in ("teacher", "cold_start") and method != "cold_start":
+        if info.field_name == "cold_start" and method != "cold_start":
             raise ValueError("it is for a model of method cold_start")
+        if info.field_name == "teacher" and method not in ("cold_start", *TREE_METHODS):
+            raise ValueError(f"it is for a model of method cold_start, {', '.join(TREE_METHODS)}")
+        if info.field_name == "accumulate" and value and method not in get_args(TraceMethod):
+            raise ValueError(f"it is for a model of method {' or '.join(get_args(TraceMethod))}")
         if info.field_name == "recipe" and method in RL_METHODS:
             raise ValueError(f"{method} is trained by RL; its hyperparameters stand under rl")
         if info.field_name == "rl" and method and method not in RL_METHODS:
@@ -134,6 +145,13 @@ class Training(SamplingSettings):
     """Sampling for training sets, and the hyperparameters that models share."""
 
     samples: int = Field(1, ge=1, le=10_000, description="Rollouts per training problem (Algorithm 1, line 5: one).")
+    runs: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="Training runs of every trained model, for intervals over runs. Run s > 0 of a model is its"
+        " replicate NAME_seed<s>: trained with seed s from its parent's run s, on traces sampled anew.",
+    )
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
     rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
     allocation: Allocation | None = Field(
@@ -211,10 +229,25 @@ class Evaluation(SamplingSettings):
         min_length=1,
         description="Votes p of [maj@p]_j at a prefix; if not given, the defaults up to `prover.answers`.",
     )
+    episode_groups: list[tuple[Count, Count]] | None = Field(
+        None,
+        description="Groups of traces in Figure 3, from and to a total number of episodes, such as [[6, 10], [26, 30]]"
+        " (Section 5); terciles if not given.",
+    )
+    weighted_votes: bool = Field(
+        False,
+        description="Weigh each vote of [maj@p]_j by 2^(mean token log-probability), as the authors do; needs"
+        " `prover.decoding.logprobs`. If all votes weigh the same, maj@2 equals maj@1.",
+    )
     budgets: list[Count] = Field(
         [4096, 8192, 12288, 16384],
         min_length=1,
         description="Token budgets C_0 of normalized regret (Figure 9); if not given, quarters of `max_tokens`.",
+    )
+    regret_tokens: Literal["answer", "thought"] = Field(
+        "answer",
+        description="Tokens of normalized regret: until there is an answer (prefix, what forces the answer, answer), or"
+        " of the thought alone, which makes answers free.",
     )
     direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
     linearized: Linearized | None = Field(None, description="Linearized search, in a sliding window (Section 8.4).")
@@ -238,6 +271,8 @@ class Evaluation(SamplingSettings):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
+        if self.weighted_votes and not self.prover.decoding.logprobs:
+            raise ValueError("weighted_votes weighs by log-probabilities; set prover.decoding.logprobs: true")
         longest = self.decoding.max_tokens
         if "budgets" not in self.model_fields_set:
             vars(self)["budgets"] = sorted({-(-longest * i // 4) for i in range(1, 5)})

@@ -66,6 +66,7 @@ ROLLOUTS = Artifact(
         "prompt": pl.String,
         "text": pl.String,
         "tokens": pl.Int64,
+        "prompt_tokens": pl.Int64,
         "finish_reason": pl.String,
         "mean_logprob": pl.Float64,
     },
@@ -74,7 +75,8 @@ ROLLOUTS = Artifact(
     "completions of every problem, sampled here or imported",
     {
         "text": "the completion, after the chat prompt",
-        "tokens": "null if imported without",
+        "tokens": "of the text; null if imported without",
+        "prompt_tokens": "of the chat prompt; null if imported without",
         "finish_reason": "`stop`, `length`, `unknown`",
         "mean_logprob": "nats a token, if asked for",
     },
@@ -94,9 +96,11 @@ PROVER = Artifact(
         "answer_index": pl.Int64,
         "text": pl.String,
         "tokens": pl.Int64,
+        "problem_tokens": pl.Int64,
         "prefix_tokens": pl.Int64,
         "prompt_tokens": pl.Int64,
         "finish_reason": pl.String,
+        "mean_logprob": pl.Float64,
     },
     ANSWER,
     "prover/{m}/{d}.parquet",
@@ -105,6 +109,7 @@ PROVER = Artifact(
     {
         "prefix": "episodes kept, 0 to k",
         "tokens": "of the answer",
+        "problem_tokens": "of the chat prompt",
         "prefix_tokens": "of z_0:j",
         "prompt_tokens": "chat prompt, prefix and stop phrase; of linearized search what the model saw",
     },
@@ -144,6 +149,7 @@ PROGRESS = Artifact(
         "prefix": pl.Int64,
         "episodes": pl.Int64,
         "prefix_tokens": pl.Int64,
+        "tokens": pl.Float64,
         "answers": pl.Int64,
         "J": pl.Float64,
         "progress": pl.Float64,
@@ -151,7 +157,12 @@ PROGRESS = Artifact(
     PREFIX,
     "progress/{m}/{d}.parquet",
     "J and progress at every prefix",
-    {"episodes": "k", "answers": "that J is the mean of", "progress": "null at prefix 0"},
+    {
+        "episodes": "k",
+        "tokens": "that an answer there costs, without the problem's: z_0:j, what forces the answer, mean answer",
+        "answers": "that J is the mean of",
+        "progress": "null at prefix 0",
+    },
 )
 SET = Artifact(
     {
@@ -179,6 +190,7 @@ TREE = Artifact(
         "right": pl.Int64,
         "drawn": pl.Int64,
         "tokens": pl.Int64,
+        "context_tokens": pl.Int64,
         "leaf": pl.Boolean,
     },
     ["problem_id", "node"],
@@ -193,6 +205,7 @@ TREE = Artifact(
         "right": "right ones among them",
         "drawn": "rollouts sampled from it",
         "tokens": "of those",
+        "context_tokens": "that those continue: chat prompt and steps; null if none was sampled",
         "leaf": "an answer",
     },
 )

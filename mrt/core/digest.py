@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def compact(value: Any) -> Any:
         return {name: compact(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [compact(each) for each in value]
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path | date) else value
 
 
 def options_of(**options: Any) -> str:

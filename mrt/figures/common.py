@@ -8,6 +8,7 @@ matplotlib figure and the table that it draws; `main` writes `<out>.pdf` and `.p
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -130,14 +131,15 @@ def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -
 
 
 def curves(
-    table: pl.DataFrame, models: Mapping[str, ModelStyle], x: str, y: str
+    table: pl.DataFrame, models: Mapping[str, ModelStyle], x: str | Sequence[str], y: str
 ) -> tuple[Any, list[tuple[Any, pl.DataFrame]]]:
-    """A panel per dataset with each model's line of `y` over `x`; returns it, and each axis with its rows."""
+    """A panel per dataset, and per `x`, with each model's line of `y`; returns it, and each axis with its rows."""
     look = Appearance(models)
     sets = table["dataset"].unique(maintain_order=True).to_list()
-    figure, axes = panels(len(sets))
+    over = [x] if isinstance(x, str) else x
+    figure, axes = panels(len(sets) * len(over), columns=3 if len(over) == 1 else len(over))
     drawn = []
-    for axis, name in zip(axes, sets, strict=True):
+    for axis, (name, x) in zip(axes, product(sets, over), strict=True):
         here = table.filter(pl.col("dataset") == name)
         for model in models:
             rows = here.filter(pl.col("model") == model)
@@ -217,7 +219,7 @@ def save(figure: Any, out: Path) -> None:
 
 
 Tables = Mapping[str, pl.DataFrame]
-Draw = Callable[[Tables, Mapping[str, ModelStyle]], tuple[Any, pl.DataFrame]]
+Draw = Callable[..., tuple[Any, pl.DataFrame]]  # of tables and models; some take settings besides
 
 
 class FigureStage(Stage):
@@ -229,6 +231,7 @@ class FigureStage(Stage):
     models: dict[str, ModelStyle] = Field(
         description="The models in order: {model: {label, method, iteration}}, as JSON."
     )
+    settings: dict[str, Any] = Field({}, description="What else the figure is told, as JSON.")
     out: Path = Field(description="Output path without suffix; .pdf, .png, .parquet and .csv are written.")
 
     def gathered(self) -> Tables:
@@ -266,7 +269,7 @@ def main(draw: Draw, doc: str | None) -> None:
         __doc__ = doc
 
         def cli_cmd(self) -> None:
-            figure, table = draw(self.gathered(), self.models)
+            figure, table = draw(self.gathered(), self.models, **self.settings)
             save(figure, self.out)
             self.save_data(table)
 

@@ -3,10 +3,11 @@
 The solid line is maj@1 after each prefix, with more episodes to the right. The dashed lines that branch from it take
 p = 2, 4, 8 votes after the same prefix. The dotted line is pass@k of a model that does not think ("direct") on the same
 problems, if the experiment has one. Traces are grouped by their total number of episodes: curves of short and long
-thoughts differ (Section 5). Each panel shows one dataset, model and group.
+thoughts differ (Section 5). Each panel shows one dataset, model and group; compute is in tokens below, in episodes
+above.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,29 +31,47 @@ DIRECT_COLOUR = SPARE_COLOURS[1]
 TRACE = ["model", "dataset", "problem_id", "sample"]
 
 
-def groups(data: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Name and rows of the terciles of the total number of episodes, over all models, to make columns comparable."""
+def terciles(data: pl.DataFrame) -> Iterator[tuple[int, int]]:
+    """The terciles of the total number of episodes, over all models, to make columns comparable."""
     episodes = data.unique(TRACE)["episodes"].to_numpy()
     edges = np.unique(np.quantile(episodes, [i / GROUPS for i in range(GROUPS + 1)], method="nearest"))
     lows = [int(edge) + (1 if i else 0) for i, edge in enumerate(edges[:-1])] or [int(edges[0])]
     highs = [int(edge) for edge in edges[1:]] or [int(edges[0])]
-    for low, high in zip(lows, highs, strict=True):
-        name = f"{low} to {high} episodes" if high > low else f"{low} episode{'s' * (low > 1)}"
-        yield name, data.filter(pl.col("episodes").is_between(low, high))
+    yield from zip(lows, highs, strict=True)
 
 
-def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
+def groups(data: pl.DataFrame, wanted: Sequence[tuple[int, int]] | None) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Name and rows of the groups of traces by total number of episodes: those wanted and not empty, else terciles."""
+    for low, high in wanted or terciles(data):
+        rows = data.filter(pl.col("episodes").is_between(low, high))
+        if rows.height:
+            yield f"{low} to {high} episodes" if high > low else f"{low} episode{'s' * (low > 1)}", rows
+
+
+def mark_episodes(axis: Any, tokens: Sequence[float], prefixes: Sequence[int]) -> None:
+    """A second axis above: how many episodes the points at these tokens have; at most eight are named."""
+    step = -(-len(prefixes) // 8)
+    above = axis.secondary_xaxis("top")
+    above.set_xticks(list(tokens)[::step], list(map(str, prefixes))[::step])
+    above.tick_params(labelsize=6, length=2, pad=1)
+
+
+def draw(
+    tables: Tables, models: Mapping[str, ModelStyle], episode_groups: Sequence[tuple[int, int]] | None = None
+) -> tuple[Any, pl.DataFrame]:
     data, direct = tables["prefixes"], tables.get("direct", pl.DataFrame())
     thinking = [model for model in models if model in data["model"]]
     by = ["dataset", "model", "group"]
     rows, baselines = [], []
     for _, here in data.group_by("dataset", maintain_order=True):
-        for group, of_group in groups(here):
+        for group, of_group in groups(here, episode_groups):
             rows.append(of_group.with_columns(pl.lit(group).alias("group")))
             for model in thinking if direct.height else []:
                 problems = of_group.filter(pl.col("model") == model).select("dataset", "problem_id").unique()
                 same = direct.join(problems, on=["dataset", "problem_id"], how="semi")
                 baselines.append(same.with_columns(pl.lit(model).alias("model"), pl.lit(group).alias("group")))
+    if not rows:
+        raise ValueError(f"scaling: no trace has as many episodes as one of the groups {episode_groups}")
     grouped = pl.concat(rows)
     table = with_intervals(grouped, [*by, "prefix", "p"], ["maj", "tokens"]).with_columns(pl.lit("maj").alias("curve"))
     if direct.height:
@@ -79,13 +98,14 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             )
         one = votes.filter(pl.col("p") == 1)
         errorbar(axis, one["tokens"], one, "maj", **look.line(model) | {"linestyle": "-", "label": None})
+        mark_episodes(axis, one["tokens"].to_list(), one["prefix"].to_list())
         if baseline.height:
             axis.plot(
                 baseline["tokens"], baseline["maj"], ":", color=DIRECT_COLOUR, linewidth=1.3, marker="s", markersize=2
             )
         axis.set(
             title=f"{models[model].label} on {dataset}\n{group} (n ≤ {largest} problems)",
-            xlabel="tokens",
+            xlabel="tokens (above: episodes)",
             ylabel="$[\\mathrm{maj@}p]_j$",
             ylim=(0, 1),
         )

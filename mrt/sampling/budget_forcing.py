@@ -122,6 +122,7 @@ class Force(TraceStage):
             return
         in_order = sorted(thoughts)  # each thought extends the one before
         thought_tokens = dict(zip(in_order, self.sampler.count(thoughts[key] for key in in_order), strict=True))
+        problem_tokens = self.sampler.count(prompts)
         openings = (prompts[i] + closed(thoughts[i, count], self.template) for i, count in in_order)
         opening_tokens = dict(zip(in_order, self.sampler.count(openings), strict=True))
         answers, extensions = [], []
@@ -130,9 +131,9 @@ class Force(TraceStage):
                 added = thoughts[i, count][len(thoughts[i, count - 1].rstrip("\n")) :]
                 extensions.append((*keys[i], count, added, completions[0].tokens, completions[0].finish_reason))
             else:
-                spent = (thought_tokens[i, count], opening_tokens[i, count])
+                sizes = (problem_tokens[i], thought_tokens[i, count], opening_tokens[i, count])
                 answers += [
-                    (*keys[i], count, index, c.text, c.tokens, *spent, c.finish_reason)
+                    (*keys[i], count, index, c.text, c.tokens, *sizes, c.finish_reason, c.mean_logprob)
                     for index, c in enumerate(completions)
                 ]
         for rows, kind, path in ((extensions, EXTENSIONS, self.out_thoughts), (answers, PROVER, self.out)):

@@ -69,6 +69,7 @@ class Linearize(SamplingStage):
         settings, words, engine = self.linearized, self.parameterization, self.sampler
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
         chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
+        problem_tokens = engine.count(chats)
         traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]
         decoding = settings.decoding.stopped_by(*words.answer_ends)
         back = STEP_END + words.marker + STEP_END
@@ -88,11 +89,11 @@ class Linearize(SamplingStage):
             drawn = self.draw(requests) or []
             seen = engine.count(prompts)
             longest = max(longest, *seen)
-            for trace, (completion,) in enumerate(drawn):
-                found = (completion.text, completion.tokens, spent[trace], seen[trace], completion.finish_reason)
-                rows.append((*names[trace], 0, *found))
-                written[trace] += completion.text.rstrip("\n") + back
-                spent[trace] += completion.tokens + back_tokens
+            for trace, (c,) in enumerate(drawn):
+                sizes = (problem_tokens[traces[trace][0]], spent[trace], seen[trace])
+                rows.append((*names[trace], 0, c.text, c.tokens, *sizes, c.finish_reason, c.mean_logprob))
+                written[trace] += c.text.rstrip("\n") + back
+                spent[trace] += c.tokens + back_tokens
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
         PROVER.write(table, self.out)
         print(f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, {longest} seen at once at most")

@@ -97,11 +97,13 @@ class Prove(TraceStage):
 
     def write(self, places: Sequence[Place], answers: Sequence[Sequence[Completion]]) -> None:
         """Write the forced answers of each place."""
+        problem_tokens = self.sampler.count(place.prefix.chat for place in places)
         prefix_tokens = self.sampler.count(place.prefix.text() for place in places)
         prompt_tokens = self.sampler.count(place.prefix for place in places)
+        sizes = zip(problem_tokens, prefix_tokens, prompt_tokens, strict=True)
         rows = [
-            (at.problem_id, at.sample, at.prefix.j, index, c.text, c.tokens, n_prefix, n_prompt, c.finish_reason)
-            for at, n_prefix, n_prompt, drawn in zip(places, prefix_tokens, prompt_tokens, answers, strict=True)
+            (at.problem_id, at.sample, at.prefix.j, index, c.text, c.tokens, *size, c.finish_reason, c.mean_logprob)
+            for at, size, drawn in zip(places, sizes, answers, strict=True)
             for index, c in enumerate(drawn)
         ]
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)

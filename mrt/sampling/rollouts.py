@@ -8,6 +8,7 @@ Every prompt ends inside the thought (`<think>`), so a completion begins with th
 problem is a hash of (seed, model, dataset, problem id) plus i, so asking for more samples keeps the existing ones.
 """
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,20 @@ class Prompt(Settings):
     open_thought: str = Field(
         "<think>\n", description="Added after the chat prompt if the chat template does not open the thought itself."
     )
+    date: datetime.date = Field(
+        datetime.date(2024, 7, 26),
+        description="Today's date for chat templates that state it (Llama 3): fixed, so that completions stay cached.",
+    )
 
     def render(self, tokenizer: Any, problem: str) -> str:
         """The chat prompt as text, ending inside the thought."""
         message = self.instruction.replace("{problem}", problem)
         prompt: str = tokenizer.apply_chat_template(
-            [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
+            [{"role": "user", "content": message}],
+            tokenize=False,
+            add_generation_prompt=True,
+            date_string=f"{self.date:%d %b %Y}",
+            strftime_now=self.date.strftime,
         )
         return prompt if self.open_thought.strip() in prompt[len(prompt) - 20 :] else prompt + self.open_thought
 
@@ -60,9 +69,10 @@ class Sample(SamplingStage):
         completions = self.draw(requests)
         if completions is None:
             return
+        sizes = self.sampler.count(prompts)
         rows = [
-            (problem_id, index, prompt, c.text, c.tokens, c.finish_reason, c.mean_logprob)
-            for problem_id, prompt, drawn in zip(problems["id"], prompts, completions, strict=True)
+            (problem_id, index, prompt, c.text, c.tokens, size, c.finish_reason, c.mean_logprob)
+            for problem_id, prompt, size, drawn in zip(problems["id"], prompts, sizes, completions, strict=True)
             for index, c in enumerate(drawn)
         ]
         table = pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row").sort(ROLLOUTS.keys)

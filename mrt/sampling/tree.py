@@ -6,8 +6,9 @@
 A node is a step of a solution, a leaf an answer, the root the problem. Search begins at the root. Each round draws
 `rollouts` whole solutions from every node of the beam; their steps become nodes, and equal steps below the same node
 become one. A node's value is the share of correct rollouts among those that pass it; no process reward model is needed.
-The next beam is the `breadth` children of the beam with the highest value. A rollout counts at the node from which it
-was drawn and below, not above: there, the search's choice of where to draw would bias the value.
+The next beam is the `breadth` children of the beam with the highest value, after `child_rollouts` further solutions
+from each if there are to be any. A rollout counts at the node from which it was drawn and below, not above: there, the
+search's choice of where to draw would bias the value.
 
 All problems are searched at once: a round is one submission to the engine.
 """
@@ -35,6 +36,13 @@ class BeamSearch(Settings):
     breadth: int = Field(4, ge=1, le=1000, description="Nodes of the beam.")
     depth: int = Field(8, ge=1, le=1000, description="Maximum number of rounds, and so depth of the nodes drawn from.")
     rollouts: int = Field(4, ge=1, le=1000, description="Solutions drawn from every node of the beam.")
+    child_rollouts: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Solutions drawn from every child of the beam before the next beam is chosen. Without them a child"
+        " is scored by the rollouts that pass it: by one alone where no two steps are equal, as with real models.",
+    )
     decoding: Decoding = Field(
         default_factory=lambda: Decoding(temperature=1.0, max_tokens=2048), description="How solutions are drawn."
     )
@@ -52,11 +60,16 @@ class Node:
     right: int = 0
     drawn: int = 0
     tokens: int = 0
+    context_tokens: int | None = None
     children: dict[str, int] = field(default_factory=dict)
 
     @property
     def value(self) -> float:
         return self.right / max(self.visits, 1)
+
+    @property
+    def cost(self) -> tuple[int, int, int | None]:
+        return self.drawn, self.tokens, self.context_tokens
 
 
 class Tree:
@@ -96,15 +109,19 @@ class Tree:
     def table(self, problem_id: str) -> pl.DataFrame:
         """The nodes as rows of the artifact."""
         rows = [
-            (problem_id, n, x.parent, x.depth, x.text, x.value, x.visits, x.right, x.drawn, x.tokens, x.leaf)
+            (problem_id, n, x.parent, x.depth, x.text, x.value, x.visits, x.right, *x.cost, x.leaf)
             for n, x in enumerate(self.nodes)
         ]
         return pl.DataFrame(rows, schema=TREE.columns, orient="row")
 
+    def below(self, beam: list[int]) -> list[int]:
+        """The children of the beam that can go on: no leaves, and no truncated steps."""
+        children = [c for node in beam for c in self.nodes[node].children.values()]
+        return [c for c in children if self.nodes[c].text.endswith(STEP_END)]
+
     def best_below(self, beam: list[int], breadth: int) -> list[int]:
-        """The children of the beam with the highest value, then most visits; no leaves, and no truncated steps."""
-        below = [c for node in beam for c in self.nodes[node].children.values()]
-        below = [c for c in below if self.nodes[c].text.endswith(STEP_END)]
+        """The children of the beam with the highest value, then most visits."""
+        below = self.below(beam)
         return sorted(below, key=lambda n: (-self.nodes[n].value, -self.nodes[n].visits, n))[:breadth]
 
 
@@ -151,17 +168,27 @@ class Search(SamplingStage):
         trees = [Tree(self.parameterization) for _ in chats]
         beams = [[0] for _ in trees]
         decoding = self.search.decoding.stopped_by(*self.parameterization.answer_ends)
-        for round_ in range(self.search.depth):
-            asked = [(i, node) for i, beam in enumerate(beams) for node in beam]
-            if not asked:
-                break
+
+        def roll(nodes: list[list[int]], rollouts: int, name: str) -> None:
+            """Draw solutions from these nodes of each tree."""
+            asked = [(i, node) for i, own in enumerate(nodes) for node in own]
             requests = []
             for i, node in asked:
                 begun = trees[i].text(node)
-                seed = self.seed_of(problems["id"][i], "tree", round_, begun)
-                requests.append(Request(chats[i] + begun, self.search.rollouts, seed, decoding))
-            drawn = self.draw(requests) or []
-            self.count(trees, asked, drawn, problems["answer"].to_list(), grader)
+                seed = self.seed_of(problems["id"][i], "tree", name, begun)
+                requests.append(Request(chats[i] + begun, rollouts, seed, decoding))
+            sizes = self.sampler.count(request.prompt for request in requests)
+            for (i, node), size in zip(asked, sizes, strict=True):
+                trees[i].nodes[node].context_tokens = size
+            self.count(trees, asked, self.draw(requests) or [], problems["answer"].to_list(), grader)
+
+        for round_ in range(self.search.depth):
+            if not any(beams):
+                break
+            roll(beams, self.search.rollouts, str(round_))
+            if self.search.child_rollouts:
+                children = [tree.below(beam) for tree, beam in zip(trees, beams, strict=True)]
+                roll(children, self.search.child_rollouts, f"children of {round_}")
             beams = [tree.best_below(beam, self.search.breadth) for tree, beam in zip(trees, beams, strict=True)]
         return trees
 

@@ -2,14 +2,12 @@
 
     python -m mrt.training.cost --model star_1 --log star_1.log.parquet --rollouts rollouts.parquet --out star_1.parquet
 
-A model of N parameters takes 2N FLOPs for each token prefilled or generated, and 6N for each token trained on.
-Attention over earlier tokens, a few percent of that, is left out. A prefix that many answers share is counted once, as
-with a prefix cache. The prompts of rollouts are comparatively short and left out. The cost of the model at the root of
-the lineage and the cost of evaluation are not counted either.
+`mrt.training.flops` says what a token costs. A prefix that many texts share is counted once, as with a prefix cache.
+The cost of the model at the root of the lineage and the cost of evaluation are not counted.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import polars as pl
 from pydantic import Field
@@ -17,19 +15,52 @@ from pydantic import Field
 from mrt.core.artifacts import COST, PROVER, ROLLOUTS, TRACE, TREE
 from mrt.core.cli import Stage, run
 from mrt.core.storage import read_table
+from mrt.training.flops import Sizes, pairs
 
 
-def flops(parameters: int, processed: Any = 0, trained: Any = 0) -> Any:
-    """FLOPs of a model with this many parameters, for tokens prefilled or generated and for tokens trained on."""
-    return 2.0 * parameters * processed + 6.0 * parameters * trained
+class Sampled(NamedTuple):
+    """Tokens generated and read, and pairs of a token and one that it attends to."""
+
+    generated: int
+    read: int
+    pairs: float
+
+    def flops(self, sizes: Sizes) -> float:
+        return float(sizes.sampling(self.generated + self.read, self.pairs, self.generated))
 
 
-def of_prover(table: pl.DataFrame) -> tuple[int, int]:
-    """(generated, prefill) tokens of forced answers: each trace is prefilled once, the forcing text at each prefix."""
-    at_prefix = table.unique([*TRACE, "prefix"])
-    thoughts = at_prefix.group_by(TRACE).agg(pl.col("prefix_tokens").max())["prefix_tokens"]
-    forcing = at_prefix["prompt_tokens"] - at_prefix["prefix_tokens"]
-    return int(table["tokens"].sum()), int(thoughts.sum()) + int(forcing.sum())
+def of_rollouts(table: pl.DataFrame) -> Sampled:
+    """Work of rollouts; imported ones, whose tokens are not known, count nothing."""
+    known = table.drop_nulls(["tokens", "prompt_tokens"])
+    prompts = known.unique("problem_id")["prompt_tokens"]
+    behind = pairs(known["prompt_tokens"], known["prompt_tokens"] + known["tokens"])
+    return Sampled(int(known["tokens"].sum()), int(prompts.sum()), float(behind.sum() + pairs(0, prompts).sum()))
+
+
+def of_tree(table: pl.DataFrame) -> Sampled:
+    """Work of solution trees; the rollouts of a node count with their mean length."""
+    drawn = table.filter(pl.col("drawn") > 0)
+    prompts = drawn.filter(pl.col("node") == 0)["context_tokens"]
+    behind = drawn["drawn"] * pairs(drawn["context_tokens"], drawn["context_tokens"] + drawn["tokens"] / drawn["drawn"])
+    return Sampled(int(drawn["tokens"].sum()), int(prompts.sum()), float(behind.sum() + pairs(0, prompts).sum()))
+
+
+def of_prover(table: pl.DataFrame) -> Sampled:
+    """Work of forced answers: chat prompts and traces are read once, the forcing text at each prefix."""
+    at = table.unique([*TRACE, "prefix"]).with_columns(
+        (pl.col("problem_tokens") + pl.col("prefix_tokens")).alias("end")
+    )
+    problems = at.unique("problem_id")["problem_tokens"]
+    thoughts = at.group_by(TRACE).agg(pl.col("problem_tokens").first(), pl.col("end").max())
+    parts = [
+        (pl.zeros(len(problems), pl.Int64, eager=True), problems),
+        (thoughts["problem_tokens"], thoughts["end"]),
+        (at["end"], at["prompt_tokens"]),
+    ]
+    read = sum(int((end - start).sum()) for start, end in parts)
+    attended = sum(float(pairs(start, end).sum()) for start, end in parts)
+    behind = pairs(table["prompt_tokens"], table["prompt_tokens"] + table["tokens"])
+    return Sampled(int(table["tokens"].sum()), read, attended + float(behind.sum()))
 
 
 class Cost(Stage):
@@ -45,21 +76,22 @@ class Cost(Stage):
 
     def cli_cmd(self) -> None:
         last = read_table(self.log).sort("step").row(-1, named=True)
-        n = last["parameters"]
-        rows: list[tuple[str, str, int, int, int, float]] = []
-        if self.rollouts:
-            drawn = int(ROLLOUTS.read(self.rollouts, ["tokens"])["tokens"].sum())
-            rows.append((self.model, "rollouts", drawn, 0, 0, flops(n, drawn)))
-        if self.tree:
-            drawn = int(TREE.read(self.tree, ["tokens"])["tokens"].sum())
-            rows.append((self.model, "tree", drawn, 0, 0, flops(n, drawn)))
-        if self.prover:
-            columns = [*TRACE, "prefix", "tokens", "prefix_tokens", "prompt_tokens"]
-            drawn, read = of_prover(PROVER.read(self.prover, columns))
-            rows.append((self.model, "prover", drawn, read, 0, flops(n, drawn + read)))
-        sampled, forced = last.get("tokens_sampled", 0), last.get("tokens_forced", 0)
-        trained = int(last["num_tokens"])
-        rows.append((self.model, "training", sampled + forced, last.get("tokens_read", 0), trained, last["flops"]))
+        sizes = Sizes(*(last[name] for name in Sizes._fields))
+        answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens"]
+        nodes = ["node", "drawn", "tokens", "context_tokens"]
+        sampled = {
+            "rollouts": self.rollouts
+            and of_rollouts(ROLLOUTS.read(self.rollouts, [*TRACE, "tokens", "prompt_tokens"])),
+            "tree": self.tree and of_tree(TREE.read(self.tree, nodes)),
+            "prover": self.prover and of_prover(PROVER.read(self.prover, answers)),
+        }
+        rows: list[tuple[str, str, int, int, int, float]] = [
+            (self.model, phase, work.generated, work.read, 0, work.flops(sizes))
+            for phase, work in sampled.items()
+            if work
+        ]
+        drawn, read = last.get("tokens_sampled", 0) + last.get("tokens_forced", 0), last.get("tokens_read", 0)
+        rows.append((self.model, "training", drawn, read, int(last["num_tokens"]), last["flops"]))
         table = pl.DataFrame(rows, schema=COST.columns, orient="row")
         if self.parent:
             table = pl.concat([COST.read(self.parent), table])

@@ -16,18 +16,30 @@ from pydantic import Field
 from mrt.core.cli import Stage, run
 from mrt.core.storage import read_table, write_table
 from mrt.problems.sources import read_file, read_rows
-from mrt.training.cost import flops
+from mrt.training.flops import Sizes
 
 RL_LOG = {"step": pl.Int64, "reward": pl.Float64, "completion_tokens": pl.Float64}
-"""Columns that every RL log has: the step, the mean reward, the mean tokens of a completion."""
-SFT_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
-RL_COLUMNS = {  # name in the log: TRL's name
+"""Columns that every RL log has: the step; the mean outcome and length of completions, from the question on."""
+SIZES = ("parameters", *Sizes._fields)
+SFT_COLUMNS = {  # name in the log: TRL's name, or ours
     "step": "step",
-    "reward": "reward",
-    "outcome": "outcome",
+    "epoch": "epoch",
+    "loss": "loss",
+    "learning_rate": "learning_rate",
+    "grad_norm": "grad_norm",
+    "entropy": "entropy",
+    "mean_token_accuracy": "mean_token_accuracy",
+    "num_tokens": "trained_tokens",
+    **{name: name for name in SIZES},
+    "flops": "flops",
+}
+RL_COLUMNS = {
+    "step": "step",
+    "reward": "outcome",
+    "shaped_reward": "reward",
     "progress": "progress",
     "J_prefix": "J_prefix",
-    "completion_tokens": "completions/mean_length",
+    "completion_tokens": "trace_tokens",
     "truncated": "completions/clipped_ratio",
     "loss": "loss",
     "learning_rate": "learning_rate",
@@ -40,7 +52,7 @@ RL_COLUMNS = {  # name in the log: TRL's name
     "tokens_forced": "tokens_forced",
     "tokens_read": "tokens_read",
     "num_tokens": "num_tokens",
-    "parameters": "parameters",
+    **{name: name for name in SIZES},
     "flops": "flops",
     "seconds": "step_time",
     "seconds_sampling": "seconds_sampling",
@@ -49,32 +61,20 @@ RL_COLUMNS = {  # name in the log: TRL's name
 }
 
 
-def sft_log(history: list[dict[str, Any]]) -> pl.DataFrame:
-    """The log of supervised fine-tuning; `flops` is cumulative."""
-    steps = [entry for entry in history if entry.get("loss") is not None]
-    rows = [{name: float(entry[name]) for name in SFT_COLUMNS} for entry in steps]
-    table = pl.DataFrame(rows, schema=dict.fromkeys(SFT_COLUMNS, pl.Float64))
-    step = pl.col("num_tokens").diff()  # a resumed trainer counts from 0 again
-    step = pl.when(step > 0).then(step).otherwise("num_tokens")
-    size = int(steps[0]["parameters"]) if steps else 0
-    return table.with_columns(pl.col("step").cast(pl.Int64), step.cum_sum().alias("num_tokens")).with_columns(
-        pl.lit(size).alias("parameters"), flops(size, trained=pl.col("num_tokens")).alias("flops")
-    )
-
-
-def rl_log(history: list[dict[str, Any]]) -> pl.DataFrame:
-    """The log of RL; columns that a method does not have are null."""
-    steps = [entry for entry in history if entry.get("reward") is not None]
-    rows = [{name: entry.get(theirs) for name, theirs in RL_COLUMNS.items()} for entry in steps]
-    whole = {"tokens_sampled", "tokens_forced", "tokens_read", "num_tokens", "parameters"}
-    schema = {name: RL_LOG.get(name, pl.Int64 if name in whole else pl.Float64) for name in RL_COLUMNS}
+def table_of(steps: list[dict[str, Any]], columns: dict[str, str]) -> pl.DataFrame:
+    """A log of these columns; tokens and FLOPs are cumulative, and columns that a method does not have are null."""
+    rows = [{name: entry.get(theirs) for name, theirs in columns.items()} for entry in steps]
+    whole = {"step", "tokens_sampled", "tokens_forced", "tokens_read", "num_tokens", *SIZES}
+    schema = {name: pl.Int64 if name in whole else pl.Float64 for name in columns}
     return pl.DataFrame(rows, schema=schema, strict=False)
 
 
 def log_of(history: Path) -> pl.DataFrame:
     """The log of a training run here, from its trainer's history (Parquet)."""
     entries = read_table(history).to_dicts()
-    return rl_log(entries) if any(entry.get("reward") is not None for entry in entries) else sft_log(entries)
+    by_rl = any(entry.get("reward") is not None for entry in entries)
+    steps = [entry for entry in entries if entry.get("reward" if by_rl else "loss") is not None]
+    return table_of(steps, RL_COLUMNS if by_rl else SFT_COLUMNS)
 
 
 def check_log(file: Path) -> None:

@@ -4,20 +4,25 @@
         --episodes episodes.parquet --out prompts.parquet
 
 For MRT (RL) a prompt is a problem followed by z_0:j, the first j of the k episodes of the parent's first thought about
-it; j is uniform from 0 to k - 1, seeded by the problem. The prompt ends inside the thought. For the other methods j is
-0. All methods get the same problems in the same order.
+it; j is uniform from `least_prefix` to k - 1, among the prefixes that fit into `max_prompt_length`, and seeded by the
+problem. The prompt ends inside the thought. For the other methods j is `least_prefix`: 0 for thoughts, 1 for
+backtracking, where every prompt has the attempt z_0. All methods get the same problems in the same order.
 """
 
 import random
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from pydantic import Field
 
 from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS, TRACE
 from mrt.core.cli import Stage, run
+from mrt.core.hub import folder_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.sampling.engine import seed_of
+from mrt.sampling.tokens import encode
 from mrt.training.methods import RLMethod
 
 
@@ -27,26 +32,32 @@ class MakePrompts(Stage):
     method: RLMethod = Field(description="mrt_rl: prompts with a prefix.")
     problems: Path = Field(description="Dataset (Parquet).")
     rollouts: Path = Field(description="The parent's rollouts (Parquet).")
-    episodes: Path | None = Field(None, description="Their episodes (Parquet); mrt_rl only.")
+    episodes: Path | None = Field(None, description="Their episodes (Parquet), for prefixes.")
     out: Path = Field(description="Prompts (Parquet).")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     prefixes: float = Field(1.0, ge=0, le=1, description="Share of the problems that get a prefix; mrt_rl only.")
+    least_prefix: int = Field(0, ge=0, description="Episodes that every prompt has; mrt_rl adds to them.")
+    max_prompt_length: int | None = Field(None, ge=1, description="Longest prompt with its prefix, in tokens.")
+    model: str | None = Field(None, description="Checkpoint whose tokenizer counts these tokens.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
 
     def cli_cmd(self) -> None:
         gold = PROBLEMS.read(self.problems, ["id", "answer"]).rename({"id": "problem_id"})
         rollouts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"]).filter(pl.col("sample") == 0)
         traces = rollouts.join(gold, on="problem_id", validate="1:1")
-        if self.method == "mrt_rl":
+        if self.method == "mrt_rl" or self.least_prefix:
             if self.episodes is None:
-                raise ValueError("--method mrt_rl needs --episodes")
+                raise ValueError("prompts with a prefix need --episodes")
             episodes = EPISODES.read(self.episodes).sort(EPISODES.keys).group_by(TRACE, maintain_order=True).agg("text")
             traces = traces.join(episodes, on=TRACE, validate="1:1")
         rows = []
         for row in traces.sort(TRACE).iter_rows(named=True):
             episodes_of = row.get("text") or []
             choose = random.Random(seed_of(self.seed, row["problem_id"], "prefix"))
-            j = choose.randrange(max(len(episodes_of), 1)) if choose.random() < self.prefixes else 0
+            j = min(self.least_prefix, len(episodes_of))
+            if self.method == "mrt_rl" and choose.random() < self.prefixes:
+                j = choose.choice(self.choices(row["prompt"], episodes_of))
             prefix = "".join(episodes_of[:j])
             forced = row["prompt"] + self.parameterization.force(prefix)
             prompt, inside = row["prompt"] + prefix, self.parameterization.inside
@@ -54,6 +65,24 @@ class MakePrompts(Stage):
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         RL_PROMPTS.write(table, self.out)
         print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")
+
+    def choices(self, prompt: str, episodes: list[str]) -> list[int]:
+        """The j that a prompt may have: the fewest, if none fits."""
+        least = min(self.least_prefix, len(episodes))
+        found = range(least, max(len(episodes), least + 1))
+        if self.max_prompt_length is None:
+            return list(found)
+        sizes = map(len, encode(self.tokenizer, (prompt + "".join(episodes[:j]) for j in found)))
+        return [j for j, size in zip(found, sizes, strict=True) if size <= self.max_prompt_length] or [least]
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer; ValueError if no model is given."""
+        from transformers import AutoTokenizer
+
+        if self.model is None:
+            raise ValueError("--max_prompt_length counts tokens, and needs --model")
+        return AutoTokenizer.from_pretrained(folder_of(self.model, self.revision))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,14 @@ completion i in a group of G; r_i is its 0/1 outcome.
 | method | prompt | advantage A_i |
 |---|---|---|
 | grpo | x | (r_i - mean r) / std r |
-| length_penalty | x | as grpo, of r_i (1 - alpha sigmoid(z_i)); z_i: length, standardised over the group's right ones |
+| length_penalty | x | s_i - mean s; s_i = r_i (1 - alpha sigmoid(z_i)), z_i: length, as below |
 | mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), not normalised over the group |
 | mrt_rl, implicit | x, z_0:j | as grpo, but half of the group is told that time is up |
 | mrt_rl, per_episode | x, z_0:j | for each token of episode t: r_i + alpha (J_t - J_t-1) |
+| mrt_rl, termination | x, z_0:j | r_i - J(mu; z_0:j), as the authors' RL code has it |
+
+z_i is the length of completion i, standardised over the right ones of its group. The length penalty's advantage is not
+divided by the deviation: where all of a group are right, alpha would cancel.
 
 J(mu; z_0:j) is estimated from G further answers that the current policy is forced to give at the prefix. It is the same
 for the whole group, so subtracting the group's mean would cancel it; the explicit advantage is therefore not normalised
@@ -49,14 +53,27 @@ from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 class RL(Settings):
     """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
 
-    variant: Literal["explicit", "implicit", "per_episode"] = Field(
-        "explicit", description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one)."
+    variant: Literal["explicit", "implicit", "per_episode", "termination"] = Field(
+        "explicit",
+        description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one; the authors' code"
+        " has `termination`).",
     )
     alpha: float = Field(1.0, ge=0, le=100, description="Weight of progress (Equation 3), or of the length penalty.")
     centred: bool = Field(
         False, description="MRT (RL): subtract the group's mean from the outcome only; Algorithm 2 does not."
     )
     prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems whose prompt has a prefix.")
+    least_prefix: int = Field(
+        0,
+        ge=0,
+        description="Episodes of the parent's trace that every prompt has, whatever the method; MRT (RL) adds to them."
+        " 1 for backtracking: the attempt z_0 (Table 5).",
+    )
+    max_prompt_length: int | None = Field(
+        None,
+        ge=1,
+        description="Longest prompt with its prefix, in tokens (Tables 3, 5); prefixes are drawn among those that fit.",
+    )
     learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 3).")
     schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
         "cosine", description="How the learning rate decays after warm-up (Table 3)."
@@ -151,6 +168,8 @@ class Train(TrainingStage):
             max_completion_length=recipe.decoding.max_tokens,
             beta=recipe.beta,
             loss_type=recipe.loss,
+            # divided by the deviation, a penalty would have the same size at any alpha where all of a group are right
+            scale_rewards="none" if self.method == "length_penalty" else "group",
             bf16=recipe.bf16,
             gradient_checkpointing=recipe.gradient_checkpointing,
             use_cpu=not accelerator.on_gpu(),

@@ -12,8 +12,7 @@ from mrt.episodes.parameterization import Parameterization
 from mrt.grading.grade import Grader
 from mrt.sampling.engine import seed_of, text_of, vllm_reads
 from mrt.sampling.tokens import end_of, pieces
-from mrt.training.cost import flops
-from mrt.training.devices import parameters
+from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.methods import RLMethod
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
 
@@ -107,8 +106,9 @@ def make_trainer_class() -> type:
             self.method, self.recipe, self.grader = method, recipe, grader
             self.parameterization = parameterization
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
-            self.spent = {"tokens_sampled": 0, "tokens_forced": 0, "tokens_read": 0}
-            self.size = parameters(self.model)
+            self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
+            self.sizes = Sizes.of(self.model)
+            self.cached: list[list[int]] = []  # token ids of all texts that the engine has read in this step
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
@@ -166,12 +166,16 @@ def make_trainer_class() -> type:
             if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
                 self.doubted = True
                 print(FAR.format(self.state.global_step + 1), flush=True)
-            self.count("tokens_sampled", int(output["completion_mask"].sum()))
-            self.count("tokens_read", int(output["prompt_mask"].sum()) // self.num_generations)
+            lengths = self.count_sampled(output)
             outcomes = self.outcomes[first : first + len(inputs)]
-            self.note("outcome", self.outcomes.mean())
+            stopped = torch.tensor(stops, device=outcomes.device)
+            begun = map(
+                len, self.processing_class([x["prefix_text"] for x in inputs], add_special_tokens=False)["input_ids"]
+            )
+            whole = torch.tensor([b + n for b, n in zip(begun, lengths, strict=True)], device=outcomes.device)
+            self.note("outcome", self.mean_of(outcomes[~stopped]))
+            self.note("trace_tokens", self.mean_of(whole[~stopped]))
             if progress and variant == "implicit":
-                stopped = torch.tensor(stops, device=outcomes.device)
                 self.note("J_prefix", self.mean_of(outcomes[stopped]))
                 self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
             elif progress:
@@ -182,6 +186,8 @@ def make_trainer_class() -> type:
                     before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
                     if variant == "explicit":
                         output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
+                    elif variant == "termination":
+                        output["advantages"] = outcomes - before
                     else:
                         output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J) - base[:, None]
                 self.note("J_prefix", self.mean_of(before))
@@ -207,6 +213,9 @@ def make_trainer_class() -> type:
                 *found, aux = super()._get_per_token_logps_and_entropies(
                     model, input_ids[rows, first:last], attention_mask[rows, first:last], last - prompt, **options
                 )
+                size = (len(rows), last - first, int(attention_mask[rows, prompt:].sum()))
+                again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
+                self.spent.add(flops=self.sizes.training(*size, backward=backward, checkpointing=again))
                 padding = (0, input_ids.size(1) - last)
                 parts.append((*(x if x is None else torch.nn.functional.pad(x, padding) for x in found), aux))
             back = order.argsort()
@@ -220,13 +229,28 @@ def make_trainer_class() -> type:
             total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
             return total / max(count, 1.0)
 
-        def count(self, name: str, own: float) -> None:
-            """Add the tokens of all processes to a counter; a resumed run continues from the totals in its log."""
-            if self.state.log_history and not self.spent["tokens_sampled"]:
-                for entry in self.state.log_history:
-                    self.spent |= {k: int(entry[k]) for k in self.spent if k in entry}
-            total = self.accelerator.reduce(torch.tensor(float(own), device=self.accelerator.device), reduction="sum")
-            self.spent[name] += int(total.item())
+        def count_sampled(self, output: dict[str, Any]) -> list[int]:
+            """Count the sampled completions; returns the tokens of each completion."""
+            asked = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
+            prompts = [ids[m].tolist() for ids, m in asked]
+            drawn = zip(output["completion_ids"], output["completion_mask"].bool(), strict=True)
+            completions = [ids[m].tolist() for ids, m in drawn]
+            self.cached = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
+            read, attended = distinct(prompts)
+            lengths = list(map(len, completions))
+            behind = sum(pairs(len(p), len(p) + n) for p, n in zip(prompts, lengths, strict=True))
+            flops = self.sizes.sampling(read, attended) + self.sizes.sampling(sum(lengths), behind, sum(lengths))
+            self.spent.add(tokens_sampled=sum(lengths), tokens_read=read, flops=flops)
+            return lengths
+
+        def count_forced(self, prompts: list[list[int]], answers: list[list[int]], share: int) -> None:
+            """Count forced answers, given the lengths of those behind each prompt; `share` processes count the same."""
+            (known, of_known), (all_, of_all) = distinct(self.cached), distinct([*self.cached, *prompts])
+            drawn = sum(map(sum, answers))
+            behind = sum(pairs(len(p), len(p) + n) for p, own in zip(prompts, answers, strict=True) for n in own)
+            flops = self.sizes.sampling(all_ - known + drawn, of_all - of_known + behind, drawn)
+            self.spent.add(tokens_forced=drawn / share, tokens_read=(all_ - known) / share, flops=flops / share)
+            self.cached += prompts
 
         def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
             """J of the current policy at each prefix: the share of right forced answers, sampled once per prefix."""
@@ -236,10 +260,10 @@ def make_trainer_class() -> type:
             size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
             if size > 1:
                 group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
-                torch.distributed.all_gather_object(told, (list(forced), list(gold)), group=group)
-                before = sum(len(theirs) for theirs, _ in told[: torch.distributed.get_rank(group)])
+                torch.distributed.all_gather_object(told, (list(forced), list(gold), self.cached), group=group)
+                before = sum(len(theirs) for theirs, *_ in told[: torch.distributed.get_rank(group)])
                 own = slice(before, before + len(forced))
-                forced, gold = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
+                forced, gold, self.cached = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
             gold_of = dict(zip(forced, gold, strict=True))
             prompts, each = list(gold_of), self.recipe.answers or self.num_generations
             stop = self.parameterization.answer_ends
@@ -260,8 +284,7 @@ def make_trainer_class() -> type:
                 for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
                 for drawn in output.outputs
             ]
-            self.count("tokens_forced", sum(len(o.token_ids) for output in outputs for o in output.outputs) / size)
-            self.count("tokens_read", sum(map(len, ids)) / size)
+            self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], size)
             answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
             right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
             J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
@@ -295,9 +318,7 @@ def make_trainer_class() -> type:
             return advantages.to(ids.device)
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-            trained = self.state.num_input_tokens_seen  # each is processed once more, for its log-probability
-            spent = flops(self.size, sum(self.spent.values()) + trained, trained)
-            super().log({**logs, **self.spent, "parameters": self.size, "flops": spent}, start_time)
+            super().log({**logs, **self.spent.totals(self)}, start_time)
 
     class Bar(ProgressCallback):
         """The progress bar without log lines: the log goes to Parquet."""

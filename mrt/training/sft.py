@@ -23,6 +23,7 @@ from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
 from mrt.core.storage import read_table
 from mrt.training.devices import batches, join_processes
+from mrt.training.flops import Counts, Sizes
 from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 
 TRAINED_ON = ("prompt", "completion", "weight")
@@ -157,6 +158,8 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         def set_epoch(self, epoch: int) -> None:
             self.epoch = epoch
 
+    sizes, counts = Sizes.of(model), Counts("trained_tokens", "flops")
+
     class Trainer(SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return Buckets()
@@ -167,6 +170,10 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
                 self._signature_columns.append("loss_weight")
 
         def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            outputs, again = int((inputs["labels"][:, 1:] != -100).sum()), self.args.gradient_checkpointing
+            rows, length = inputs["input_ids"].shape
+            spent = sizes.training(rows, length, outputs, backward=True, checkpointing=again)
+            counts.add(trained_tokens=int(inputs["attention_mask"].sum()), flops=spent)
             weight = inputs.pop("loss_weight", None)
             if weight is None:
                 return super().compute_loss(model, inputs, *args, **kwargs)
@@ -177,6 +184,9 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
                 return outputs
 
             return super().compute_loss(weighted_model, inputs, *args, **kwargs)
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            super().log({**logs, **counts.totals(self)}, start_time)
 
     # padding carries no loss; a tokenizer without a padding token, such as Llama 3.1's, is left as it is
     padding = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
@@ -196,10 +206,16 @@ class Train(TrainingStage):
     """Fine-tune a model on a training set with TRL's SFTTrainer; under `torchrun`, on several processes."""
 
     set: Path = Field(description="Training set (Parquet): prompt, completion, weight.")
+    earlier: list[Path] = Field(
+        [], description="Sets of earlier iterations, which it is added to (Algorithm 1, line 10)."
+    )
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters.")
 
     def cli_cmd(self) -> None:
-        examples = read_table(self.set, {name: SET.columns[name] for name in TRAINED_ON}).to_dicts()
+        columns = {name: SET.columns[name] for name in TRAINED_ON}
+        examples = [
+            row for path in (*self.earlier, self.set) for row in read_table(path, columns).iter_rows(named=True)
+        ]
         if not examples:
             raise ValueError(f"{self.set}: the training set is empty; loosen its filter rules or sample more problems")
         self.make(examples, slice_of(self.recipe))

@@ -22,6 +22,7 @@ from mrt.core.digest import digest, digest_of_files, identity_of_model
 from mrt.core.fingerprint import fingerprint
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.devices import parameters
+from mrt.training.flops import Sizes
 
 
 class TrainingStage(Stage):
@@ -99,7 +100,8 @@ def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
     """
     trainer.save_model(str(state / "final"))
     if trainer.accelerator.is_main_process:
-        history = [{"parameters": parameters(trainer.model), **entry} for entry in trainer.state.log_history]
+        sizes = {"parameters": parameters(trainer.model), **Sizes.of(trainer.model)._asdict()}
+        history = [sizes | entry for entry in trainer.state.log_history]
         with atomic_folder(made) as folder:
             shutil.move(state / "final", folder / "checkpoint")
             tokenizer.save_pretrained(folder / "checkpoint")

@@ -53,15 +53,22 @@ def test_maj_at_1_is_accuracy_and_costs_grow_with_k():
 
 def test_prefixes_count_prompt_and_answers():
     keys = {"problem_id": ["p"] * 4, "sample": [0] * 4, "prefix": [0, 0, 1, 1], "answer_index": [0, 1, 0, 1]}
-    prover = pl.DataFrame({**keys, "tokens": [2, 4, 5, 5], "prompt_tokens": [100, 100, 120, 120]})
+    prompts = {"problem_tokens": [90] * 4, "prefix_tokens": [0, 0, 20, 20], "prompt_tokens": [100, 100, 120, 120]}
+    prover = pl.DataFrame({**keys, "tokens": [2, 4, 5, 5], **prompts})
     grades = pl.DataFrame({**keys, "correct": [True, False, True, True], "cluster": [0, 1, 0, 0]})
     table = prefixes(prover, grades, [1, 2])
     assert table.select("episodes", "prefix", "p", "maj", "tokens").rows() == [
-        (1, 0, 1, 0.5, 103),
-        (1, 0, 2, 0.5, 106),
-        (1, 1, 1, 1.0, 125),
-        (1, 1, 2, 1.0, 130),
+        (1, 0, 1, 0.5, 13),
+        (1, 0, 2, 0.5, 16),
+        (1, 1, 1, 1.0, 35),
+        (1, 1, 2, 1.0, 40),
     ]
+    with pytest.raises(ValueError, match="weighted votes need the answers' log-probabilities"):
+        prefixes(prover.with_columns(mean_logprob=pl.lit(None, pl.Float64)), grades, [1, 2], weighted=True)
+    sure = prover.with_columns(mean_logprob=pl.Series([-0.1, -0.9, -0.5, -0.5]))
+    assert prefixes(sure, grades, [1, 2], weighted=True)["maj"].to_list() == [0.5, 1.0, 1.0, 1.0]
+    unsure = prover.with_columns(mean_logprob=pl.Series([-0.9, -0.1, -0.5, -0.5]))
+    assert prefixes(unsure, grades, [1, 2], weighted=True)["maj"].to_list() == [0.5, 0.0, 1.0, 1.0]
 
 
 def test_regret_averages_a_problems_traces():
@@ -71,20 +78,25 @@ def test_regret_averages_a_problems_traces():
             "sample": [0, 0, 1, 1],
             "prefix": [0, 1, 0, 1],
             "prefix_tokens": [0, 10, 0, 10],
+            "tokens": [5.0, 15.0, 5.0, 15.0],
             "J": [1.0, 1.0, 0.0, 1.0],
         }
     )
-    assert regret(progress, [10, 20])["regret"].to_list() == pytest.approx([0.25, 0.125])
+    assert regret(progress, [10, 20], axis="thought")["regret"].to_list() == pytest.approx([0.25, 0.125])
+    by_hand = [(2.5 / 10 + (10 - 1.25) / 10) / 2, (2.5 / 20 + 10 / 20) / 2]  # an answer costs 5 tokens: J_0 is at 5
+    assert regret(progress, [10, 20])["regret"].to_list() == pytest.approx(by_hand)
 
 
 def test_regret_is_extrapolated_through_the_forced_extensions():
     trace = {"problem_id": ["p"] * 3, "sample": [0] * 3}
-    progress = pl.DataFrame({**trace, "prefix": [0, 1, 2], "prefix_tokens": [0, 10, 20], "J": [0.0, 0.5, 0.5]})
+    spent = {"prefix_tokens": [0, 10, 20], "tokens": [3.0, 13.0, 23.0]}
+    progress = pl.DataFrame({**trace, "prefix": [0, 1, 2], **spent, "J": [0.0, 0.5, 0.5]})
     other = progress.with_columns(sample=pl.lit(1, pl.Int64), J=pl.lit(0.0))  # scored, but not extended
-    forced = pl.DataFrame(
-        {**trace, "extensions": [0, 2, 4], "accuracy": [0.9, 1.0, 0.0], "thought_tokens": [20, 40, 60]}
-    )
-    table = regret(pl.concat([progress, other]), [20], forced, [40, 60])
+    spent = {"thought_tokens": [20, 40, 60], "tokens": [24.0, 44.0, 64.0]}
+    forced = pl.DataFrame({**trace, "extensions": [0, 2, 4], "accuracy": [0.9, 1.0, 0.0], **spent})
+    answered = regret(progress, [20], forced, [40, 60]).filter(extensions=4)["regret"].item()
+    assert answered == pytest.approx(normalized_regret([3, 13, 23, 44, 64], [0, 0.5, 0.5, 1, 0], 60))
+    table = regret(pl.concat([progress, other]), [20], forced, [40, 60], "thought")
     assert table.select("extensions", "budget").rows() == [(0, 20), (2, 40), (4, 60)]
     within, first, second = table["regret"]
     assert within == pytest.approx((normalized_regret([0, 10, 20], [0, 0.5, 0.5], 20) + 1) / 2)
@@ -96,9 +108,10 @@ def test_regret_is_extrapolated_through_the_forced_extensions():
 
 def test_budget_forcing_is_a_row_a_number_of_extensions():
     keys = {"problem_id": ["p"] * 4, "sample": [0] * 4, "prefix": [0, 0, 2, 2], "answer_index": [0, 1, 0, 1]}
-    answers = pl.DataFrame({**keys, "prefix_tokens": [30, 30, 50, 50]})
+    prompts = {"problem_tokens": [9] * 4, "prefix_tokens": [30, 30, 50, 50], "prompt_tokens": [42, 42, 62, 62]}
+    answers = pl.DataFrame({**keys, "tokens": [4, 6, 8, 8], **prompts})
     grades = pl.DataFrame({**keys, "correct": [True, False, True, True]})
-    assert budget_forcing(answers, grades).rows() == [("p", 0, 0, 0.5, 30), ("p", 0, 2, 1.0, 50)]
+    assert budget_forcing(answers, grades).rows() == [("p", 0, 0, 0.5, 30, 38.0), ("p", 0, 2, 1.0, 50, 61.0)]
 
 
 def test_regret_by_episodes_keeps_what_a_short_trace_has():
@@ -132,7 +145,7 @@ def test_linearized_votes_are_of_the_attempts_so_far():
 
     clusters = [0, 1, 1, 1]  # of four attempts in a row; 1 is right
     answers = pl.DataFrame(
-        [("p", 0, k, 0, "", 10, 12 * (k - 1), 50, "stop") for k in range(1, 5)],
+        [("p", 0, k, 0, "", 10, 5, 12 * (k - 1), 50, "stop", None) for k in range(1, 5)],
         schema=artifacts.PROVER.columns,
         orient="row",
     )
@@ -152,7 +165,8 @@ def test_texts_stay_on_disk(tmp_path):
     """They are most of a table of forced answers; a measure that does not use them must not read them."""
     keys = {"problem_id": ["p"] * 2, "sample": [0] * 2, "prefix": [0, 1], "answer_index": [0, 0]}
     prover, grades, out = (tmp_path / f"{name}.parquet" for name in ("prover", "grades", "out"))
-    pl.DataFrame({**keys, "tokens": [2, 4], "prompt_tokens": [9, 9], "prefix_tokens": [0, 5]}).write_parquet(prover)
+    sizes = {"tokens": [2, 4], "problem_tokens": [3, 3], "prompt_tokens": [9, 9], "prefix_tokens": [0, 5]}
+    pl.DataFrame({**keys, **sizes}).write_parquet(prover)
     pl.DataFrame({**keys, "correct": [True, False], "cluster": [0, 1]}).write_parquet(grades)
     for measure in ("prefixes", "budget_forcing", "linearized"):
         Evaluate(measure=measure, prover=prover, grades=grades, ks=[1], votes=[1], out=out).cli_cmd()

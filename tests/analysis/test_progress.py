@@ -11,7 +11,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.analysis.progress import Progress, graded, progress, progress_table
+from mrt.analysis.progress import LENGTHS, Progress, graded, progress, progress_table
 from mrt.core.artifacts import ANSWER, PROGRESS
 
 
@@ -32,14 +32,14 @@ def answers_and_grades(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Forced answers of six traces of 0 to 5 episodes, four a prefix, and their grades, in different orders."""
     rng = np.random.default_rng(seed)
     rows = [
-        (f"p{trace // 2}", trace % 2, prefix, i, prefix * 10, bool(rng.integers(2)))
+        (f"p{trace // 2}", trace % 2, prefix, i, 3 + i, 90, prefix * 10, 95 + prefix * 10, bool(rng.integers(2)))
         for trace in range(6)
         for prefix in range(trace + 1)
         for i in range(4)
     ]
-    table = pl.DataFrame(rows, schema=[*ANSWER, "prefix_tokens", "correct"], orient="row")
+    table = pl.DataFrame(rows, schema=[*ANSWER, *LENGTHS, "correct"], orient="row")
     shuffled = table.sample(fraction=1.0, shuffle=True, seed=seed)
-    return shuffled.drop("correct"), table.drop("prefix_tokens").with_columns(parsed=pl.lit(True))
+    return shuffled.drop("correct"), table.drop(LENGTHS).with_columns(parsed=pl.lit(True))
 
 
 def test_progress_table() -> None:
@@ -53,6 +53,7 @@ def test_progress_table() -> None:
         assert trace["J"].to_list() == [grade.filter(prefix=i)["correct"].mean() for i in range(trace.height)]
         assert trace["episodes"].unique().to_list() == [trace.height - 1]
         assert trace["prefix_tokens"].to_list() == [10 * i for i in range(trace.height)]
+        assert trace["tokens"].to_list() == [10 * i + 5 + 4.5 for i in range(trace.height)]
         assert trace["progress"].null_count() == 1 and trace["progress"][0] is None
         np.testing.assert_array_equal(trace["progress"][1:].to_numpy(), progress(trace["J"].to_numpy()))
     assert found.equals(progress_table(answers.reverse(), grades.reverse()))

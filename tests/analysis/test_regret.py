@@ -111,7 +111,7 @@ def progress_rows(traces: int, longest: int, seed: int = 0) -> pl.DataFrame:
             "problem_id": [f"p{i // 4:05d}" for i in trace],
             "sample": trace % 4,
             "prefix": prefix,
-            "prefix_tokens": np.maximum(0, prefix * 150 + rng.integers(-200, 200, trace.size)),
+            "tokens": np.maximum(0, prefix * 150 + rng.integers(-200, 200, trace.size)),
             "J": rng.integers(0, 9, trace.size) / 8,
         }
     )
@@ -121,7 +121,7 @@ def test_table_is_the_scalar_form() -> None:
     table, budgets = progress_rows(41, 9), [64, 500, 4096]
     found = normalized_regret_table(table.sample(fraction=1.0, shuffle=True, seed=1), [4096, 64, 500])
     expected = [
-        (*key, budget, normalized_regret(group["prefix_tokens"].to_numpy(), group["J"].to_numpy(), budget))
+        (*key, budget, normalized_regret(group["tokens"].to_numpy(), group["J"].to_numpy(), budget))
         for key, group in table.group_by("problem_id", "sample", maintain_order=True)
         for budget in budgets
     ]
@@ -139,8 +139,8 @@ def test_table_refuses() -> None:
         table.drop("J"),
         pl.concat([table, table]),
         table.with_columns(J=pl.lit(2.0)),
-        table.with_columns(prefix_tokens=pl.lit(-1)),
-        table.with_columns(prefix_tokens=pl.lit(None, dtype=pl.Int64)),
+        table.with_columns(tokens=pl.lit(-1)),
+        table.with_columns(tokens=pl.lit(None, dtype=pl.Int64)),
     ]
     for rows in bad:
         with pytest.raises(ValueError, match="regret"):

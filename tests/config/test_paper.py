@@ -62,6 +62,7 @@ TRAINED_TO_BACKTRACK = {  # Section 8.4, Appendix A
     "warmstart_8b": ("base_8b", "warmstart", "numina"),
     "rise_8b": ("base_8b", "rise", "numina"),
     "rejection_8b": ("base_8b", "rejection", "numina"),
+    "star_8b": ("warmstart_8b", "star", "numina"),  # Figure 8 compares MRT with STaR
     "mrt_8b": ("warmstart_8b", "mrt", "numina"),
     "warmstart_3b": ("base_3b", "warmstart", "numina"),
     "grpo_3b": ("warmstart_3b", "grpo", "numina"),
@@ -86,9 +87,14 @@ TABLE_3 = {
     "batch_size": 256,
     "num_generations": 4,
     "bf16": True,
+    "max_prompt_length": 4096,
+    "least_prefix": 0,
+    "beta": 0.04,  # GRPO as published, and as TRL had it then
+    "loss": "grpo",
 }
 TABLE_3_DECODING = {"temperature": 0.9, "max_tokens": 24576}
-TABLE_5, TABLE_5_DECODING = TABLE_3, {"temperature": 0.9, "max_tokens": 1024}
+TABLE_5 = TABLE_3 | {"max_prompt_length": 1500, "least_prefix": 1}  # the attempt z_0 stands in every prompt
+TABLE_5_DECODING = {"temperature": 0.9, "max_tokens": 1024}
 GPU_MEMORY = 0.8  # Tables 3 and 5
 ALGORITHM_2 = {"variant": "explicit", "centred": False, "prefixes": 1.0, "answers": None}
 TRAINING = {  # Algorithm 1, line 5; Section 8.1; Appendix D
@@ -131,6 +137,8 @@ CASE_STUDY = {  # Section 5, Appendix D; Figures 3, 24
     "prover": {"answers": 8, "every": 5, "traces": None, "decoding": {"temperature": 0.7, "max_tokens": 4096}},
     "direct": {"model": "direct_32b", "samples": 32},
     "votes": [1, 2, 4, 8],
+    "weighted_votes": True,
+    "episode_groups": [(6, 10), (26, 30), (41, 45)],
 }
 SEARCH = {  # Section 8.4, Figure 8
     "problems": ["aime_1989_2023"],
@@ -208,6 +216,7 @@ def test_star_has_the_values_of_table_2():
             assert found.recipe(name).weighted == weighted
             assert found.models[name].rules.weight == ("progress" if weighted else "none")
             assert has(found.models[name].rules, {"minimum_progress": 0, "minimum_J": 0})  # Algorithm 1, line 7
+            assert found.models[name].accumulate == name.endswith("_2")  # Algorithm 1, lines 2 and 10
     assert has(found.training, TRAINING)
 
 
@@ -255,6 +264,8 @@ def test_backtracking_has_the_values_of_tables_4_and_5():
         else:
             assert has(found.recipe(name), TABLE_4)
     assert has(found.recipe("mrt_rl_3b"), ALGORITHM_2)
+    assert has(found.training, {"samples": 1, "prover": {"answers": 20}})  # Section 8.1
+    assert found.learns_from("warmstart_3b") == "base_8b" and found.training.tree.child_rollouts  # Appendix A.2
     # Appendix B.3: the loss is weighted by information gain
     assert found.recipe("mrt_8b").weighted and found.models["mrt_8b"].rules.weight == "progress"
     assert found.engine.gpu_memory_utilization == GPU_MEMORY

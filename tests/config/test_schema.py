@@ -1,4 +1,5 @@
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -46,6 +47,51 @@ def test_a_replicate_is_its_original_with_another_seed():
     ):
         with pytest.raises(ValueError, match=message):
             load(laid_over(RL, {"models": {"again": wrong}}))
+
+
+def test_each_run_of_a_model_descends_from_the_same_run_of_its_parent():
+    config = load(laid_over(RL, {"training": {"runs": 3}}))
+    assert config.runs("mrt_2") == ["mrt_2", "mrt_2_seed1", "mrt_2_seed2"]
+    assert list(config.lineage("mrt_2_seed2")) == ["mrt_2_seed2", "mrt_1_seed2", "base_seed2"]
+    assert config.recipe("grpo_seed1") == config.recipe("grpo").model_copy(update={"seed": 1})
+    assert config.models["base_seed1"].toy == "shipped" and config.models["base_seed1"].replicate_of is None
+    assert "direct_seed1" not in config.models and "base_seed1" not in config.measured
+    assert load(laid_over(RL, {"training": {"runs": 1}})) == load(RL)
+
+
+def test_a_second_iteration_may_add_to_the_first_ones_set():
+    from workflow.paths import Paths
+
+    third = {"parent": "mrt_2", "method": "mrt", "problems": "toy_train", "accumulate": True}
+    config = load(laid_over(LAPTOP, {"models": {"mrt_2": {"accumulate": True}, "mrt_3": third}}))
+    of = {
+        name: Paths(config).earlier_sets(SimpleNamespace(model=name)) for name in ("mrt_1", "mrt_2", "mrt_3", "star_2")
+    }
+    assert of == {
+        "mrt_1": [],
+        "mrt_2": ["results/laptop/sets/mrt_1.parquet"],
+        "mrt_3": ["results/laptop/sets/mrt_1.parquet", "results/laptop/sets/mrt_2.parquet"],
+        "star_2": [],
+    }
+    for name, message in (
+        ("mrt_1", "models.mrt_1.accumulate: 'base' has no training set of method mrt to add to"),
+        ("direct", r"models.direct.accumulate: .*it is for a model of method star or mrt"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(laid_over(LAPTOP, {"models": {name: {"accumulate": True}}}))
+
+
+def test_another_models_trees_may_teach_to_backtrack():
+    teacher = {"label": "Teacher", "toy": "shipped"}
+    config = load(laid_over(BACKTRACKING, {"models": {"large": teacher, "warmstart": {"teacher": "large"}}}))
+    assert config.learns_from("warmstart") == "large" and config.learns_from("rise") == "base"
+    with pytest.raises(ValueError, match=r"models.warmstart.teacher: there is no 'larg'; did you mean 'large'"):
+        load(laid_over(BACKTRACKING, {"models": {"large": teacher, "warmstart": {"teacher": "larg"}}}))
+
+
+def test_weighted_votes_need_log_probabilities():
+    with pytest.raises(ValueError, match="weighted_votes weighs by log-probabilities"):
+        load(change("evaluation.weighted_votes", True))
 
 
 def test_a_model_sets_only_the_hyperparameters_that_differ():

@@ -74,6 +74,7 @@ def measure(name, model):
                     "extensions": e,
                     "accuracy": right[e // 2],
                     "thought_tokens": 9 * e,
+                    "tokens": 9.0 * e + 20,
                 }
                 for e in (0, 2, 4, 6, 8)
             ]
@@ -136,6 +137,19 @@ def test_each_figure_is_drawn_and_equal_data_gives_equal_files(figure, tmp_path,
     drawn = pl.read_parquet(tmp_path / "one.parquet")
     assert set(drawn["model"]) == set(MODELS)
     assert pl.read_csv(tmp_path / "one.csv").height == drawn.height
+
+
+def test_traces_are_grouped_as_the_experiment_says(tmp_path, monkeypatch):
+    from mrt.figures import scaling
+
+    command = arguments("scaling", tmp_path, ["prefixes"])
+    settings = ["--settings", json.dumps({"episode_groups": [[2, 2], [4, 5], [40, 50]]})]
+    monkeypatch.setattr(sys, "argv", [*command, str(tmp_path / "out"), *settings])
+    scaling.main(scaling.draw, scaling.__doc__)
+    table = pl.read_parquet(tmp_path / "out.parquet")
+    assert set(table["group"]) == {"2 episodes", "4 to 5 episodes"}  # none has 40
+    longest = table.group_by("group").agg(pl.col("prefix").max()).sort("group")["prefix"].to_list()
+    assert longest == [2, 5]
 
 
 def test_linearized_search_is_drawn_beside_parallel_sampling(tmp_path, monkeypatch):

@@ -1,12 +1,17 @@
 """Solution trees and the sets made from them: laws that hold for any rollouts."""
 
 import random
+import re
 
+import polars as pl
+from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.episodes.parameterization import STEP_END, Backtracking
-from mrt.sampling.tree import Tree, steps_of
+from mrt.sampling.engine import Completion
+from mrt.sampling.rollouts import Prompt
+from mrt.sampling.tree import BeamSearch, Search, Tree, steps_of
 from mrt.training.warmstart import Paths, examples
 
 WORDS = Backtracking()
@@ -75,3 +80,44 @@ def test_every_example_is_a_path_of_the_tree_or_a_splice_of_two(tree, seed):
                     v for d, v in enumerate(values) if any(s[:d] == attempt[:d] for s in map(paths.path, paths.right))
                 ]
                 assert values[e.kept] == max(reachable)
+
+
+def test_children_are_scored_by_rollouts_of_their_own(tmp_path, monkeypatch):
+    """Where no two steps are equal, one rollout passes a child; those drawn from it tell good from bad ones."""
+    problems = pl.DataFrame({"id": ["p"], "problem": ["?"], "answer": ["1"]})
+    asked = []
+
+    def draw(requests):
+        """A solution of two steps with a first one of its own; below a step with an even number all are right."""
+        drawn = []
+        for request in requests:
+            asked.append((str(request.prompt).count("Step"), request.n))
+            found = []
+            for i in range(request.n):
+                seed = (request.seed + i) % 1000
+                at = re.search(r"Step (\d+)", str(request.prompt))
+                right = at is not None and int(at[1]) % 2 == 0
+                text = f"Step {seed}: a\n\nAnswer: \\boxed{{{int(right)}}}"
+                found.append(Completion(text, 10, "stop", None))
+            drawn.append(found)
+        return drawn
+
+    monkeypatch.setattr(Search, "draw", lambda self, requests: draw(requests))
+
+    def grown(child_rollouts):
+        asked.clear()
+        search = BeamSearch(breadth=2, depth=1, rollouts=8, child_rollouts=child_rollouts)
+        stage = Search(
+            model=str(TOY_BASE), names=("m", "d"), problems=tmp_path, out=tmp_path, search=search,
+            prompt=Prompt(instruction="{problem}", open_thought=""),
+        )  # fmt: skip
+        (tree,) = stage.grown(problems)
+        return tree, [tree.nodes[n] for n in tree.nodes[0].children.values()]
+
+    _, children = grown(None)
+    assert asked == [(0, 8)] and {c.value for c in children} == {0.0}  # none tells anything
+    tree, children = grown(3)
+    assert asked == [(0, 8)] + [(1, 3)] * len(children)
+    best = [tree.nodes[n] for n in tree.best_below([0], 2)]
+    assert [c.value for c in best] == [0.75, 0.75] and {c.context_tokens is None for c in children} == {False}
+    assert sum(c.tokens for c in tree.nodes) == 10 * (8 + 3 * len(children))

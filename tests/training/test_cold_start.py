@@ -34,7 +34,7 @@ def test_a_teachers_thought_stays_as_it_is(thought, answer):
 
 def tables(*rows):
     """Rollouts and grades of (problem, sample, text, finish_reason, answer, correct)."""
-    drawn = [(name, sample, "a prompt", text, 3, finish, None) for name, sample, text, finish, *_ in rows]
+    drawn = [(name, sample, "a prompt", text, 3, 5, finish, None) for name, sample, text, finish, *_ in rows]
     graded = [(name, sample, answer, answer is not None, right, 0) for name, sample, *_, answer, right in rows]
     return (
         pl.DataFrame(drawn, schema=ROLLOUTS.columns, orient="row"),

@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from conftest import TOY_BASE
 
 from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS
 from mrt.episodes.parameterization import Template
@@ -15,7 +16,7 @@ def made(tmp_path):
     """A function that makes the prompts of twenty problems, each with three episodes."""
     ids = [f"p{i:02}" for i in range(20)]
     problems = [(i, f"question {i}", f"answer {i}", None, 3.0, "test", "train") for i in ids]
-    rollouts = [(i, s, f"<{i}>", "".join(PIECES) + "</think>", 9, "stop", -1.0) for i in ids for s in range(2)]
+    rollouts = [(i, s, f"<{i}>", "".join(PIECES) + "</think>", 9, 5, "stop", -1.0) for i in ids for s in range(2)]
     episodes = [(i, s, t, piece, True) for i in ids for s in range(2) for t, piece in enumerate(PIECES)]
     for name, kind, rows in (
         ("problems", PROBLEMS, problems),
@@ -54,10 +55,35 @@ def test_rivals_have_the_same_problems_in_the_same_order_without_a_prefix(made):
     plain, mrt = made("grpo", episodes=False), made("mrt_rl")
     assert plain["problem_id"].to_list() == mrt["problem_id"].to_list()
     assert set(plain["prefix"]) == {0} and set(plain["prefix_text"]) == {""}
-    with pytest.raises(ValueError, match="needs --episodes"):
+    with pytest.raises(ValueError, match="need --episodes"):
         made("mrt_rl", episodes=False)
 
 
 def test_only_a_share_of_the_problems_may_get_a_prefix(made):
     prefixes = [made("mrt_rl", prefixes=share)["prefix"].to_list() for share in (1.0, 0.5, 0.0)]
     assert sum(map(bool, prefixes[0])) > sum(map(bool, prefixes[1])) > 0 and not any(prefixes[2])
+
+
+def test_every_prompt_may_have_the_first_attempt(made):
+    """In backtracking z_0 stands in the prompts of all methods (Table 5)."""
+    assert set(made("grpo", least_prefix=1)["prefix"]) == {1}
+    assert set(made("mrt_rl", least_prefix=1)["prefix"]) == {1, 2}
+    assert set(made("mrt_rl", least_prefix=1, prefixes=0.0)["prefix"]) == {1}
+    assert set(made("mrt_rl", least_prefix=9)["prefix"]) == {3}  # all that there are
+
+
+def test_prefixes_are_drawn_among_those_that_fit(made):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TOY_BASE)
+
+    def size(problem, j):
+        return len(tokenizer(f"<{problem}>" + "".join(PIECES[:j]), add_special_tokens=False)["input_ids"])
+
+    for most in (size("p00", 2), size("p00", 1), size("p00", 0), 1):
+        rows = made("mrt_rl", max_prompt_length=most, model=str(TOY_BASE)).select("problem_id", "prefix").rows()
+        fits = {problem: {j for j in range(3) if size(problem, j) <= most} or {0} for problem, _ in rows}
+        assert all(j in fits[problem] for problem, j in rows)
+        assert {j for _, j in rows} == set.union(*fits.values())
+    with pytest.raises(ValueError, match="needs --model"):
+        made("mrt_rl", max_prompt_length=9)

@@ -21,7 +21,7 @@ from mrt.grading.grade import Grader
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.training import rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
-from mrt.training.rl import RL
+from mrt.training.rl import RL, Train
 from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
 from mrt.training.rl_trainer import episode_advantages, length_penalized, outcome_reward
 
@@ -180,6 +180,23 @@ def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, cen
         assert np.abs(means).min() < 1 and means.std() > 0.05  # not centred in the group
 
 
+def test_termination_is_the_outcome_above_what_stopping_would_bring(tmp_path, monkeypatch):
+    trainer, rows, _ = two_token_trainer(tmp_path, RL(variant="termination", alpha=7.0), 0.4, 0.5, monkeypatch)
+    monkeypatch.setattr(trainer, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
+    trainer.model.train()
+    output = trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
+    assert set(output["advantages"].tolist()) == {0.75, -0.25}
+
+
+@pytest.mark.parametrize(("method", "scaled"), [("grpo", "group"), ("mrt_rl", "group"), ("length_penalty", "none")])
+def test_a_length_penalty_is_not_divided_by_the_groups_deviation(method, scaled, tmp_path):
+    """Where all of a group are right, r (1 - alpha s) has a deviation of alpha times that of s: alpha would cancel."""
+    files = {name: tmp_path / name for name in ("prompts", "out", "history", "state")}
+    stage = Train(model=str(TOY_BASE), method=method, recipe=RL(**QUICK), engine=ENGINE, **files)
+    rows = [{"prompt": "1", "answer": "1", "forced": "1", "inside": False, "prefix_text": ""}] * 16
+    assert stage.usual(rows, tmp_path)["args"].scale_rewards == scaled
+
+
 ENGINE = EngineSettings(max_model_len=512, cpu_cache_gib=0.1)
 QUICK = {
     "learning_rate": 1e-4, "batch_size": 16, "micro_batch_size": 16, "num_generations": 4, "answer_tokens": 24,
@@ -274,7 +291,7 @@ def test_each_method_trains_with_the_real_engine(method, variant, explicit, riva
 def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(rivals):
     made, parent = rivals["unpadded"] / "model", rivals["unpadded"] / "parent"
     log, padded = (log_of(rivals[which] / "history.parquet") for which in ("unpadded", ("grpo", "explicit")))
-    same = ["outcome", "completion_tokens", "truncated", "loss"]
+    same = ["reward", "completion_tokens", "truncated", "loss"]
     assert log.select(same).row(0) == pytest.approx(padded.select(same).row(0))
     for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
         for folder in (made, parent):
@@ -398,7 +415,7 @@ def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explici
     options[options.index("--engine") + 1] = ENGINE.model_copy(update={"tensor_parallel_size": 2}).model_dump_json()
     log, alone = two_processes(tmp_path, *options), log_of(explicit / "history.parquet")
     assert log["step"].to_list() == [1, 2, 3] and log["logp_difference"].max() < 1e-3
-    same = ["outcome", "J_prefix", "progress", "tokens_sampled", "tokens_forced"]
+    same = ["reward", "J_prefix", "progress", "tokens_sampled", "tokens_forced"]
     assert log.select(same).row(0) == pytest.approx(alone.select(same).row(0))
 
 

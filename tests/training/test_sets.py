@@ -128,7 +128,10 @@ def traces(*texts):
 
     words = Backtracking()
     rollouts = pl.DataFrame(
-        [("p", i, "x: ", text, 9, "length" if text.endswith("...") else "stop", None) for i, text in enumerate(texts)],
+        [
+            ("p", i, "x: ", text, 9, 5, "length" if text.endswith("...") else "stop", None)
+            for i, text in enumerate(texts)
+        ],
         schema=artifacts.ROLLOUTS.columns,
         orient="row",
     )
@@ -158,7 +161,7 @@ def test_what_backtracks_is_learnt_from_its_backtrack_on():
     )
     *tables, words = traces(*texts)
     gains = [0.5, 0.1, 0.9, None, 0.9]
-    rows = [("p", i, 2, 3, 9, 8, 0.5, gain) for i, gain in enumerate(gains) if gain is not None]
+    rows = [("p", i, 2, 3, 9, 12.0, 8, 0.5, gain) for i, gain in enumerate(gains) if gain is not None]
     progress = pl.DataFrame(rows, schema=artifacts.PROGRESS.columns, orient="row")
     rules = Rules(minimum_progress=0.3, weight="progress")
     examples, counts = suffix_set(*tables, progress, rules, words)

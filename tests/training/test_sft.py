@@ -117,6 +117,16 @@ def test_weights_scale_the_loss(tmp_path):
     assert first["ignored"] == pytest.approx(first["one"], rel=1e-3)
 
 
+def test_sets_of_earlier_iterations_are_trained_on_too(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Train, "make", lambda self, rows, *decisive: seen.append(rows))
+    first, second = examples(2), examples(5)[2:]
+    files = {"out": tmp_path / "m", "history": tmp_path / "h", "state": tmp_path / "s", "model": str(TOY_BASE)}
+    earlier = [write_set(tmp_path / "first.parquet", first)]
+    Train(set=write_set(tmp_path / "second.parquet", second), earlier=earlier, **files).cli_cmd()
+    assert seen == [first + second]
+
+
 def test_an_empty_set_is_refused(tmp_path):
     empty = pl.DataFrame(schema={"prompt": pl.String, "completion": pl.String, "weight": pl.Float64})
     empty.write_parquet(tmp_path / "empty.parquet")

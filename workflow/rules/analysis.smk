@@ -67,7 +67,7 @@ rule measure_prefixes:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        votes=listed("votes", experiment.evaluation.votes),
+        votes=options.votes(),
     shell:
         "python -m mrt.analysis.evaluate --measure prefixes --prover {input.prover:q} --grades {input.grades:q} {params.votes}"
         " --out {output:q} > {log:q} 2>&1"

@@ -32,10 +32,11 @@ for name, figure in FIGURES.items():
                 name=name,
                 tables=lambda w, name=name: json.dumps(figures.tables(name)),
                 models=lambda w, name=name: figures.models(name),
+                settings=figures.settings(name),
                 out=subpath(output.markdown, strip_suffix=".md"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " --out {params.out:q} > {log:q} 2>&1"
+                " {params.settings} --out {params.out:q} > {log:q} 2>&1"
 
     else:
 
@@ -68,10 +69,11 @@ for name, figure in FIGURES.items():
                 name=name,
                 tables=lambda w, name=name: json.dumps(figures.tables(name)),
                 models=lambda w, name=name: figures.models(name),
+                settings=figures.settings(name),
                 out=subpath(output.png, strip_suffix=".png"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " --out {params.out:q} > {log:q} 2>&1"
+                " {params.settings} --out {params.out:q} > {log:q} 2>&1"
 
     for number in figure.numbers:
 

@@ -106,6 +106,7 @@ rule train:
     input:
         checkpoint=paths.parents_weights,
         examples=paths.of_model("sets"),
+        earlier=paths.earlier_sets,
     output:
         checkpoint=directory(f"{paths.results}/models/{{model}}"),
         history=paths.of_model("models", "history.parquet"),
@@ -123,12 +124,13 @@ rule train:
         code=options.code("training.sft"),
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.sft,
+        earlier=each("earlier"),
         execution=options.trained_by(),
         launch=options.launch,
     shell:
         with_threads(
             "mrt.training.launch {params.launch} mrt.training.sft --settings {params.settings:q} --execution"
-            " {params.execution:q} --set {input.examples:q} --history {output.history:q} --out"
+            " {params.execution:q} {params.earlier} --set {input.examples:q} --history {output.history:q} --out"
             " {output.checkpoint:q}"
         )
 
@@ -139,6 +141,7 @@ rule rl_prompts:
         problems=paths.training_problems,
         rollouts=paths.of_parent("rollouts"),
         episodes=paths.of_parent("episodes"),
+        checkpoint=lambda w: paths.parents_weights(w) if experiment.recipe(w.model).max_prompt_length else [],
     output:
         paths.of_model("prompts"),
     log:
@@ -146,7 +149,7 @@ rule rl_prompts:
     wildcard_constraints:
         model=paths.trained_with(*RL_METHODS),
     conda:
-        ANALYSIS
+        SAMPLING
     params:
         code=options.code("training.prompts"),
         settings=options.rl_prompts,

@@ -1,0 +1,112 @@
+"""FLOPs of a transformer's passes (Section 9 of the paper leaves matching methods by FLOPs open).
+
+A token takes 2 FLOPs for each weight of the linear layers that it passes, and 4 x layers x heads x head size for each
+token that it attends to. While sampling it attends to itself and all tokens before it. A training pass computes all
+pairs of tokens of its padded rows, those that causality masks too, as torch's own counter has it. Norms, activations
+and the optimizer's step are left out.
+
+`tests/training/test_flops.py` compares these counts with `torch.utils.flop_counter`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Sizes(NamedTuple):
+    """The sizes of a transformer that its FLOPs follow from."""
+
+    block_weights: int  # of the linear layers of all blocks
+    output_weights: int  # of the output layer
+    attention_width: int  # layers x heads x head size
+    last_weights: int  # of the last linear layer of each block: checkpointing does not run it again
+
+    @classmethod
+    def of(cls, model: Any) -> "Sizes":
+        """Sizes of a Hugging Face model, whether it is sharded over processes (ZeRO-3) or not."""
+        outer = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
+        blocks = [p for p in model.parameters() if not any(p is weight for weight in outer)]
+        matrices = [p for p in blocks if len(getattr(p, "ds_shape", p.shape)) == 2]
+        config = model.config.get_text_config()
+        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        width = config.num_hidden_layers * config.num_attention_heads * head
+        last = config.num_hidden_layers * config.hidden_size * config.intermediate_size
+        return cls(sum(map(count, matrices)), count(outer[1]), width, last)
+
+    def sampling(self, tokens: Any, pairs: Any, outputs: Any = 0) -> Any:
+        """FLOPs of tokens that the engine reads or generates.
+
+        Args:
+            tokens: tokens processed.
+            pairs: pairs of a token and one that it attends to; see `pairs`.
+            outputs: tokens generated: only for these the output layer runs.
+        """
+        return 2.0 * (self.block_weights * tokens + self.output_weights * outputs) + 4.0 * self.attention_width * pairs
+
+    def training(self, rows: int, length: int, outputs: int, *, backward: bool, checkpointing: bool = False) -> float:
+        """FLOPs of a trainer's pass over padded rows.
+
+        Args:
+            rows, length: rows, and tokens of each, padding included.
+            outputs: tokens whose probability is computed.
+            backward: whether gradients are computed. That takes twice the forward pass; and TRL's output layer runs
+                forward once more.
+            checkpointing: gradient checkpointing: the blocks run forward once more, up to their last layer.
+        """
+        tokens = rows * length
+        blocks = 2.0 * self.block_weights * tokens + 4.0 * self.attention_width * tokens * length
+        output = 2.0 * self.output_weights * outputs
+        if not backward:
+            return blocks + output
+        again = blocks - 2.0 * self.last_weights * tokens if checkpointing else 0.0
+        return 3 * blocks + again + 4 * output
+
+
+def count(parameter: Any) -> int:
+    """Numbers that a parameter has, whether it is sharded or not."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def pairs(start: Any, end: Any) -> Any:
+    """Pairs (token, attended token) of the tokens from `start` to before `end` of a text: numbers or columns."""
+    return (end * (end + 1) - start * (start + 1)) / 2
+
+
+def distinct(texts: Sequence[Sequence[int]]) -> tuple[int, float]:
+    """(tokens, pairs) that an engine with a prefix cache computes for texts of token ids: shared prefixes once."""
+    before: npt.NDArray[np.int64] = np.array([], dtype=np.int64)
+    tokens, attended = 0, 0.0
+    for text in (np.array(ids, dtype=np.int64) for ids in sorted(map(list, texts))):
+        both = min(len(before), len(text))
+        differ = np.flatnonzero(before[:both] != text[:both])
+        shared = int(differ[0]) if differ.size else both
+        tokens += len(text) - shared
+        attended += pairs(shared, len(text))
+        before = text
+    return tokens, attended
+
+
+class Counts:
+    """Totals over the steps and processes of a training; a resumed one continues from the totals in its log."""
+
+    def __init__(self, *names: str) -> None:
+        self.own = dict.fromkeys(names, 0.0)
+
+    def add(self, **more: float) -> None:
+        """Count what this process did since the last log entry."""
+        for name, value in more.items():
+            self.own[name] += value
+
+    def totals(self, trainer: Any) -> dict[str, float]:
+        """The totals for a log entry of a Hugging Face trainer; all its processes call this."""
+        import torch
+
+        own = torch.tensor(list(self.own.values()), dtype=torch.float64, device=trainer.accelerator.device)
+        new = trainer.accelerator.reduce(own, reduction="sum").tolist()
+        before: dict[str, float] = next(
+            (entry for entry in reversed(trainer.state.log_history) if set(self.own) <= set(entry)), {}
+        )
+        self.own = dict.fromkeys(self.own, 0.0)
+        return {name: before.get(name, 0.0) + value for name, value in zip(self.own, new, strict=True)}
