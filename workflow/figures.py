@@ -131,10 +131,10 @@ class Figures:
         order = [*measured, *(m for m in self.experiment.models if m not in measured)]
         return json.dumps({m: self.experiment.style(m) for m in order if m in there})
 
-    def settings(self, name: str) -> str:
+    def options(self, name: str) -> str:
         """What else a figure is told, as a command-line option."""
         groups = self.experiment.evaluation.episode_groups if name == "scaling" else None
-        return f"--settings {quote(json.dumps({'episode_groups': groups}))}" if groups else ""
+        return f"--options {quote(json.dumps({'episode_groups': groups}))}" if groups else ""
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show."""

@@ -231,7 +231,7 @@ class FigureStage(Stage):
     models: dict[str, ModelStyle] = Field(
         description="The models in order: {model: {label, method, iteration}}, as JSON."
     )
-    settings: dict[str, Any] = Field({}, description="What else the figure is told, as JSON.")
+    options: dict[str, Any] = Field({}, description="What else the figure is told, as JSON.")
     out: Path = Field(description="Output path without suffix; .pdf, .png, .parquet and .csv are written.")
 
     def gathered(self) -> Tables:
@@ -269,7 +269,7 @@ def main(draw: Draw, doc: str | None) -> None:
         __doc__ = doc
 
         def cli_cmd(self) -> None:
-            figure, table = draw(self.gathered(), self.models, **self.settings)
+            figure, table = draw(self.gathered(), self.models, **self.options)
             save(figure, self.out)
             self.save_data(table)
 

@@ -143,7 +143,7 @@ def test_traces_are_grouped_as_the_experiment_says(tmp_path, monkeypatch):
     from mrt.figures import scaling
 
     command = arguments("scaling", tmp_path, ["prefixes"])
-    settings = ["--settings", json.dumps({"episode_groups": [[2, 2], [4, 5], [40, 50]]})]
+    settings = ["--options", json.dumps({"episode_groups": [[2, 2], [4, 5], [40, 50]]})]
     monkeypatch.setattr(sys, "argv", [*command, str(tmp_path / "out"), *settings])
     scaling.main(scaling.draw, scaling.__doc__)
     table = pl.read_parquet(tmp_path / "out.parquet")

@@ -32,11 +32,11 @@ for name, figure in FIGURES.items():
                 name=name,
                 tables=lambda w, name=name: json.dumps(figures.tables(name)),
                 models=lambda w, name=name: figures.models(name),
-                settings=figures.settings(name),
+                options=figures.options(name),
                 out=subpath(output.markdown, strip_suffix=".md"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " {params.settings} --out {params.out:q} > {log:q} 2>&1"
+                " {params.options} --out {params.out:q} > {log:q} 2>&1"
 
     else:
 
@@ -69,11 +69,11 @@ for name, figure in FIGURES.items():
                 name=name,
                 tables=lambda w, name=name: json.dumps(figures.tables(name)),
                 models=lambda w, name=name: figures.models(name),
-                settings=figures.settings(name),
+                options=figures.options(name),
                 out=subpath(output.png, strip_suffix=".png"),
             shell:
                 "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " {params.settings} --out {params.out:q} > {log:q} 2>&1"
+                " {params.options} --out {params.out:q} > {log:q} 2>&1"
 
     for number in figure.numbers:
 
