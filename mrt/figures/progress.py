@@ -68,14 +68,16 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 
 def held(data: pl.DataFrame) -> pl.DataFrame:
-    """A row of every trace at each prefix up to the 95th percentile of lengths; past its end its last row."""
+    """A row of every trace at each prefix up to the 95th percentile of lengths: that of the last prefix scored by then.
+
+    So a trace that has ended counts with its last J, and where only every n-th prefix is scored the same traces are
+    behind all points.
+    """
     horizon = int(np.quantile(data.group_by(TRACE).agg(pl.col("prefix").max())["prefix"], 0.95))
-    last = data.filter(pl.col("prefix") == pl.col("prefix").max().over(TRACE))
-    later = [
-        last.filter(pl.col("prefix") < j).with_columns(pl.lit(j).cast(pl.Int64).alias("prefix"))
-        for j in range(1, horizon + 1)
-    ]
-    return pl.concat([data.filter(pl.col("prefix") <= horizon), *later]).sort("dataset", "model", "prefix")
+    prefixes = pl.DataFrame({"prefix": range(horizon + 1)}, schema={"prefix": pl.Int64})
+    places = data.select(TRACE).unique(maintain_order=True).join(prefixes, how="cross").sort("prefix")
+    found = places.join_asof(data.sort("prefix"), on="prefix", by=TRACE, check_sortedness=False)
+    return found.drop_nulls("J").sort("dataset", "model", "prefix")
 
 
 if __name__ == "__main__":

@@ -72,27 +72,37 @@ def draw(
                 baselines.append(same.with_columns(pl.lit(model).alias("model"), pl.lit(group).alias("group")))
     if not rows:
         raise ValueError(f"scaling: no trace has as many episodes as one of the groups {episode_groups}")
-    grouped = pl.concat(rows)
-    table = with_intervals(grouped, [*by, "prefix", "p"], ["maj", "tokens"]).with_columns(pl.lit("maj").alias("curve"))
+    # where every n-th prefix is scored, a trace's last one stands between two of others: points count what was scored
+    scored = pl.col("prefix").rank("dense").over(TRACE).cast(pl.Int64) - 1
+    grouped = pl.concat(rows).with_columns(scored.alias("point"))
+    reached = grouped.group_by([*by, "point"]).agg(pl.col("prefix").max())
+    table = with_intervals(grouped, [*by, "point", "p"], ["maj", "tokens"]).with_columns(pl.lit("maj").alias("curve"))
+    table = table.join(reached, on=[*by, "point"], validate="m:1", maintain_order="left")
     if direct.height:
         curve = with_intervals(pl.concat(baselines), [*by, "k"], ["pass", "tokens"])
         names = {name: name.replace("pass", "maj") for name in curve.columns if name.startswith("pass")}
         curve = curve.rename({**names, "k": "p"}).with_columns(pl.lit("direct").alias("curve"))
         table = pl.concat([table, curve], how="diagonal_relaxed")
-    panes = grouped.select(by).unique(maintain_order=True).sort("dataset", "group").rows()
-    panes.sort(key=lambda pane: (pane[0], thinking.index(pane[1])))
-    figure, axes = panels(
-        len(panes), height=2.0, columns=max(len({p[2] for p in panes if p[0] == s}) for s, *_ in panes)
-    )
+    found = {s: list(dict.fromkeys(rows["group"])) for (s,), rows in grouped.group_by("dataset", maintain_order=True)}
+    columns = max(map(len, found.values()))
+    there = set(grouped.select("dataset", "model").iter_rows())
+    places = [(s, m, i) for s in found for m in thinking if (s, m) in there for i in range(columns)]  # a row a model
+    figure, grid = panels(len(places), height=2.0, columns=columns)
     look = Appearance(models)
-    for axis, (dataset, model, group) in zip(axes, panes, strict=True):
-        here = table.filter(dataset=dataset, model=model, group=group).sort("p", "prefix")
+    axes = []
+    for axis, (dataset, model, i) in zip(grid, places, strict=True):
+        group = found[dataset][i] if i < len(found[dataset]) else ""
+        here = table.filter(dataset=dataset, model=model, group=group).sort("p", "point")
+        axis.set_visible(here.height > 0)
+        if here.is_empty():
+            continue
+        axes.append(axis)
         votes, baseline = here.filter(curve="maj"), here.filter(curve="direct")
         largest = votes["n"].to_numpy().max(initial=0)
         votes = votes.filter(
             pl.col("n") >= max(min(5, largest), 0.2 * largest)
         )  # the last prefixes of a group have few traces
-        for _, branch in votes.group_by("prefix", maintain_order=True):
+        for _, branch in votes.group_by("point", maintain_order=True):
             axis.plot(
                 branch["tokens"], branch["maj"], "--", color=VOTES_COLOUR, linewidth=0.8, marker=".", markersize=2.5
             )

@@ -361,6 +361,24 @@ def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
         backtrack.draw({"traces": traces, "progress": progress.with_columns(episodes=pl.lit(1).cast(pl.Int64))}, styles)
 
 
+def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
+    """A trace's last prefix is always scored: alone at its number, it would be a point of its own."""
+    from mrt.figures import scaling
+    from mrt.figures.progress import held
+
+    names = {"a": [0, 2, 3], "b": [0, 2, 4], "c": [0, 2, 4, 5]}
+    rows = [
+        ("m", "s", name, 0, js[-1], j, p, j / 5, 10.0 * j) for name, js in names.items() for j in js for p in (1, 2)
+    ]
+    schema = ["model", "dataset", "problem_id", "sample", "episodes", "prefix", "p", "maj", "tokens"]
+    data = pl.DataFrame(rows, schema=schema, orient="row")
+    curve = held(data.filter(p=1).rename({"maj": "J"}))
+    assert curve.group_by("prefix").len()["len"].to_list() == [3] * 5
+    _, table = scaling.draw({"prefixes": data}, {"m": ModelStyle(label="M")}, [[3, 5]])
+    points = table.filter(p=1).sort("point").select("point", "prefix", "n", "tokens").rows()
+    assert points == [(0, 0, 3, 0.0), (1, 2, 3, 20.0), (2, 4, 3, pytest.approx(110 / 3)), (3, 5, 1, 50.0)]
+
+
 def test_a_trace_that_has_ended_keeps_its_last_J():
     from mrt.figures.progress import held
 
