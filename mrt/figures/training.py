@@ -15,10 +15,16 @@ def by_step(
 ) -> tuple[Any, pl.DataFrame]:
     """A panel for each of the `columns` (name: label) of training logs; returns the figure and what it draws.
 
-    There are no intervals: each line is a single training run. The faint line is every step.
+    There are no intervals: each line is a single training run. The faint line is every step. The steps of a model that
+    goes on from another one in the figure are counted on from that one's last, as in a curriculum (Figure 11).
     """
     lines = []
-    for _, log in logs.sort("step").group_by("model", maintain_order=True):
+    last = dict(logs.group_by("model").agg(pl.col("step").max()).iter_rows())
+    for (model,), log in logs.sort("step").group_by("model", maintain_order=True):
+        parent, before = models[model].parent, 0
+        while parent and parent in last:
+            parent, before = models[parent].parent, before + last[parent]
+        log = log.with_columns(pl.col("step") + before)
         window = max(1, log.height // SMOOTHED_OVER)
         means = [pl.col(c).rolling_mean(window, min_samples=1, center=True).alias(f"{c}_smoothed") for c in columns]
         lines.append(log.select("model", "step", *columns).with_columns(*means))

@@ -32,7 +32,8 @@ def test_the_configs_are_valid():
         alone = "problems" in content.get("evaluation", {})  # others are laid over another config
         if alone and (SHARED.is_dir() or "../shared" not in path.read_text()):
             load(content)
-    load(laid_over(RL, yaml.safe_load((ROOT / "config" / "rl_seeds.yaml").read_text())))
+    for over in ("rl_seeds", "curriculum"):
+        load(laid_over(RL, yaml.safe_load((ROOT / "config" / f"{over}.yaml").read_text())))
 
 
 def test_a_replicate_is_its_original_with_another_seed():

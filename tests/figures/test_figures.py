@@ -361,6 +361,17 @@ def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
         backtrack.draw({"traces": traces, "progress": progress.with_columns(episodes=pl.lit(1).cast(pl.Int64))}, styles)
 
 
+def test_a_curriculums_steps_are_counted_on():
+    from mrt.figures import reward
+
+    styles = {"short": ModelStyle(label="8K"), "long": ModelStyle(label="16K", parent="short")}
+    log = measure("rl_log", "short")
+    logs = pl.concat([log.select(pl.lit(model).alias("model"), pl.all()) for model in styles])
+    _, table = reward.draw({"rl_log": logs}, styles)
+    assert table.filter(model="short")["step"].to_list() == list(range(1, 61))
+    assert table.filter(model="long")["step"].to_list() == list(range(61, 121))
+
+
 def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
     """A trace's last prefix is always scored: alone at its number, it would be a point of its own."""
     from mrt.figures import scaling
