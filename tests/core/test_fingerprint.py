@@ -236,6 +236,7 @@ def test_plumbing_rests_on_nothing_that_decides():
         assert others <= {
             "mrt.sampling.engine",
             "mrt.training.devices",
+            "mrt.training.flops",
             "mrt.core.vllm_environment",
             "mrt.core.settings",
         }, f"{module}: {others}"

@@ -189,10 +189,11 @@ def test_termination_is_the_outcome_above_what_stopping_would_bring(tmp_path, mo
 
 
 @pytest.mark.parametrize(("method", "scaled"), [("grpo", "group"), ("mrt_rl", "group"), ("length_penalty", "none")])
-def test_a_length_penalty_is_not_divided_by_the_groups_deviation(method, scaled, tmp_path):
+def test_a_length_penalty_is_not_divided_by_the_groups_deviation(method, scaled, tmp_path, monkeypatch):
     """Where all of a group are right, r (1 - alpha s) has a deviation of alpha times that of s: alpha would cancel."""
     files = {name: tmp_path / name for name in ("prompts", "out", "history", "state")}
     stage = Train(model=str(TOY_BASE), method=method, recipe=RL(**QUICK), engine=ENGINE, **files)
+    monkeypatch.setattr(Train, "reporters", lambda self: [])  # they tell the environment where to log
     rows = [{"prompt": "1", "answer": "1", "forced": "1", "inside": False, "prefix_text": ""}] * 16
     assert stage.usual(rows, tmp_path)["args"].scale_rewards == scaled
 
