@@ -34,6 +34,7 @@ class Figure(NamedTuple):
     runs: bool = False
 
 
+CLAIMED = ["accuracy", "maj", "linearized", "regret", "episode_regret", "budget_forcing", "progress", "episodes"]
 FIGURES = {
     "pass1": Figure(RESULT, ["accuracy"], ["table1"], table=True),
     "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
@@ -52,6 +53,7 @@ FIGURES = {
     "loss": Figure(TRAINING, ["sft_log"], ["fig15"]),
     "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", runs=True),
     "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True, runs=True),
+    "claims": Figure(RESULT, CLAIMED, [], "the paper's claims", table=True, runs=True),
 }
 LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
@@ -93,8 +95,8 @@ class Figures:
             return self.of_first_tree()[measure]
         fewer = {
             "direct": [evaluation.direct.model] if evaluation.direct else [],
-            "linearized": evaluation.models if evaluation.linearized else [],
-            "budget_forcing": experiment.extended,
+            "linearized": models if evaluation.linearized else [],
+            "budget_forcing": [name for name in models if name in experiment.extended],
             "traces": models if experiment.backtracking else [],
         }
         return {
@@ -117,7 +119,10 @@ class Figures:
     def tables(self, name: str) -> dict[str, Tables]:
         """All tables that a figure or table is made from, by measure."""
         models = self.experiment.measured if FIGURES[name].runs else self.experiment.evaluation.models
-        return {measure: self.measured(measure, models) for measure in FIGURES[name].measures}
+        measures = FIGURES[name].measures
+        if name == "claims":  # they are about what the experiment measures
+            measures = [measure for measure in measures if measure in (*self.experiment.evaluation.measures, "maj")]
+        return {measure: self.measured(measure, models) for measure in measures}
 
     def files(self, name: str) -> list[str]:
         """The files of these tables; if the experiment can have none, what it lacks, which Snakemake reports."""
@@ -133,12 +138,18 @@ class Figures:
 
     def options(self, name: str) -> str:
         """What else a figure is told, as a command-line option."""
-        groups = self.experiment.evaluation.episode_groups if name == "scaling" else None
-        return f"--options {quote(json.dumps({'episode_groups': groups}))}" if groups else ""
+        options: dict[str, Any] = {}
+        if name == "scaling" and (groups := self.experiment.evaluation.episode_groups):
+            options["episode_groups"] = groups
+        if name == "claims":
+            options["claims"] = [claim.model_dump() for claim in self.experiment.claims]
+        return f"--options {quote(json.dumps(options))}" if options else ""
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show."""
         first, evaluation = FIGURES[name].measures[0], self.experiment.evaluation
+        if name == "claims" and not self.experiment.claims:
+            return False
         return first in evaluation.measures and bool(self.measured(first, evaluation.models))
 
     def labels(self, name: str, form: str) -> dict[str, str]:

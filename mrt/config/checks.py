@@ -155,6 +155,10 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "models", f"several have the label {label!r}; figures could not tell them apart"
     if evaluation:
         yield from evaluation_contradictions(evaluation, problems, models)
+        for i, claim in enumerate(claims if isinstance(claims := config.get("claims"), list) else []):
+            for role in ("model", "than", "gains_over"):
+                if isinstance(claim, dict) and claim.get(role):
+                    yield from unknown(f"claims.{i}.{role}", claim[role], evaluation.models)
     longest = section("engine").get("max_model_len")
     yield from backtracking_contradictions(config, models, evaluation, longest)
     for name, sampling in (("training", training), ("evaluation", evaluation)):

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from mrt.analysis.claims import Claim
 from mrt.config import memory
 from mrt.config.hardware import Architecture, Cluster, architecture_of
 from mrt.config.sections import Evaluation, Expected, Model, Recipe, SamplingSettings, Training
@@ -53,6 +54,7 @@ class Config(Settings):
     expected: Expected = Field(default_factory=Expected, description="Estimated lengths and counts, to plan with.")
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
+    claims: list[Claim] = Field([], description="Claims of the paper that the table `claims` decides.")
 
     def lineage(self, name: str) -> Iterator[str]:
         """The model and its ancestors, nearest first; stops after len(models) + 1 steps if they form a cycle."""
@@ -122,11 +124,12 @@ class Config(Settings):
 
     @property
     def extended(self) -> list[str]:
-        """Models that budget forcing is applied to: the named ones among the evaluated models that are sampled here."""
+        """Models that budget forcing is applied to: the named ones among those evaluated and sampled here, all runs."""
         named = self.evaluation.budget_forcing.models or self.evaluation.models
         if self.backtracking:  # there is no thought to extend
             return []
-        return [name for name in self.evaluation.models if name in named and not self.models[name].rollouts]
+        names = [name for name in self.evaluation.models if name in named and not self.models[name].rollouts]
+        return [run for name in names for run in self.runs(name)]
 
     @property
     def extrapolates(self) -> bool:

@@ -245,7 +245,7 @@ class FigureStage(Stage):
 
 
 def main_table(
-    summary: Callable[[Tables, Mapping[str, ModelStyle]], pl.DataFrame],
+    summary: Callable[..., pl.DataFrame],
     layout: Callable[[pl.DataFrame, Mapping[str, ModelStyle]], Layout],
     doc: str | None,
 ) -> None:
@@ -255,7 +255,7 @@ def main_table(
         __doc__ = doc
 
         def cli_cmd(self) -> None:
-            table = summary(self.gathered(), self.models)
+            table = summary(self.gathered(), self.models, **self.options)
             write_layout(layout(table, self.models), self.out)
             self.save_data(table)
 

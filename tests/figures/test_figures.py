@@ -361,6 +361,31 @@ def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
         backtrack.draw({"traces": traces, "progress": progress.with_columns(episodes=pl.lit(1).cast(pl.Int64))}, styles)
 
 
+def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
+    from mrt.figures import claims
+
+    styles = {"a": ModelStyle(label="A"), "b": ModelStyle(label="B"), "a1": ModelStyle(label="A 1", replicate_of="a")}
+    shifts, keys = {"a": 0.3, "a1": 0.32, "b": 0.1}, [f"p{i}" for i in range(20)]
+    rng = np.random.default_rng(0)
+    accuracy = [(m, "d", p, min(1, x + rng.random() / 10), 50.0) for m, x in shifts.items() for p in keys]
+    maj = [(m, "d", p, k, x + k / 20, 50.0 * k) for m, x in shifts.items() for p in keys for k in (1, 2, 4)]
+    names = ["model", "dataset", "problem_id"]
+    tables = {
+        "accuracy": pl.DataFrame(accuracy, schema=[*names, "accuracy", "tokens"], orient="row"),
+        "maj": pl.DataFrame(maj, schema=[*names, "k", "maj", "tokens"], orient="row").with_columns(pass_=0.0),
+    }
+    tables["maj"] = tables["maj"].rename({"pass_": "pass"})
+    text = {"section": "8.2", "says": "A is better", "model": "a", "than": "b", "redraw": "table1"}
+    asked = [text | {"value": v, "expect": e} for v, e in (("accuracy", "more"), ("tokens", "less"))]
+    asked += [text | {"value": "token efficiency", "expect": "more"}, text | {"value": "regret at 9", "expect": "less"}]
+    table = claims.summary(tables, styles, asked)
+    assert table["verdict"].to_list() == ["confirmed", "undecided", "confirmed"]  # regret is not measured
+    assert table["runs"].to_list() == [1, 1, 1] and table["problems"].to_list() == [20] * 3
+    rows = claims.layout(table, styles).cells
+    assert rows[0][2].startswith("accuracy, A against B: +2") and rows[2][2].endswith("x")
+    assert rows[1][4] == "undecided, not by more runs"
+
+
 def test_a_curriculums_steps_are_counted_on():
     from mrt.figures import reward
 
