@@ -37,7 +37,8 @@ def size_mistakes(config: Config) -> Iterator[str]:
                 found.setdefault(str(error), []).append(name)
     for message, names in found.items():
         on = f" on {config.cluster.gpu}" if config.cluster.gpu and "fit" in message else ""
-        yield message if message.startswith("models.") else f"models.{', '.join(names)}{on}: {message}"
+        named = ", ".join(dict.fromkeys(names))
+        yield message if message.startswith("models.") else f"models.{named}{on}: {message}"
     yield from length_mistakes(config)
 
 
