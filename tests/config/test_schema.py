@@ -32,8 +32,9 @@ def test_the_configs_are_valid():
         alone = "problems" in content.get("evaluation", {})  # others are laid over another config
         if alone and (SHARED.is_dir() or "../shared" not in path.read_text()):
             load(content)
-    for over in ("rl_seeds", "curriculum"):
+    for over in ("rl_seeds", "curriculum", "claims"):
         load(laid_over(RL, yaml.safe_load((ROOT / "config" / f"{over}.yaml").read_text())))
+    load(laid_over(BACKTRACKING, yaml.safe_load((ROOT / "config" / "claims_backtracking.yaml").read_text())))
 
 
 def test_a_replicate_is_its_original_with_another_seed():
@@ -80,6 +81,14 @@ def test_a_second_iteration_may_add_to_the_first_ones_set():
     ):
         with pytest.raises(ValueError, match=message):
             load(laid_over(LAPTOP, {"models": {name: {"accumulate": True}}}))
+
+
+def test_a_claim_is_about_models_that_are_measured():
+    claim = {"section": "8", "says": "x", "value": "tokens", "model": "mrt_1", "than": "base", "expect": "less"}
+    found = load(laid_over(LAPTOP, {"claims": [claim | {"redraw": "table1"}]}))
+    assert found.claims[0].gains_over is None
+    with pytest.raises(ValueError, match=r"claims.0.than: there is no 'bas'; did you mean 'base'"):
+        load(laid_over(LAPTOP, {"claims": [claim | {"redraw": "table1", "than": "bas"}]}))
 
 
 def test_another_models_trees_may_teach_to_backtrack():
