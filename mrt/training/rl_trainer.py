@@ -91,6 +91,11 @@ def make_trainer_class() -> type:
     from transformers import ProgressCallback
     from trl import GRPOTrainer
 
+    def begun(values: Any, counts: list[tuple[int, int]], width: int) -> Any:
+        """The last so many values of each row, moved to its beginning and padded to this width."""
+        rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
+        return torch.stack(rows)
+
     class MRTTrainer(GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
 
@@ -203,24 +208,31 @@ def make_trainer_class() -> type:
             batch_size: Any = None,
             **options: Any,
         ) -> Any:
-            """TRL's method on rows of similar length, with padding removed: it takes most of the time on a CPU."""
-            prompt = input_ids.size(1) - logits_to_keep
-            order = attention_mask.sum(dim=1).argsort()
+            """TRL's method on rows of similar length, with padding removed: it takes most of the time on a CPU.
+
+            Rows come as a prompt, padded on the left, and a completion, padded on the right. Here they end together,
+            so that padding fills up their whole lengths only, however these divide into prompt and completion.
+            """
+            drawn = attention_mask[:, input_ids.size(1) - logits_to_keep :].sum(dim=1)
+            lengths = attention_mask.sum(dim=1)
+            order = lengths.argsort()
             parts: list[tuple[Any, Any, Any]] = []
             for rows in order.chunk(LENGTHS * -(-len(order) // (batch_size or len(order)))):
-                used = attention_mask[rows].any(dim=0).nonzero()
-                first, last = min(int(used[0]), prompt - 1), max(int(used[-1]), prompt) + 1
-                *found, aux = super()._get_per_token_logps_and_entropies(
-                    model, input_ids[rows, first:last], attention_mask[rows, first:last], last - prompt, **options
+                longest, keep = int(lengths[rows].max()), max(1, int(drawn[rows].max()))
+                ids, mask = (
+                    torch.zeros(len(rows), longest, dtype=x.dtype, device=x.device) for x in (input_ids, attention_mask)
                 )
-                size = (len(rows), last - first, int(attention_mask[rows, prompt:].sum()))
+                for own, row in enumerate(rows):
+                    ids[own, longest - lengths[row] :] = input_ids[row, attention_mask[row].bool()]
+                    mask[own, longest - lengths[row] :] = 1
+                *found, aux = super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **options)
+                size = (len(rows), longest, int(mask[:, -keep:].sum()))
                 again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
                 self.spent.add(flops=self.sizes.training(*size, backward=backward, checkpointing=again))
-                padding = (0, input_ids.size(1) - last)
-                parts.append((*(x if x is None else torch.nn.functional.pad(x, padding) for x in found), aux))
-            back = order.argsort()
+                back = [(own, int(drawn[row])) for own, row in enumerate(rows)]
+                parts.append((*(x if x is None else begun(x, back, logits_to_keep) for x in found), aux))
             logps, entropies, aux = zip(*parts, strict=True)
-            joined = (None if x[0] is None else torch.cat(x)[back] for x in (logps, entropies))
+            joined = (None if x[0] is None else torch.cat(x)[order.argsort()] for x in (logps, entropies))
             return (*joined, None if aux[0] is None else torch.stack(aux).mean())
 
         def mean_of(self, own: Any) -> float:
