@@ -178,7 +178,7 @@ def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(
     folder = checkout(tmp_path)
     configs = [f"config/{name}.yaml" for name in ("rl", "rl_seeds")]
     plan = planned_jobs(folder, "--configfile", "config.yaml", *configs)
-    models = {"grpo", "grpo_longer", "length_penalty", "mrt_rl_explicit", "mrt_rl"}
+    models = {"grpo", "grpo_flops", "length_penalty", "mrt_rl_explicit", "mrt_rl"}
     again = {f"{model}_seed{seed}" for model in models for seed in range(1, 5)}
     assert plan["train_rl"] == plan["rl_prompts"] == models | again
     assert plan["measure_accuracy"] >= {f"{model} toy_test" for model in again} and len(plan["measure_maj"]) == 9
