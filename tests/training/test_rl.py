@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import polars.selectors as cs
 import pytest
 from conftest import ROOT, TOY_BASE, without_pad_token
@@ -271,6 +272,21 @@ def rivals(prompts, tmp_path_factory):
     done = subprocess.run([sys.executable, "-c", EACH, json.dumps(options)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return folders
+
+
+@pytest.mark.parametrize(("method", "variant"), [("grpo", "explicit"), ("mrt_rl", "explicit"), ("mrt_rl", "implicit")])
+def test_lengths_and_rewards_are_of_whole_traces(method, variant, explicit, rivals, prompts):
+    """From the problem on, prefix included, and not of what was told to stop: curves of methods are of one thing."""
+    folder = {("mrt_rl", "explicit"): explicit, **rivals}[method, variant]
+    history = pl.read_parquet(folder / "history.parquet").drop_nulls("reward")
+    log = log_of(folder / "history.parquet")
+    assert log["completion_tokens"].to_list() == history["trace_tokens"].to_list()
+    added = (history["trace_tokens"] - history["completions/mean_length"]).to_list()
+    assert sum(added) > 5  # a third of the prompts have a prefix of two episodes
+    if variant == "implicit":  # half of each group is told to stop, and answers in a few tokens
+        assert min(added) > 10 and (history["outcome"] != history["reward"]).any()
+    else:
+        assert log["reward"].to_list() == pytest.approx(history["reward"].to_list())
 
 
 @pytest.mark.parametrize(("method", "variant"), [("mrt_rl", "explicit"), *RIVALS])
