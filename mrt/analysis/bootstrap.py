@@ -113,16 +113,22 @@ def bootstrap_runs(
     grids = [np.asarray(grid, dtype=np.float64) for grid in (values, other) if grid is not None]
     if any(grid.ndim != 2 or not grid.size for grid in grids) or len({grid.shape[-1] for grid in grids}) > 1:
         raise ValueError("bootstrap: needs values [runs, problems] of the same problems")
-    rng = np.random.default_rng(seed)
-    problems = resample_shares(rng, repeats, grids[0].shape[1])
-    drawn = [
-        np.einsum("br,rp,bp->b", resample_shares(rng, repeats, g.shape[0]), g, problems, optimize=True) for g in grids
-    ]
+    drawn = resampled_means(grids, repeats, seed)
     signs = (1.0, -1.0)
     estimate = sum(sign * grid.mean() for sign, grid in zip(signs, grids, strict=False))
     found = np.sum([sign * draws for sign, draws in zip(signs, drawn, strict=False)], axis=0)
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(estimate), float(low), float(high))
+
+
+def resampled_means(grids: Sequence[npt.NDArray[np.float64]], repeats: int, seed: int) -> list[npt.NDArray[np.float64]]:
+    """Means over drawn runs and problems [repeats, ...] of each grid [runs, problems, ...]; they share the problems."""
+    rng = np.random.default_rng(seed)
+    problems = resample_shares(rng, repeats, grids[0].shape[1])
+    return [
+        np.einsum("br,rp...,bp->b...", resample_shares(rng, repeats, grid.shape[0]), grid, problems, optimize=True)
+        for grid in grids
+    ]
 
 
 def resample_shares(rng: np.random.Generator, repeats: int, n: int) -> npt.NDArray[np.float64]:

@@ -7,14 +7,14 @@ interval excludes no difference; else it is undecided, and the spread of the run
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from pydantic import Field
 
-from mrt.analysis.bootstrap import Interval, bootstrap_runs, resample_shares
+from mrt.analysis.bootstrap import Interval, bootstrap_runs, resampled_means
 from mrt.analysis.token_efficiency import token_efficiency
 from mrt.core.settings import Settings
 
@@ -40,15 +40,6 @@ class Claim(Settings):
     expect: Literal["more", "less", "same"] = Field(description="What the paper says of `model` against `than`.")
     margin: float = Field(0.0, ge=0, description="same: the largest difference that counts as none.")
     redraw: str = Field(description="Target that redraws what it is seen in.")
-
-
-class Finding(NamedTuple):
-    """The outcome of a claim: the difference or ratio with its interval, the verdict, and what would decide it."""
-
-    interval: Interval
-    verdict: Verdict
-    runs: int  # the fewer of the two models' runs
-    needed: int | None  # runs of each model that would decide it, at this estimate; None: no number of runs
 
 
 def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -89,12 +80,7 @@ def compare(own: Grid, other: Grid, base: Grid | None = None, repeats: int = 200
     """
     if base is None:
         return bootstrap_runs(own, other, repeats, seed)
-    rng = np.random.default_rng(seed)
-    problems = resample_shares(rng, repeats, own.shape[1])
-    a, b, zero = (
-        np.einsum("br,rp,bp->b", resample_shares(rng, repeats, grid.shape[0]), grid, problems, optimize=True)
-        for grid in (own, other, base)
-    )
+    a, b, zero = resampled_means((own, other, base), repeats, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = (a - zero) / (b - zero)
         estimate = (own.mean() - base.mean()) / (other.mean() - base.mean())
@@ -115,15 +101,9 @@ def efficiency(
     Args:
         tokens, maj, other_tokens, other_maj: curves of each run and problem [runs, problems, points].
     """
-    rng = np.random.default_rng(seed)
-    problems = resample_shares(rng, repeats, tokens.shape[1])
-    shares = [resample_shares(rng, repeats, grid.shape[0]) for grid in (tokens, other_tokens)]
-    curves = [
-        np.einsum("br,rpk,bp->bk", share, grid, problems, optimize=True)
-        for share, both in zip(shares, ((tokens, maj), (other_tokens, other_maj)), strict=True)
-        for grid in both
-    ]
-    drawn = [token_efficiency(*(curve[i] for curve in curves))[0] for i in range(repeats)]
+    both = [np.stack(curve, axis=-1) for curve in ((tokens, maj), (other_tokens, other_maj))]
+    own, other = resampled_means(both, repeats, seed)
+    drawn = [token_efficiency(*own[i].T, *other[i].T)[0] for i in range(repeats)]
     means = [grid.mean(axis=(0, 1)) for grid in (tokens, maj, other_tokens, other_maj)]
     low, high = np.quantile(drawn, [0.025, 0.975])
     return Interval(token_efficiency(*means)[0], float(low), float(high))

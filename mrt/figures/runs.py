@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from mrt.analysis.bootstrap import bootstrap_runs
+from mrt.analysis.claims import values_of
 from mrt.figures.common import ModelStyle, Tables, main_table
 from mrt.figures.tables import Layout
 
@@ -44,24 +45,11 @@ class Runs(NamedTuple):
     values: npt.NDArray[np.float64]  # [runs, problems]
 
 
-def measured_values(tables: Tables) -> pl.DataFrame:
-    """Columns value (`accuracy`, `tokens`, `regret at C_0`), model, dataset, problem_id, x."""
-    key = ["model", "dataset", "problem_id"]
-    parts = [
-        tables["accuracy"].select(pl.lit(name).alias("value"), *key, pl.col(name).cast(pl.Float64).alias("x"))
-        for name in ("accuracy", "tokens")
-    ]
-    regret = tables["regret"]
-    if regret.height:
-        name = pl.format("regret at {}", "budget").alias("value")
-        within = regret.filter(pl.col("extensions") == 0)
-        parts.append(within.group_by(name, *key, maintain_order=True).agg(pl.col("regret").mean().alias("x")))
-    return pl.concat(parts).drop_nulls("x")
-
-
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """A row for each dataset, measured value and method."""
-    values = measured_values(tables)
+    regret = tables["regret"]
+    within = regret.filter(pl.col("extensions") == 0) if regret.height else regret
+    values = values_of({"accuracy": tables["accuracy"], "regret": within})
     cost = tables["cost"]
     totals = dict.fromkeys(models, (0.0, 0.0))  # a model that was not trained here has no cost
     if cost.height:

@@ -53,7 +53,7 @@ def of_prover(table: pl.DataFrame) -> Sampled:
     problems = at.unique("problem_id")["problem_tokens"]
     thoughts = at.group_by(TRACE).agg(pl.col("problem_tokens").first(), pl.col("end").max())
     parts = [
-        (pl.zeros(len(problems), pl.Int64, eager=True), problems),
+        (0, problems),
         (thoughts["problem_tokens"], thoughts["end"]),
         (at["end"], at["prompt_tokens"]),
     ]

@@ -26,6 +26,11 @@ def join_processes(deepspeed: Path | None, cpu: bool) -> None:
         init_distributed(dist_backend="gloo" if cpu else "nccl")
 
 
+def count(parameter: Any) -> int:
+    """Numbers that a parameter has, whether it is sharded over processes (ZeRO-3) or not."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
 def parameters(model: Any) -> int:
-    """Number of parameters of a model, whether it is sharded over processes or not."""
-    return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
+    """Number of parameters of a model, sharded or not."""
+    return sum(map(count, model.parameters()))

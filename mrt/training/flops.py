@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mrt.training.devices import count
+
 
 class Sizes(NamedTuple):
     """The sizes of a transformer that its FLOPs follow from."""
@@ -64,21 +66,16 @@ class Sizes(NamedTuple):
         return 3 * blocks + again + 4 * output
 
 
-def count(parameter: Any) -> int:
-    """Numbers that a parameter has, whether it is sharded or not."""
-    return int(getattr(parameter, "ds_numel", parameter.numel()))
-
-
 def pairs(start: Any, end: Any) -> Any:
     """Pairs (token, attended token) of the tokens from `start` to before `end` of a text: numbers or columns."""
     return (end * (end + 1) - start * (start + 1)) / 2
 
 
-def distinct(texts: Sequence[Sequence[int]]) -> tuple[int, float]:
+def distinct(texts: Sequence[list[int]]) -> tuple[int, float]:
     """(tokens, pairs) that an engine with a prefix cache computes for texts of token ids: shared prefixes once."""
     before: npt.NDArray[np.int64] = np.array([], dtype=np.int64)
     tokens, attended = 0, 0.0
-    for text in (np.array(ids, dtype=np.int64) for ids in sorted(map(list, texts))):
+    for text in (np.array(ids, dtype=np.int64) for ids in sorted(texts)):
         both = min(len(before), len(text))
         differ = np.flatnonzero(before[:both] != text[:both])
         shared = int(differ[0]) if differ.size else both

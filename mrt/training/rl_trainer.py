@@ -91,7 +91,7 @@ def make_trainer_class() -> type:
     from transformers import ProgressCallback
     from trl import GRPOTrainer
 
-    def begun(values: Any, counts: list[tuple[int, int]], width: int) -> Any:
+    def left_aligned(values: Any, counts: list[tuple[int, int]], width: int) -> Any:
         """The last so many values of each row, moved to its beginning and padded to this width."""
         rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
         return torch.stack(rows)
@@ -230,7 +230,7 @@ def make_trainer_class() -> type:
                 again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
                 self.spent.add(flops=self.sizes.training(*size, backward=backward, checkpointing=again))
                 back = [(own, int(drawn[row])) for own, row in enumerate(rows)]
-                parts.append((*(x if x is None else begun(x, back, logits_to_keep) for x in found), aux))
+                parts.append((*(x if x is None else left_aligned(x, back, logits_to_keep) for x in found), aux))
             logps, entropies, aux = zip(*parts, strict=True)
             joined = (None if x[0] is None else torch.cat(x)[order.argsort()] for x in (logps, entropies))
             return (*joined, None if aux[0] is None else torch.stack(aux).mean())
