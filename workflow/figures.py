@@ -1,6 +1,7 @@
 """Figures and tables of an experiment: which there are, what they are made from, and how the report lists them."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ RESULT, REGRET, CASE, TRAINING = (
 
 class Figure(NamedTuple):
     """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper, or the
-    place there of one without a number; whether it is a table, and whether it is of all training runs, replicates too.
+    place there of one without a number; whether it is a table; whether it shows single traces, of first training runs
+    alone; whether it reads only those of the measures that the experiment makes; and what else it is told.
     """
 
     section: str
@@ -31,10 +33,11 @@ class Figure(NamedTuple):
     numbers: list[str]
     place: str = ""
     table: bool = False
-    runs: bool = False
+    of_traces: bool = False
+    of_what_is_measured: bool = False
+    options: Callable[[Config], dict[str, Any]] = lambda experiment: {}
 
 
-CLAIMED = ["accuracy", "maj", "linearized", "regret", "episode_regret", "budget_forcing", "progress", "episodes"]
 FIGURES = {
     "pass1": Figure(RESULT, ["accuracy"], ["table1"], table=True),
     "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
@@ -43,17 +46,40 @@ FIGURES = {
     "regret": Figure(REGRET, ["regret"], ["fig9", "fig12"]),
     "episode_regret": Figure(REGRET, ["episode_regret"], ["fig26"]),
     "budget_forcing": Figure(REGRET, ["budget_forcing"], ["fig29"]),
-    "scaling": Figure(CASE, ["prefixes", "direct"], ["fig3", "fig24", "fig25", "fig27", "fig28"]),
+    "scaling": Figure(
+        CASE,
+        ["prefixes", "direct"],
+        ["fig3", "fig24", "fig25", "fig27", "fig28"],
+        options=lambda e: {"episode_groups": e.evaluation.episode_groups} if e.evaluation.episode_groups else {},
+    ),
     "episode_counts": Figure(CASE, ["episodes"], ["fig23"]),
     "progress": Figure(CASE, ["progress"], ["fig16"]),
-    "backtrack": Figure(CASE, ["traces", "progress"], ["fig13"]),
+    "backtrack": Figure(CASE, ["traces", "progress"], ["fig13"], of_traces=True),
     "length": Figure(TRAINING, ["rl_log"], ["fig10"]),
     "reward": Figure(TRAINING, ["rl_log"], ["fig11"]),
     "constructions": Figure(TRAINING, ["constructions", "trees"], ["fig14"]),
     "loss": Figure(TRAINING, ["sft_log"], ["fig15"]),
-    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", runs=True),
-    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True, runs=True),
-    "claims": Figure(RESULT, CLAIMED, [], "the paper's claims", table=True, runs=True),
+    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9"),
+    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True),
+    "claims": Figure(
+        RESULT,
+        [
+            "maj",
+            "accuracy",
+            "linearized",
+            "regret",
+            "episode_regret",
+            "budget_forcing",
+            "progress",
+            "episodes",
+            "prefixes",
+        ],
+        [],
+        "the paper's claims",
+        table=True,
+        of_what_is_measured=True,
+        options=lambda e: {"claims": [claim.model_dump() for claim in e.claims]},
+    ),
 }
 LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
@@ -118,10 +144,10 @@ class Figures:
 
     def tables(self, name: str) -> dict[str, Tables]:
         """All tables that a figure or table is made from, by measure."""
-        models = self.experiment.measured if FIGURES[name].runs else self.experiment.evaluation.models
+        models = self.experiment.evaluation.models if FIGURES[name].of_traces else self.experiment.measured
         measures = FIGURES[name].measures
-        if name == "claims":  # they are about what the experiment measures
-            measures = [measure for measure in measures if measure in (*self.experiment.evaluation.measures, "maj")]
+        if FIGURES[name].of_what_is_measured:
+            measures = [measure for measure in measures if measure in self.experiment.evaluation.measures]
         return {measure: self.measured(measure, models) for measure in measures}
 
     def files(self, name: str) -> list[str]:
@@ -138,11 +164,7 @@ class Figures:
 
     def options(self, name: str) -> str:
         """What else a figure is told, as a command-line option."""
-        options: dict[str, Any] = {}
-        if name == "scaling" and (groups := self.experiment.evaluation.episode_groups):
-            options["episode_groups"] = groups
-        if name == "claims":
-            options["claims"] = [claim.model_dump() for claim in self.experiment.claims]
+        options = FIGURES[name].options(self.experiment)
         return f"--options {quote(json.dumps(options))}" if options else ""
 
     def wanted(self, name: str) -> bool:

@@ -48,47 +48,26 @@ def bootstrap(
     return _bootstrap(data, statistic, repeats, seed, level)
 
 
-def bootstrap_difference(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
-    statistic: Statistic = np.mean,
-    repeats: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Interval:
-    """Interval of statistic(a) - statistic(b) for two models on the same problems: each resample draws both together.
-
-    Args:
-        a, b: values of the two models, rows of the same problems in the same order, [problems] or [problems, columns].
-
-    The other arguments, the result and the errors are those of `bootstrap`; also ValueError if the shapes differ.
-    """
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if first.shape != second.shape or first.ndim not in (1, 2) or not first.shape[0]:
-        raise ValueError(f"bootstrap: shapes {first.shape} and {second.shape} are not those of the same problems")
-
-    def difference(pairs: Any, /, *, axis: int) -> Any:
-        return statistic(pairs[..., 0], axis=axis) - statistic(pairs[..., 1], axis=axis)
-
-    return _bootstrap(np.stack([first, second], axis=-1), difference, repeats, seed, level)
-
-
 def bootstrap_average(
     groups: Sequence[npt.ArrayLike], repeats: int = 2000, seed: int = 0, level: float = 0.95
 ) -> Interval:
     """Interval of the average of several means, such as one per benchmark (Table 1's last column).
 
     Args:
-        groups: for each benchmark, one value per problem [problems of it]. A resample draws each benchmark's problems
-            separately, and benchmarks have equal weight, whatever their size.
+        groups: for each benchmark, one value per run and problem [runs, problems of it]. A resample draws each
+            benchmark's problems separately and the runs together; benchmarks have equal weight, whatever their size.
 
     The other arguments, the result and the errors are those of `bootstrap`; also ValueError if there are no groups.
     """
     data = [np.asarray(group, dtype=np.float64) for group in groups]
-    if not data or any(values.ndim != 1 or not values.size for values in data):
-        raise ValueError("bootstrap: needs at least one group, and in each a list of values")
+    if not data or any(values.ndim != 2 or not values.size for values in data) or len({len(v) for v in data}) > 1:
+        raise ValueError("bootstrap: needs at least one group of values [runs, problems], all of the same runs")
     rng = np.random.default_rng(seed)
-    draws = [values[rng.integers(0, values.size, (repeats, values.size))].mean(axis=1) for values in data]
+    runs = resample_shares(rng, repeats, len(data[0]))
+    draws = [
+        np.einsum("br,rp,bp->b", runs, values, resample_shares(rng, repeats, values.shape[1]), optimize=True)
+        for values in data
+    ]
     low, high = np.quantile(np.mean(draws, axis=0), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(np.mean([values.mean() for values in data])), float(low), float(high))
 
@@ -121,6 +100,23 @@ def bootstrap_runs(
     return Interval(float(estimate), float(low), float(high))
 
 
+class Runs(NamedTuple):
+    """Values of a model's training runs on the same problems."""
+
+    problems: list[str]
+    values: npt.NDArray[np.float64]  # [runs, problems]
+
+
+def runs_of(table: pl.DataFrame, value: str, run: str = "run", problem: str = "problem_id") -> Runs:
+    """The values of a model's training runs, on the problems that all of them were measured on.
+
+    Several rows of a problem in a run, such as its traces, are averaged.
+    """
+    means = table.group_by(run, problem).agg(pl.col(value).cast(pl.Float64).sort().mean())
+    wide = means.sort(run, problem).pivot(run, index=problem, values=value).drop_nulls().sort(problem)
+    return Runs(wide[problem].to_list(), wide.drop(problem).to_numpy().T)
+
+
 def resampled_means(grids: Sequence[npt.NDArray[np.float64]], repeats: int, seed: int) -> list[npt.NDArray[np.float64]]:
     """Means over drawn runs and problems [repeats, ...] of each grid [runs, problems, ...]; they share the problems."""
     rng = np.random.default_rng(seed)
@@ -145,8 +141,9 @@ def bootstrap_table(
     repeats: int = 2000,
     seed: int = 0,
     level: float = 0.95,
+    run: str | None = None,
 ) -> pl.DataFrame:
-    """`bootstrap` of every group of a table, over its problems.
+    """`bootstrap` of every group of a table, over its problems, and over its training runs if it has several.
 
     Args:
         table: rows with the columns `by`, `value` and `problem`. Several rows of a problem in a group, such as its
@@ -154,28 +151,36 @@ def bootstrap_table(
         by: columns that name a group; if empty, the whole table is one group.
         value: column to estimate.
         problem: column of the problem's key.
+        run: column of the training run, if the table has one. Of several runs in a group the mean is estimated.
 
     The other arguments are those of `bootstrap`. Groups over the same problems share their resamples.
 
     Returns:
-        Columns `by`, problems (i64), estimate, low, high (f64), sorted by `by`.
+        Columns `by`, problems (i64), runs (i64, with `run`), estimate, low, high (f64), sorted by `by`.
 
     Raises:
         ValueError: as `bootstrap`, and if a column is missing or null.
     """
     by = list(by)
-    require_columns(table, [*by, problem, value])
-    means = table.group_by([*by, problem]).agg(pl.col(value).cast(pl.Float64).sort().mean()).sort([*by, problem])
-    groups = means.group_by(by, maintain_order=True).agg(pl.col(value)) if by else means.select(pl.col(value).implode())
-    if not by and means.is_empty():
+    require_columns(table, [*by, problem, value, *([run] if run else [])])
+    if not by and table.is_empty():
         raise ValueError("bootstrap: the table is empty")
-    rows = [(len(values), *bootstrap(values, statistic, repeats, seed, level)) for values in groups[value].to_list()]
-    found = pl.DataFrame(
-        rows,
-        schema={"problems": pl.Int64, "estimate": pl.Float64, "low": pl.Float64, "high": pl.Float64},
-        orient="row",
-    )
-    return groups.select(by).hstack(found) if by else found
+    keys = [*by, *([run] if run else []), problem]
+    means = table.group_by(keys).agg(pl.col(value).cast(pl.Float64).sort().mean()).sort(keys)
+    rows: list[tuple[Any, ...]] = []
+    for key, group in means.group_by(by, maintain_order=True) if by else [((), means)]:
+        if run and group[run].n_unique() > 1:
+            grid = runs_of(group, value, run, problem)
+            rows.append(
+                (*key, len(grid.problems), len(grid.values), *bootstrap_runs(grid.values, None, repeats, seed, level))
+            )
+        else:
+            interval = bootstrap(group[value].to_numpy(), statistic, repeats, seed, level)
+            rows.append((*key, group.height, *([1] if run else []), *interval))
+    counts = {"problems": pl.Int64} | ({"runs": pl.Int64} if run else {})
+    estimates = dict.fromkeys(["estimate", "low", "high"], pl.Float64)
+    schema: dict[str, Any] = {**{name: table.schema[name] for name in by}, **counts, **estimates}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 @lru_cache(maxsize=16)

@@ -5,7 +5,7 @@ interval resamples training runs and problems (`mrt.analysis.bootstrap`). It is 
 interval excludes no difference; else it is undecided, and the spread of the runs tells how many would decide it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Literal
 
@@ -15,10 +15,9 @@ import polars as pl
 from pydantic import Field
 
 from mrt.analysis.bootstrap import Interval, bootstrap_runs, resampled_means
-from mrt.analysis.token_efficiency import token_efficiency
 from mrt.core.settings import Settings
 
-KEY = ["model", "dataset", "problem_id"]
+KEY = ["model", "run", "dataset", "problem_id"]
 Grid = npt.NDArray[np.float64]  # [runs, problems]
 Verdict = Literal["confirmed", "refuted", "undecided"]
 
@@ -30,27 +29,36 @@ class Claim(Settings):
     says: str = Field(description="What it says, with its number.")
     value: str = Field(
         description="What is compared: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`, `linearized at"
-        " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `progress`, `episodes` or `token efficiency`."
+        " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `progress`, `episodes` or `token efficiency`;"
+        " of Section 5 `answer at the end`, `answer halfway` and `votes halfway`."
     )
     model: str = Field(description="The model that it is about.")
     than: str = Field(description="The model that it is compared with.")
+    than_value: str | None = Field(None, description="What of `than` it is compared with, if not the same value.")
+    episodes: tuple[int, int] | None = Field(
+        None, description="Section 5's values: only of thoughts with so many episodes, first and last number included."
+    )
     gains_over: str | None = Field(
         None, description="Compare gains over this model: (model - it) / (than - it), which is 1 if both gain as much."
     )
-    expect: Literal["more", "less", "same"] = Field(description="What the paper says of `model` against `than`.")
-    margin: float = Field(0.0, ge=0, description="same: the largest difference that counts as none.")
+    expect: Literal["more", "less", "same", "not more"] = Field(
+        description="What the paper says of `model` against `than`."
+    )
+    margin: float = Field(0.0, ge=0, description="same, not more: the largest difference that counts as none.")
     redraw: str = Field(description="Target that redraws what it is seen in.")
 
 
 def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The values of all measures, a row a problem: columns value, model, dataset, problem_id, x.
+    """The values of all measures, a row a problem: columns value, model, run, dataset, problem_id, x.
 
     Args:
-        tables: measures of `mrt.analysis.evaluate` by name, of all models (columns model and dataset in front).
+        tables: measures of `mrt.analysis.evaluate` by name, of all models (columns model, run and dataset besides).
     """
 
     def part(measure: str, name: pl.Expr | str, column: str) -> list[pl.DataFrame]:
-        table = tables.get(measure, pl.DataFrame())
+        return part_of(tables.get(measure, pl.DataFrame()), name, column)
+
+    def part_of(table: pl.DataFrame, name: pl.Expr | str, column: str) -> list[pl.DataFrame]:
         if table.is_empty():
             return []
         named = pl.lit(name).alias("value") if isinstance(name, str) else name.alias("value")
@@ -68,8 +76,32 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part("budget_forcing", pl.format("accuracy after {} extensions", "extensions"), "accuracy"),
         *part("progress", "progress", "progress"),
         *part("episodes", "episodes", "episodes"),
+        *(found for name, table in ends(tables.get("prefixes")) for found in part_of(table, name, "maj")),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
+
+
+def ends(prefixes: pl.DataFrame | None) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Section 5's comparison at the tokens of a whole thought: its answer, or votes after half of its episodes.
+
+    Args:
+        prefixes: measure `prefixes`, [maj@p]_j of each trace.
+
+    Yields:
+        Name and rows of: the answer at the end of a thought; one answer after half of its episodes; and the vote there
+        of as many answers as cost no more than the whole thought with its answer. Thoughts of one episode have no half.
+    """
+    if prefixes is None or prefixes.is_empty():
+        return
+    trace = ["model", "run", "dataset", "problem_id", "sample"]
+    whole = prefixes.filter(pl.col("prefix") == pl.col("episodes"), pl.col("p") == 1, pl.col("episodes") > 1)
+    half = prefixes.filter(pl.col("prefix") == pl.col("episodes") // 2)
+    affordable = half.join(whole.select(*trace, most="tokens"), on=trace).filter(pl.col("tokens") <= pl.col("most"))
+    votes = affordable.sort("p").group_by(trace, maintain_order=True).last()
+    of_both = votes.select(trace)
+    yield "answer at the end", whole.join(of_both, on=trace, how="semi")
+    yield "answer halfway", half.filter(pl.col("p") == 1).join(of_both, on=trace, how="semi")
+    yield "votes halfway", votes
 
 
 def compare(own: Grid, other: Grid, base: Grid | None = None, repeats: int = 2000, seed: int = 0) -> Interval:
@@ -88,31 +120,13 @@ def compare(own: Grid, other: Grid, base: Grid | None = None, repeats: int = 200
     return Interval(float(estimate), float(low), float(high))
 
 
-def efficiency(
-    tokens: npt.NDArray[np.float64],
-    maj: npt.NDArray[np.float64],
-    other_tokens: npt.NDArray[np.float64],
-    other_maj: npt.NDArray[np.float64],
-    repeats: int = 1000,
-    seed: int = 0,
-) -> Interval:
-    """Interval of token efficiency (`mrt.analysis.token_efficiency`) over runs and problems.
-
-    Args:
-        tokens, maj, other_tokens, other_maj: curves of each run and problem [runs, problems, points].
-    """
-    both = [np.stack(curve, axis=-1) for curve in ((tokens, maj), (other_tokens, other_maj))]
-    own, other = resampled_means(both, repeats, seed)
-    drawn = [token_efficiency(*own[i].T, *other[i].T)[0] for i in range(repeats)]
-    means = [grid.mean(axis=(0, 1)) for grid in (tokens, maj, other_tokens, other_maj)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Interval(token_efficiency(*means)[0], float(low), float(high))
-
-
 def verdict(claim: Claim, interval: Interval) -> Verdict:
     """Whether the interval confirms or refutes the claim; ratios are compared with 1, differences with 0."""
     none = 1.0 if claim.gains_over or claim.value == "token efficiency" else 0.0
     above, below = interval.low > none, interval.high < none
+    if claim.expect == "not more":
+        more = interval.low > none + claim.margin
+        return "refuted" if more else "confirmed" if interval.high <= none + claim.margin else "undecided"
     if claim.expect == "same":
         within = interval.low >= none - claim.margin and interval.high <= none + claim.margin
         outside = interval.low > none + claim.margin or interval.high < none - claim.margin

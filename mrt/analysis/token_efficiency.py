@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from mrt.analysis.bootstrap import Interval, resample_shares
+from mrt.analysis.bootstrap import Interval, resampled_means
 
 
 def token_efficiency(
@@ -51,23 +51,24 @@ def bootstrap_token_efficiency(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[Interval, str]:
-    """`token_efficiency` of two models' mean curves, with an interval over problems; resamples draw both together.
+    """`token_efficiency` of two models' mean curves, with an interval over training runs and problems.
+
+    A resample draws the problems of both models together, and each model's runs (as `bootstrap_runs`).
 
     Args:
-        tokens, accuracy, other_tokens, other_accuracy: curves by problem, for the same problems in the same order
-            [problems, points].
+        tokens, accuracy, other_tokens, other_accuracy: curves by run and problem, for the same problems in the same
+            order [runs, problems, points].
 
     Returns:
         The interval of the ratio, and the kind of the estimate. A resample whose curves share no accuracy counts with
         its bound.
     """
     data = [np.asarray(values, dtype=np.float64) for values in (tokens, accuracy, other_tokens, other_accuracy)]
-    problems = data[0].shape[0]
-    if any(values.ndim != 2 or values.shape[0] != problems for values in data) or not problems:
-        raise ValueError("token efficiency: needs curves [problems, points] of the same problems")
-    ratio, kind = token_efficiency(*(values.mean(axis=0) for values in data))
-    counts = resample_shares(np.random.default_rng(seed), repeats, problems)
-    means = [counts @ values for values in data]
-    found = [token_efficiency(*curves)[0] for curves in zip(*means, strict=True)]
+    if any(values.ndim != 3 or not values.size for values in data) or len({values.shape[1] for values in data}) > 1:
+        raise ValueError("token efficiency: needs curves [runs, problems, points] of the same problems")
+    ratio, kind = token_efficiency(*(values.mean(axis=(0, 1)) for values in data))
+    both = [np.stack(curve, axis=-1) for curve in (data[:2], data[2:])]  # tokens and accuracies of one draw
+    own, other = resampled_means(both, repeats, seed)
+    found = [token_efficiency(*own[i].T, *other[i].T)[0] for i in range(repeats)]
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Interval(ratio, float(low), float(high)), kind

@@ -7,19 +7,21 @@ and the verdict. An undecided claim says how many runs would decide it at the pr
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from mrt.analysis.claims import Claim, compare, efficiency, runs_needed, values_of, verdict
+from mrt.analysis.bootstrap import runs_of
+from mrt.analysis.claims import Claim, compare, runs_needed, values_of, verdict
+from mrt.analysis.token_efficiency import bootstrap_token_efficiency
 from mrt.figures.common import ModelStyle, Tables, main_table
-from mrt.figures.runs import Runs, runs_of
 from mrt.figures.tables import Layout
+from mrt.figures.token_efficiency import maj_curves
 
 NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems."
     " Confirmed or refuted: the interval excludes no difference; else undecided, with the runs of each model that would"
     " decide it at this estimate."
 )
+SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes")  # values shown in percent
 SCHEMA = {
     "section": pl.String,
     "says": pl.String,
@@ -38,9 +40,11 @@ SCHEMA = {
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any]) -> pl.DataFrame:
     """A row for each claim and dataset that has both models."""
-    values = values_of(tables)
+    asked = [Claim.model_validate(claim) for claim in claims]
+    of_group = {group: values_of(of_episodes(tables, group)) for group in dict.fromkeys(c.episodes for c in asked)}
     rows = []
-    for claim in map(Claim.model_validate, claims):
+    for claim in asked:
+        values = of_group[claim.episodes]
         for dataset in values["dataset"].unique(maintain_order=True):
             found = row_of(claim, values.filter(dataset=dataset), tables["maj"], models)
             if found:
@@ -48,39 +52,38 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
+def of_episodes(tables: Tables, group: tuple[int, int] | None) -> Tables:
+    """The tables, with prefixes of thoughts with so many episodes only."""
+    if group is None or "prefixes" not in tables:
+        return tables
+    return {**tables, "prefixes": tables["prefixes"].filter(pl.col("episodes").is_between(*group))}
+
+
 def row_of(
     claim: Claim, values: pl.DataFrame, maj: pl.DataFrame, models: Mapping[str, ModelStyle]
 ) -> tuple[Any, ...] | None:
     """The row of a claim on one dataset; None if a model has no such value there."""
-    names = [claim.model, claim.than, *([claim.gains_over] if claim.gains_over else [])]
+    sides = [(claim.model, claim.value), (claim.than, claim.than_value or claim.value)]
+    sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
     by_tokens = claim.value == "token efficiency"
-    here = values.filter(value="accuracy" if by_tokens else claim.value)
-    grids = [runs_of(here, name, models) for name in names]
-    if any(grid is None or grid.problems != grids[0].problems for grid in grids if grids[0]) or grids[0] is None:
+    found = [values.filter(model=name, value="accuracy" if by_tokens else value) for name, value in sides]
+    shared = set.intersection(*(set(side["problem_id"]) for side in found))
+    if not shared:
         return None
-    own, other, *base = (grid.values for grid in grids if grid)
+    own, other, *base = (runs_of(side.filter(pl.col("problem_id").is_in(shared)), "x").values for side in found)
     if by_tokens:
-        interval = efficiency(*curves_of(maj, claim.model, models), *curves_of(maj, claim.than, models))
+        of = [maj.filter(pl.col("model") == name, pl.col("dataset").is_in(found[0]["dataset"])) for name, _ in sides]
+        interval, _ = bootstrap_token_efficiency(*maj_curves(of[0]), *maj_curves(of[1]))
     else:
         interval = compare(own, other, base[0] if base else None)
     decided = verdict(claim, interval)
     ratio = bool(base) or by_tokens
-    needed = None if ratio or decided != "undecided" or claim.expect == "same" else runs_needed(own, other)
+    open_yet = decided == "undecided" and claim.expect in ("more", "less") and not ratio
+    needed = runs_needed(own, other) if open_yet else None
     sizes = (min(len(own), len(other)), own.shape[1])
-    of = (models[claim.model].label, models[claim.than].label)
-    return (claim.section, claim.says, claim.value, *of, *interval, ratio, *sizes, decided, needed, claim.redraw)
-
-
-def curves_of(maj: pl.DataFrame, name: str, models: Mapping[str, ModelStyle]) -> tuple[Any, Any]:
-    """Tokens and maj@k of a model's runs, each [runs, problems, points]."""
-    wide = []
-    for column in ("tokens", "maj"):
-        points = [
-            runs_of(of_k.select("model", "problem_id", pl.col(column).alias("x")), name, models)
-            for _, of_k in maj.sort("k").group_by("k", maintain_order=True)
-        ]
-        wide.append(np.stack([point.values for point in points if isinstance(point, Runs)], axis=-1))
-    return wide[0], wide[1]
+    labels = (models[claim.model].label, models[claim.than].label)
+    what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
+    return (claim.section, claim.says, what, *labels, *interval, ratio, *sizes, decided, needed, claim.redraw)
 
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
@@ -88,14 +91,15 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     header = ["", "the paper", "here", "runs", "verdict", "redraw"]
     cells = []
     for row in table.iter_rows(named=True):
-        scale = 100 if row["value"].startswith(("accuracy", "maj", "pass", "linearized")) and not row["ratio"] else 1
+        scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
         digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"] == "tokens" else 3
         sign, unit = ("", " x") if row["ratio"] else ("+", "")
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
         needed = f", would need about {row['needed']} runs" if row["needed"] else ""
         if row["verdict"] == "undecided" and not needed and not row["ratio"]:
             needed = ", not by more runs"
-        what = f"{row['value']}, {row['model']} against {row['than']}: {middle} [{low}, {high}]{unit}"
+        of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
+        what = f"{row['value']}, {of}: {middle} [{low}, {high}]{unit}"
         cells.append([row["section"], row["says"], what, str(row["runs"]), row["verdict"] + needed, row["redraw"]])
     return Layout("claims", header, cells, set(), NOTE)
 

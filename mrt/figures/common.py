@@ -104,24 +104,28 @@ def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list
 
 
 def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
-    """Mean over problems of each column within each group, with a 95 % bootstrap interval: `c`, `c_low`, `c_high`, `n`.
+    """Mean of each column within each group, with a 95 % interval over problems, and over training runs if a model has
+    several: `c`, `c_low`, `c_high`, the number of problems `n` and of `runs`.
 
     Rows of one problem within a group (its traces) are averaged first, so n counts problems.
     """
     result = data.select(by).unique(maintain_order=True)
+    run = "run" if "run" in data.columns else None
     for column in columns:
         names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high", "problems": "n"}
+        names |= {"runs": "runs"} if run else {}
         known = data.filter(pl.col(column).is_not_null())  # imported rollouts, for example, have no token counts
-        intervals = bootstrap_table(known, by, column).rename(names).select(*by, *names.values())
+        intervals = bootstrap_table(known, by, column, run=run).rename(names).select(*by, *names.values())
         if column != columns[0]:
-            intervals = intervals.drop("n")
+            intervals = intervals.drop("n", *(["runs"] if run else []))
         result = result.join(intervals, on=by, how="left", maintain_order="left")
     return result
 
 
 def problems_in(table: pl.DataFrame) -> str:
-    """Number of problems behind the intervals of a table, for a title."""
-    return f"n = {table['n'].to_numpy().max(initial=0)} problems"
+    """Number of problems behind the intervals of a table, and of training runs if there are several, for a title."""
+    runs = table["runs"].to_numpy().max(initial=1) if "runs" in table.columns else 1
+    return f"n = {table['n'].to_numpy().max(initial=0)} problems" + (f", {runs} runs" if runs > 1 else "")
 
 
 def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -> None:
@@ -205,6 +209,13 @@ def gather(tables: Mapping[str, Mapping[str, Path]]) -> pl.DataFrame:
     return pl.concat(parts, how="diagonal_relaxed") if parts else pl.DataFrame()
 
 
+def of_runs(table: pl.DataFrame, first: Mapping[str, str | None]) -> pl.DataFrame:
+    """The table with a column `run`, the model as trained, and `model`, the first run of it (`first` of the others)."""
+    if table.is_empty():
+        return table
+    return table.with_columns(pl.col("model").alias("run"), pl.col("model").replace(first))
+
+
 def save(figure: Any, out: Path) -> None:
     """Write the figure as vector PDF and as PNG, without dates, so that equal figures are equal files."""
     import matplotlib.pyplot as plt
@@ -235,8 +246,13 @@ class FigureStage(Stage):
     out: Path = Field(description="Output path without suffix; .pdf, .png, .parquet and .csv are written.")
 
     def gathered(self) -> Tables:
-        """The rows of each measure."""
-        return {measure: gather(tables) for measure, tables in self.tables.items()}
+        """The rows of each measure; those of a further training run have its model's name, and the run's in `run`."""
+        first = {name: of for name, style in self.models.items() if (of := style.replicate_of) in self.models}
+        return {measure: of_runs(gather(tables), first) for measure, tables in self.tables.items()}
+
+    def shown(self) -> dict[str, ModelStyle]:
+        """The models without their further runs."""
+        return {name: style for name, style in self.models.items() if style.replicate_of not in self.models}
 
     def save_data(self, table: pl.DataFrame) -> None:
         """Write the drawn data, as Parquet and, for the report's readers, as CSV."""
@@ -255,8 +271,8 @@ def main_table(
         __doc__ = doc
 
         def cli_cmd(self) -> None:
-            table = summary(self.gathered(), self.models, **self.options)
-            write_layout(layout(table, self.models), self.out)
+            table = summary(self.gathered(), self.shown(), **self.options)
+            write_layout(layout(table, self.shown()), self.out)
             self.save_data(table)
 
     run(Table)
@@ -269,7 +285,7 @@ def main(draw: Draw, doc: str | None) -> None:
         __doc__ = doc
 
         def cli_cmd(self) -> None:
-            figure, table = draw(self.gathered(), self.models, **self.options)
+            figure, table = draw(self.gathered(), self.shown(), **self.options)
             save(figure, self.out)
             self.save_data(table)
 

@@ -16,7 +16,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     data = tables["episode_regret"]
     table = with_intervals(data, ["dataset", "model", "episodes"], ["regret", "hopeless", "reached"])
     table = table.filter(pl.col("reached") >= 0.05)
-    whole = data.sort("episodes").group_by("dataset", "model", "problem_id").agg(pl.col("hopeless").last())
+    whole = data.sort("episodes").group_by("dataset", "model", "run", "problem_id").agg(pl.col("hopeless").last())
     hopeless = dict(whole.group_by("model").agg(pl.col("hopeless").mean()).rows())
     named = {m: s.model_copy(update={"label": f"{s.label} ({hopeless[m]:.0%} hopeless)"}) for m, s in models.items()}
     figure, drawn = curves(table, named, "episodes", "regret")

@@ -4,8 +4,9 @@
         --models '{"base": {"label": "Base"}}' --out pass1
 
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
-length. A cell is a mean with its 95 % interval (bootstrap over problems) and, in parentheses, the paired difference to
-the parent (marked * where its interval excludes 0). The best of a column is bold.
+length. A cell is a mean with its 95 % interval (bootstrap over problems, and over training runs if there are several)
+and, in parentheses, the difference to the parent on the same problems (marked * where its interval
+excludes 0). The best of a column is bold.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,15 +14,15 @@ from typing import Any
 
 import polars as pl
 
-from mrt.analysis.bootstrap import bootstrap_average, bootstrap_difference
+from mrt.analysis.bootstrap import bootstrap_average, bootstrap_runs, runs_of
 from mrt.figures.common import ModelStyle, Tables, main_table, with_intervals
 from mrt.figures.tables import Layout
 
 MOST_DIFFICULTIES = 10
 AVERAGE = "average"
 NOTE = (
-    "pass@1 in percent, 95 % interval over problems; in parentheses the difference to the parent, with * where its"
-    " interval excludes 0; the best of a column in bold."
+    "pass@1 in percent, 95 % interval over problems and training runs; in parentheses the difference to the parent,"
+    " with * where its interval excludes 0; the best of a column in bold."
 )
 COLUMNS = ["accuracy", "tokens", "characters"]
 
@@ -47,22 +48,26 @@ def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[
     for model in models:
         here = data.filter(pl.col("model") == model)
         if len(sets) > 1 and here["dataset"].n_unique() == len(sets):
-            by_set = [here.filter(dataset=s)["accuracy"].to_numpy() for s in sets]
-            estimate, low, high = bootstrap_average(by_set)
-            interval = {"accuracy": estimate, "accuracy_low": low, "accuracy_high": high, "n": here.height}
-            yield {"dataset": AVERAGE, "model": model, **interval}
+            grids = [runs_of(here.filter(dataset=s), "accuracy") for s in sets]
+            estimate, low, high = bootstrap_average([grid.values for grid in grids])
+            n = sum(len(grid.problems) for grid in grids)
+            yield {
+                **{"dataset": AVERAGE, "model": model, "n": n},
+                **{"accuracy": estimate, "accuracy_low": low, "accuracy_high": high},
+            }
 
 
 def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """Accuracy less the parent's on the same problems, with a paired interval, where both were measured."""
+    """Accuracy less the parent's on the same problems, where both were measured."""
     rows = []
-    for (dataset,), here in data.group_by("dataset", maintain_order=True):
-        for model, style in models.items():
-            own = here.filter(pl.col("model") == model).select("problem_id", "accuracy")
-            other = here.filter(pl.col("model") == (style.parent or "")).select("problem_id", "accuracy")
-            both = own.join(other, on="problem_id", validate="1:1").sort("problem_id")
-            if both.height:
-                rows.append((dataset, model, *bootstrap_difference(both["accuracy"], both["accuracy_right"])))
+    for (dataset, model), own in data.group_by("dataset", "model", maintain_order=True):
+        parent = models[str(model)].parent if model in models else None
+        other = data.filter(pl.col("dataset") == dataset, pl.col("model") == (parent or ""))
+        own = own.join(other, on="problem_id", how="semi")
+        other = other.join(own, on="problem_id", how="semi")
+        if own.height:
+            grids = (runs_of(own, "accuracy").values, runs_of(other, "accuracy").values)
+            rows.append((dataset, model, *bootstrap_runs(*grids)))
     names = {"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64}
     schema = {"dataset": pl.String, "model": pl.String, **names}
     return pl.DataFrame(rows, schema=schema, orient="row")

@@ -23,7 +23,7 @@ from mrt.figures.common import (
 )
 
 EDGES = np.linspace(-1.05, 1.05, 22)
-TRACE = ["dataset", "model", "problem_id", "sample"]
+TRACE = ["dataset", "model", "run", "problem_id", "sample"]
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 
 

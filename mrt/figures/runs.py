@@ -9,13 +9,11 @@ excludes 0. Cost is the mean over runs and includes the whole lineage.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from mrt.analysis.bootstrap import bootstrap_runs
+from mrt.analysis.bootstrap import bootstrap_runs, runs_of
 from mrt.analysis.claims import values_of
 from mrt.figures.common import ModelStyle, Tables, main_table
 from mrt.figures.tables import Layout
@@ -38,49 +36,29 @@ SCHEMA = {
 }
 
 
-class Runs(NamedTuple):
-    """Values of the runs of a model."""
-
-    problems: list[str]
-    values: npt.NDArray[np.float64]  # [runs, problems]
-
-
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """A row for each dataset, measured value and method."""
     regret = tables["regret"]
     within = regret.filter(pl.col("extensions") == 0) if regret.height else regret
     values = values_of({"accuracy": tables["accuracy"], "regret": within})
     cost = tables["cost"]
-    totals = dict.fromkeys(models, (0.0, 0.0))  # a model that was not trained here has no cost
+    totals: dict[str, tuple[float, float]] = {}  # a model that was not trained here has no cost
     if cost.height:
-        for name, drawn, flops in cost.group_by("model").agg(pl.col("generated_tokens", "flops").sum()).iter_rows():
-            totals[name] = (float(drawn), float(flops))
-    names = [name for name, style in models.items() if style.replicate_of is None]
+        of_run = cost.group_by("model", "run").agg(pl.col("generated_tokens", "flops").sum().cast(pl.Float64))
+        means = of_run.group_by("model").agg(pl.col("generated_tokens", "flops").mean())
+        totals = {name: tuple(sums) for name, *sums in means.iter_rows()}
     rows: list[tuple[Any, ...]] = []
     for (dataset, value), here in values.group_by("dataset", "value", maintain_order=True):
-        grids = {name: grid for name in names if (grid := runs_of(here, name, models))}
+        grids = {name: runs_of(of, "x") for name in models if (of := here.filter(pl.col("model") == name)).height}
         reference = next((grids[name] for name in grids if models[name].method == REFERENCE), None)
         for name, grid in grids.items():
-            members = [m for m in models if m == name or models[m].replicate_of == name]
             interval = bootstrap_runs(grid.values)
             difference: tuple[Any, ...] = (None, None, None)
             if reference and reference is not grid and reference.problems == grid.problems:
                 difference = bootstrap_runs(grid.values, reference.values)
-            took = np.mean([totals[m] for m in members if m in totals], axis=0)
             sizes = (len(grid.values), len(grid.problems))
-            rows.append((dataset, name, value, *sizes, *interval, *difference, *map(float, took)))
+            rows.append((dataset, name, value, *sizes, *interval, *difference, *totals.get(name, (0.0, 0.0))))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-
-
-def runs_of(here: pl.DataFrame, name: str, models: Mapping[str, ModelStyle]) -> Runs | None:
-    """The runs of a model that are measured on the same problems as its first run."""
-    members = [m for m in models if m == name or models[m].replicate_of == name]
-    found = [here.filter(pl.col("model") == m).sort("problem_id") for m in members]
-    found = [run for run in found if run.height]
-    if not found:
-        return None
-    problems = found[0]["problem_id"].to_list()
-    return Runs(problems, np.stack([r["x"].to_numpy() for r in found if r["problem_id"].to_list() == problems]))
 
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:

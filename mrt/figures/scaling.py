@@ -28,7 +28,7 @@ from mrt.figures.common import (
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"
 DIRECT_COLOUR = SPARE_COLOURS[1]
-TRACE = ["model", "dataset", "problem_id", "sample"]
+TRACE = ["model", "run", "dataset", "problem_id", "sample"]
 
 
 def terciles(data: pl.DataFrame) -> Iterator[tuple[int, int]]:

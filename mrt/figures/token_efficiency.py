@@ -4,26 +4,27 @@
         --tables '{"maj": {"base": {"toy_test": "maj.parquet"}, ...}}'
 
 Rows are models, columns the models that they are compared with. A cell is the ratio of tokens at equal accuracy,
-averaged over the accuracies that both curves reach (`mrt.analysis.token_efficiency`), with its 95 % interval,
-paired over problems. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base. Linearized
-search, where it was run, is compared with linearized search (Section 8.4).
+averaged over the accuracies that both curves reach (`mrt.analysis.token_efficiency`), with its 95 % interval over
+training runs and problems, which both models share. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5
+against the base. Linearized search, where it was run, is compared with linearized search (Section 8.4).
 """
 
 from collections.abc import Mapping
 from itertools import permutations
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from mrt.analysis.bootstrap import runs_of
 from mrt.analysis.token_efficiency import bootstrap_token_efficiency
 from mrt.figures.common import ModelStyle, Tables, main_table
 from mrt.figures.tables import Layout
 
 NOTE = (
     "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that both"
-    " reach, with a 95 % interval (paired bootstrap over problems); ≥ and ≤: one curve lies wholly above the other,"
-    " and the ratio is a bound. Bold: the interval excludes 1 from above."
+    " reach, with a 95 % interval (bootstrap over training runs and problems); ≥ and ≤: one curve lies wholly above the"
+    " other, and the ratio is a bound. Bold: the interval excludes 1 from above."
 )
 SCHEMA = {
     "mode": pl.String,
@@ -45,17 +46,20 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     modes = [part.with_columns(pl.lit(mode).alias("mode")) for mode, part in parts.items() if part.height]
     data = pl.concat(modes, how="diagonal").drop_nulls("tokens")
     for (mode, dataset), here in data.group_by("mode", "dataset", maintain_order=True):
-        grids: dict[str, tuple[list[str], Any, Any]] = {}
-        for (model,), of_model in here.group_by("model"):
-            wide = of_model.sort("problem_id", "k").group_by("problem_id", maintain_order=True).agg("tokens", "maj")
-            tokens, maj = (np.array(wide[column].to_list()) for column in ("tokens", "maj"))
-            grids[str(model)] = (wide["problem_id"].to_list(), tokens, maj)
-        for model, reference in permutations([m for m in models if m in grids], 2):
-            (problems, *own), (others, *other) = grids[model], grids[reference]
-            if problems == others:
+        found = {str(model): of_model for (model,), of_model in here.group_by("model")}
+        for model, reference in permutations([m for m in models if m in found], 2):
+            if set(found[model]["problem_id"]) == set(found[reference]["problem_id"]):
+                own, other = maj_curves(found[model]), maj_curves(found[reference])
                 interval, bound = bootstrap_token_efficiency(*own, *other)
-                rows.append((mode, dataset, model, reference, *interval, bound, len(problems)))
+                rows.append((mode, dataset, model, reference, *interval, bound, own[0].shape[1]))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def maj_curves(maj: pl.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Tokens and maj@k of a model's training runs, each [runs, problems, points]."""
+    of_k = [rows for _, rows in maj.sort("k").group_by("k", maintain_order=True)]
+    tokens, votes = (np.stack([runs_of(rows, column).values for rows in of_k], axis=-1) for column in ("tokens", "maj"))
+    return tokens, votes
 
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:

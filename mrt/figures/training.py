@@ -15,20 +15,33 @@ def by_step(
 ) -> tuple[Any, pl.DataFrame]:
     """A panel for each of the `columns` (name: label) of training logs; returns the figure and what it draws.
 
-    There are no intervals: each line is a single training run. The faint line is every step. The steps of a model that
-    goes on from another one in the figure are counted on from that one's last, as in a curriculum (Figure 11).
+    A line is the mean of a model's training runs; its band reaches from the lowest to the highest. The faint line is
+    every step. The steps of a model that goes on from another one in the figure are counted on from that one's last, as
+    in a curriculum (Figure 11).
     """
     lines = []
     last = dict(logs.group_by("model").agg(pl.col("step").max()).iter_rows())
-    for (model,), log in logs.sort("step").group_by("model", maintain_order=True):
+    for (model, _), log in logs.sort("step").group_by("model", "run", maintain_order=True):
         parent, before = models[model].parent, 0
         while parent and parent in last:
             parent, before = models[parent].parent, before + last[parent]
         log = log.with_columns(pl.col("step") + before)
         window = max(1, log.height // SMOOTHED_OVER)
         means = [pl.col(c).rolling_mean(window, min_samples=1, center=True).alias(f"{c}_smoothed") for c in columns]
-        lines.append(log.select("model", "step", *columns).with_columns(*means))
-    table = pl.concat(lines)
+        lines.append(log.select("model", "run", "step", *columns).with_columns(*means))
+    smoothed = [pl.col(f"{c}_smoothed") for c in columns]
+    table = (
+        pl.concat(lines)
+        .group_by("model", "step")
+        .agg(
+            pl.len().alias("runs"),
+            pl.col(*columns).mean(),
+            *(c.mean() for c in smoothed),
+            *(c.min().name.suffix("_low") for c in smoothed),
+            *(c.max().name.suffix("_high") for c in smoothed),
+        )
+        .sort("model", "step")
+    )
     look = Appearance(models)
     figure, axes = panels(len(columns))
     for axis, (column, label) in zip(axes, columns.items(), strict=True):
@@ -38,6 +51,8 @@ def by_step(
                 style = look.outline(model)
                 axis.plot(rows["step"], rows[column], **style | {"linestyle": "-", "linewidth": 0.5, "alpha": 0.3})
                 axis.plot(rows["step"], rows[f"{column}_smoothed"], label=models[model].label, **style)
+                ends = (rows[f"{column}_smoothed_low"], rows[f"{column}_smoothed_high"])
+                axis.fill_between(rows["step"], *ends, color=style["color"], alpha=0.13, linewidth=0)
         axis.set(xlabel="training step", ylabel=label)
     name_lines(figure, axes)
     return figure, table

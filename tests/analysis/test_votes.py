@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mrt.analysis.bootstrap import bootstrap, bootstrap_average, bootstrap_difference, bootstrap_runs, bootstrap_table
+from mrt.analysis.bootstrap import bootstrap, bootstrap_average, bootstrap_runs, bootstrap_table
 from mrt.analysis.token_efficiency import bootstrap_token_efficiency, token_efficiency
 from mrt.analysis.votes import maj_at_k, maj_at_k_table, pass_at_k
 
@@ -238,17 +238,12 @@ def test_bootstrap_covers() -> None:
     assert 0.90 <= hits / 300 <= 0.98
 
 
-def test_bootstrap_difference_is_paired() -> None:
+def test_a_difference_of_single_runs_is_paired() -> None:
     rng = np.random.default_rng(0)
     hard = rng.random(40)
-    a, b = hard + 0.1, hard
-    assert bootstrap_difference(a, b) == pytest.approx((0.1, 0.1, 0.1))
-    c = rng.random(40)
-    assert bootstrap_difference(c, b) == pytest.approx(tuple(bootstrap(c - b)))
-    median = bootstrap_difference(c, b, np.median)
-    assert median.estimate == np.median(c) - np.median(b) and median.low <= median.estimate <= median.high
-    columns = bootstrap_difference(np.stack([a, c], 1), np.stack([b, b], 1))
-    assert columns.low[1] == pytest.approx(bootstrap(c - b).low)
+    a, b, c = hard[None] + 0.1, hard[None], rng.random((1, 40))
+    assert bootstrap_runs(a, b) == pytest.approx((0.1, 0.1, 0.1))
+    assert bootstrap_runs(c, b) == pytest.approx(tuple(bootstrap((c - b)[0])))
 
 
 def test_bootstrap_table_is_the_scalar_form() -> None:
@@ -268,6 +263,12 @@ def test_bootstrap_table_is_the_scalar_form() -> None:
         assert row["problems"] == 20
         assert (row["estimate"], row["low"], row["high"]) == pytest.approx(tuple(bootstrap(means, repeats=200)))
     assert bootstrap_table(table, [], "regret", repeats=10).columns == ["problems", "estimate", "low", "high"]
+    runs = pl.concat([table.with_columns(pl.col("regret") + i, run=pl.lit(f"r{i}")) for i in range(3)])
+    of_runs = bootstrap_table(runs, ["budget"], "regret", run="run").row(0, named=True)
+    assert of_runs["runs"] == 3 and of_runs["estimate"] == pytest.approx(found["estimate"][0] + 1)
+    assert of_runs["high"] - of_runs["low"] > 1  # means of three runs at 0, 1, 2
+    one = bootstrap_table(runs.filter(run="r0"), ["budget"], "regret", repeats=200, run="run")
+    assert one.drop("runs").equals(found)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_bootstrap_refuses(values: list[float], options: dict[str, Any]) -> None
 
 def test_bootstrap_refuses_what_does_not_match() -> None:
     with pytest.raises(ValueError):
-        bootstrap_difference([1.0, 2.0], [1.0])
+        bootstrap_runs([[1.0, 2.0]], [[1.0]])
     table = pl.DataFrame({"problem_id": ["a", "b"], "J": [0.5, None]})
     for bad in (table, table.drop("J"), table.drop_nulls().clear()):
         with pytest.raises(ValueError):
@@ -306,12 +307,15 @@ def test_bootstrap_of_runs_draws_runs_and_problems() -> None:
 
 def test_bootstrap_average_weighs_benchmarks_alike() -> None:
     small, large = np.array([0.0, 1.0, 1.0, 1.0]), np.full(400, 0.25)
-    found = bootstrap_average([small, large])
+    found = bootstrap_average([small[None], large[None]])
     assert found.estimate == pytest.approx(0.5)
     alone = bootstrap(small)
     assert found.high - found.low == pytest.approx((alone.high - alone.low) / 2, abs=1e-9)  # the large one is certain
-    with pytest.raises(ValueError, match="at least one group"):
-        bootstrap_average([small, np.array([])])
+    spread = bootstrap_average([small[None] + np.array([[0.0], [0.5]]), np.full((2, 400), 0.25)])
+    assert spread.high - spread.low > found.high - found.low  # runs that differ
+    for bad in ([], [small[None], np.empty((1, 0))], [small[None], np.full((2, 400), 0.25)]):
+        with pytest.raises(ValueError, match="at least one group"):
+            bootstrap_average(bad)
 
 
 shares = st.just(0.0) | st.floats(1e-9, 1)  # of fewer than 1e9 answers; between subnormal ones no slope is finite
@@ -354,8 +358,11 @@ def test_the_interval_of_token_efficiency_is_paired() -> None:
     rng = np.random.default_rng(0)
     maj = np.sort(rng.random((50, 4)), axis=1)
     tokens = np.array([1.0, 2, 4, 8]) * rng.uniform(50, 150, (50, 1))
+    maj, tokens = maj[None], tokens[None]
     interval, kind = bootstrap_token_efficiency(tokens / 3, maj, tokens, maj)
     assert kind == "equal accuracy"
     assert [interval.estimate, interval.low, interval.high] == pytest.approx([3, 3, 3])
-    unpaired, _ = bootstrap_token_efficiency(tokens / 3, maj, tokens, np.sort(rng.random((50, 4)), axis=1))
+    unpaired, _ = bootstrap_token_efficiency(tokens / 3, maj, tokens, np.sort(rng.random((1, 50, 4))))
     assert unpaired.high - unpaired.low > 0.1
+    runs, _ = bootstrap_token_efficiency(np.concatenate([tokens / 2, tokens / 4]), np.repeat(maj, 2, 0), tokens, maj)
+    assert runs.low < 2.1 and runs.high > 3.9  # a run needs a half, the other a quarter of the tokens

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mrt.figures.common import Appearance, ModelStyle, with_intervals
+from mrt.figures.common import Appearance, ModelStyle, of_runs, with_intervals
 
 MODELS = {
     "base": ModelStyle(label="Base"),
@@ -111,15 +111,15 @@ FIGURES = {
 }
 
 
-def arguments(figure, folder, measures):
+def arguments(figure, folder, measures, models=MODELS):
     """Command line of a figure of all models' tables, which are written to a folder."""
     tables = {}
     for name in measures:
-        for model in ["direct"] if name == "direct" else MODELS:
+        for model in ["direct"] if name == "direct" else models:
             path = folder / f"{name}.{model}.parquet"
             measure(name.replace("linearized", "maj"), model).write_parquet(path)
             tables.setdefault(name, {})[model] = {"toy_test": str(path)}
-    styles = json.dumps({m: s.model_dump() for m, s in MODELS.items()})
+    styles = json.dumps({m: s.model_dump() for m, s in models.items()})
     return [figure, "--tables", json.dumps(tables), "--models", styles, "--out"]
 
 
@@ -137,6 +137,23 @@ def test_each_figure_is_drawn_and_equal_data_gives_equal_files(figure, tmp_path,
     drawn = pl.read_parquet(tmp_path / "one.parquet")
     assert set(drawn["model"]) == set(MODELS)
     assert pl.read_csv(tmp_path / "one.csv").height == drawn.height
+
+
+@pytest.mark.parametrize("figure", [name for name in FIGURES if name != "episode_counts"])
+def test_a_figure_shows_a_model_once_whatever_its_number_of_runs(figure, tmp_path, monkeypatch):
+    runs = {f"star_1_seed{i}": MODELS["star_1"].model_copy(update={"replicate_of": "star_1"}) for i in (1, 2)}
+    module = import_module(f"mrt.figures.{figure}")
+    monkeypatch.setattr(
+        sys, "argv", [*arguments(figure, tmp_path, FIGURES[figure], MODELS | runs), str(tmp_path / "out")]
+    )
+    module.main(module.draw, module.__doc__)
+    drawn = pl.read_parquet(tmp_path / "out.parquet")
+    assert set(drawn["model"]) == set(MODELS)
+    assert set(drawn.filter(pl.col("runs").is_not_null()).group_by("model").agg(pl.col("runs").max()).rows()) == {
+        ("base", 1),
+        ("star_1", 3),
+        ("mrt_2", 1),
+    }
 
 
 def test_traces_are_grouped_as_the_experiment_says(tmp_path, monkeypatch):
@@ -165,7 +182,7 @@ def test_of_backtracking_models_the_histogram_has_the_backtracking_episode_alone
 
     data = measure("progress", "base").select(pl.lit("m").alias("model"), pl.lit("s").alias("dataset"), pl.all())
     data = data.with_columns(pl.when(pl.col("prefix") == BACKTRACK).then(0.9).otherwise(0.0).alias("progress"))
-    _, table = draw({"progress": data}, {"m": ModelStyle(label="M", parameterization="backtracking")})
+    _, table = draw({"progress": of_runs(data, {})}, {"m": ModelStyle(label="M", parameterization="backtracking")})
     (bar,) = table.filter(pl.col("share") > 0).iter_rows(named=True)
     assert bar["share"] == 1 and bar["from"] < 0.9 < bar["to"]
 
@@ -198,10 +215,11 @@ def test_a_method_has_one_colour_and_models_without_a_parent_differ():
 
 
 def of_models(name, *models):
-    return pl.concat(
+    tables = [
         measure(name, model).select(pl.lit(model).alias("model"), pl.lit("toy_test").alias("dataset"), pl.all())
         for model in models or MODELS
-    )
+    ]
+    return of_runs(pl.concat(tables), {})
 
 
 def test_the_table_marks_the_best_and_gives_intervals():
@@ -226,7 +244,8 @@ def test_the_table_gives_the_difference_to_the_parent_and_the_average_over_sets(
     first = of_models("accuracy", *models)
     better = pl.when(pl.col("model") == "star_1").then(pl.col("accuracy") * 0.5).otherwise(pl.col("accuracy"))
     second = of_models("accuracy", "base").with_columns(dataset=pl.lit("other"), difficulty=None)
-    second = pl.concat([second, second.with_columns(pl.lit("star_1").alias("model"))]).with_columns(accuracy=better)
+    second = pl.concat([second, second.with_columns(model=pl.lit("star_1"), run=pl.lit("star_1"))])
+    second = second.with_columns(accuracy=better)
     table = summary({"accuracy": pl.concat([first, second], how="diagonal_relaxed")}, models)
     row = table.filter(dataset="other", model="star_1", difficulty="all").row(0, named=True)
     assert row["difference"] == pytest.approx(-row["accuracy"]) and row["difference_high"] < 0
@@ -262,7 +281,7 @@ def test_runs_are_compared_over_seeds_and_problems():
     from mrt.figures.runs import layout, summary
 
     def values(model, right, tokens):
-        accuracy = of_models("accuracy", "base").drop("model")
+        accuracy = of_models("accuracy", "base").drop("model", "run")
         return accuracy.select(pl.lit(model).alias("model"), pl.all().exclude("accuracy", "tokens")).with_columns(
             pl.lit(right).alias("accuracy"), pl.lit(tokens).alias("tokens")
         )
@@ -277,8 +296,10 @@ def test_runs_are_compared_over_seeds_and_problems():
     cost = pl.DataFrame(
         {"model": ["grpo", "mrt_rl", "again"], "generated_tokens": [10, 20, 40], "flops": [1.0, 2.0, 4.0]}
     )
-    tables = {"accuracy": pl.concat(values(m, *x) for m, x in found.items()), "regret": pl.DataFrame(), "cost": cost}
-    table = summary(tables, models)
+    accuracy = pl.concat(values(m, *x) for m, x in found.items())
+    tables = {"accuracy": accuracy, "regret": pl.DataFrame(), "cost": cost}
+    tables = {name: of_runs(rows, {"again": "mrt_rl"}) for name, rows in tables.items()}
+    table = summary(tables, {name: style for name, style in models.items() if name != "again"})
     row = table.filter(model="mrt_rl", value="accuracy").row(0, named=True)
     assert [row[c] for c in ("runs", "estimate", "low", "high")] == pytest.approx([2, 0.625, 0.5, 0.75])
     assert [row[c] for c in ("difference", "generated_tokens", "flops")] == pytest.approx([0.125, 30, 3])
@@ -378,6 +399,7 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     text = {"section": "8.2", "says": "A is better", "model": "a", "than": "b", "redraw": "table1"}
     asked = [text | {"value": v, "expect": e} for v, e in (("accuracy", "more"), ("tokens", "less"))]
     asked += [text | {"value": "token efficiency", "expect": "more"}, text | {"value": "regret at 9", "expect": "less"}]
+    tables = {name: of_runs(rows, {"a1": "a"}) for name, rows in tables.items()}
     table = claims.summary(tables, styles, asked)
     assert table["verdict"].to_list() == ["confirmed", "undecided", "confirmed"]  # regret is not measured
     assert table["runs"].to_list() == [1, 1, 1] and table["problems"].to_list() == [20] * 3
@@ -386,13 +408,33 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     assert rows[1][4] == "undecided, not by more runs"
 
 
+def test_section_5_is_decided_within_one_model(tmp_path):
+    """The end of a thought is worth .5 with one answer, half of it with votes more, in long thoughts alone."""
+    from mrt.figures import claims
+
+    keys = [("m", "d", f"p{i}", 0) for i in range(20)]
+    rows = [(*key, k, j, p, maj, 10.0 * (j + p)) for key in keys for k, j, p, maj in ((6, 6, 1, 0.5), (6, 3, 4, 0.8))]
+    rows += [
+        (*key[:3], 1, k, j, p, maj, 10.0 * (j + p)) for key in keys for k, j, p, maj in ((2, 2, 1, 0.5), (2, 1, 1, 0.2))
+    ]
+    names = ["model", "dataset", "problem_id", "sample", "episodes", "prefix", "p", "maj", "tokens"]
+    table = of_runs(pl.DataFrame(rows, schema=names, orient="row"), {})
+    text = {"section": "5", "says": "votes", "model": "m", "than": "m", "redraw": "fig3", "value": "votes halfway"}
+    text |= {"than_value": "answer at the end", "expect": "more"}
+    asked = [text | {"episodes": group} for group in ([2, 5], [6, 9])]
+    found = claims.summary({"prefixes": table, "maj": pl.DataFrame()}, {"m": ModelStyle(label="M")}, asked)
+    assert found["verdict"].to_list() == ["refuted", "confirmed"]
+    shown = claims.layout(found, {}).cells[1][2]
+    assert shown == "votes halfway against answer at the end, M: +30.0 [+30.0, +30.0]"
+
+
 def test_a_curriculums_steps_are_counted_on():
     from mrt.figures import reward
 
     styles = {"short": ModelStyle(label="8K"), "long": ModelStyle(label="16K", parent="short")}
     log = measure("rl_log", "short")
     logs = pl.concat([log.select(pl.lit(model).alias("model"), pl.all()) for model in styles])
-    _, table = reward.draw({"rl_log": logs}, styles)
+    _, table = reward.draw({"rl_log": of_runs(logs, {})}, styles)
     assert table.filter(model="short")["step"].to_list() == list(range(1, 61))
     assert table.filter(model="long")["step"].to_list() == list(range(61, 121))
 
@@ -407,7 +449,7 @@ def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
         ("m", "s", name, 0, js[-1], j, p, j / 5, 10.0 * j) for name, js in names.items() for j in js for p in (1, 2)
     ]
     schema = ["model", "dataset", "problem_id", "sample", "episodes", "prefix", "p", "maj", "tokens"]
-    data = pl.DataFrame(rows, schema=schema, orient="row")
+    data = of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {})
     curve = held(data.filter(p=1).rename({"maj": "J"}))
     assert curve.group_by("prefix").len()["len"].to_list() == [3] * 5
     _, table = scaling.draw({"prefixes": data}, {"m": ModelStyle(label="M")}, [[3, 5]])
@@ -421,7 +463,7 @@ def test_a_trace_that_has_ended_keeps_its_last_J():
     lengths = {"a": 1, "b": 3, "c": 2}
     rows = [("m", "s", name, 0, j, j / 4) for name, k in lengths.items() for j in range(k + 1)]
     schema = ["model", "dataset", "problem_id", "sample", "prefix", "J"]
-    table = held(pl.DataFrame(rows, schema=schema, orient="row"))
+    table = held(of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {}))
     assert table.height == 3 * 3  # up to prefix 2, the 95th percentile, rounded down
     assert dict(table.filter(pl.col("prefix") == 2).select("problem_id", "J").iter_rows()) == {
         "a": 0.25,
