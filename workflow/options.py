@@ -81,7 +81,11 @@ class Options:
 
     def rollouts(self, w: Wildcards) -> str:
         decoding, samples = self.experiment.sampling(w.dataset).decoding, self.experiment.samples(w.model, w.dataset)
-        return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.prompt(w.model))
+        evaluation = self.experiment.evaluation
+        cut: dict[str, Any] = {}
+        if evaluation.episodes and w.dataset in evaluation.problems:
+            cut = {"episodes": evaluation.episodes, "parameterization": self.words}
+        return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.prompt(w.model), **cut)
 
     def prover_stage(self, w: Wildcards) -> str:
         """The stage that forces answers: at all prefixes as many, or as many as training sets need."""

@@ -228,6 +228,8 @@ def backtracking_contradictions(
                 yield f"models.{name}.method", f"{model.method} learns to backtrack: set `backtracking: {{}}`"
         if linearized:
             yield "evaluation.linearized", "attempts in a row are of backtracking search: set `backtracking: {}`"
+        if evaluation and evaluation.episodes:
+            yield "evaluation.episodes", "only completions of backtracking search are cut: set `backtracking: {}`"
         return
     for name, model in models.items():
         if model and model.method == "cold_start":

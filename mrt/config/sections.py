@@ -251,6 +251,12 @@ class Evaluation(SamplingSettings):
     )
     direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
     linearized: Linearized | None = Field(None, description="Linearized search, in a sliding window (Section 8.4).")
+    episodes: int | None = Field(
+        None,
+        ge=1,
+        description="Backtracking search: cut completions after so many episodes, as if sampling stopped there. The"
+        " paper's parallel mode has 3: attempt, backtrack, revision (Section 8.4).",
+    )
     budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="How thoughts are extended.")
     measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
         list(MEASURES), description="What is measured."

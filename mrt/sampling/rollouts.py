@@ -9,6 +9,7 @@ problem is a hash of (seed, model, dataset, problem id) plus i, so asking for mo
 """
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from pydantic import Field
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import run
 from mrt.core.settings import Settings
-from mrt.sampling.engine import Decoding, Request
+from mrt.episodes.parameterization import Backtracking
+from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.stage import SamplingStage
 
 
@@ -58,6 +60,8 @@ class Sample(SamplingStage):
     samples: int = Field(1, ge=1, description="Completions per problem.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     decoding: Decoding = Field(default_factory=Decoding, description="How completions are drawn.")
+    episodes: int | None = Field(None, ge=1, description="Backtracking search: cut completions after so many episodes.")
+    parameterization: Backtracking = Field(default_factory=Backtracking, description="How they are cut.")
 
     def cli_cmd(self) -> None:
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
@@ -69,6 +73,8 @@ class Sample(SamplingStage):
         completions = self.draw(requests)
         if completions is None:
             return
+        if self.episodes:
+            completions = self.cut(completions, self.episodes)
         sizes = self.sampler.count(prompts)
         rows = [
             (problem_id, index, prompt, c.text, c.tokens, size, c.finish_reason, c.mean_logprob)
@@ -82,6 +88,18 @@ class Sample(SamplingStage):
             f"{table.height} rollouts of {problems.height} problems, {table['tokens'].sum():,} tokens,"
             f" {truncated} truncated"
         )
+
+    def cut(self, completions: Sequence[Sequence[Completion]], most: int) -> list[list[Completion]]:
+        """The completions as they are if sampling stops after `most` episodes; longer ones lose the rest."""
+        cut: list[list[Completion]] = []
+        for drawn in completions:
+            texts = ["".join(self.parameterization.cut(c.text).episodes[:most]) for c in drawn]
+            shorter = [
+                c if text == c.text else Completion(text, size, "stop", None)
+                for c, text, size in zip(drawn, texts, self.sampler.count(texts), strict=True)
+            ]
+            cut.append(shorter)
+        return cut
 
 
 if __name__ == "__main__":

@@ -143,6 +143,7 @@ CASE_STUDY = {  # Section 5, Appendix D; Figures 3, 24
 SEARCH = {  # Section 8.4, Figure 8
     "problems": ["aime_1989_2023"],
     "linearized": {"window": 2048, "attempts": 10},
+    "episodes": 3,
     "k": list(range(1, 11)),
 }
 

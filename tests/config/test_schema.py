@@ -195,6 +195,7 @@ def test_evaluation_sets_have_their_own_settings():
     [
         ({"backtracking": None}, r"models.warmstart.method: warmstart learns to backtrack: set `backtracking: {}`"),
         ({"backtracking": None}, "evaluation.linearized: attempts in a row are of backtracking search"),
+        ({"backtracking": None}, "evaluation.episodes: only completions of backtracking search are cut"),
         ({"prompt": {"open_thought": "<think>"}}, "prompt.open_thought: attempts stand in no thought"),
         ({"evaluation": {"measures": ["budget_forcing"]}}, "evaluation.measures: budget_forcing extends thoughts"),
         ({"evaluation": {"direct": {"model": "base", "samples": 4, "k": [1]}}}, "evaluation.direct: .* no thought"),
