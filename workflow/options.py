@@ -88,20 +88,22 @@ class Options:
         return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.prompt(w.model), **cut)
 
     def prover_stage(self, w: Wildcards) -> str:
-        """The stage that forces answers: at all prefixes as many, or as many as training sets need."""
-        allocated = self.experiment.filters(w.model, w.dataset)
-        return "sampling.allocation" if allocated else "sampling.prover"
+        """The stage that gives J: by as many answers at all prefixes, by as many as sets need, or by likelihood."""
+        if self.experiment.sampling(w.dataset).prover.estimate == "likelihood":
+            return "sampling.likelihood"
+        return "sampling.allocation" if self.experiment.filters(w.model, w.dataset) else "sampling.prover"
 
-    def allocated_golds(self, w: Wildcards) -> str | list[str]:
-        """The gold answers, an input where answers are allocated."""
-        return self.paths.problems(w.dataset) if self.experiment.filters(w.model, w.dataset) else []
+    def prover_golds(self, w: Wildcards) -> str | list[str]:
+        """The gold answers, an input of stages that need them."""
+        return self.paths.problems(w.dataset) if self.prover_stage(w) != "sampling.prover" else []
 
     def prover(self, w: Wildcards) -> str:
-        filters = self.experiment.filters(w.model, w.dataset)
-        allocation, grading = self.experiment.training.allocation, self.experiment.grading
-        allocated = {"allocation": allocation, "filters": filters, "grading": grading} if filters else {}
+        stage, filters = self.prover_stage(w), self.experiment.filters(w.model, w.dataset)
+        options: dict[str, Any] = {"filters": filters} if filters else {}
+        if stage == "sampling.allocation":
+            options |= {"allocation": self.experiment.training.allocation, "grading": self.experiment.grading}
         prover = self.experiment.sampling(w.dataset).prover
-        return self.of_sampling(w, prover=prover, parameterization=self.words, **allocated)
+        return self.of_sampling(w, prover=prover, parameterization=self.words, **options)
 
     def budget_forcing(self, w: Wildcards) -> str:
         return self.of_sampling(w, forcing=self.experiment.forcing, template=self.experiment.template)

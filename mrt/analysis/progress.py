@@ -2,8 +2,8 @@
 
     python -m mrt.analysis.progress --prover P.parquet --grades G.parquet --out X.parquet
 
-J(mu | z_0:j) is the share of right answers among those forced after prefix j. An episode's progress is J after it less
-J before it; cumulative progress up to prefix j is J_j - J_0.
+J(mu | z_0:j) is the share of right answers among those forced after prefix j, or the probability of the right one. An
+episode's progress is J after it less J before it; cumulative progress up to prefix j is J_j - J_0.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from mrt.core.artifacts import ANSWER, ANSWER_GRADES, PREFIX, PROGRESS, PROVER, 
 from mrt.core.cli import Stage, run
 
 LENGTHS = ("tokens", "problem_tokens", "prefix_tokens", "prompt_tokens")
+KIND = ("finish_reason", "mean_logprob")
 
 
 def spent() -> pl.Expr:
@@ -65,9 +66,13 @@ def progress(accuracy: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     """The progress artifact: J and progress of every prefix.
 
+    At a prefix with scored answers (mrt.sampling.likelihood), J is the probability of the right ones among these;
+    answers that were sampled there besides do not count.
+
     Args:
         answers: forced answers: columns problem_id, sample, prefix, answer_index, tokens (of the answer),
-            problem_tokens, prefix_tokens and prompt_tokens (of chat prompt, of z_0:j, of all that precedes the answer).
+            problem_tokens, prefix_tokens and prompt_tokens (of chat prompt, of z_0:j, of all that precedes the answer),
+            finish_reason and mean_logprob.
         grades: their grades: the same four keys and correct.
 
     Returns:
@@ -83,7 +88,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     if answers.is_empty():
         raise ValueError("there are no forced answers")
     try:
-        rows = graded(answers.select(*ANSWER, *LENGTHS), grades.select(*ANSWER, "correct"), ANSWER)
+        rows = graded(answers.select(*ANSWER, *LENGTHS, *KIND), grades.select(*ANSWER, "correct"), ANSWER)
     except pl.exceptions.ComputeError:
         rows = None  # a key repeats
     if rows is None or not rows.height == answers.height == grades.height:
@@ -93,6 +98,12 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
         _refuse(grades.join(answers, on=ANSWER, how="anti"), "grades without a forced answer")
         raise AssertionError("forced answers and grades do not match, and no row says why")
     _refuse(grades.filter(pl.col("correct").is_null()), "grades neither right nor wrong")
+    scored = pl.col("finish_reason") == "scored"
+    probability = (pl.col("mean_logprob") * pl.col("tokens")).exp()
+    if rows.select(scored.any()).item():
+        rows = rows.filter(scored | ~scored.any().over(PREFIX))
+    sampled_J = pl.col("correct").cast(pl.Float64).mean()
+    scored_J = (probability * pl.col("correct")).sum().clip(upper_bound=1.0)
     prefixes = (
         rows.group_by(*PREFIX)
         .agg(
@@ -100,7 +111,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
             pl.col("prefix_tokens").n_unique().alias("_tokens"),
             spent().alias("tokens"),
             pl.len().cast(pl.Int64).alias("answers"),
-            pl.col("correct").cast(pl.Float64).mean().alias("J"),
+            pl.when(scored.any()).then(scored_J).otherwise(sampled_J).alias("J"),
         )
         .sort(*PREFIX)
     )
@@ -133,7 +144,7 @@ class Progress(Stage):
     out: Path = Field(description="Progress of every prefix (Parquet).")
 
     def cli_cmd(self) -> None:
-        answers = PROVER.read(self.prover, [*ANSWER, *LENGTHS])
+        answers = PROVER.read(self.prover, [*ANSWER, *LENGTHS, *KIND])
         grades = ANSWER_GRADES.read(self.grades, [*ANSWER, "correct"])
         try:
             table = progress_table(answers, grades)

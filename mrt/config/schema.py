@@ -100,11 +100,14 @@ class Config(Settings):
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
 
     def filters(self, name: str, dataset: str) -> list[Thresholds]:
-        """Thresholds of MRT (STaR)'s filters that a model's answers on a dataset are allocated for; empty: all answers.
+        """Thresholds of MRT (STaR)'s filters that decide where a model's answers on a dataset are sampled.
+
+        Empty: at all prefixes; with `estimate: likelihood`, nowhere.
 
         They are the filters of its children that train on its traces of this dataset.
         """
-        if not self.training.allocation or dataset in self.evaluation.problems:
+        scored = self.training.prover.estimate == "likelihood"
+        if not (self.training.allocation or scored) or dataset in self.evaluation.problems:
             return []
         of = [m for m in self.models.values() if (m.method, m.parent, m.problems) == ("mrt", name, dataset)]
         asked = {(m.rules.minimum_J, m.rules.minimum_progress) for m in of}

@@ -164,6 +164,14 @@ class Training(SamplingSettings):
         [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
     )
 
+    @model_validator(mode="after")
+    def _one_way_to_save(self) -> Self:
+        if self.allocation and self.prover.estimate == "likelihood":
+            raise ValueError(
+                "allocation spares sampled answers, and prover.estimate: likelihood samples none; drop one"
+            )
+        return self
+
 
 class Direct(Settings):
     """The baseline that does not think (Section 5): pass@k of one model's answers."""
@@ -279,6 +287,11 @@ class Evaluation(SamplingSettings):
     def _fitting(self) -> Self:
         if self.weighted_votes and not self.prover.decoding.logprobs:
             raise ValueError("weighted_votes weighs by log-probabilities; set prover.decoding.logprobs: true")
+        voting = [measure for measure in ("prefixes", "episode_regret") if measure in self.measures]
+        if self.prover.estimate == "likelihood" and voting:
+            raise ValueError(
+                f"with prover.estimate: likelihood there are no votes; leave {', '.join(voting)} out of measures"
+            )
         longest = self.decoding.max_tokens
         if "budgets" not in self.model_fields_set:
             vars(self)["budgets"] = sorted({-(-longest * i // 4) for i in range(1, 5)})

@@ -109,6 +109,7 @@ PROVER = Artifact(
     {
         "prefix": "episodes kept, 0 to k",
         "tokens": "of the answer",
+        "finish_reason": "`stop`, `length`; `scored`: not sampled, but its probability read off",
         "problem_tokens": "of the chat prompt",
         "prefix_tokens": "of z_0:j",
         "prompt_tokens": "chat prompt, prefix and stop phrase; of linearized search what the model saw",

@@ -166,6 +166,8 @@ class Bill:
             sampling = config.sampling(dataset)
             thoughts = count * min(sampling.prover.traces or sampling.samples, config.samples(model, dataset))
             found = self.prefixes(dataset, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
+            if sampling.prover.estimate == "likelihood":  # two tokens of an answer are read; few are sampled
+                return replace(found, drawn=0)
             share = ALLOCATED if config.filters(model, dataset) else 1.0
             return replace(found, drawn=found.drawn * share)
         if rule == "force_budget":

@@ -173,10 +173,7 @@ class Allocate(Prove):
     )
 
     def cli_cmd(self) -> None:
-        traces, cache = self.traces(self.prover.traces), self.cache
-        if cache.shard:  # a shard of the traces: the answers at a prefix depend on those at the trace's others
-            index, count = map(int, cache.shard.split("/"))
-            traces, cache = traces.gather_every(count, index), cache.model_copy(update={"shard": None})
+        traces, cache = self.shard_of_traces(self.prover.traces)
         places = list(self.places(traces))
         answers = self.allocate(places, cache)
         if self.cache.shard:

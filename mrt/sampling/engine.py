@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
+from math import exp, inf, log
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,8 @@ from mrt.core import accelerator, vllm_environment
 from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
 from mrt.sampling.tokens import Reader, decode, encode, end_of
+
+ENDS = 20  # next tokens whose probabilities are known: vLLM's own limit
 
 
 class EngineSettings(Settings):
@@ -62,7 +65,8 @@ class Text(Protocol):
 class Request:
     """A prompt, the number of completions `n` and how to draw them, and the seed: completion i (from 0) has seed + i.
 
-    Requests of lower `priority` run first, so that a follow-up still finds the text before it in the prefix cache.
+    Requests of lower `priority` run first, so that a follow-up still finds the text before it in the prefix cache. With
+    `scored`, nothing is sampled: the one completion is this text (see `Engine.scored`).
     """
 
     prompt: Text
@@ -70,11 +74,13 @@ class Request:
     seed: int
     decoding: Decoding
     priority: int = 0
+    scored: str = ""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A completion: its text, its length in tokens, `stop` or `length`, and the mean token log-probability in nats."""
+    """A completion: its text, its length in tokens, `stop`, `length` or `scored`, and the mean token log-probability in
+    nats."""
 
     text: str
     tokens: int
@@ -174,21 +180,24 @@ class Engine:
                 while line and sequences < enough:
                     batch.append(heappop(line))
                     sequences += batch[-1][2].n
-                prompts = reader.read([str(request.prompt) for *_, request in batch])
+                prompts = map(self.with_scored, reader.read([str(r.prompt) for *_, r in batch]), (r for *_, r in batch))
                 for (_, index, request), ids in zip(batch, prompts, strict=True):
                     if len(ids) >= longest:
                         bar.update()
                         sequences -= request.n
                         yield index, [Completion("", 0, "length", None)] * request.n
                         continue
-                    prompt, parameters = {"prompt_token_ids": ids}, self.parameters(request)
-                    engine.add_request(str(index), prompt, parameters, priority=request.priority)
+                    parameters = self.reading if request.scored else self.parameters(request)
+                    engine.add_request(str(index), {"prompt_token_ids": ids}, parameters, priority=request.priority)
                     running[str(index)] = request, end_of(self.tokenizer, ids)
                 for output in engine.step() if running else []:
                     if output.finished:
                         bar.update()
                         request, before = running.pop(output.request_id)
                         sequences -= request.n
+                        if request.scored:
+                            yield int(output.request_id), [self.scored(output, request.scored)]
+                            continue
                         drawn = sorted(output.outputs, key=lambda o: o.index)
                         yield int(output.request_id), [self.completion(o, request.decoding, before) for o in drawn]
 
@@ -209,6 +218,42 @@ class Engine:
             logprobs=0 if decoding.logprobs else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
+
+    @cached_property
+    def reading(self) -> Any:
+        """vLLM's parameters of a request that is scored: log-probabilities of the prompt's last tokens and of the next.
+
+        The prefix cache is read, which vLLM does not do by default here, since it returns nothing useful for the
+        tokens found there: those before the scored text.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=0,
+            max_tokens=1,
+            prompt_logprobs=0,
+            logprobs=ENDS,
+            skip_reading_prefix_cache=False,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def with_scored(self, ids: list[int], request: Request) -> list[int]:
+        """The prompt's token ids, with those of what is scored behind it."""
+        return ids + self.encode([request.scored])[0] if request.scored else ids
+
+    def scored(self, output: Any, text: str) -> Completion:
+        """The log-probability of `text` behind the prompt and of an end behind it: a token that begins with `}`.
+
+        Its tokens are those that it has alone. Of the end's tokens the `ENDS` most likely ones count.
+        """
+        ids = self.encode([text])[0]
+        found = sum(place[i].logprob for place, i in zip(output.prompt_logprobs[-len(ids) :], ids, strict=True))
+        following = output.outputs[0].logprobs[0]
+        ends = sum(exp(of.logprob) for i, of in following.items() if self.tokenizer.decode([i]).startswith("}"))
+        total = found + (log(ends) if ends else -inf)
+        return Completion(text, len(ids) + 1, "scored", total / (len(ids) + 1))
 
     def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
         """Convert a completion of vLLM's; `before` is `end_of` its prompt."""

@@ -12,7 +12,7 @@ it from the prefix cache.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import polars as pl
 from pydantic import Field
@@ -30,6 +30,16 @@ class ProverSettings(Settings):
 
     answers: int = Field(
         20, ge=1, le=10_000, description="Forced answers per prefix (20 for training sets, 8 in the case study)."
+    )
+    estimate: Literal["answers", "likelihood"] = Field(
+        "answers",
+        description="J from sampled answers, as in the paper, or the probability of the gold answer"
+        " (mrt.sampling.likelihood): cheaper and without noise, of a mu that answers without an explanation.",
+    )
+    header: str = Field(
+        "**Final Answer:** \\boxed{",
+        pattern=r"\\boxed\{$",
+        description="likelihood: opening of the answer, after the stop phrase; ends in `\\boxed{`.",
     )
     every: int = Field(
         1, ge=1, description="Score every n-th prefix (5 for Omni-MATH, 3 for AIME), and the first and last."

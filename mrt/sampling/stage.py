@@ -60,6 +60,15 @@ class TraceStage(SamplingStage):
     rollouts: Path = Field(description="Rollouts (Parquet).")
     episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
 
+    def shard_of_traces(self, most: int | None) -> tuple[pl.DataFrame, CacheSettings]:
+        """The traces of this shard, whole, for stages whose requests at a prefix depend on its trace's other prefixes;
+        and the cache without the shard."""
+        traces, cache = self.traces(most), self.cache
+        if cache.shard:
+            index, count = map(int, cache.shard.split("/"))
+            traces, cache = traces.gather_every(count, index), cache.model_copy(update={"shard": None})
+        return traces, cache
+
     def traces(self, most: int | None) -> pl.DataFrame:
         """The first `most` traces of each problem, one row each: problem_id, sample, text (episodes), closed, prompt.
 

@@ -99,7 +99,7 @@ def mrt_set(
         prover_grades.select(*TRACE, "prefix", "answer_index", "correct"), on=[*TRACE, "prefix", "answer_index"]
     )
     right = (
-        answered.filter(pl.col("correct") & (pl.col("finish_reason") != "length"))
+        answered.filter(pl.col("correct") & (pl.col("finish_reason") == "stop"))
         .sort(*TRACE, "prefix", "answer_index")
         .group_by([*TRACE, "prefix"], maintain_order=True)
         .agg(pl.col("text").first().alias("y"))

@@ -77,7 +77,7 @@ rule force_answers:
         rollouts=paths.artifact("rollouts"),
         episodes=paths.artifact("episodes"),
         shards=paths.shards("prover"),
-        problems=options.allocated_golds,
+        problems=options.prover_golds,
     output:
         paths.artifact("prover"),
     log:
@@ -111,7 +111,7 @@ use rule force_answers as force_answers_shard with:
         checkpoint=paths.weights,
         rollouts=paths.artifact("rollouts"),
         episodes=paths.artifact("episodes"),
-        problems=options.allocated_golds,
+        problems=options.prover_golds,
     output:
         touch(paths.shard("prover")),
     log:

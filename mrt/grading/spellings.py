@@ -1,0 +1,38 @@
+"""Ways to write an answer inside a box that all grade as equal, for reading its probability off a model.
+
+    spellings("1234") == ["1234", "1,234", "1{,}234"]
+
+A model spreads the probability of an answer over its spellings. This list has those that models write often: thousands
+separators, a leading zero, fractions as `\\frac`, `\\dfrac` or with a slash, with and without `\\text`. It is not
+complete, so the sum over it bounds the answer's probability from below.
+"""
+
+import re
+from collections.abc import Iterator
+
+INTEGER = re.compile(r"-?\d{4,}")
+FRACTION = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))")
+DECIMAL = re.compile(r"(-?)0?(\.\d+)")
+TEXT = re.compile(r"(?:\\(?:text|mathrm|textbf)\{)?([A-Za-z]+)\}?")
+
+
+def spellings(answer: str) -> list[str]:
+    """Spellings of an answer, itself first, without repetition."""
+    return list(dict.fromkeys([answer.strip(), *others(answer.strip().strip("$ "))]))
+
+
+def others(answer: str) -> Iterator[str]:
+    """What an answer may be written as besides."""
+    yield answer
+    if INTEGER.fullmatch(answer):
+        grouped = f"{int(answer):,}"
+        yield from (grouped, grouped.replace(",", "{,}"))
+    elif found := FRACTION.fullmatch(answer):
+        sign, *parts = found.groups()
+        above, below = (part for part in parts if part)
+        yield from (f"{sign}\\{kind}{{{above}}}{{{below}}}" for kind in ("frac", "dfrac"))
+        yield f"{sign}{above}/{below}"
+    elif found := DECIMAL.fullmatch(answer):
+        yield from (f"{found[1]}0{found[2]}", f"{found[1]}{found[2]}")
+    elif found := TEXT.fullmatch(answer):
+        yield from (found[1], f"\\text{{{found[1]}}}")

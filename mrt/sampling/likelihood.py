@@ -1,0 +1,125 @@
+"""J for the price of reading: the probability that mu writes the gold answer, without sampling or grading.
+
+    python -m mrt.sampling.likelihood --model results/laptop/models/base --rollouts rollouts.parquet \
+        --episodes episodes.parquet --problems problems.parquet --out prover.parquet \
+        --prover '{"estimate": "likelihood"}'
+
+J(mu; z_0:j) is the probability that mu's answer at prefix j is right (Equation 4). Sampled answers estimate it; a model
+also knows it. Behind the prefix, the stop phrase and `prover.header`, which ends in `\\boxed{`, the probabilities of
+the gold answer's tokens and of a token that begins with `}` are read off. One answer may be written in several ways: J
+is the sum over `mrt.grading.spellings`. What the header leaves out is mu's explanation: this mu answers at once.
+
+Each spelling at each prefix is a row of the forced answers, with finish_reason `scored` and its log-probability; a
+prefix is read once, as for sampled answers. MRT (STaR) needs an answer's text besides: where its filter would keep a
+prefix, `EXAMPLES` answers are sampled there, and only there; J does not count them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from math import exp
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from mrt.core.artifacts import PROBLEMS
+from mrt.core.cli import run
+from mrt.episodes.parameterization import OpenEnded
+from mrt.grading.spellings import spellings
+from mrt.sampling.allocation import Thresholds
+from mrt.sampling.cache import CacheSettings
+from mrt.sampling.engine import Completion, Request
+from mrt.sampling.prover import Place, Prefix, Prove
+
+EXAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Asked(Prefix):
+    """A prefix at which the answer follows at once: its prompt ends with `header`."""
+
+    header: str = ""
+
+    def __str__(self) -> str:
+        assert isinstance(self.parameterization, OpenEnded)
+        template = self.parameterization.template.model_copy(update={"header": self.header})
+        whole = self.closed and self.j == len(self.episodes)
+        return self.chat + (template.finish(self.text()) + self.header if whole else template.force(self.text()))
+
+
+class Score(Prove):
+    """Read off the gold answer's probability at every prefix of every thought, with vLLM."""
+
+    problems: Path = Field(description="Dataset (Parquet): gold answers.")
+    filters: list[Thresholds] = Field([], description="Filters of MRT (STaR); answers are sampled where one keeps.")
+    parameterization: OpenEnded = Field(default_factory=OpenEnded, description="How an answer is forced.")
+
+    def cli_cmd(self) -> None:
+        traces, cache = self.shard_of_traces(self.prover.traces)
+        sampled = list(self.places(traces))
+        places = [self.asked(place) for place in sampled]
+        found = self.score(places, sampled, cache)
+        if not self.cache.shard:
+            self.write(places, [[boxed(completion) for completion in drawn] for drawn in found])
+
+    def score(self, places: Sequence[Place], sampled: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
+        """At each place the scored spellings, then the answers that were sampled there (at the place in `sampled`)."""
+        golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
+        asked = [(i, spelling) for i, place in enumerate(places) for spelling in spellings(golds[place.problem_id])]
+        of = [i for i, _ in asked]  # the place of each request
+        of_trace: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for i, place in enumerate(places):
+            of_trace[place.problem_id, place.sample].append(i)
+        traces = {i: (number, own) for number, own in enumerate(of_trace.values()) for i in own}  # by place
+        missing = Counter(traces[i][0] for i in of)
+        J = np.zeros(len(places))
+
+        def then(request: int, completions: list[Completion]) -> list[Request]:
+            if request >= len(asked):
+                return []
+            at = of[request]
+            J[at] += sum(map(probability, completions))
+            number, own = traces[at]
+            missing[number] -= 1
+            kept = None if missing[number] else self.kept(J[own])
+            if kept is None:
+                return []
+            of.append(own[kept])
+            return [replace(sampled[own[kept]].request, n=EXAMPLES, priority=-1)]
+
+        requests = [replace(places[i].request, scored=spelling) for i, spelling in asked]
+        drawn = self.draw(requests, then, cache=cache, shard_of=lambda request: traces[of[request]][0])
+        found: list[list[Completion]] = [[] for _ in places]
+        for i, completions in zip(of, drawn or [], strict=True):
+            found[i] += completions
+        return found
+
+    def asked(self, place: Place) -> Place:
+        """The place, where the answer is asked for at once."""
+        parts = {field.name: getattr(place.prefix, field.name) for field in fields(Prefix)}
+        prefix = Asked(**parts, header=self.prover.header)
+        return place._replace(prefix=prefix, request=Request(prefix, 1, 0, self.prover.decoding))
+
+    def kept(self, J: npt.NDArray[np.float64]) -> int | None:
+        """The prefix that MRT (STaR) keeps, given J at all prefixes of a trace; None if no filter keeps the trace."""
+        if len(J) < 2:
+            return None
+        best = 1 + int(J[1:].argmax())
+        return best if any(rule.decide(J[best : best + 1], J[:1])[0] for rule in self.filters) else None
+
+
+def probability(scored: Completion) -> float:
+    """The probability of a scored text; 0 if the prompt left no room for it."""
+    return exp(scored.mean_logprob * scored.tokens) if scored.mean_logprob is not None else 0.0
+
+
+def boxed(completion: Completion) -> Completion:
+    """A scored answer in its box, as a sampled one has it."""
+    scored = completion.finish_reason == "scored"
+    return replace(completion, text=f"\\boxed{{{completion.text}}}") if scored else completion
+
+
+if __name__ == "__main__":
+    run(Score)

@@ -1,0 +1,177 @@
+"""J by likelihood: the probabilities are the model's own, a prefix is read once, and J is a probability."""
+
+from math import exp
+
+import polars as pl
+import pytest
+from conftest import TOY_BASE
+
+from mrt.analysis.progress import progress_table
+from mrt.core.artifacts import ANSWER_GRADES, PROVER
+from mrt.episodes.parameterization import OpenEnded
+from mrt.sampling.allocation import Thresholds
+from mrt.sampling.cache import CacheSettings
+from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request
+from mrt.sampling.likelihood import Asked, Score, boxed, probability
+
+CHAT = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
+CHAT += "<|assistant|><think>\n"
+EPISODES = ["Try 5 + 3 = 8.\n\n8 is exactly 8.\n\n", "Wait, try 19 + 3 = 22.\n\n22 is more than 8.\n\n"]
+HEADER = "**Step-by-Step Explanation and Answer:**\n\n1. **Ends:** they add up to \\boxed{"
+GREEDY = Decoding(max_tokens=1)
+
+
+def prefix(j, closed=False):
+    return Asked(CHAT, EPISODES, closed, OpenEnded(), j, HEADER)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(str(TOY_BASE), EngineSettings(max_model_len=512, cpu_cache_gib=0.5))
+
+
+def by_transformers(engine, prompt, text):
+    """The probability of text and of a token that begins with a brace behind it, by a plain forward pass."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(TOY_BASE).float()
+    before, own = engine.encode([prompt, text])
+    with torch.no_grad():
+        logps = model(torch.tensor([before + own])).logits[0].log_softmax(-1)
+    found = sum(float(logps[len(before) + i - 1, token]) for i, token in enumerate(own))
+    vocabulary = {
+        i for token, i in engine.tokenizer.get_vocab().items() if engine.tokenizer.decode([i]).startswith("}")
+    }
+    return exp(found) * float(logps[-1, sorted(vocabulary)].exp().sum())
+
+
+def test_probabilities_are_those_of_a_plain_forward_pass(engine):
+    texts = [("8", 0), ("8", 1), ("8", 2), ("22", 2), ("24", 0), ("123", 1)]
+    requests = [Request(prefix(j), 1, 0, GREEDY, scored=text) for text, j in texts]
+    mixed = [requests[0], Request(prefix(1), 3, 5, Decoding(max_tokens=4)), *requests[1:]]  # beside sampled ones
+    found = engine.generate(mixed)
+    assert len(found[1]) == 3
+    scored = [found[0], *found[2:]]
+    for (text, j), (completion,) in zip(texts, scored, strict=True):
+        assert completion.finish_reason == "scored" and completion.text == text
+        assert probability(completion) == pytest.approx(by_transformers(engine, str(prefix(j)), text), rel=1e-4)
+    again = engine.generate(requests[::-1])[::-1]  # all of it is in the prefix cache now
+    assert [probability(c) for (c,) in again] == pytest.approx([probability(c) for (c,) in scored], rel=1e-5)
+
+
+def test_the_prefix_cache_is_read(engine):
+    """vLLM reads it for no request with log-probabilities of the prompt, unless told so."""
+    chat = CHAT + "".join(f"Try {i} + 3 = {i + 3}.\n\n" for i in range(40))
+    read = []
+    for text in ("8", "9"):
+        ids = engine.encode([chat + HEADER + text])[0]
+        engine.llm.llm_engine.add_request("r", {"prompt_token_ids": ids}, engine.reading)
+        outputs = []
+        while not outputs or not outputs[-1].finished:
+            outputs += engine.llm.llm_engine.step()
+        read.append(len(ids) - (outputs[-1].num_cached_tokens or 0))
+    assert read[1] < 64 < read[0]
+
+
+def test_a_prompt_that_leaves_no_room_is_no_error(engine):
+    long = Request(CHAT + "Try 5 + 3 = 8.\n\n" * 200, 1, 0, GREEDY, scored="8")
+    ((completion,),) = engine.generate([long])
+    assert completion.finish_reason == "length" and probability(completion) == 0
+
+
+def test_the_prompt_ends_where_the_answer_begins():
+    assert str(prefix(1)).startswith(CHAT + EPISODES[0].rstrip("\n")) and str(prefix(1)).endswith(
+        "</think>\n\n" + HEADER
+    )
+    assert "Time is up" in str(prefix(2)) and "Time is up" not in str(prefix(2, closed=True))
+    assert str(prefix(2, closed=True)).endswith("</think>\n\n" + HEADER)
+
+
+def prover(rows):
+    """Forced answers (prefix, text, tokens, finish_reason, mean_logprob) of one trace, and their grades."""
+    table = [
+        ("p", 0, j, i, text, n, 9, 10 * j, 20 + 10 * j, why, logp) for i, (j, text, n, why, logp) in enumerate(rows)
+    ]
+    grades = [("p", 0, j, i, text, True, text == "\\boxed{8}", 0) for i, (j, text, *_) in enumerate(rows)]
+    return (
+        pl.DataFrame(table, schema=PROVER.columns, orient="row"),
+        pl.DataFrame(grades, schema=ANSWER_GRADES.columns, orient="row"),
+    )
+
+
+def test_J_is_the_probability_and_sampled_answers_beside_it_do_not_count():
+    from math import log
+
+    half, wrong = log(0.5) / 2, log(0.9) / 2
+    rows = [(0, "\\boxed{8}", 2, "scored", log(0.25) / 2), (1, "\\boxed{8}", 2, "scored", half)]
+    rows += [(1, "they add up to \\boxed{9}.", 7, "stop", None), (1, "\\boxed{9}", 2, "scored", wrong)]
+    table = progress_table(*prover(rows))
+    assert table["J"].to_list() == pytest.approx([0.25, 0.5]) and table["progress"][1] == pytest.approx(0.25)
+    assert table["tokens"].to_list() == [20 - 9 + 2, 30 - 9 + 2]
+    sampled = progress_table(*prover([(0, "\\boxed{8}", 2, "stop", None), (0, "\\boxed{9}", 2, "length", None)]))
+    assert sampled["J"].to_list() == [0.5]
+
+
+def test_answers_are_sampled_where_the_filter_keeps_and_nowhere_else(tmp_path):
+    stage = Score(
+        model=str(TOY_BASE), names=("m", "d"), problems="p", out="o", rollouts="r", episodes="e",
+        filters=[Thresholds(minimum_J=0.6, minimum_progress=0.1)],
+    )  # fmt: skip
+    import numpy as np
+
+    assert stage.kept(np.array([0.2, 0.5, 0.7, 0.7])) == 2  # the shortest of the best
+    assert stage.kept(np.array([0.2, 0.5])) is None and stage.kept(np.array([0.65, 0.7])) is None
+    assert stage.kept(np.array([0.9])) is None
+
+
+def test_shards_write_what_one_job_writes(tmp_path):
+    """The whole stage, by likelihood, with answers at kept prefixes: in one job, and as two shards and their gathering."""
+    from mrt.core.artifacts import EPISODES as E
+    from mrt.core.artifacts import PROBLEMS, ROLLOUTS
+
+    names = [f"p{i}" for i in range(3)]
+    problems = {"id": names, "problem": ["x"] * 3, "answer": ["8", "9", "1234"]}
+    table = pl.DataFrame(problems).with_columns(
+        *(pl.lit(None, dtype).alias(c) for c, dtype in PROBLEMS.columns.items() if c not in problems)
+    )
+    PROBLEMS.write(table.select(list(PROBLEMS.columns)).cast(PROBLEMS.columns), tmp_path / "problems.parquet")
+    rollouts = [(n, 0, CHAT, "".join(EPISODES), 30, 17, "length", None) for n in names]
+    ROLLOUTS.write(pl.DataFrame(rollouts, schema=ROLLOUTS.columns, orient="row"), tmp_path / "rollouts.parquet")
+    episodes = [(n, 0, i, text, False) for n in names for i, text in enumerate(EPISODES)]
+    E.write(pl.DataFrame(episodes, schema=E.columns, orient="row"), tmp_path / "episodes.parquet")
+
+    def run(out, cache):
+        stage = Score(
+            model=str(TOY_BASE),
+            names=("m", "d"),
+            problems=tmp_path / "problems.parquet",
+            rollouts=tmp_path / "rollouts.parquet",
+            episodes=tmp_path / "episodes.parquet",
+            out=tmp_path / out,
+            cache=cache,
+            engine={"max_model_len": 512, "cpu_cache_gib": 0.5},
+            prover={"estimate": "likelihood", "header": HEADER, "decoding": {"temperature": 1.0, "max_tokens": 24}},
+            filters=[Thresholds()],
+        )
+        stage.cli_cmd()
+        return tmp_path / out
+
+    one = PROVER.read(run("one.parquet", CacheSettings(folder=tmp_path / "a")))
+    for shard in ("0/2", "1/2"):
+        run("none.parquet", CacheSettings(folder=tmp_path / "b", shard=shard))
+    gathered = PROVER.read(run("two.parquet", CacheSettings(folder=tmp_path / "b", gather=2)))
+    assert not (tmp_path / "none.parquet").exists()
+    assert gathered.drop("mean_logprob").equals(one.drop("mean_logprob"))
+    assert (gathered["mean_logprob"] - one["mean_logprob"]).abs().max() < 1e-4
+    scored = one.filter(finish_reason="scored")
+    assert (
+        scored.group_by("problem_id", "prefix").len().sort("problem_id", "prefix")["len"].to_list() == [1] * 6 + [3] * 3
+    )
+    sampled = one.filter(pl.col("finish_reason") != "scored")
+    assert sampled.filter(problem_id="p0")["prefix"].to_list() == [1] * 4  # 8 is found in the first episode
+
+
+def test_a_box_is_put_around_what_was_scored():
+    assert boxed(Completion("8", 2, "scored", -1.0)).text == "\\boxed{8}"
+    assert boxed(Completion("so \\boxed{8}", 4, "stop", None)).text == "so \\boxed{8}"
