@@ -236,14 +236,13 @@ def backtracking_contradictions(
             yield f"models.{name}.method", "cold_start teaches thoughts, and with `backtracking` there are none"
     if isinstance(training := config.get("training"), dict) and training.get("allocation") is not None:
         yield "training.allocation", "it is made for MRT (STaR)'s choice of a prefix; attempts have one backtrack each"
-    for section in ("training", "evaluation"):
-        asked = config.get(section)
-        prover = asked.get("prover") if isinstance(asked, dict) else None
-        if isinstance(prover, dict) and prover.get("estimate") == "likelihood":
-            yield (
-                f"{section}.prover.estimate",
-                "after an attempt mu repeats its answer: J is 0 or 1, and needs no likelihood",
-            )
+    asked = {
+        f"{name}.{part}": (config.get(name) or {}).get(part) for name in ("training", "evaluation") for part in PARTS
+    }
+    asked |= {f"models.{name}.rl": model.rl.model_dump() for name, model in models.items() if model and model.rl}
+    for path, settings in asked.items():
+        if isinstance(settings, dict) and settings.get("estimate") == "likelihood":
+            yield f"{path}.estimate", "after an attempt mu repeats its answer: J is 0 or 1, and needs no likelihood"
     prompt = parsed(Prompt, config.get("prompt", {}))
     if prompt and prompt.open_thought:
         yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'

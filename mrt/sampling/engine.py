@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
-from math import exp, inf, log
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,9 +19,8 @@ from pydantic import Field
 from mrt.core import accelerator, vllm_environment
 from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
+from mrt.sampling.scoring import log_probability, reading
 from mrt.sampling.tokens import Reader, decode, encode, end_of
-
-ENDS = 20  # next tokens whose probabilities are known: vLLM's own limit
 
 
 class EngineSettings(Settings):
@@ -187,7 +185,7 @@ class Engine:
                         sequences -= request.n
                         yield index, [Completion("", 0, "length", None)] * request.n
                         continue
-                    parameters = self.reading if request.scored else self.parameters(request)
+                    parameters = reading() if request.scored else self.parameters(request)
                     engine.add_request(str(index), {"prompt_token_ids": ids}, parameters, priority=request.priority)
                     running[str(index)] = request, end_of(self.tokenizer, ids)
                 for output in engine.step() if running else []:
@@ -219,41 +217,14 @@ class Engine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    @cached_property
-    def reading(self) -> Any:
-        """vLLM's parameters of a request that is scored: log-probabilities of the prompt's last tokens and of the next.
-
-        The prefix cache is read, which vLLM does not do by default here, since it returns nothing useful for the
-        tokens found there: those before the scored text.
-        """
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        return SamplingParams(
-            temperature=0,
-            max_tokens=1,
-            prompt_logprobs=0,
-            logprobs=ENDS,
-            skip_reading_prefix_cache=False,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-
     def with_scored(self, ids: list[int], request: Request) -> list[int]:
         """The prompt's token ids, with those of what is scored behind it."""
         return ids + self.encode([request.scored])[0] if request.scored else ids
 
     def scored(self, output: Any, text: str) -> Completion:
-        """The log-probability of `text` behind the prompt and of an end behind it: a token that begins with `}`.
-
-        Its tokens are those that it has alone. Of the end's tokens the `ENDS` most likely ones count.
-        """
+        """`text` with its log-probability behind the prompt; its tokens are those that it has alone, and an end."""
         ids = self.encode([text])[0]
-        found = sum(place[i].logprob for place, i in zip(output.prompt_logprobs[-len(ids) :], ids, strict=True))
-        following = output.outputs[0].logprobs[0]
-        ends = sum(exp(of.logprob) for i, of in following.items() if self.tokenizer.decode([i]).startswith("}"))
-        total = found + (log(ends) if ends else -inf)
-        return Completion(text, len(ids) + 1, "scored", total / (len(ids) + 1))
+        return Completion(text, len(ids) + 1, "scored", log_probability(self.tokenizer, output, ids) / (len(ids) + 1))
 
     def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
         """Convert a completion of vLLM's; `before` is `end_of` its prompt."""

@@ -16,7 +16,7 @@ prefix, `EXAMPLES` answers are sampled there, and only there; J does not count t
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
 
@@ -38,15 +38,12 @@ EXAMPLES = 4
 
 @dataclass(frozen=True)
 class Asked(Prefix):
-    """A prefix at which the answer follows at once: its prompt ends with `header`."""
-
-    header: str = ""
+    """A prefix at which the answer follows at once: its prompt ends with the template's header, a finished one too."""
 
     def __str__(self) -> str:
         assert isinstance(self.parameterization, OpenEnded)
-        template = self.parameterization.template.model_copy(update={"header": self.header})
         whole = self.closed and self.j == len(self.episodes)
-        return self.chat + (template.finish(self.text()) + self.header if whole else template.force(self.text()))
+        return super().__str__() + (self.parameterization.template.header if whole else "")
 
 
 class Score(Prove):
@@ -98,8 +95,9 @@ class Score(Prove):
 
     def asked(self, place: Place) -> Place:
         """The place, where the answer is asked for at once."""
-        parts = {field.name: getattr(place.prefix, field.name) for field in fields(Prefix)}
-        prefix = Asked(**parts, header=self.prover.header)
+        own = place.prefix
+        words = self.parameterization.with_header(self.prover.header)
+        prefix = Asked(own.chat, own.episodes, own.closed, words, own.j)
         return place._replace(prefix=prefix, request=Request(prefix, 1, 0, self.prover.decoding))
 
     def kept(self, J: npt.NDArray[np.float64]) -> int | None:

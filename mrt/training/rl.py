@@ -18,7 +18,8 @@ completion i in a group of G; r_i is its 0/1 outcome.
 z_i is the length of completion i, standardised over the right ones of its group. The length penalty's advantage is not
 divided by the deviation: where all of a group are right, alpha would cancel.
 
-J(mu; z_0:j) is estimated from G further answers that the current policy is forced to give at the prefix. It is the same
+J(mu; z_0:j) is estimated from G further answers that the current policy is forced to give at the prefix, or with
+`estimate: likelihood` it is the probability that this policy gives the gold answer there. It is the same
 for the whole group, so subtracting the group's mean would cancel it; the explicit advantage is therefore not normalised
 (Algorithm 2, line 11, "in place of"). J does not depend on the completion, so it is a baseline: the expected gradient
 is 1 + alpha times that of the outcome, under the distribution of prefixes. In the implicit variant J enters through the
@@ -30,9 +31,9 @@ outcome term (docs/rl.md).
 
 import random
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mrt.core import accelerator
 from mrt.core.artifacts import RL_PROMPTS
@@ -43,6 +44,7 @@ from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.grading.grade import Grader, Grading
 from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.sampling.prover import ProverSettings
 from mrt.training.devices import batches, join_processes
 from mrt.training.methods import RLMethod
 from mrt.training.rl_engine import cpu_vllm
@@ -91,6 +93,16 @@ class RL(Settings):
     answers: int | None = Field(
         None, ge=1, description="MRT (RL): forced answers of mu per prefix; else G (Algorithm 2, line 9)."
     )
+    estimate: Literal["answers", "likelihood"] = Field(
+        "answers",
+        description="MRT (RL), all but implicit: J from sampled answers, or the probability of the gold answer"
+        " (mrt.sampling.likelihood).",
+    )
+    header: str = Field(
+        ProverSettings.model_fields["header"].default,
+        pattern=r"\\boxed\{$",
+        description="likelihood: opening of the answer, after the stop phrase; ends in `\\boxed{`.",
+    )
     answer_tokens: int = Field(4096, ge=1, description="Longest forced answer of mu, in tokens (Appendix D).")
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
@@ -104,6 +116,12 @@ class RL(Settings):
     )
     save_steps: int = Field(50, ge=1, description="Steps between checkpoints to resume from.")
     seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
+
+    @model_validator(mode="after")
+    def _asks(self) -> Self:
+        if self.variant == "implicit" and self.estimate == "likelihood":
+            raise ValueError("the implicit variant asks mu nothing: half of each group answers; leave out estimate")
+        return self
 
 
 class Train(TrainingStage):

@@ -3,14 +3,17 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mrt.episodes.parameterization import Parameterization
+from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.grading.grade import Grader
+from mrt.grading.spellings import spellings
 from mrt.sampling.engine import seed_of, text_of, vllm_reads
+from mrt.sampling.scoring import log_probability, reading
 from mrt.sampling.tokens import end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.methods import RLMethod
@@ -109,7 +112,11 @@ def make_trainer_class() -> type:
         ) -> None:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
             self.method, self.recipe, self.grader = method, recipe, grader
-            self.parameterization = parameterization
+            self.parameterization = self.asking = parameterization
+            if recipe.estimate == "likelihood":
+                if not isinstance(parameterization, OpenEnded):
+                    raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
+                self.asking = parameterization.with_header(recipe.header)
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
@@ -187,7 +194,8 @@ def make_trainer_class() -> type:
                 mean = self.outcomes.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
                 base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
                 with self.timed("forced"):
-                    J = self.accuracy_at([x["forced"] for x in inputs], [x["answer"] for x in inputs])
+                    asked = [self.asks(x["prompt"].removesuffix(x["prefix_text"]), x["prefix_text"]) for x in inputs]
+                    J = self.accuracy_at(asked, [x["answer"] for x in inputs])
                     before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
                     if variant == "explicit":
                         output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
@@ -256,18 +264,24 @@ def make_trainer_class() -> type:
             return lengths
 
         def count_forced(self, prompts: list[list[int]], answers: list[list[int]], share: int) -> None:
-            """Count forced answers, given the lengths of those behind each prompt; `share` processes count the same."""
+            """Count forced answers, given the lengths of those behind each prompt; `share` processes count the same.
+
+            Without answers the prompts were scored, which takes logits of all that is read.
+            """
             (known, of_known), (all_, of_all) = distinct(self.cached), distinct([*self.cached, *prompts])
             drawn = sum(map(sum, answers))
-            behind = sum(pairs(len(p), len(p) + n) for p, own in zip(prompts, answers, strict=True) for n in own)
-            flops = self.sizes.sampling(all_ - known + drawn, of_all - of_known + behind, drawn)
+            behind = sum(pairs(len(p), len(p) + n) for p, own in zip(prompts, answers, strict=False) for n in own)
+            logits = drawn if answers else all_ - known
+            flops = self.sizes.sampling(all_ - known + drawn, of_all - of_known + behind, logits)
             self.spent.add(tokens_forced=drawn / share, tokens_read=(all_ - known) / share, flops=flops / share)
             self.cached += prompts
 
-        def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
-            """J of the current policy at each prefix: the share of right forced answers, sampled once per prefix."""
-            from vllm import SamplingParams
+        def asks(self, chat: str, prefix: str) -> str:
+            """The text at which mu answers after a prefix."""
+            return chat + self.asking.force(prefix)
 
+        def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
+            """J of the current policy at each prefix, asked for once per prefix."""
             # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
             size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
             if size > 1:
@@ -276,7 +290,31 @@ def make_trainer_class() -> type:
                 before = sum(len(theirs) for theirs, *_ in told[: torch.distributed.get_rank(group)])
                 own = slice(before, before + len(forced))
                 forced, gold, self.cached = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
-            gold_of = dict(zip(forced, gold, strict=True))
+            by = self.by_likelihood if self.recipe.estimate == "likelihood" else self.by_answers
+            J = by(dict(zip(forced, gold, strict=True)), size)
+            return [J[prompt] for prompt in forced][own]
+
+        def by_likelihood(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
+            """J at each prompt: the probability of its gold answer, in all its spellings."""
+            asked = [(prompt, spelling) for prompt, gold in gold_of.items() for spelling in spellings(gold)]
+            own = [self.processing_class(text, add_special_tokens=False)["input_ids"] for _, text in asked]
+            whole = [
+                self.processing_class(prompt, add_special_tokens=False)["input_ids"] + ids
+                for (prompt, _), ids in zip(asked, own, strict=True)
+            ]
+            outputs = self.vllm_generation.llm.generate(
+                [{"prompt_token_ids": i} for i in whole], sampling_params=reading(), use_tqdm=False
+            )
+            self.count_forced(whole, [], share)
+            J = dict.fromkeys(gold_of, 0.0)
+            for (prompt, _), output, ids in zip(asked, outputs, own, strict=True):
+                J[prompt] = min(1.0, J[prompt] + exp(log_probability(self.processing_class, output, ids)))
+            return J
+
+        def by_answers(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
+            """J at each prompt: the share of right forced answers."""
+            from vllm import SamplingParams
+
             prompts, each = list(gold_of), self.recipe.answers or self.num_generations
             stop = self.parameterization.answer_ends
             parameters = SamplingParams(
@@ -296,11 +334,10 @@ def make_trainer_class() -> type:
                 for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
                 for drawn in output.outputs
             ]
-            self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], size)
+            self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], share)
             answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
             right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
-            J = dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
-            return [J[prompt] for prompt in forced][own]
+            return dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantage of each token [completions, tokens], from the progress of its episode."""
@@ -317,7 +354,7 @@ def make_trainer_class() -> type:
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
                 boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
-                asked += [(chat + self.parameterization.force(thought[:cut]), x["answer"]) for cut in cuts]
+                asked += [(self.asks(chat, thought[:cut]), x["answer"]) for cut in cuts]
             # all processes call this, even without prefixes: it communicates
             found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))
             advantages = torch.zeros(ids.shape, dtype=torch.float32)

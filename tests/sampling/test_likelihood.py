@@ -13,6 +13,7 @@ from mrt.sampling.allocation import Thresholds
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request
 from mrt.sampling.likelihood import Asked, Score, boxed, probability
+from mrt.sampling.scoring import reading
 
 CHAT = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
 CHAT += "<|assistant|><think>\n"
@@ -22,7 +23,7 @@ GREEDY = Decoding(max_tokens=1)
 
 
 def prefix(j, closed=False):
-    return Asked(CHAT, EPISODES, closed, OpenEnded(), j, HEADER)
+    return Asked(CHAT, EPISODES, closed, OpenEnded().with_header(HEADER), j)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_the_prefix_cache_is_read(engine):
     read = []
     for text in ("8", "9"):
         ids = engine.encode([chat + HEADER + text])[0]
-        engine.llm.llm_engine.add_request("r", {"prompt_token_ids": ids}, engine.reading)
+        engine.llm.llm_engine.add_request("r", {"prompt_token_ids": ids}, reading())
         outputs = []
         while not outputs or not outputs[-1].finished:
             outputs += engine.llm.llm_engine.step()
@@ -126,7 +127,7 @@ def test_answers_are_sampled_where_the_filter_keeps_and_nowhere_else(tmp_path):
 
 
 def test_shards_write_what_one_job_writes(tmp_path):
-    """The whole stage, by likelihood, with answers at kept prefixes: in one job, and as two shards and their gathering."""
+    """The whole stage, with answers at kept prefixes: in one job, and as two shards and their gathering."""
     from mrt.core.artifacts import EPISODES as E
     from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 

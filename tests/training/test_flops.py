@@ -72,14 +72,18 @@ def test_sampled_tokens_attend_to_those_before_them(model):
 
 
 def replayed(model, calls):
-    """What torch counts if an engine with a perfect prefix cache is asked for these [(prompt, its completions)]."""
+    """What torch counts if an engine with a perfect prefix cache is asked for these [(prompt, its completions)].
+
+    A prompt without completions was scored: there are logits of all its tokens.
+    """
     import torch
 
     known, found, output = set(), 0, counted(lambda: model.lm_head(torch.zeros(1, 1, model.config.hidden_size)))
     for asked in calls:
-        for prompt, _ in asked:
+        for prompt, completions in asked:
             at = next((i for i in range(len(prompt)) if tuple(prompt[: i + 1]) not in known), len(prompt))
             found += step_by_step(model, prompt[:at], prompt[at:])
+            found += 0 if completions else output * (len(prompt) - at)  # all that is read is scored
             known |= {tuple(prompt[: i + 1]) for i in range(at, len(prompt))}
         for prompt, completions in asked:
             for completion in completions:
@@ -182,7 +186,8 @@ def made():
             generate = self.vllm_generation.llm.generate
             def noted(prompts, *arguments, **options):
                 outputs = generate(prompts, *arguments, **options)
-                drawn = [[list(o.token_ids) for o in output.outputs] for output in outputs]
+                scores = getattr(options["sampling_params"], "prompt_logprobs", None) is not None  # samples nothing
+                drawn = [[] if scores else [list(o.token_ids) for o in output.outputs] for output in outputs]
                 found["calls"].append([(list(o.prompt_token_ids), own) for o, own in zip(outputs, drawn)])
                 return outputs
             self.vllm_generation.llm.generate = noted
@@ -196,9 +201,11 @@ Path(sys.argv[2]).write_text(json.dumps(found))
 """
 
 
-def test_rl_counts_what_torch_counts(model, prompts, tmp_path):
+@pytest.mark.parametrize("estimate", ["answers", "likelihood"])
+def test_rl_counts_what_torch_counts(estimate, model, prompts, tmp_path):
     """One step of MRT (RL) by episode: completions, forced answers at every boundary, two forward passes, one back."""
     recipe = RL(
+        estimate=estimate,
         variant="per_episode", answers=2, batch_size=12, micro_batch_size=6, num_generations=4, answer_tokens=24,
         epochs=0.25, bf16=False, gradient_checkpointing=False, decoding=Decoding(temperature=1.0, max_tokens=100),
     )  # fmt: skip

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -179,6 +180,47 @@ def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, cen
         assert len(np.unique(advantages.round(6))) > 6  # two outcomes and many values of J
         means = advantages.reshape(-1, PROMPTS, GROUP).mean(axis=2)
         assert np.abs(means).min() < 1 and means.std() > 0.05  # not centred in the group
+
+
+def test_a_J_by_likelihood_leaves_the_gradient_as_it_is_and_less_noisy(tmp_path, monkeypatch):
+    """J is a baseline of the explicit objective, whatever it is made of; without sampling it adds no noise."""
+    theta, alpha, spread = 0.4, 2.5, {}
+    p = 1 / (1 + np.exp(-theta))
+    for estimate in ("answers", "likelihood"):
+        recipe = RL(alpha=alpha, estimate=estimate)
+        trainer, rows, ascent = two_token_trainer(tmp_path, recipe, theta, p, monkeypatch)
+        if estimate == "likelihood":
+            monkeypatch.setattr(type(trainer), "accuracy_at", type(trainer).__mro__[1].accuracy_at)
+            trainer.vllm_generation = SimpleNamespace(tensor_parallel_size=1)
+            trainer.by_likelihood = lambda gold_of, share: dict.fromkeys(gold_of, p)
+        found, advantages = gradients(trainer, rows, ascent, 300)
+        error = found.std(ddof=1) / np.sqrt(found.size)
+        assert abs(found.mean() - (1 + alpha) * p * (1 - p)) < 3.5 * error
+        spread[estimate] = advantages.std()
+    assert np.unique(advantages.round(5)).tolist() == pytest.approx([-alpha * p, 1 + alpha * (1 - p)], abs=1e-4)
+    assert spread["likelihood"] < spread["answers"]
+
+
+def test_the_trainer_reads_off_what_the_sampling_engine_reads_off(tmp_path, monkeypatch):
+    """J at two prompts, one whose answer has several spellings; nothing is asked where there are none."""
+    from mrt.grading.spellings import spellings
+    from mrt.sampling.engine import Engine, Request
+    from mrt.sampling.likelihood import probability
+
+    recipe = RL(estimate="likelihood", header="1. **Ends:** they add up to \\boxed{")
+    trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
+    engine = Engine(str(TOY_BASE), ENGINE)
+    trainer.vllm_generation = SimpleNamespace(llm=engine.llm)
+    chat = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
+    chat += "<|assistant|><think>\n"
+    gold_of = {trainer.asks(chat, "Try 5 + 3 = 8.\n\n"): "8", trainer.asks(chat, ""): "1234"}
+    assert all(prompt.endswith("\\boxed{") for prompt in gold_of)
+    found = trainer.by_likelihood(gold_of, 1)
+    for prompt, gold in gold_of.items():
+        asked = [Request(prompt, 1, 0, Decoding(), scored=spelling) for spelling in spellings(gold)]
+        assert found[prompt] == pytest.approx(sum(probability(c) for (c,) in engine.generate(asked)), rel=1e-4)
+    assert found.keys() == gold_of.keys() and trainer.by_likelihood({}, 1) == {}
+    assert max(found.values()) > 0.3
 
 
 def test_termination_is_the_outcome_above_what_stopping_would_bring(tmp_path, monkeypatch):
