@@ -236,9 +236,8 @@ def backtracking_contradictions(
             yield f"models.{name}.method", "cold_start teaches thoughts, and with `backtracking` there are none"
     if isinstance(training := config.get("training"), dict) and training.get("allocation") is not None:
         yield "training.allocation", "it is made for MRT (STaR)'s choice of a prefix; attempts have one backtrack each"
-    asked = {
-        f"{name}.{part}": (config.get(name) or {}).get(part) for name in ("training", "evaluation") for part in PARTS
-    }
+    sections = {name: config.get(name) or {} for name in ("training", "evaluation")}
+    asked = {f"{name}.{part}": own.get(part) for name, own in sections.items() for part in ("prover", "rl")}
     asked |= {f"models.{name}.rl": model.rl.model_dump() for name, model in models.items() if model and model.rl}
     for path, settings in asked.items():
         if isinstance(settings, dict) and settings.get("estimate") == "likelihood":
