@@ -74,10 +74,14 @@ class Options:
 
     # ---- sampling ----
 
-    def of_sampling(self, w: Wildcards, **options: Any) -> str:
+    def sampler(self, kind: str, w: Wildcards) -> str:
+        """The model that a stage samples from: mu for its answers (`prover`), else the one whose artifact it makes."""
+        return self.experiment.mu(w.model, w.dataset) if kind == "prover" else w.model
+
+    def of_sampling(self, w: Wildcards, kind: str = "", **options: Any) -> str:
         """Options of a sampling stage."""
-        names = [w.model, w.dataset]
-        return self.options(**self.of_weights(w.model), names=names, seed=self.experiment.seed, **options)
+        names, weights = [w.model, w.dataset], self.of_weights(self.sampler(kind, w))
+        return self.options(**weights, names=names, seed=self.experiment.seed, **options)
 
     def rollouts(self, w: Wildcards) -> str:
         decoding, samples = self.experiment.sampling(w.dataset).decoding, self.experiment.samples(w.model, w.dataset)
@@ -103,7 +107,7 @@ class Options:
         if stage == "sampling.allocation":
             options |= {"allocation": self.experiment.training.allocation, "grading": self.experiment.grading}
         prover = self.experiment.sampling(w.dataset).prover
-        return self.of_sampling(w, prover=prover, parameterization=self.words, **options)
+        return self.of_sampling(w, "prover", prover=prover, parameterization=self.words, **options)
 
     def budget_forcing(self, w: Wildcards) -> str:
         return self.of_sampling(w, forcing=self.experiment.forcing, template=self.experiment.template)
@@ -123,9 +127,9 @@ class Options:
         sizes = {"tensor_parallel_size": gpus if gpus > 1 else None, "max_model_len": longest}
         return self.experiment.engine.model_copy(update=sizes)
 
-    def engine_decides(self, w: Wildcards) -> list[Any]:
+    def engine_decides(self, kind: str = "") -> Callable[[Wildcards], list[Any]]:
         """The engine settings that change what is sampled."""
-        return [self.experiment.longest(w.model), self.experiment.engine.dtype]
+        return lambda w: [self.experiment.longest(self.sampler(kind, w)), self.experiment.engine.dtype]
 
     def sampled_by(self, kind: str) -> Execution:
         """The engine and the completion cache of a stage; where shards sampled, it gathers."""
@@ -133,7 +137,7 @@ class Options:
         def execution(w: Wildcards, threads: int) -> str:
             folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
             gather = {"gather": self.paths.shard_count} if self.paths.shards(kind) else {}
-            return options_of(engine=self.engine(w.model), cache={"folder": folder, **gather})
+            return options_of(engine=self.engine(self.sampler(kind, w)), cache={"folder": folder, **gather})
 
         return execution
 
@@ -143,7 +147,7 @@ class Options:
         def execution(w: Wildcards, threads: int) -> str:
             folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
             cache = {"folder": folder, "shard": f"{w.shard}/{self.paths.shard_count}"}
-            return options_of(engine=self.engine(w.model), cache=cache)
+            return options_of(engine=self.engine(self.sampler(kind, w)), cache=cache)
 
         return execution
 

@@ -71,6 +71,11 @@ class Paths:
         folder = self.checkpoint(w.model)
         return [folder] if folder else []
 
+    def mu_weights(self, w: Wildcards) -> list[str]:
+        """The same of the meta-prover."""
+        folder = self.checkpoint(self.experiment.mu(w.model, w.dataset))
+        return [folder] if folder else []
+
     # ---- what a training is made from ----
 
     def parent(self, w: Wildcards) -> str:

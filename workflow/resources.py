@@ -20,13 +20,6 @@ class JobResources:
         self.shards = experiment.cluster.shards
         self.minutes = cache(Bill(experiment).runtime)
 
-    def sampling_gpus(self, w: Wildcards) -> int:
-        return self.experiment.sampling_gpus(w.model)
-
-    def gathering_gpus(self, w: Wildcards) -> int:
-        """GPUs of a stage that shards can do: where they do, the job that gathers needs none."""
-        return 0 if self.shards > 1 else self.sampling_gpus(w)
-
     def nodes(self, w: Wildcards) -> int:
         return self.experiment.training_processes(w.model)[0]
 
@@ -55,11 +48,6 @@ class JobResources:
         gpus = self.experiment.training_processes(w.model)[1] if self.experiment.cluster.gpu else 0
         return self.cores(lambda _: gpus)(w, threads)
 
-    def sampling_memory(self, w: Wildcards, attempt: int) -> int:
-        """Memory of a job in MB, more at each attempt: libraries, cache, prompts, and the weights' file in float32."""
-        size = self.experiment.architecture(w.model).parameters if self.experiment.cluster.gpu else 0
-        return round(attempt * 1024 * (4 + self.experiment.engine.cpu_cache_gib + 4 * size / 2**30))
-
     def training_memory(self, w: Wildcards, attempt: int) -> int:
         """Memory of a training's node in MB, more at each attempt; with GPUs as mrt/config/memory.py has it."""
         if not self.experiment.cluster.gpu:
@@ -79,15 +67,27 @@ class JobResources:
     def sampling(self, rule: str, *, gathers: bool = False, shard: bool = False) -> dict[str, Any]:
         """What a job asks for that samples: the GPUs of one engine, all on one node.
 
-        `gathers`: shards may have sampled what it only gathers; `shard`: it is one of these.
+        `gathers`: shards may have sampled what it only gathers, without a GPU; `shard`: it is one of these.
         """
-        gpus = self.gathering_gpus if gathers else self.sampling_gpus
+        experiment, idle = self.experiment, gathers and self.shards > 1
+
+        def sampler(w: Wildcards) -> str:
+            return experiment.mu(w.model, w.dataset) if rule == "force_answers" else w.model
+
+        def gpus(w: Wildcards) -> int:
+            return 0 if idle else experiment.sampling_gpus(sampler(w))
+
+        def memory(wildcards: Wildcards, attempt: int) -> int:
+            """In MB, more at each attempt: libraries, cache, prompts, and the weights' file in float32."""
+            size = experiment.architecture(sampler(wildcards)).parameters if experiment.cluster.gpu else 0
+            return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib + 4 * size / 2**30))
+
         return {
             "gpu": gpus,
             "gpu_model": self.gpu_model(gpus),
             "nodes": 1,
             "cpus_per_task": self.cores(gpus),
-            "mem_mb": self.sampling_memory,
+            "mem_mb": memory,
             "runtime": self.time_limit(rule, self.shards if shard else 1),
         }
 

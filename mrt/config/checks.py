@@ -167,6 +167,12 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             continue
         if isinstance(sampling, Training):
             yield from group_mistakes("training.rl", sampling.rl)
+        if sampling.mu is not None:
+            yield from unknown(f"{name}.mu", sampling.mu, models)
+            own = models.get(sampling.mu)
+            if own and (own.rollouts or own.parent):
+                why = "is a file of completions" if own.rollouts else "is trained here, perhaps on what it would judge"
+                yield f"{name}.mu", f"{sampling.mu!r} {why}; name a model that is given"
         if sampling.prover.traces and sampling.prover.traces > sampling.samples:
             yield f"{name}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
 

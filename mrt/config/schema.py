@@ -87,6 +87,10 @@ class Config(Settings):
         """What is sampled on a dataset: the evaluation's settings on its sets, else the training's."""
         return self.evaluation if dataset in self.evaluation.problems else self.training
 
+    def mu(self, name: str, dataset: str) -> str:
+        """The meta-prover of a model's thoughts on a dataset: by default the model itself."""
+        return self.sampling(dataset).mu or name
+
     def samples(self, name: str, dataset: str) -> int:
         """Rollouts per problem sampled from a model on a dataset."""
         sampling, direct = self.sampling(dataset), self.evaluation.direct

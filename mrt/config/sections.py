@@ -121,6 +121,11 @@ class SamplingSettings(Settings):
         description="How rollouts are drawn (Section 8.1: 16K tokens).",
     )
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
+    mu: str | None = Field(
+        None,
+        description="The model that is the meta-prover (Section 6.2: another LLM); by default the one that thought. It"
+        " reads the thought with its own tokenizer, behind the chat prompt of the model that thought.",
+    )
 
 
 Group = TypeVar("Group", bound=Settings)

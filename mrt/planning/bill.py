@@ -206,9 +206,9 @@ class Bill:
 
     def plan(self, rule: str, model: str, dataset: str, jobs: int) -> Planned:
         config, work = self.config, self.work(rule, model, dataset)
-        architecture = config.architecture(model)
-        training = rule.startswith("train")
-        nodes, processes = config.training_processes(model) if training else (1, config.sampling_gpus(model) or 1)
+        training, runs = rule.startswith("train"), config.mu(model, dataset) if rule == "force_answers" else model
+        architecture = config.architecture(runs)
+        nodes, processes = config.training_processes(model) if training else (1, config.sampling_gpus(runs) or 1)
         gpus = nodes * processes
         seconds = seconds_of(work, architecture, self.hardware, gpus, config.engine.max_num_seqs, self.reached)
         longest = self.start + seconds / jobs

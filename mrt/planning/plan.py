@@ -107,14 +107,15 @@ def memory_taken(config: Config, plans: list[Planned]) -> list[str]:
     lines: dict[str, dict[str, None]] = {}
     hardware = config.cluster.hardware
     for plan in plans if hardware else []:
-        size, what = config.architecture(plan.model), "training" if plan.rule.startswith("train") else "sampling"
+        model = config.mu(plan.model, plan.problems) if plan.rule == "force_answers" else plan.model
+        size, what = config.architecture(model), "training" if plan.rule.startswith("train") else "sampling"
         if what == "training":
             parts = training_parts(size, config.training_size(plan.model), plan.gpus)
         else:
             assert hardware is not None
-            parts = engine_parts(size, config.engine_size(plan.model), hardware, plan.gpus)
+            parts = engine_parts(size, config.engine_size(model), hardware, plan.gpus)
         models = lines.setdefault(f"{told(parts)} on each of {plan.gpus}, {what}", {})
-        models[plan.model] = None
+        models[model] = None
     if not hardware:
         return []
     head = [

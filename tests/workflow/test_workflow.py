@@ -261,6 +261,36 @@ def test_the_job_that_gathers_shards_is_told_so(tmp_path):
         assert told == {'shard": "0/2', 'shard": "1/2', 'gather": 2'}
 
 
+HEADER = "**Step-by-Step Explanation and Answer:**\n\n1. **Ends:** they add up to \\boxed{"
+
+
+def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
+    """The set of MRT (STaR) from probabilities of a mu of another name; completions of before are found again."""
+    from mrt.core.artifacts import PROGRESS, PROVER, SET
+
+    folder = copy_of(finished, tmp_path)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["models"]["judge"] = {"label": "Judge", "toy": "shipped"}
+    config["training"] |= {"mu": "judge"}
+    config["training"]["prover"] |= {"estimate": "likelihood", "header": HEADER}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    target = "results/tiny/sets/mrt_1.parquet"
+    assert planned_jobs(folder, target).keys() == {"force_answers", "grade_answers", "measure_progress", "mrt_set"}
+    assert snakemake(folder, "--cores", "2", target).returncode == 0
+    results = folder / "results" / "tiny"
+    answers = PROVER.read(results / "prover" / "base" / "toy_train.parquet")
+    scored = answers.filter(finish_reason="scored")
+    prefixes = answers.select("problem_id", "sample", "prefix").unique().height
+    sampled = answers.height - scored.height
+    assert scored.height == prefixes > sampled > 0 and sampled % 4 == 0
+    J = PROGRESS.read(results / "progress" / "base" / "toy_train.parquet")
+    assert J["J"].is_between(0, 1).all() and J["J"].n_unique() > prefixes / 2  # not fifths
+    by_answers = PROGRESS.read(finished / "results" / "tiny" / "progress" / "base" / "toy_train.parquet")
+    both = J.join(by_answers, on=["problem_id", "sample", "prefix"], suffix="_of_answers", validate="1:1")
+    assert both.select(pl.corr("J", "J_of_answers")).item() > 0.8
+    assert SET.read(folder / target).height > 0
+
+
 def test_a_bad_config_stops_before_any_job(tmp_path):
     folder = checkout(tmp_path)
     bad = (ROOT / "tests" / "tiny.yaml").read_text().replace("parent: base, method: star", "parent: bsae, method: star")

@@ -24,7 +24,7 @@ rule sample_rollouts:
         code=options.code("sampling.rollouts"),
         weights=lambda w: options.identity(w.model),
         settings=options.rollouts,
-        engine_decides=options.engine_decides,
+        engine_decides=options.engine_decides(),
         execution=options.sampled_by("rollouts"),
     shell:
         with_threads(
@@ -70,10 +70,10 @@ rule import_rollouts:
         " --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
 
 
-# Forced answers of the meta-prover at every prefix (Equation 4); mu is the model that thought.
+# Forced answers of the meta-prover at every prefix (Equation 4); mu is the model that thought, or another one.
 rule force_answers:
     input:
-        checkpoint=paths.weights,
+        checkpoint=paths.mu_weights,
         rollouts=paths.artifact("rollouts"),
         episodes=paths.artifact("episodes"),
         shards=paths.shards("prover"),
@@ -94,9 +94,9 @@ rule force_answers:
         code=lambda w: options.code(options.prover_stage(w)),
         stage=options.prover_stage,
         problems=optional("problems"),
-        weights=lambda w: options.identity(w.model),
+        weights=lambda w: options.identity(options.sampler("prover", w)),
         settings=options.prover,
-        engine_decides=options.engine_decides,
+        engine_decides=options.engine_decides("prover"),
         execution=options.sampled_by("prover"),
     shell:
         with_threads(
@@ -108,7 +108,7 @@ rule force_answers:
 
 use rule force_answers as force_answers_shard with:
     input:
-        checkpoint=paths.weights,
+        checkpoint=paths.mu_weights,
         rollouts=paths.artifact("rollouts"),
         episodes=paths.artifact("episodes"),
         problems=options.prover_golds,
@@ -147,7 +147,7 @@ rule force_budget:
         code=options.code("sampling.budget_forcing"),
         weights=lambda w: options.identity(w.model),
         settings=options.budget_forcing,
-        engine_decides=options.engine_decides,
+        engine_decides=options.engine_decides(),
         execution=options.sampled_by("budget_forcing"),
         out=lambda w, output: f"--out {quote(output.answers)} --out_thoughts {quote(output.thoughts)}",
     shell:
@@ -195,7 +195,7 @@ rule search_tree:
         code=options.code("sampling.tree"),
         weights=lambda w: options.identity(w.model),
         settings=options.tree,
-        engine_decides=options.engine_decides,
+        engine_decides=options.engine_decides(),
         execution=options.sampled_by("trees"),
     shell:
         with_threads(
@@ -225,7 +225,7 @@ rule linearize:
         code=options.code("sampling.linearized"),
         weights=lambda w: options.identity(w.model),
         settings=options.linearized,
-        engine_decides=options.engine_decides,
+        engine_decides=options.engine_decides(),
         execution=options.sampled_by("linearized"),
     shell:
         with_threads(

@@ -180,7 +180,7 @@ rule train_rl:
         code=options.code("training.rl"),
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.rl,
-        engine_decides=options.engine_decides,
+        engine_decides=options.engine_decides(),
         execution=options.trained_by(with_engine=True),
         launch=options.launch,
     shell:
