@@ -84,6 +84,7 @@ class Training(NamedTuple):
     bf16: bool = True
     checkpointing: bool = True
     reference: bool = False  # the reference model of RL with `beta`
+    frozen: bool = False  # the frozen mu of RL with `mu: parent`; not sharded
     rl: bool = False
 
 
@@ -124,6 +125,7 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
     parts = {
         "weights, gradients and optimizer": 16 * a.parameters / gpus,
         "reference model": width * a.parameters / gpus if training.reference else 0,
+        "frozen mu": (2 if training.bf16 else 4) * a.parameters if training.frozen else 0,
         "kept for the backward pass": kept + masks,
         "largest step of it": largest,
         "DeepSpeed's buffers": width * (live + 2 * sizes["reduce_bucket_size"]) if zero else 0,

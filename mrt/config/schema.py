@@ -212,7 +212,8 @@ class Config(Settings):
         if isinstance(recipe, SFT):
             return memory.Training(recipe.micro_batch_size, length, recipe.bf16, recipe.gradient_checkpointing)
         rows, length = recipe.micro_batch_size, min(length, self.longest(name) or self.architecture(name).context)
-        return memory.Training(rows, length, recipe.bf16, recipe.gradient_checkpointing, recipe.beta > 0, True)
+        other = recipe.beta > 0, recipe.mu == "parent"
+        return memory.Training(rows, length, recipe.bf16, recipe.gradient_checkpointing, *other, True)
 
     def begun(self, name: str) -> int:
         """Tokens of the longest thought prefix in a prompt of RL; 0 if prompts have none."""

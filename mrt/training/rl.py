@@ -98,6 +98,11 @@ class RL(Settings):
         description="MRT (RL), all but implicit: J from sampled answers, or the probability of the gold answer"
         " (mrt.sampling.likelihood).",
     )
+    mu: Literal["policy", "parent"] = Field(
+        "policy",
+        description="likelihood: the model whose J counts, the one that is trained or the frozen one that it started"
+        " from.",
+    )
     header: str = Field(
         ProverSettings.model_fields["header"].default,
         pattern=r"\\boxed\{$",
@@ -121,6 +126,8 @@ class RL(Settings):
     def _asks(self) -> Self:
         if self.variant == "implicit" and self.estimate == "likelihood":
             raise ValueError("the implicit variant asks mu nothing: half of each group answers; leave out estimate")
+        if self.mu == "parent" and self.estimate == "answers":
+            raise ValueError("mu: parent needs estimate: likelihood, as only the policy has an engine to sample from")
         return self
 
 
@@ -153,6 +160,7 @@ class Train(TrainingStage):
                 recipe=self.recipe,
                 grader=Grader(1, grading=self.grading),
                 parameterization=self.parameterization,
+                frozen=self.frozen() if self.recipe.mu == "parent" else None,
                 **usual,
             )
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
@@ -161,6 +169,14 @@ class Train(TrainingStage):
             for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
                 config.pad_token_id = None
         leave(trainer, trainer.processing_class, state, made)
+
+    def frozen(self) -> Any:
+        """The model that is trained from, to stay as it is."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        dtype = torch.bfloat16 if self.recipe.bf16 else torch.float32
+        return AutoModelForCausalLM.from_pretrained(folder_of(self.model, self.revision), dtype=dtype)
 
     def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
         """Arguments of any GRPOTrainer: model, tokenizer, data and TRL's configuration."""

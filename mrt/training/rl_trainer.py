@@ -16,6 +16,7 @@ from mrt.sampling.engine import seed_of, text_of, vllm_reads
 from mrt.sampling.scoring import log_probability, reading
 from mrt.sampling.tokens import end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
+from mrt.training.frozen import Frozen
 from mrt.training.methods import RLMethod
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
 
@@ -108,6 +109,7 @@ def make_trainer_class() -> type:
             recipe: "RL",
             grader: Grader,
             parameterization: Parameterization,
+            frozen: Any = None,
             **options: Any,
         ) -> None:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
@@ -117,6 +119,7 @@ def make_trainer_class() -> type:
                 if not isinstance(parameterization, OpenEnded):
                     raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
                 self.asking = parameterization.with_header(recipe.header)
+            self.frozen = frozen and Frozen(frozen, self.processing_class, self.accelerator.device)
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
@@ -297,18 +300,24 @@ def make_trainer_class() -> type:
         def by_likelihood(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
             """J at each prompt: the probability of its gold answer, in all its spellings."""
             asked = [(prompt, spelling) for prompt, gold in gold_of.items() for spelling in spellings(gold)]
-            own = [self.processing_class(text, add_special_tokens=False)["input_ids"] for _, text in asked]
-            whole = [
-                self.processing_class(prompt, add_special_tokens=False)["input_ids"] + ids
-                for (prompt, _), ids in zip(asked, own, strict=True)
-            ]
-            outputs = self.vllm_generation.llm.generate(
-                [{"prompt_token_ids": i} for i in whole], sampling_params=reading(), use_tqdm=False
+            before, own = (
+                [self.processing_class(text, add_special_tokens=False)["input_ids"] for text in texts]
+                for texts in ([prompt for prompt, _ in asked], [spelling for _, spelling in asked])
             )
-            self.count_forced(whole, [], share)
+            if self.frozen:
+                found = self.frozen.log_probabilities(list(zip(before, own, strict=True)))
+                self.spent.add(flops=self.frozen.taken() / share)
+            else:
+                outputs = self.vllm_generation.llm.generate(
+                    [{"prompt_token_ids": [*b, *o]} for b, o in zip(before, own, strict=True)],
+                    sampling_params=reading(),
+                    use_tqdm=False,
+                )
+                found = [log_probability(self.processing_class, *of) for of in zip(outputs, own, strict=True)]
+                self.count_forced([[*b, *o] for b, o in zip(before, own, strict=True)], [], share)
             J = dict.fromkeys(gold_of, 0.0)
-            for (prompt, _), output, ids in zip(asked, outputs, own, strict=True):
-                J[prompt] = min(1.0, J[prompt] + exp(log_probability(self.processing_class, output, ids)))
+            for (prompt, _), logp in zip(asked, found, strict=True):
+                J[prompt] = min(1.0, J[prompt] + exp(logp))
             return J
 
         def by_answers(self, gold_of: dict[str, str], share: int) -> dict[str, float]:

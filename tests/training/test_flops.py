@@ -155,13 +155,12 @@ def test_fine_tuning_counts_what_torch_counts(checkpointing, model, tmp_path):
 
 WATCHED = """
 import json, sys
-from contextlib import contextmanager
 from pathlib import Path
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
-from mrt.training import rl, rl_trainer
+from mrt.training import frozen, rl, rl_trainer
 
-found = {"passes": 0, "calls": []}
+found = {}
 load = AutoModelForCausalLM.from_pretrained
 AutoModelForCausalLM.from_pretrained = lambda *a, **o: load(*a, **o, attn_implementation="eager")
 make = rl_trainer.make_trainer_class
@@ -176,8 +175,6 @@ def watched(call):
 
 def made():
     kind = make()
-    base = kind.__mro__[1]
-    base._get_per_token_logps_and_entropies = watched(base._get_per_token_logps_and_entropies)
 
     class Watched(kind):
         def __init__(self, *arguments, **options):
@@ -194,33 +191,54 @@ def made():
 
     return Watched
 
+frozen.Frozen.log_probabilities = watched(frozen.Frozen.log_probabilities)
+base = make().__mro__[1]
+base._get_per_token_logps_and_entropies = watched(base._get_per_token_logps_and_entropies)
 rl.make_trainer_class = made
-options = json.loads(sys.argv[1])
-rl.Train(**options).carry_out()
-Path(sys.argv[2]).write_text(json.dumps(found))
+for options, out in json.loads(sys.argv[1]):
+    found.update(passes=0, calls=[])
+    rl.Train(**options).carry_out()
+    Path(out).write_text(json.dumps(found))
 """
+WAYS = [("answers", "policy"), ("likelihood", "policy"), ("likelihood", "parent")]
 
 
-@pytest.mark.parametrize("estimate", ["answers", "likelihood"])
-def test_rl_counts_what_torch_counts(estimate, model, prompts, tmp_path):
-    """One step of MRT (RL) by episode: completions, forced answers at every boundary, two forward passes, one back."""
-    recipe = RL(
-        estimate=estimate,
-        variant="per_episode", answers=2, batch_size=12, micro_batch_size=6, num_generations=4, answer_tokens=24,
-        epochs=0.25, bf16=False, gradient_checkpointing=False, decoding=Decoding(temperature=1.0, max_tokens=100),
-    )  # fmt: skip
-    options = {
-        "model": str(TOY_BASE), "prompts": str(prompts), "method": "mrt_rl", "recipe": recipe.model_dump(),
-        "engine": EngineSettings(max_model_len=512, cpu_cache_gib=0.1).model_dump(), "state": str(tmp_path / "state"),
-        "history": str(tmp_path / "history.parquet"), "out": str(tmp_path / "model"),
-    }  # fmt: skip
-    arguments = [sys.executable, "-c", WATCHED, json.dumps(options), str(tmp_path / "found.json")]
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def steps(prompts, tmp_path_factory):
+    """One step of MRT (RL) by episode each way: what torch counted in passes, the engine's calls, and the log."""
+    asked, folders = [], {way: tmp_path_factory.mktemp("-".join(way)) for way in WAYS}
+    for (estimate, mu), folder in folders.items():
+        recipe = RL(
+            variant="per_episode", estimate=estimate, mu=mu, answers=2, batch_size=12, micro_batch_size=6,
+            num_generations=4, answer_tokens=24, epochs=0.25, bf16=False, gradient_checkpointing=False,
+            decoding=Decoding(temperature=1.0, max_tokens=100),
+        )  # fmt: skip
+        options = {
+            "model": str(TOY_BASE), "prompts": str(prompts), "method": "mrt_rl", "recipe": recipe.model_dump(),
+            "engine": EngineSettings(max_model_len=512, cpu_cache_gib=0.1).model_dump(),
+            "state": str(folder / "state"), "history": str(folder / "history.parquet"), "out": str(folder / "model"),
+        }  # fmt: skip
+        asked.append((options, str(folder / "found.json")))
+    done = subprocess.run([sys.executable, "-c", WATCHED, json.dumps(asked)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads((tmp_path / "found.json").read_text())
-    sampled = replayed(model, found["calls"])
-    history = pl.read_parquet(tmp_path / "history.parquet").drop_nulls("reward")
-    assert history["flops"][-1] == pytest.approx(found["passes"] + sampled, rel=0.03)
+    read = {way: json.loads((folder / "found.json").read_text()) for way, folder in folders.items()}
+    logs = {way: pl.read_parquet(folder / "history.parquet") for way, folder in folders.items()}
+    return {way: (found["passes"], found["calls"], logs[way].drop_nulls("reward")) for way, found in read.items()}
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_rl_counts_what_torch_counts(way, model, steps):
+    """Completions, J at every boundary, two forward passes, one back."""
+    passes, calls, history = steps[way]
+    assert history["flops"][-1] == pytest.approx(passes + replayed(model, calls), rel=0.03)
     assert history["tokens_sampled"][-1] + history["tokens_forced"][-1] == sum(
-        len(completion) for call in found["calls"] for _, own in call for completion in own
+        len(completion) for call in calls for _, own in call for completion in own
     )
+    assert (history["tokens_forced"][-1] > 0) == (way[0] == "answers")
+    assert history["J_prefix"].is_between(0, 1).all()
+
+
+def test_at_first_the_policy_is_the_parent(steps):
+    """Nothing was learnt before the first step, so that J is the same, by the engine and by forward passes."""
+    of_policy, of_parent = (steps["likelihood", mu][2]["J_prefix"][0] for mu in ("policy", "parent"))
+    assert of_policy == pytest.approx(of_parent, abs=1e-4)

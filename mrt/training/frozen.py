@@ -1,0 +1,108 @@
+"""A frozen mu in RL: what answers are worth to the parent, at all boundaries of many thoughts, in few forward passes.
+
+The current policy's J comes from the engine that samples (`mrt.sampling.scoring`). The parent has no engine, so it
+reads its J in plain forward passes. The texts of a step are prefixes of a few thoughts with an answer behind each; they
+share most of their tokens. Packed as a tree, each distinct token stands once in a row and attends to those before it in
+its own texts: its position is its depth, its mask its ancestors. So a row gives the same probabilities as all of its
+texts alone, and costs as much as its distinct tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mrt.training.flops import Sizes
+
+ROW = 4096  # tokens of a row, if no text is longer; the mask has its square
+
+
+class Row(NamedTuple):
+    """Texts packed as a tree: a token a node, in an order in which parents stand before their children."""
+
+    ids: npt.NDArray[np.int64]  # tokens [nodes]
+    depth: npt.NDArray[np.int64]  # position of each in its texts [nodes]
+    mask: npt.NDArray[np.bool_]  # whether the first attends to the second [nodes, nodes]
+    paths: list[tuple[int, list[int]]]  # (number of the text, the nodes of its tokens)
+
+
+def rows(texts: Sequence[Sequence[int]], size: int = ROW) -> Iterator[Row]:
+    """Pack texts, each a list of token ids, into rows of at most `size` distinct tokens; a longer text has its own."""
+    order = sorted(range(len(texts)), key=lambda i: list(texts[i]))
+    ids: list[int] = []
+    parents: list[int] = []
+    paths: list[tuple[int, list[int]]] = []
+    for number in order:
+        text, last = texts[number], paths[-1][1] if paths else []
+        shared = shared_with(text, [ids[node] for node in last])
+        if paths and len(ids) + len(text) - shared > size:
+            yield row(ids, parents, paths)
+            ids, parents, paths, last, shared = [], [], [], [], 0
+        path = list(last[:shared])
+        for token in text[shared:]:
+            parents.append(path[-1] if path else -1)
+            path.append(len(ids))
+            ids.append(token)
+        paths.append((number, path))
+    if paths:
+        yield row(ids, parents, paths)
+
+
+def shared_with(one: Sequence[int], other: Sequence[int]) -> int:
+    """Number of tokens that two texts begin with alike."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def row(ids: list[int], parents: list[int], paths: list[tuple[int, list[int]]]) -> Row:
+    """The row of a tree, given each node's token and parent (-1: none)."""
+    depth, mask = np.zeros(len(ids), dtype=np.int64), np.eye(len(ids), dtype=bool)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            depth[node] = depth[parent] + 1
+            mask[node] |= mask[parent]
+    return Row(np.array(ids, dtype=np.int64), depth, mask, paths)
+
+
+class Frozen:
+    """A model that stays as it is, and the probability of texts under it."""
+
+    def __init__(self, model: Any, tokenizer: Any, device: Any) -> None:
+        self.model = model.eval().requires_grad_(False).to(device)
+        self.ends = sorted(i for i in tokenizer.get_vocab().values() if tokenizer.decode([i]).startswith("}"))
+        self.sizes = Sizes.of(model)
+        self.flops = 0.0
+
+    def taken(self) -> float:
+        """FLOPs since the last call."""
+        taken, self.flops = self.flops, 0.0
+        return taken
+
+    def log_probabilities(self, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+        """For each (tokens before, tokens scored): the log-probability of the latter, and of a `}` behind, in nats."""
+        import torch
+
+        found = [0.0] * len(texts)
+        device = self.model.device
+        for packed in rows([[*before, *scored] for before, scored in texts]):
+            # the nodes whose next token is read: from the last before what is scored to the last one
+            asked = {number: path[len(texts[number][0]) - 1 :] for number, path in packed.paths}
+            kept = sorted({node for nodes in asked.values() for node in nodes})
+            place = {node: i for i, node in enumerate(kept)}
+            mask = torch.zeros(packed.mask.shape, dtype=self.model.dtype, device=device)
+            mask.masked_fill_(~torch.from_numpy(packed.mask).to(device), torch.finfo(self.model.dtype).min)
+            with torch.no_grad():
+                logits = self.model(
+                    input_ids=torch.from_numpy(packed.ids)[None].to(device),
+                    position_ids=torch.from_numpy(packed.depth)[None].to(device),
+                    attention_mask=mask[None, None],
+                    logits_to_keep=torch.tensor(kept, device=device),
+                    use_cache=False,
+                ).logits[0]
+            logps = logits.float().log_softmax(dim=-1)
+            self.flops += self.sizes.training(1, len(packed.ids), len(kept), backward=False)
+            for number, nodes in asked.items():
+                of_tokens = [logps[place[node], token] for node, token in zip(nodes, texts[number][1], strict=False)]
+                end = logps[place[nodes[-1]], self.ends].logsumexp(dim=0)
+                found[number] = float(sum(of_tokens, start=end))
+        return found
