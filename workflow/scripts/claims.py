@@ -1,7 +1,7 @@
 """Make docs/claims.md from the claims of finished experiments:
 
-snakemake --cores 2 claims --configfile config.yaml config/rl.yaml config/claims.yaml
-snakemake --cores 2 claims --configfile config/backtracking.yaml config/claims_backtracking.yaml
+snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims.yaml
+snakemake --cores 2 claims runs --configfile config/backtracking.yaml config/claims_backtracking.yaml
 python workflow/scripts/claims.py docs/claims.md results/claims results/claims_backtracking
 """
 
@@ -31,7 +31,8 @@ and the other pages quote it:
 
 def section(folder: Path) -> tuple[str, pl.DataFrame]:
     table = read_table(folder / "tables" / "claims.parquet")
-    return f"\n## {folder.name}\n\n{markdown(layout(table, {}))}", table
+    runs = (folder / "tables" / "runs.md").read_text()
+    return f"\n## {folder.name}\n\n{markdown(layout(table, {}))}\n### Its models\n\n{runs}", table
 
 
 if __name__ == "__main__":
