@@ -200,6 +200,9 @@ class Bill:
             at = {"per_episode": completions * (1 + expected.episodes), "explicit": completions + count}
             answers = (recipe.answers or recipe.num_generations) * min(expected.answer_tokens, recipe.answer_tokens)
             asked_at = at.get(recipe.variant, 0)
+            if recipe.estimate == "likelihood":  # read, not sampled; the parent reads the thoughts too
+                again = completions * (length + prompt) if recipe.mu == "parent" else 0
+                return made + Work(0, asked_at * 40 + again, asked_at * (prompt + length / 2), 0, length)
             return made + Work(asked_at * answers, asked_at * 40, asked_at * (prompt + length / 2), 0, length)
         kept = config.training.samples * expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
