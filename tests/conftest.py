@@ -39,7 +39,16 @@ SLOW = {
     *("config/test_hardware", "config/test_memory", "config/test_reference", "figures/test_figures", "toy/test_world"),
     *("sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache", "sampling/test_engine"),
     *("sampling/test_linearized", "sampling/test_prover", "sampling/test_tree", "sampling/test_worker"),
-    *("sampling/test_tokens", "training/test_launch", "training/test_rl", "training/test_sft", "planning/test_plan"),
+    *(
+        "sampling/test_tokens",
+        "sampling/test_likelihood",
+        "training/test_flops",
+        "training/test_frozen",
+        "training/test_launch",
+        "training/test_rl",
+        "training/test_sft",
+        "planning/test_plan",
+    ),
     *("grading/test_grade", "grading/test_workers", "episodes/test_cut", "problems/test_build", "analysis/test_votes"),
 }
 
