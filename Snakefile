@@ -46,6 +46,7 @@ include: "workflow/rules/grading.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/traces.smk"
 
 
 guard(workflow, paths.results, left_running)
@@ -63,6 +64,7 @@ rule all:
     default_target: True
     input:
         figures.all(),
+        f"{paths.results}/traces.html",
         paths.set_rules(),
         paths.contamination_checks(),
         f"{paths.results}/tables/provenance.md",

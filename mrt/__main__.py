@@ -8,6 +8,7 @@ TOOLS = {  # by a short name, since people type them
     "plan": ("planning.plan", "what an experiment will cost, before it runs; after it, what it did"),
     "why": ("planning.why", "why jobs would run again, and which of them would train or sample"),
     "show": ("core.show", "what a table is and what made it"),
+    "traces": ("traces.page", "a page to look at traces, of what a results folder holds so far"),
     "calibrate": ("planning.calibrate", "how fast this machine is, for the plan"),
 }
 STAGES = {

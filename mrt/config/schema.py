@@ -11,7 +11,7 @@ from pydantic import Field
 from mrt.analysis.claims import Claim
 from mrt.config import memory
 from mrt.config.hardware import Architecture, Cluster, architecture_of
-from mrt.config.sections import Evaluation, Expected, Model, Recipe, SamplingSettings, Training
+from mrt.config.sections import Evaluation, Expected, Model, Recipe, SamplingSettings, TracesPage, Training
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
 from mrt.grading.grade import Grading
@@ -54,6 +54,7 @@ class Config(Settings):
     expected: Expected = Field(default_factory=Expected, description="Estimated lengths and counts, to plan with.")
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
+    traces: TracesPage = Field(default_factory=TracesPage, description="The page that shows traces.")
     claims: list[Claim] = Field([], description="Claims of the paper that the table `claims` decides.")
 
     def lineage(self, name: str) -> Iterator[str]:

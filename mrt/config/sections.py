@@ -303,6 +303,13 @@ class Evaluation(SamplingSettings):
         return keep_to(self, k=self.samples, votes=self.prover.answers)
 
 
+class TracesPage(Settings):
+    """The page of traces (`snakemake traces`)."""
+
+    megabytes: float = Field(20.0, gt=0, le=500, description="Size of the page at most; else it shows some problems.")
+    seed: int = Field(0, ge=0, description="Draws these problems.")
+
+
 class Expected(Settings):
     """Estimates of what is unknown before the first run, for `python -m mrt plan` and the time limits of jobs."""
 

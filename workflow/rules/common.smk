@@ -9,6 +9,7 @@ from workflow.figures import FIGURES, Figures
 from workflow.options import Options, content_of, each, listed, optional
 from workflow.paths import Paths, any_of
 from workflow.resources import JobResources
+from workflow.traces import TracesPage
 
 try:
     experiment = load(config, workflow.configfiles)
@@ -19,6 +20,7 @@ paths = Paths(experiment)
 job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
 figures = Figures(experiment, paths)
+traces_page = TracesPage(experiment, paths)
 ANALYSIS, SAMPLING, TRAINING = (f"../../envs/{room}.yaml" for room in ("analysis", "sampling", "training"))
 
 

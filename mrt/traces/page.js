@@ -1,0 +1,376 @@
+// @ts-check
+// The page of traces (mrt/traces/page.py): what is open stands in `open` and in the address, and `show` draws it.
+// Text of models reaches the page through textContent only. Numbers come from the tables; nothing is computed here.
+"use strict";
+(() => {
+  /** @typedef {{label: string, colour: string}} Model */
+  /** @typedef {{model: string, sample: number, prefix: number | null}} Column */
+  const LONG = 3000; // characters of a text that is folded
+  const MATH_AT_MOST = 60000; // characters of a text whose LaTeX is rendered
+  const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+  const SORTS = { // name: [measure of the model, descending]
+    "order of the dataset": null, difficulty: ["difficulty", false], "accuracy, lowest first": ["accuracy", false],
+    "accuracy, highest first": ["accuracy", true], "most tokens": ["tokens", true], "largest progress": ["gain", true],
+    "largest fall of J after its peak": ["fall", true], "over-thinking: thought behind the peak of J": ["late", true],
+    "most truncated": ["truncated", true],
+  };
+  const FILTERS = {
+    "all": () => true,
+    "the two models differ": (a, b) => a && b && a.accuracy !== b.accuracy,
+    "first right more often": (a, b) => a && b && a.accuracy > b.accuracy,
+    "second right more often": (a, b) => a && b && a.accuracy < b.accuracy,
+    "never right": (a) => a && a.accuracy === 0,
+    "some truncated": (a) => a && a.truncated > 0,
+  };
+  /** @type {any} */ let index;
+  const chunks = new Map();
+  /** @type {{problem: any, columns: Column[], active: number}} */
+  const open = { problem: null, columns: [], active: 0 };
+  /** @type {any[]} */ let listed = [];
+
+  const at = (id) => /** @type {any} */ (document.getElementById(id));
+
+  /** An element with attributes and children; strings become text, never markup. */
+  function el(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
+    }
+    made.append(...there(children));
+    return made;
+  }
+
+  const there = (nodes) => nodes.filter((node) => node !== null && node !== undefined);
+  const count = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+
+  /** What stands in a data block: base64, gzip, JSON. */
+  async function unpack(id) {
+    const bytes = Uint8Array.from(atob(at(id).textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  }
+
+  /** A text as nodes, in which characters that one cannot see are named. */
+  function visible(text) {
+    const nodes = [];
+    let from = 0;
+    for (const found of text.matchAll(HIDDEN)) {
+      nodes.push(text.slice(from, found.index));
+      const code = found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+      nodes.push(el("span", { class: "hidden-character" }, `U+${code}`));
+      from = found.index + found[0].length;
+    }
+    return [...nodes, text.slice(from)];
+  }
+
+  const drawMath = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      drawMath.unobserve(target);
+      renderMathInElement(target, {
+        throwOnError: false, trust: false, strict: false, maxSize: 20, maxExpand: 200,
+        delimiters: [["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false], ["$", "$", false]]
+          .map(([left, right, display]) => ({ left, right, display })),
+      });
+    }
+  });
+
+  /** A block of a model's text: LaTeX is rendered when it comes into view, long text is folded. */
+  function block(text, marked = 0) {
+    const body = el("div", { class: "text", dir: "auto" });
+    const fill = (shown) => {
+      const [opening, ...others] = shown.slice(marked).split(/\n{2,}/);
+      const mark = marked ? [el("mark", {}, shown.slice(0, marked))] : [];
+      body.replaceChildren(el("p", {}, ...mark, ...visible(opening)), ...others.map((text) => el("p", {}, ...visible(text))));
+      if (typeof renderMathInElement === "function" && shown.length <= MATH_AT_MOST && /\$|\\[([]/.test(shown)) drawMath.observe(body);
+    };
+    if (text.length <= LONG) {
+      fill(text);
+      return body;
+    }
+    fill(text.slice(0, LONG / 2) + " …");
+    const more = el("button", { type: "button", class: "more", onclick: (event) => {
+      event.stopPropagation();
+      fill(text);
+      more.remove();
+    } }, `show all ${text.length.toLocaleString("en")} characters`);
+    return el("div", {}, body, more);
+  }
+
+  /** An answer, rendered if it is LaTeX. */
+  function answer(text) {
+    const body = el("span", {}, ...visible(text));
+    if (typeof katex === "object" && /[\\^_]/.test(text) && text.length < 500) {
+      try {
+        katex.render(text, body, { trust: false, strict: false, maxSize: 20, maxExpand: 200 });
+      } catch {
+        body.replaceChildren(...visible(text)); // no LaTeX after all
+      }
+    }
+    return body;
+  }
+
+  const round = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+  const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "±") + Math.abs(value).toFixed(2);
+  const verdict = (correct) => (correct === null || correct === undefined ? "" : correct ? "right" : "wrong");
+
+  // ---- the list ----
+
+  function options(id, values, chosen) {
+    at(id).replaceChildren(...values.map(([value, label]) => el("option", { value, selected: value === chosen }, label)));
+  }
+
+  /** Offer the models that have traces of the chosen dataset; the chosen ones stay chosen if they can. */
+  function offer(first = at("first").value, second = at("second").value) {
+    const there = Object.keys(index.models).filter((m) => index.problems.some((p) => p.dataset === at("dataset").value && p.models[m]));
+    const labels = there.map((name) => [name, index.models[name].label]);
+    options("first", labels, there.includes(first) ? first : there[0]);
+    const other = second === "" || there.includes(second) ? second : there.filter((m) => m !== at("first").value).at(-1) ?? "";
+    options("second", [["", "no other"], ...labels], other);
+  }
+
+  /** Fill the list with the problems that the controls ask for. */
+  function list() {
+    const [first, second, asked] = [at("first").value, at("second").value, at("search").value.trim().toLowerCase()];
+    const keep = FILTERS[at("filter").value];
+    listed = index.problems.filter((p) =>
+      p.dataset === at("dataset").value && (!asked || `${p.id} ${p.opening}`.toLowerCase().includes(asked))
+      && keep(p.models[first], p.models[second]));
+    const sort = SORTS[at("sort").value];
+    if (sort) {
+      const [measure, falling] = sort;
+      const of = (p) => (measure === "difficulty" ? p.difficulty : p.models[first]?.[measure]) ?? null;
+      listed.sort((a, b) => (of(a) === null) - (of(b) === null) || (falling ? of(b) - of(a) : of(a) - of(b)));
+    }
+    at("count").textContent = count(listed.length, "problem");
+    at("problems").replaceChildren(...listed.map((p) => {
+      const numbers = [first, second].filter((m) => p.models[m]).map((m) => `${index.models[m].label} ${round(p.models[m].accuracy)}`);
+      const item = el("li", { "data-id": p.id, onclick: () => choose(p) }, el("b", {}, p.id),
+        el("span", { class: "opening" }, ...visible(p.opening)),
+        el("span", { class: "numbers" }, [...numbers, p.difficulty === null ? "" : `difficulty ${p.difficulty}`].filter(Boolean).join(" · ")));
+      if (p === open.problem) item.setAttribute("aria-current", "true");
+      return item;
+    }));
+  }
+
+  // ---- one problem ----
+
+  /** Open a problem, by default with the models of the controls at their first samples. */
+  async function choose(problem, columns = null) {
+    const models = [at("first").value, at("second").value].filter((m) => m && problem.models[m]);
+    open.problem = problem;
+    open.columns = columns ?? models.map((model) => ({ model, sample: -1, prefix: null }));
+    open.active = Math.min(open.active, Math.max(open.columns.length - 1, 0));
+    if (!chunks.has(problem)) chunks.set(problem, await unpack(problem.chunk));
+    if (open.problem !== problem) return;
+    for (const column of open.columns) {
+      const traces = chunks.get(problem).traces[column.model] ?? [];
+      if (!traces.some((t) => t.sample === column.sample)) column.sample = (traces.find((t) => t.J) ?? traces[0])?.sample ?? 0;
+    }
+    for (const item of at("problems").children) {
+      if (item.dataset.id === problem.id) {
+        item.setAttribute("aria-current", "true");
+        item.scrollIntoView({ block: "nearest" });
+      } else item.removeAttribute("aria-current");
+    }
+    show();
+  }
+
+  /** The open trace of a column. */
+  const traceOf = (column) => chunks.get(open.problem).traces[column.model]?.find((t) => t.sample === column.sample);
+  const prefixOf = (column, trace) => Math.min(column.prefix ?? trace.kept ?? trace.episodes.length, trace.episodes.length);
+
+  /** Draw the open problem, and write the address. */
+  function show() {
+    const problem = open.problem, chunk = chunks.get(problem);
+    const facts = { gold: chunk.answer, difficulty: problem.difficulty, source: chunk.source, dataset: problem.dataset };
+    at("problem").replaceChildren(...there([el("h2", {}, problem.id), block(chunk.problem),
+      el("dl", {}, ...Object.entries(facts).filter(([, value]) => value !== null && value !== "")
+        .map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { "data-fact": name }, name === "gold" ? answer(value) : el("span", {}, ...visible(String(value))))))),
+      chunk.solution ? el("details", {}, el("summary", {}, "solution"), block(chunk.solution)) : null,
+      ...Object.entries(chunk.trees).map(([model, nodes]) => el("details", { class: "solution-tree" },
+        el("summary", {}, `solution tree of ${index.models[model]?.label ?? model}, ${nodes.length} nodes`), tree(nodes)))]));
+    at("columns").replaceChildren(...open.columns.map(drawColumn));
+    for (const [i, column] of open.columns.entries()) {
+      const place = at("columns").children[i].querySelector(".curve"), trace = traceOf(column);
+      if (place && trace) curve(place, trace, column);
+    }
+    const parts = [problem.id, ...open.columns.flatMap((c) => [c.model, c.sample, c.prefix ?? ""])];
+    const alike = index.problems.filter((p) => p.id === problem.id).length > 1 ? `?${encodeURIComponent(problem.dataset)}` : "";
+    history.replaceState(null, "", `#${parts.map((part) => encodeURIComponent(part)).join("/")}${alike}`);
+  }
+
+  function tree(nodes) {
+    const children = new Map();
+    for (const node of nodes) children.set(node[1], [...(children.get(node[1]) ?? []), node]);
+    const branch = ([number, , text, value, visits, leaf]) => {
+      const head = [el("span", { class: "value" }, round(value)), `${text.trim().split("\n")[0].slice(0, 120)} (${visits} rollouts)`];
+      const below = children.get(number) ?? [];
+      return leaf || !below.length
+        ? el("div", { class: "tree" }, ...head)
+        : el("details", { class: "tree", open: number === 0 }, el("summary", {}, ...head), ...below.map(branch));
+    };
+    return el("div", {}, ...nodes.filter((node) => node[0] === 0).map(branch));
+  }
+
+  function drawColumn(column, i) {
+    const traces = chunks.get(open.problem).traces[column.model] ?? [], trace = traceOf(column);
+    const style = index.models[column.model], made = el("article", { class: i === open.active ? "active" : null });
+    made.style.setProperty("--model", style?.colour ?? "");
+    made.addEventListener("click", () => activate(i));
+    made.append(el("h2", {}, style?.label ?? column.model), el("div", { class: "samples", role: "group", "aria-label": "Samples" },
+      ...traces.map((t) => el("button", {
+        type: "button", class: verdict(t.correct), "aria-pressed": String(t === trace), title: t.J ? "scored by mu" : "not scored by mu",
+        onclick: () => { column.sample = t.sample; column.prefix = null; show(); },
+      }, `${t.sample}${t.J || !traces.some((other) => other.J) ? "" : "·"}`))));
+    if (!trace) {
+      made.append(el("p", { class: "empty" }, "no such trace here"));
+      return made;
+    }
+    const end = { stop: "ended by itself", length: "truncated", unknown: "" }[trace.finish_reason];
+    made.append(el("p", { class: "facts" }, el("b", { class: verdict(trace.correct), "data-answer": trace.answer ?? "" }, answer(trace.answer ?? "no answer")),
+      trace.tokens === null ? null : el("span", { "data-tokens": trace.tokens }, count(trace.tokens, "token")),
+      el("span", {}, count(trace.episodes.length, "episode")), end ? el("span", {}, end) : null,
+      trace.closed === false ? el("span", {}, "thought not closed") : null));
+    const prefix = prefixOf(column, trace);
+    if (trace.J) made.append(el("div", { class: "curve" }), forced(trace, prefix));
+    if (trace.before.trim()) made.append(el("div", { class: "plain" }, block(trace.before.trim())));
+    trace.episodes.forEach((text, episode) => {
+      made.append(drawEpisode(trace, episode, text, prefix, () => { column.prefix = episode + 1; open.active = i; show(); }));
+      if (trace.kept === episode + 1) made.append(el("div", { class: "cut" }, "MRT keeps the thought up to here"));
+    });
+    if (trace.after.trim()) made.append(el("div", { class: "plain answer" }, block(trace.after.trim())));
+    if (trace.attempts) {
+      made.append(el("details", {}, el("summary", {}, `linearized search: ${trace.attempts.length} attempts`),
+        ...trace.attempts.map(([, right, , , text]) => el("div", { class: `episode ${verdict(right)}` }, block(text)))));
+    }
+    return made;
+  }
+
+  function drawEpisode(trace, episode, text, prefix, onclick) {
+    const progress = trace.progress?.[episode + 1] ?? null, J = trace.J?.[episode + 1] ?? null;
+    const kind = progress > 0 ? "up" : progress < 0 ? "down" : "";
+    const made = el("section", { class: `episode ${kind} ${episode < prefix ? "" : "beyond"}`, "data-progress": progress, "data-j": J,
+      "data-tokens": trace.prefix_tokens?.[episode + 1], onclick });
+    made.style.setProperty("--much", String(Math.min(0.08 + 0.4 * Math.abs(progress ?? 0), 0.5)));
+    const numbers = J === null ? "" : ` · J ${round(J)} · progress ${signed(progress)}`;
+    const begins = text.length - text.trimStart().length;
+    const marker = index.markers.find((m) => text.startsWith(m, begins));
+    made.append(el("span", { class: "label" }, `z${episode}${numbers}`), block(text.slice(begins).trimEnd(), marker && episode ? marker.length : 0));
+    return made;
+  }
+
+  /** What mu answers at the chosen prefix. */
+  function forced(trace, prefix) {
+    const given = trace.forced[prefix] ?? [];
+    const rows = given.map(([text, right, times, cluster, whole]) => el("tr", { "data-right": right, "data-times": times },
+      el("td", { class: "n" }, `${times} ×`), el("td", { class: verdict(right) }, answer(text ?? "no answer")),
+      el("td", { class: "n" }, cluster < 0 ? "–" : cluster), el("td", {}, el("details", {}, el("summary", {}, "text"), block(whole)))));
+    const interval = trace.low[prefix] === null ? "" : ` [${round(trace.low[prefix])}, ${round(trace.high[prefix])}]`;
+    return el("details", { class: "forced", open: true }, el("summary", {},
+      `mu at prefix ${prefix} of ${trace.episodes.length}: J ${round(trace.J[prefix])}${interval}, ${count(trace.answers[prefix], "answer")}`),
+      el("table", {}, el("thead", {}, el("tr", {}, ...["", "answer", "cluster", ""].map((name) => el("th", {}, name)))), el("tbody", {}, ...rows)));
+  }
+
+  /** J against tokens, with its interval, the chosen prefix and the one that MRT keeps. */
+  function curve(place, trace, column) {
+    const ink = getComputedStyle(document.body).color, faint = "rgb(128 128 128 / 0.25)", blue = `rgb(${getComputedStyle(document.body).getPropertyValue("--up")})`;
+    const line = (plot, prefix, dash, width) => {
+      const x = plot.valToPos(trace.prefix_tokens[prefix], "x", true), { ctx, bbox } = plot;
+      ctx.save();
+      Object.assign(ctx, { strokeStyle: ink, lineWidth: width });
+      ctx.setLineDash(dash);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.restore();
+    };
+    const axis = (label, size) => ({ stroke: ink, grid: { stroke: faint, width: 1 }, ticks: { stroke: faint }, size, label, labelSize: 16, font: "11px sans-serif", labelFont: "11px sans-serif" });
+    const plot = new uPlot({
+      width: Math.max(place.clientWidth, 200), height: 150, cursor: { drag: { x: false, y: false } }, legend: { show: false },
+      scales: { x: { time: false }, y: { range: [-0.03, 1.03] } }, axes: [axis("tokens of the thought", 28), axis("J of mu", 36)],
+      series: [{}, { stroke: blue, width: 2, points: { show: true, size: 6 } }, { stroke: "transparent", points: { show: false } }, { stroke: "transparent", points: { show: false } }],
+      bands: [{ series: [3, 2], fill: blue.replace(")", " / 0.18)") }],
+      hooks: { draw: [(drawn) => {
+        line(drawn, prefixOf(column, trace), [], 1);
+        if (trace.kept) line(drawn, trace.kept, [5, 4], 2);
+      }] },
+    }, [trace.prefix_tokens, trace.J, trace.low, trace.high], place);
+    plot.over.addEventListener("click", () => { column.prefix = plot.cursor.idx ?? column.prefix; show(); });
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", `J along the thought: ${trace.J.map((value) => round(value)).join(", ")}`);
+  }
+
+  // ---- addresses, keys, start ----
+
+  function activate(i) {
+    open.active = i;
+    [...at("columns").children].forEach((article, k) => article.classList.toggle("active", k === i));
+  }
+
+  /** Open what the address names: #problem/model/sample/prefix, for two models model/sample/prefix again. */
+  async function follow() {
+    const [path, dataset] = location.hash.slice(1).split("?").map((part, i) => (i ? decodeURIComponent(part) : part));
+    const [id, ...rest] = path.split("/").map(decodeURIComponent);
+    const problem = index.problems.find((p) => p.id === id && (!dataset || p.dataset === dataset));
+    if (!problem) return false;
+    const columns = [];
+    for (let i = 0; i + 1 < rest.length + 1 && rest[i]; i += 3) {
+      const prefix = rest[i + 2];
+      if (index.models[rest[i]]) columns.push({ model: rest[i], sample: rest[i + 1] ? Number(rest[i + 1]) : -1, prefix: prefix ? Number(prefix) : null });
+    }
+    at("dataset").value = problem.dataset;
+    offer(columns[0]?.model, columns.length ? columns[1]?.model ?? "" : undefined);
+    list();
+    await choose(problem, columns.length ? columns : null);
+    return true;
+  }
+
+  function press(event) {
+    const typing = ["INPUT", "SELECT"].includes(/** @type {any} */ (event.target).tagName);
+    if (event.key === "Escape") at("search").blur();
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const column = open.columns[open.active], trace = column && open.problem && traceOf(column);
+    const traces = column ? chunks.get(open.problem)?.traces[column.model] ?? [] : [];
+    const step = (by) => { column.prefix = Math.min(Math.max(prefixOf(column, trace) + by, 0), trace.episodes.length); show(); };
+    const problem = (by) => { const next = listed[listed.indexOf(open.problem) + by]; if (next) choose(next); };
+    const sample = (by) => {
+      const next = traces[traces.indexOf(trace) + by];
+      if (next) { Object.assign(column, { sample: next.sample, prefix: null }); show(); }
+    };
+    const act = {
+      "/": () => at("search").focus(), ArrowDown: () => problem(1), ArrowUp: () => problem(-1), j: () => problem(1), k: () => problem(-1),
+      ArrowRight: () => trace && step(1), ArrowLeft: () => trace && step(-1), "]": () => trace && sample(1), "[": () => trace && sample(-1),
+      x: () => open.columns.length > 1 && activate(1 - open.active),
+    }[event.key];
+    if (act) {
+      event.preventDefault();
+      act();
+    }
+  }
+
+  async function start() {
+    index = await unpack("index");
+    at("note").textContent = index.note;
+    options("dataset", [...new Set(index.problems.map((p) => p.dataset))].map((name) => [name, name]));
+    options("sort", Object.keys(SORTS).map((name) => [name, name]));
+    options("filter", Object.keys(FILTERS).map((name) => [name, name]));
+    for (const id of ["search", "sort", "filter"]) at(id).addEventListener("input", list);
+    at("dataset").addEventListener("input", () => { offer(); list(); if (listed[0]) choose(listed[0]); });
+    for (const id of ["first", "second"]) at(id).addEventListener("input", () => { list(); if (open.problem) choose(open.problem); });
+    at("controls").addEventListener("submit", (event) => event.preventDefault());
+    document.addEventListener("keydown", press);
+    window.addEventListener("hashchange", follow);
+    window.addEventListener("resize", () => open.problem && show());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => open.problem && show());
+    if (!(await follow())) {
+      offer("", "?");
+      list();
+      if (listed[0]) await choose(listed[0]);
+    }
+    document.body.dataset.ready = "true";
+  }
+  start();
+})();

@@ -1,0 +1,350 @@
+"""A page to look at traces: episodes, progress, and what mu answers at every prefix (Sections 5 and 6).
+
+    mrt traces results/laptop
+
+The page is one file of HTML that needs neither server nor network. It shows whatever the folder holds so far, and
+`snakemake traces` makes it of a finished experiment. Behind the markup stand an index, which the list of problems
+shows, and a chunk for each problem, which the browser unpacks when the problem is opened: JSON, gzip, base64.
+
+A page holds at most `megabytes`. If there are more traces, whole problems are drawn by `seed`, and the page says so.
+"""
+
+import gzip
+import json
+import random
+import re
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from mrt.core.artifacts import (
+    ANSWER_GRADES,
+    EPISODES,
+    GRADES,
+    PREFIX,
+    PROBLEMS,
+    PROGRESS,
+    PROVER,
+    ROLLOUTS,
+    SET,
+    TRACE,
+    TREE,
+    Artifact,
+)
+from mrt.core.cli import Stage, run
+from mrt.core.storage import write_text
+from mrt.episodes.parameterization import MARKERS
+from mrt.figures.common import Appearance, ModelStyle
+from mrt.training.sets import best_prefixes
+
+HERE = Path(__file__).parent
+NORMAL = 1.96  # quantile of a 95 % interval
+LINEARIZED = "linearized/{m}/{d}.parquet", "grades/{m}/{d}.linearized.parquet"
+MATH = re.compile(r"\$|\\\(|\\\[")  # what opens LaTeX in a text
+
+Rows = dict[tuple[str, int], dict[str, Any]]  # by trace
+
+
+class Folder:
+    """A results folder, of which `tables` are read; whatever is there (yet) if None."""
+
+    def __init__(self, path: Path, tables: Collection[Path] | None = None) -> None:
+        self.path, self.tables = path, None if tables is None else set(tables)
+
+    def read(self, artifact: Artifact, model: str = "", dataset: str = "", path: str = "") -> pl.DataFrame | None:
+        """The table of a model on a dataset; None if it is not there."""
+        file = self.path / (path or artifact.path).format(m=model, d=dataset)
+        wanted = file.is_file() if self.tables is None else file in self.tables
+        return artifact.read(file) if wanted else None
+
+    def found(self) -> dict[str, list[str]]:
+        """Models with rollouts here, with the datasets of these."""
+        found: dict[str, list[str]] = {}
+        for path in sorted((self.path / "rollouts").glob("*/*.parquet")):
+            found.setdefault(path.parent.name, []).append(path.stem)
+        return found
+
+
+def by_trace(table: pl.DataFrame | None, *columns: pl.Expr | str) -> Rows:
+    """Lists of these columns of each trace, in the table's order."""
+    if table is None:
+        return {}
+    lists = table.group_by(TRACE, maintain_order=True).agg(*columns)
+    return {(row["problem_id"], row["sample"]): row for row in lists.iter_rows(named=True)}
+
+
+def with_bounds(progress: pl.DataFrame, answers: pl.DataFrame | None) -> pl.DataFrame:
+    """Progress with the Wilson interval of J at 95 %, in `low` and `high`; null where J is no share of right answers.
+
+    `answers` are graded forced answers.
+    """
+    if answers is None:
+        return progress.with_columns(pl.lit(None, pl.Float64).alias("low"), pl.lit(None, pl.Float64).alias("high"))
+    counted = answers.group_by(PREFIX).agg(pl.col("correct").sum().alias("right"))
+    n, J, z = pl.col("answers"), pl.col("J"), NORMAL
+    centre, half = (J + z**2 / (2 * n)) / (1 + z**2 / n), (J * (1 - J) / n + z**2 / (4 * n**2)).sqrt() * z
+    is_share = (J - pl.col("right") / n).abs() < 1e-9
+    bounds = (centre - half / (1 + z**2 / n)).clip(0, 1), (centre + half / (1 + z**2 / n)).clip(0, 1)
+    return progress.join(counted, on=PREFIX, how="left", maintain_order="left").with_columns(
+        pl.when(is_share).then(bound).alias(name) for name, bound in zip(("low", "high"), bounds, strict=True)
+    )
+
+
+def distinct_answers(prover: pl.DataFrame | None, grades: pl.DataFrame | None) -> Rows:
+    """Of each trace, by prefix: the distinct answers that mu gives there as [answer, right, times, cluster, text].
+
+    The most frequent answer comes first. `text` is the first of its forced answers.
+    """
+    if prover is None or grades is None:
+        return {}
+    given = prover.select(*PREFIX, "answer_index", "text").join(grades, on=[*PREFIX, "answer_index"])
+    counted = (
+        given.sort(*PREFIX, "answer_index")
+        .group_by(*PREFIX, "answer", "correct", "cluster", maintain_order=True)
+        .agg(pl.len().alias("times"), pl.col("text").first())
+        .sort(*PREFIX, "times", descending=[False, False, False, True], maintain_order=True)
+    )
+    found: Rows = {}
+    for row in counted.iter_rows(named=True):
+        at = found.setdefault((row["problem_id"], row["sample"]), {}).setdefault(row["prefix"], [])
+        at.append([row["answer"], row["correct"], row["times"], row["cluster"], row["text"]])
+    return found
+
+
+def traces_of(folder: Folder, model: str, dataset: str, kept: Rows | None = None) -> dict[str, list[dict[str, Any]]]:
+    """A model's traces on a dataset, by problem, as the page shows them; none if there are no rollouts.
+
+    `kept` holds the prefix that a training set cut each trace at. Without it, that is the prefix of maximal cumulative
+    progress, if there is progress (Algorithm 1).
+    """
+    rollouts, grades = (folder.read(table, model, dataset) for table in (ROLLOUTS, GRADES))
+    if rollouts is None:
+        return {}
+    verdicts = by_trace(grades, pl.col("answer", "correct", "cluster").first())
+    thoughts = by_trace(folder.read(EPISODES, model, dataset), "text", pl.col("closed").first())
+    prover, answer_grades, progress = (folder.read(t, model, dataset) for t in (PROVER, ANSWER_GRADES, PROGRESS))
+    answers = distinct_answers(prover, answer_grades)
+    points: Rows = {}
+    if progress is not None:
+        points = by_trace(
+            with_bounds(progress.sort(PREFIX), answer_grades),
+            *("prefix", "prefix_tokens", "answers", "J", "progress", "low", "high"),
+        )
+        if kept is None:
+            kept = by_trace(best_prefixes(progress).filter(pl.col("gain") > 0), pl.col("prefix").first())
+    attempts = distinct_answers(
+        folder.read(PROVER, model, dataset, LINEARIZED[0]), folder.read(ANSWER_GRADES, model, dataset, LINEARIZED[1])
+    )
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rollouts.sort(TRACE).iter_rows(named=True):
+        key = (row["problem_id"], row["sample"])
+        verdict, thought, at = verdicts.get(key, {}), thoughts.get(key, {}), points.get(key)
+        before, episodes, after = apart(row["text"], thought.get("text") or [])
+        trace = {
+            **{name: row[name] for name in ("sample", "tokens", "finish_reason")},
+            **{name: verdict.get(name) for name in ("answer", "correct", "cluster")},
+            **{"before": before, "episodes": episodes, "after": after, "closed": thought.get("closed")},
+        }
+        if at:
+            trace |= {name: at[name] for name in ("prefix_tokens", "answers", "J", "progress", "low", "high")}
+            trace["kept"] = (kept or {}).get(key, {}).get("prefix")
+            trace["forced"] = [answers.get(key, {}).get(prefix, []) for prefix in at["prefix"]]
+        if key in attempts:
+            trace["attempts"] = [given[0] for _, given in sorted(attempts[key].items())]
+        found.setdefault(row["problem_id"], []).append(trace)
+    return found
+
+
+def apart(text: str, episodes: list[str]) -> tuple[str, list[str], str]:
+    """A completion as what stands before its episodes, the episodes, and what stands behind them."""
+    thought = "".join(episodes)
+    start = text.find(thought)
+    if not episodes or start < 0:
+        return "", [], text
+    return text[:start], episodes, text[start + len(thought) :]
+
+
+def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+    """What the list of problems sorts by, of a model's traces of one problem; means over traces, null where unknown.
+
+    `accuracy`; `tokens`; `gain`, the largest progress of an episode; `fall`, the largest J of a trace less its last;
+    `late`, the share of the thought's tokens behind the first prefix at which J is largest; `truncated`, a share.
+    """
+    traces = list(traces)
+    scored = [trace for trace in traces if trace.get("J")]
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def late(trace: Mapping[str, Any]) -> float:
+        tokens, J = trace["prefix_tokens"], trace["J"]
+        return 1 - tokens[J.index(max(J))] / tokens[-1] if tokens[-1] else 0.0
+
+    gains = [gain for trace in scored for gain in trace["progress"] if gain is not None]
+    return {
+        "accuracy": mean(None if t["correct"] is None else float(t["correct"]) for t in traces),
+        "tokens": mean(t["tokens"] for t in traces),
+        "gain": max(gains, default=None),
+        "fall": max((max(t["J"]) - t["J"][-1] for t in scored), default=None),
+        "late": mean(late(t) for t in scored),
+        "truncated": mean(float(t["finish_reason"] == "length") for t in traces),
+    }
+
+
+def trees_of(folder: Folder, model: str, dataset: str) -> dict[str, list[list[Any]]]:
+    """Solution trees by problem: of each node its number, its parent's, text, value, visits, whether it is a leaf."""
+    tree = folder.read(TREE, model, dataset)
+    found: dict[str, list[list[Any]]] = {}
+    for problem, *node in (tree if tree is not None else pl.DataFrame(schema=TREE.columns)).sort(TREE.keys).select(
+        "problem_id", "node", "parent", "text", "value", "visits", "leaf"
+    ).iter_rows():  # fmt: skip
+        found.setdefault(problem, []).append(node)
+    return found
+
+
+def packed(value: Any) -> str:
+    """A value as JSON, gzip, base64."""
+    return b64encode(gzip.compress(json.dumps(value, separators=(",", ":")).encode(), 9, mtime=0)).decode()
+
+
+def assets() -> list[Path]:
+    """The files beside this module that the page is made of."""
+    return sorted(path for path in HERE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
+
+
+def page(title: str, index: Mapping[str, Any], chunks: Mapping[str, str], *, latex: bool) -> str:
+    """The page: markup, style and scripts, the index, and the packed chunks by id. `latex` says that texts have some.
+
+    The content security policy admits the page's own scripts, by their hash, and nothing from elsewhere.
+    """
+    vendor = HERE / "vendor"
+    names = ["katex.min.js", "auto-render.min.js"] if latex else []
+    scripts = [*(vendor / name for name in (*names, "uPlot.iife.min.js")), HERE / "page.js"]
+    styles = [vendor / "uPlot.min.css", HERE / "page.css", *([vendor / "katex.min.css"] if latex else [])]
+    code = [path.read_text(encoding="utf-8").replace("</script", "<\\/script") for path in scripts]
+    hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in code)
+    parts = {
+        "title": escape(title),
+        "policy": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; font-src data:",
+        "style": "\n".join(with_fonts(path.read_text(encoding="utf-8"), vendor) for path in styles),
+        "data": "\n".join(
+            f'<script type="text/plain" id="{name}">{content}</script>'
+            for name, content in {"index": packed(index), **chunks}.items()
+        ),
+        "script": "\n".join(f"<script>{text}</script>" for text in code),
+    }
+    template = (HERE / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"@@(\w+)@@", lambda found: parts[found[1]], template)
+
+
+def with_fonts(style: str, folder: Path) -> str:
+    """A style sheet with its fonts in it, of those that `folder` has, and without the rules of all others."""
+
+    def embedded(rule: re.Match[str]) -> str:
+        file = re.search(r"url\((fonts/[\w-]+\.woff2)\)", rule[0])
+        if file is None or not (folder / file[1]).is_file():
+            return ""
+        font = b64encode((folder / file[1]).read_bytes()).decode()
+        return re.sub(r"src:[^}]*", f'src:url(data:font/woff2;base64,{font}) format("woff2")', rule[0])
+
+    return re.sub(r"@font-face\{[^}]*\}", embedded, style)
+
+
+class Traces(Stage):
+    """Make the page of traces."""
+
+    results: CliPositionalArg[Path] = Field(description="Results folder of the experiment.")
+    models: dict[str, ModelStyle] = Field(
+        {}, description="Models in order: {model: {label, method, iteration}}, as JSON; all if not given."
+    )
+    datasets: dict[str, list[str]] = Field(
+        {}, description="Datasets of each model: {model: [dataset]}, as JSON; those with rollouts if not given."
+    )
+    sets: dict[str, tuple[str, str]] = Field(
+        {}, description="Training sets whose cuts are shown: {trained model: [model, dataset]}, as JSON."
+    )
+    tables: list[Path] | None = Field(None, description="Tables to read; all that are there if not given.")
+    markers: tuple[str, ...] = Field(MARKERS, description="Openings of episodes to highlight.")
+    megabytes: float = Field(20.0, gt=0, le=500, description="Size of the page at most.")
+    seed: int = Field(0, ge=0, description="Draws problems if they are too many for that.")
+    out: Path | None = Field(None, description="The page (HTML); traces.html in the results folder if not given.")
+
+    def cli_cmd(self) -> None:
+        folder = Folder(self.results, self.tables)
+        there = self.datasets or folder.found()
+        if not there:
+            raise ValueError(f"{self.results}/rollouts: no rollouts here yet")
+        styles = self.models or {name: ModelStyle(label=name) for name in there}
+        looks = Appearance(styles)
+        problems, chunks, latex = self.problems(folder, there)
+        order = list(range(len(problems)))
+        random.Random(self.seed).shuffle(order)
+        shown, size, room = set[int](), 0, self.megabytes * 1e6 - (1e6 if latex else 0.15e6)
+        for i in order:
+            size += len(chunks[i]) + 300  # the problem's line of the index, about
+            if size > room and shown:
+                break
+            shown.add(i)
+        note = f"{len(shown)} of {len(problems)} problems, drawn by seed {self.seed}" if len(shown) < len(order) else ""
+        index = {
+            "experiment": self.results.name,
+            "note": note,
+            "markers": sorted(self.markers, key=len, reverse=True),
+            "models": {m: {"label": styles[m].label, "colour": looks.colour(m)} for m in styles if m in there},
+            "problems": [{**problems[i], "chunk": f"chunk{i}"} for i in sorted(shown)],
+        }
+        kept = {f"chunk{i}": chunks[i] for i in sorted(shown)}
+        out = self.out or self.results / "traces.html"
+        write_text(page(f"Traces of {self.results.name}", index, kept, latex=latex), out)
+        print(f"{out}: {note or f'{len(shown)} problems'}, {out.stat().st_size / 1e6:.1f} MB")
+
+    def problems(self, folder: Folder, there: Mapping[str, list[str]]) -> tuple[list[dict[str, Any]], list[str], bool]:
+        """Of each problem its line of the index and its packed chunk; and whether any text may hold LaTeX."""
+        lines, chunks, latex = [], [], False
+        for dataset in dict.fromkeys(name for names in there.values() for name in names):
+            problems = folder.read(PROBLEMS, dataset=dataset)
+            models = [model for model in there if dataset in there[model]]
+            traces = {m: traces_of(folder, m, dataset, self.cuts(folder, m, dataset)) for m in models}
+            trees = {m: trees_of(folder, m, dataset) for m in models}
+            for row in problems.iter_rows(named=True) if problems is not None else ():
+                of = {m: traces[m][row["id"]] for m in models if row["id"] in traces[m]}
+                grown = {m: nodes[row["id"]] for m, nodes in trees.items() if row["id"] in nodes}
+                if not (of or grown):
+                    continue
+                opening = " ".join(row["problem"].split())[:160]
+                numbers = {m: summary(its) for m, its in of.items()}
+                line = {"id": row["id"], "dataset": dataset, "difficulty": row["difficulty"], "opening": opening}
+                lines.append({**line, "models": numbers})
+                shown = {name: row[name] for name in ("problem", "answer", "solution", "source")}
+                texts = [
+                    row["problem"],
+                    *(text for its in of.values() for t in its for text in (*t["episodes"], t["after"])),
+                ]
+                latex = latex or any(MATH.search(text) for text in texts)
+                chunks.append(packed({**shown, "traces": of, "trees": grown}))
+        return lines, chunks, latex
+
+    def cuts(self, folder: Folder, model: str, dataset: str) -> Rows | None:
+        """Where a training set cut the model's traces of a dataset; None if none was made of them.
+
+        Of several sets, MRT's counts, the first one: STaR's keep whole traces.
+        """
+        cuts = None
+        for trained, of in self.sets.items():
+            if of == (model, dataset) and (rows := folder.read(SET, trained)) is not None:
+                cuts = by_trace(rows, pl.col("prefix").first())
+                if rows["prefix"].is_not_null().any():
+                    break
+        return cuts
+
+
+if __name__ == "__main__":
+    run(Traces)

@@ -1,0 +1,26 @@
+# The page of traces: episodes, progress and answers, to look at in a browser.
+
+
+rule traces:
+    input:
+        traces_page.tables(),
+    output:
+        report(
+            f"{paths.results}/traces.html",
+            caption="../report/traces.rst",
+            category="3 Episodes and progress (Sections 5, 6)",
+            labels={"what": "traces", "paper": "", "form": "page"},
+        ),
+    log:
+        paths.log("traces"),
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("traces.page"),
+        assets=traces_page.assets(),
+        settings=traces_page.settings(),
+        results=lambda w: paths.results,
+        tables=lambda w, input: json.dumps(list(input)),
+    shell:
+        "python -m mrt.traces.page {params.results:q} --settings {params.settings:q} --tables {params.tables:q}"
+        " --out {output:q} > {log:q} 2>&1"

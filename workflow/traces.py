@@ -1,0 +1,77 @@
+"""The page of traces of an experiment: which tables it is made from, and what it is told."""
+
+from mrt.config.schema import Config
+from mrt.core.digest import digest_of_files, options_of
+from mrt.traces.page import assets
+from mrt.training.methods import TREE_METHODS
+from workflow.paths import Paths
+
+SAMPLED = [("rollouts", "parquet"), ("grades", "rollouts.parquet")]
+CUT = [("episodes", "parquet")]
+SCORED = [("prover", "parquet"), ("grades", "prover.parquet"), ("progress", "parquet")]
+LINEARIZED = [("linearized", "parquet"), ("grades", "linearized.parquet")]
+OF_PROGRESS = {"prefixes", "regret", "episode_regret", "progress"}  # measures that mu's answers are sampled for
+
+
+class TracesPage:
+    """Inputs and options of `mrt.traces.page`: first runs of the measured models on the evaluation sets, and the traces
+    of training sets that SFT learns from.
+    """
+
+    def __init__(self, experiment: Config, paths: Paths) -> None:
+        self.experiment, self.paths = experiment, paths
+
+    def sets(self) -> dict[str, tuple[str, str]]:
+        """Training sets made of traces: {trained model: (the model that it learns from, dataset)}."""
+        trained, models = self.paths.trained_ancestors(), self.experiment.models
+        names = [
+            m for m in models if m in trained and models[m].method in ("star", "mrt") and not models[m].replicate_of
+        ]
+        return {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
+
+    def kinds(self) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """The kinds of tables, with their suffixes, of each (model, dataset) that is shown; evaluation sets first."""
+        evaluation, models, measures = (
+            self.experiment.evaluation,
+            self.experiment.models,
+            self.experiment.evaluation.measures,
+        )
+        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for of in ((m, d) for m in evaluation.models for d in self.experiment.measured_on(m)):
+            scored = bool(OF_PROGRESS & set(measures))
+            found[of] = [*SAMPLED, *(CUT if scored or "episodes" in measures else []), *(SCORED if scored else [])]
+            found[of] += LINEARIZED if evaluation.linearized and "linearized" in measures else []
+        for name, of in self.sets().items():
+            kinds = [*SAMPLED, *CUT, *SCORED] if models[name].method == "mrt" else SAMPLED
+            found[of] = list(dict.fromkeys([*found.get(of, []), *kinds]))
+        for name in self.paths.trained_ancestors():
+            if models[name].method in TREE_METHODS and not models[name].replicate_of:
+                of = str(models[name].parent), str(models[name].problems)
+                found[of] = list(dict.fromkeys([*found.get(of, []), ("trees", "parquet")]))
+        return found
+
+    def tables(self) -> list[str]:
+        """The tables that the page is made from."""
+        problems = dict.fromkeys(self.paths.problems(dataset) for _, dataset in self.kinds())
+        sets = [self.paths.of_model("sets", model=name) for name in self.sets()]
+        return [*problems, *sets, *(self.paths.artifact(*k, *of) for of, kinds in self.kinds().items() for k in kinds)]
+
+    def settings(self) -> str:
+        """What the page shows and how, as JSON."""
+        markers = self.experiment.segmentation.markers
+        datasets: dict[str, list[str]] = {}
+        for model, dataset in self.kinds():
+            datasets.setdefault(model, []).append(dataset)
+        return options_of(
+            models={m: self.experiment.style(m) for m in datasets},
+            datasets=datasets,
+            sets=self.sets(),
+            markers=[self.experiment.backtracking.marker] if self.experiment.backtracking else markers,
+            megabytes=self.experiment.traces.megabytes,
+            seed=self.experiment.traces.seed,
+        )
+
+    @staticmethod
+    def assets() -> str:
+        """Content of the page's markup, style and scripts."""
+        return digest_of_files(assets())
