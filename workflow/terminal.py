@@ -58,4 +58,5 @@ def tell_results(workflow: Any, results: str) -> None:
     configs = [quote(os.path.relpath(path)) for path in workflow.configfiles]
     options = f" --configfile {' '.join(configs)}" if configs != ["config.yaml"] else ""
     lines = [f"Tables: {table.parent}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
+    lines += [f"Traces, to look at in a browser: {page}"] if (page := Path(results, "traces.html")).is_file() else []
     print(*lines, f"All on one page: snakemake --report report.html{options}", sep="\n", file=sys.stderr)

@@ -4,6 +4,7 @@ from mrt.config.schema import Config
 from mrt.core.digest import digest_of_files, options_of
 from mrt.traces.page import assets
 from mrt.training.methods import TREE_METHODS
+from workflow.options import content_of
 from workflow.paths import Paths
 
 SAMPLED = [("rollouts", "parquet"), ("grades", "rollouts.parquet")]
@@ -69,7 +70,19 @@ class TracesPage:
             markers=[self.experiment.backtracking.marker] if self.experiment.backtracking else markers,
             megabytes=self.experiment.traces.megabytes,
             seed=self.experiment.traces.seed,
+            prefix_accuracy=self.experiment.traces.prefix_accuracy,
+            named={
+                m: its.rollouts.model
+                for m, its in self.experiment.models.items()
+                if its.rollouts and its.rollouts.model
+            }
+            if self.experiment.traces.prefix_accuracy
+            else None,
         )
+
+    def content(self) -> str | None:
+        """Content of the file of curves, if there is one."""
+        return content_of(self.experiment.traces.prefix_accuracy)
 
     @staticmethod
     def assets() -> str:

@@ -308,6 +308,11 @@ class TracesPage(Settings):
 
     megabytes: float = Field(20.0, gt=0, le=500, description="Size of the page at most; else it shows some problems.")
     seed: int = Field(0, ge=0, description="Draws these problems.")
+    prefix_accuracy: Path | None = Field(
+        None,
+        description="Curves that somebody else measured along imported traces: JSON lines of problem_id, model, chunks"
+        " [{text, accuracy}]; the accuracy is that of completions continued from the text before the chunk.",
+    )
 
 
 class Expected(Settings):

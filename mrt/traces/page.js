@@ -217,7 +217,7 @@
   function drawColumn(column, i) {
     const traces = chunks.get(open.problem).traces[column.model] ?? [], trace = traceOf(column);
     const style = index.models[column.model], made = el("article", { class: i === open.active ? "active" : null });
-    made.style.setProperty("--model", style?.colour ?? "");
+    made.style.setProperty("--model", !style || style.colour === "#000000" ? "var(--ink)" : style.colour);
     made.addEventListener("click", () => activate(i));
     made.append(el("h2", {}, style?.label ?? column.model), el("div", { class: "samples", role: "group", "aria-label": "Samples" },
       ...traces.map((t) => el("button", {
@@ -234,7 +234,8 @@
       el("span", {}, count(trace.episodes.length, "episode")), end ? el("span", {}, end) : null,
       trace.closed === false ? el("span", {}, "thought not closed") : null));
     const prefix = prefixOf(column, trace);
-    if (trace.J) made.append(el("div", { class: "curve" }), forced(trace, prefix));
+    if (trace.J || trace.measured) made.append(el("div", { class: "curve" }));
+    if (trace.J) made.append(forced(trace, prefix));
     if (trace.before.trim()) made.append(el("div", { class: "plain" }, block(trace.before.trim())));
     trace.episodes.forEach((text, episode) => {
       made.append(drawEpisode(trace, episode, text, prefix, () => { column.prefix = episode + 1; open.active = i; show(); }));
@@ -264,7 +265,7 @@
   /** What mu answers at the chosen prefix. */
   function forced(trace, prefix) {
     const given = trace.forced[prefix] ?? [];
-    const rows = given.map(([text, right, times, cluster, whole]) => el("tr", { "data-right": right, "data-times": times },
+    const rows = given.map(([text, right, times, cluster, whole]) => el("tr", { "data-right": String(right), "data-times": times },
       el("td", { class: "n" }, `${times} ×`), el("td", { class: verdict(right) }, answer(text ?? "no answer")),
       el("td", { class: "n" }, cluster < 0 ? "–" : cluster), el("td", {}, el("details", {}, el("summary", {}, "text"), block(whole)))));
     const interval = trace.low[prefix] === null ? "" : ` [${round(trace.low[prefix])}, ${round(trace.high[prefix])}]`;
@@ -273,9 +274,9 @@
       el("table", {}, el("thead", {}, el("tr", {}, ...["", "answer", "cluster", ""].map((name) => el("th", {}, name)))), el("tbody", {}, ...rows)));
   }
 
-  /** J against tokens, with its interval, the chosen prefix and the one that MRT keeps. */
+  /** J against tokens, with its interval, the chosen prefix and the one that MRT keeps; or a curve measured elsewhere. */
   function curve(place, trace, column) {
-    const ink = getComputedStyle(document.body).color, faint = "rgb(128 128 128 / 0.25)", blue = `rgb(${getComputedStyle(document.body).getPropertyValue("--up")})`;
+    const look = getComputedStyle(document.body), ink = look.color, faint = "rgb(128 128 128 / 0.25)", blue = `rgb(${look.getPropertyValue("--up")})`;
     const line = (plot, prefix, dash, width) => {
       const x = plot.valToPos(trace.prefix_tokens[prefix], "x", true), { ctx, bbox } = plot;
       ctx.save();
@@ -287,20 +288,25 @@
       ctx.stroke();
       ctx.restore();
     };
-    const axis = (label, size) => ({ stroke: ink, grid: { stroke: faint, width: 1 }, ticks: { stroke: faint }, size, label, labelSize: 16, font: "11px sans-serif", labelFont: "11px sans-serif" });
+    const [x, y, name, what] = trace.J
+      ? [trace.prefix_tokens, trace.J, "tokens of the thought", "J of mu"]
+      : [...trace.measured, "characters of the completion", "continued right"];
+    const font = "11px sans-serif";
+    const axis = (label, size) => ({ stroke: ink, grid: { stroke: faint, width: 1 }, ticks: { stroke: faint }, size, label, labelSize: 16, font, labelFont: font });
+    const bound = { stroke: "transparent", points: { show: false } };
     const plot = new uPlot({
       width: Math.max(place.clientWidth, 200), height: 150, cursor: { drag: { x: false, y: false } }, legend: { show: false },
-      scales: { x: { time: false }, y: { range: [-0.03, 1.03] } }, axes: [axis("tokens of the thought", 28), axis("J of mu", 36)],
-      series: [{}, { stroke: blue, width: 2, points: { show: true, size: 6 } }, { stroke: "transparent", points: { show: false } }, { stroke: "transparent", points: { show: false } }],
-      bands: [{ series: [3, 2], fill: blue.replace(")", " / 0.18)") }],
+      scales: { x: { time: false }, y: { range: [-0.03, 1.03] } }, axes: [axis(name, 28), axis(what, 36)],
+      series: [{}, { stroke: blue, width: 2, points: { show: x.length < 60, size: 6 } }, ...(trace.J ? [bound, bound] : [])],
+      bands: trace.J ? [{ series: [3, 2], fill: blue.replace(")", " / 0.18)") }] : [],
       hooks: { draw: [(drawn) => {
-        line(drawn, prefixOf(column, trace), [], 1);
+        if (trace.J) line(drawn, prefixOf(column, trace), [], 1);
         if (trace.kept) line(drawn, trace.kept, [5, 4], 2);
       }] },
-    }, [trace.prefix_tokens, trace.J, trace.low, trace.high], place);
-    plot.over.addEventListener("click", () => { column.prefix = plot.cursor.idx ?? column.prefix; show(); });
+    }, trace.J ? [x, y, trace.low, trace.high] : [x, y], place);
+    if (trace.J) plot.over.addEventListener("click", () => { column.prefix = plot.cursor.idx ?? column.prefix; show(); });
     place.setAttribute("role", "img");
-    place.setAttribute("aria-label", `J along the thought: ${trace.J.map((value) => round(value)).join(", ")}`);
+    place.setAttribute("aria-label", `${what} along the thought: ${y.map((value) => round(value)).join(", ")}`);
   }
 
   // ---- addresses, keys, start ----

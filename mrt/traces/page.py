@@ -17,6 +17,7 @@ from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 from html import escape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,41 @@ def apart(text: str, episodes: list[str]) -> tuple[str, list[str], str]:
     return text[:start], episodes, text[start + len(thought) :]
 
 
+def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, float]]]]:
+    """Curves that somebody else measured, by problem and model: the pieces of a thought, each with the share of right
+    answers among completions that were continued from the text before it.
+
+    `file` has a JSON line a trace: problem_id, model, chunks [{text, accuracy}]. Raises ValueError for another one.
+    """
+    found: dict[tuple[str, str], list[list[tuple[str, float]]]] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            chunks = [(chunk["text"], float(chunk["accuracy"])) for chunk in row["chunks"]]
+            found.setdefault((row["problem_id"], row["model"]), []).append(chunks)
+        except (ValueError, KeyError, TypeError) as error:
+            wanted = "problem_id, model and chunks of text and accuracy"
+            raise ValueError(f"{file}, line {number}: not a JSON object with {wanted} ({error!r})") from error
+    return found
+
+
+def along(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[float]] | None:
+    """Where in a text the chunks begin, in characters, and their accuracies; None if the text does not begin with them.
+
+    A chunk that does not stand in the text word for word is left out.
+    """
+    at, places = 0, list[tuple[int, float]]()
+    for chunk, accuracy in chunks:
+        start = text.find(chunk.strip(), at)
+        if start >= 0:
+            places.append((start, accuracy))
+            at = start + len(chunk.strip())
+    first = chunks[0][0].strip() if chunks else ""
+    if not places or not text.removeprefix("<think>").lstrip().startswith(first):
+        return None
+    return [start for start, _ in places], [accuracy for _, accuracy in places]
+
+
 def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     """What the list of problems sorts by, of a model's traces of one problem; means over traces, null where unknown.
 
@@ -273,6 +309,10 @@ class Traces(Stage):
     )
     tables: list[Path] | None = Field(None, description="Tables to read; all that are there if not given.")
     markers: tuple[str, ...] = Field(MARKERS, description="Openings of episodes to highlight.")
+    prefix_accuracy: Path | None = Field(
+        None, description="Curves measured elsewhere: JSON lines with problem_id, model, chunks [{text, accuracy}]."
+    )
+    named: dict[str, str] = Field({}, description="Names that models have in that file, as JSON.")
     megabytes: float = Field(20.0, gt=0, le=500, description="Size of the page at most.")
     seed: int = Field(0, ge=0, description="Draws problems if they are too many for that.")
     out: Path | None = Field(None, description="The page (HTML); traces.html in the results folder if not given.")
@@ -309,6 +349,7 @@ class Traces(Stage):
     def problems(self, folder: Folder, there: Mapping[str, list[str]]) -> tuple[list[dict[str, Any]], list[str], bool]:
         """Of each problem its line of the index and its packed chunk; and whether any text may hold LaTeX."""
         lines, chunks, latex = [], [], False
+        curves = prefix_accuracy(self.prefix_accuracy) if self.prefix_accuracy else {}
         for dataset in dict.fromkeys(name for names in there.values() for name in names):
             problems = folder.read(PROBLEMS, dataset=dataset)
             models = [model for model in there if dataset in there[model]]
@@ -319,6 +360,10 @@ class Traces(Stage):
                 grown = {m: nodes[row["id"]] for m, nodes in trees.items() if row["id"] in nodes}
                 if not (of or grown):
                     continue
+                for m, its in of.items():
+                    for trace, curve in product(its, curves.get((row["id"], self.named.get(m, m)), [])):
+                        if found := along("".join((trace["before"], *trace["episodes"], trace["after"])), curve):
+                            trace["measured"] = found
                 opening = " ".join(row["problem"].split())[:160]
                 numbers = {m: summary(its) for m, its in of.items()}
                 line = {"id": row["id"], "dataset": dataset, "difficulty": row["difficulty"], "opening": opening}

@@ -34,7 +34,7 @@ def measured(*models):
     forced = [model for model in models if model in EXTENDED]
     if forced:
         jobs |= {rule: on("toy_test", forced) for rule in FORCING}
-    return jobs | drawn(*RESULTS, *RUNS, *(REGRETS if forced else REGRETS[:2]))
+    return jobs | drawn(*RESULTS, *RUNS, *(REGRETS if forced else REGRETS[:2]), "traces")
 
 
 FORCING = ("force_budget", "grade_forced", "measure_budget_forcing")
@@ -178,7 +178,7 @@ EVALUATED = merge(
     without(drawn(*RESULTS, *RUNS, *REGRETS), "progress"),
 )
 OF_LOGS = ("loss", "length", "reward")
-EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS)
+EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS, "traces")
 NOTHING: dict[str, set[str]] = {}
 
 GRADER = ("mrt/grading/equality.py", "> 1e-5 * size", "> 1e-4 * size")
@@ -251,13 +251,16 @@ def test_edits_that_decide_no_result_plan_nothing(finished, tmp_path):
 
 
 EDITS = {
+    "the style of the page of traces": (append("mrt/traces/page.css", "main { color: black; }\n"), {"traces": {""}}),
+    "the script of the page of traces": (edit("mrt/traces/page.js", "LONG = 3000", "LONG = 4000"), {"traces": {""}}),
+    "the size of the page of traces": (setting("traces.megabytes", 5), {"traces": {""}}),
     "a figure's module": (
         edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'),
         drawn("regret"),
     ),
     "the style of all figures": (
         edit("mrt/figures/common.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
-        without(EVERYTHING, "pass1", "token_efficiency", "runs"),
+        without(EVERYTHING, "pass1", "token_efficiency", "runs", "traces"),
     ),
     "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
     "a new helper that a measurement imports": (new_helper, EVALUATED),

@@ -18,6 +18,7 @@ rule traces:
     params:
         code=options.code("traces.page"),
         assets=traces_page.assets(),
+        content=traces_page.content(),
         settings=traces_page.settings(),
         results=lambda w: paths.results,
         tables=lambda w, input: json.dumps(list(input)),

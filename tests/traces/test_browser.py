@@ -1,0 +1,172 @@
+"""The page of traces in Chromium, opened from disk: it shows what stands in the tables, whatever models write."""
+
+import shutil
+from urllib.parse import quote
+
+import polars as pl
+import pytest
+from made import HOSTILE, results, tree
+
+from mrt.core.artifacts import ANSWER_GRADES, PROGRESS, ROLLOUTS
+from mrt.traces.page import Traces
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (on Debian: apt-get install chromium)")
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = results(tmp_path_factory.mktemp("results") / "made", problems=50)
+    tree(folder)
+    Traces(results=folder).cli_cmd()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, folder):
+    """Opens the page at an address, in a window of a width; the test fails if the page says anything is wrong."""
+    wrong, pages = [], []
+
+    def open_page(address="", width=1300, **options):
+        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        pages.append(page)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: wrong.append(request.url) if request.url.startswith("http") else None)
+        page.goto(f"file://{folder}/traces.html{address}")
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield open_page
+    for page in pages:
+        assert page.evaluate("document.body.dataset.broken") is None
+        page.close()
+    assert wrong == []
+
+
+def listed(page):
+    return [item.get_attribute("data-id") for item in page.query_selector_all("#problems li")]
+
+
+def test_fifty_traces_show_the_numbers_of_the_tables(opened, folder):
+    progress = PROGRESS.read(folder / "progress/base/toy.parquet")
+    rollouts = ROLLOUTS.read(folder / "rollouts/base/toy.parquet")
+    answers = ANSWER_GRADES.read(folder / "grades/base/toy.prover.parquet")
+    page = opened()
+    assert len(listed(page)) == 50
+    for i in range(50):
+        page.evaluate(f"location.hash = '#{quote(f'p/{i}?#', safe='')}/base/0/0'")
+        page.get_by_role("heading", name=f"p/{i}?#", exact=True).wait_for()
+        mine = (pl.col("problem_id") == f"p/{i}?#") & (pl.col("sample") == 0)
+        rows, rollout = progress.filter(mine).sort("prefix"), rollouts.filter(mine)
+        shown = page.eval_on_selector_all(
+            "#columns section", "them => them.map(one => [+one.dataset.j, +one.dataset.progress, +one.dataset.tokens])"
+        )
+        assert shown == [list(row) for row in rows.select("J", "progress", "prefix_tokens").rows()[1:]]
+        assert int(page.get_attribute("[data-tokens]", "data-tokens")) == rollout["tokens"].item()
+        given = page.eval_on_selector_all(
+            "tr[data-times]", "them => them.map(one => [one.dataset.right === 'true', +one.dataset.times])"
+        )
+        here = answers.filter(mine, prefix=0)
+        assert sum(times for right, times in given if right) == here["correct"].sum()
+        assert sum(times for _, times in given) == here.height
+        verdict = page.get_attribute(".facts b", "class")
+        assert verdict in ("right", "wrong") and (f"J {rows['J'][0]:.2f}" in page.inner_text(".forced > summary"))
+
+
+def test_filter_sort_and_search(opened):
+    page = opened()
+    page.select_option("#first", "base")
+    page.select_option("#second", "other")
+    numbers = "them => them.map(one => one.querySelector('.numbers').textContent)"
+    page.select_option("#sort", "accuracy, lowest first")
+    accuracies = [float(text.split()[1]) for text in page.eval_on_selector_all("#problems li", numbers)]
+    assert accuracies == sorted(accuracies) and len(set(accuracies)) > 1
+    page.select_option("#filter", "first right more often")
+    rows = [text.replace("·", "").split() for text in page.eval_on_selector_all("#problems li", numbers)]
+    assert 0 < len(rows) < 50 and all(float(row[1]) > float(row[3]) for row in rows)
+    page.select_option("#filter", "all")
+    page.keyboard.press("Escape")
+    page.click("#problem")
+    page.keyboard.press("/")
+    page.keyboard.type("problem 17")
+    assert listed(page) == ["p/17?#"]
+
+
+def test_prefixes_samples_and_problems_by_keys(opened):
+    page = opened("#p%2F2%3F%23/base/0/1")
+    column = page.locator("#columns article").first
+    assert "mu at prefix 1" in column.locator(".forced > summary").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert "mu at prefix 0" in column.locator(".forced > summary").inner_text()
+    assert column.locator("section.beyond").count() == column.locator("section").count()
+    page.keyboard.press("]")
+    assert column.locator("button[aria-pressed=true]").inner_text().startswith("1")
+    page.keyboard.press("ArrowDown")
+    page.get_by_role("heading", name="p/3?#", exact=True).wait_for()
+    column.locator("section").first.click()
+    assert page.url.endswith("#p%2F3%3F%23/base/0/1")
+
+
+def test_two_models_side_by_side_and_a_link_to_them(opened):
+    page = opened("#p%2F4%3F%23/other/1//base/0/1")
+    titles = page.locator("#columns h2").all_inner_texts()
+    assert (
+        titles == ["other", "base"] and page.input_value("#first") == "other" and page.input_value("#second") == "base"
+    )
+    pressed = page.locator("button[aria-pressed=true]").all_inner_texts()
+    assert [text[0] for text in pressed] == ["1", "0"]
+    left, right = (page.locator("#columns article").nth(i).bounding_box() for i in (0, 1))
+    assert left["y"] == right["y"] and left["x"] < right["x"]
+    page.keyboard.press("x")
+    page.keyboard.press("ArrowRight")
+    assert page.url.endswith("/base/0/2") or page.locator("#columns article").nth(1).locator("section").count() == 1
+
+
+def test_text_of_models_is_never_markup(opened):
+    for i, text in enumerate(HOSTILE[:5]):
+        page = opened(f"#p%2F{i}%3F%23/base/0/0")
+        shown = page.inner_text("#problem .text")
+        assert page.locator("#problem img, #problem script, #columns img, #columns script").count() == 0
+        if "<" in text:
+            assert text in shown
+        if i == 2:
+            assert "U+202E" in shown and "U+0007" in shown and "\u202e" not in shown
+        if i == 3:
+            page.wait_for_selector("#problem .katex")
+            assert page.locator("a[href^=javascript]").count() == 0
+    page = opened("#p%2F0%3F%23/base/0/0")
+    more = page.locator("button.more").first
+    assert "1,000,0" in more.inner_text()
+    more.click()
+    assert page.locator("button.more").count() == 0 and "x" * 1000 in page.locator("section").last.inner_text()
+
+
+def test_trees_and_intervals(opened):
+    page = opened("#p%2F0%3F%23/base/0/0")
+    assert "3 nodes" in page.inner_text(".solution-tree summary")
+    page.click(".solution-tree > summary")
+    assert "Step 1: <b>add</b>" in page.inner_text(".solution-tree")
+    page.wait_for_selector(".curve canvas")
+    assert page.get_attribute(".curve", "aria-label").startswith("J of mu along the thought: ")
+    assert "[" in page.inner_text(".forced > summary")
+
+
+@pytest.mark.parametrize("width", [390, 800, 1500])
+def test_nothing_runs_out_of_the_window(opened, width):
+    for scheme in ("light", "dark"):
+        page = opened("#p%2F3%3F%23/base/0/1//other/0/1", width=width, color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(
+            "document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth + 1"
+        )
