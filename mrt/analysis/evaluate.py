@@ -21,7 +21,7 @@ from typing import Literal
 import polars as pl
 from pydantic import Field
 
-from mrt.analysis.progress import LENGTHS, graded, progress_table, spent
+from mrt.analysis.progress import KIND, LENGTHS, graded, progress_table, spent
 from mrt.analysis.regret import episode_regret_table, normalized_regret_table
 from mrt.analysis.votes import maj_at_k_table, pass_at_k
 from mrt.core import artifacts
@@ -252,7 +252,7 @@ class Evaluate(Stage):
                     raise ValueError("--measure episode_regret needs --prefixes")
                 result = episode_regret(read_table(self.prefixes, PREFIXES), self.every)
             case "budget_forcing":
-                answers = self.table("prover", *ANSWER, *LENGTHS)
+                answers = self.table("prover", *ANSWER, *LENGTHS, *KIND)
                 result = budget_forcing(answers, self.table("grades", *ANSWER, "correct"))
             case "episodes":
                 result = episode_counts(self.table("episodes", *TRACE, "closed"))

@@ -12,11 +12,12 @@ from pydantic import BaseModel, ValidationError
 from mrt.config import memory
 from mrt.config.hardware import Cluster
 from mrt.config.schema import Config, overlaid
-from mrt.config.sections import Evaluation, Model, Training
+from mrt.config.sections import Evaluation, Model, TracesPage, Training
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.sampling.imports import check_completions
 from mrt.sampling.rollouts import Prompt
+from mrt.traces.page import prefix_accuracy
 from mrt.training.log import check_log
 from mrt.training.methods import TREE_METHODS
 from mrt.training.rl import RL
@@ -160,6 +161,8 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             for role in ("model", "than", "gains_over"):
                 if isinstance(claim, dict) and claim.get(role):
                     yield from unknown(f"claims.{i}.{role}", claim[role], evaluation.models)
+    if (page := parsed(TracesPage, section("traces"))) and (file := page.prefix_accuracy):
+        yield from file_mistakes("traces.prefix_accuracy", file, partial(prefix_accuracy, file))
     longest = section("engine").get("max_model_len")
     yield from backtracking_contradictions(config, models, evaluation, longest)
     for name, sampling in (("training", training), ("evaluation", evaluation)):

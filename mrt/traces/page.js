@@ -328,7 +328,7 @@
       if (index.models[rest[i]]) columns.push({ model: rest[i], sample: rest[i + 1] ? Number(rest[i + 1]) : -1, prefix: prefix ? Number(prefix) : null });
     }
     at("dataset").value = problem.dataset;
-    offer(columns[0]?.model, columns.length ? columns[1]?.model ?? "" : undefined);
+    offer(columns[0]?.model, columns.length ? columns[1]?.model ?? "" : open.problem ? undefined : "?");
     list();
     await choose(problem, columns.length ? columns : null);
     return true;

@@ -109,7 +109,8 @@ def test_regret_is_extrapolated_through_the_forced_extensions():
 def test_budget_forcing_is_a_row_a_number_of_extensions():
     keys = {"problem_id": ["p"] * 4, "sample": [0] * 4, "prefix": [0, 0, 2, 2], "answer_index": [0, 1, 0, 1]}
     prompts = {"problem_tokens": [9] * 4, "prefix_tokens": [30, 30, 50, 50], "prompt_tokens": [42, 42, 62, 62]}
-    answers = pl.DataFrame({**keys, "tokens": [4, 6, 8, 8], **prompts})
+    kind = {"finish_reason": ["stop"] * 4, "mean_logprob": [None] * 4}
+    answers = pl.DataFrame({**keys, "tokens": [4, 6, 8, 8], **prompts, **kind})
     grades = pl.DataFrame({**keys, "correct": [True, False, True, True]})
     assert budget_forcing(answers, grades).rows() == [("p", 0, 0, 0.5, 30, 38.0), ("p", 0, 2, 1.0, 50, 61.0)]
 
@@ -166,7 +167,8 @@ def test_texts_stay_on_disk(tmp_path):
     keys = {"problem_id": ["p"] * 2, "sample": [0] * 2, "prefix": [0, 1], "answer_index": [0, 0]}
     prover, grades, out = (tmp_path / f"{name}.parquet" for name in ("prover", "grades", "out"))
     sizes = {"tokens": [2, 4], "problem_tokens": [3, 3], "prompt_tokens": [9, 9], "prefix_tokens": [0, 5]}
-    pl.DataFrame({**keys, **sizes}).write_parquet(prover)
+    kind = {"finish_reason": ["stop", "length"], "mean_logprob": [None, -1.0]}
+    pl.DataFrame({**keys, **sizes, **kind}).write_parquet(prover)
     pl.DataFrame({**keys, "correct": [True, False], "cluster": [0, 1]}).write_parquet(grades)
     for measure in ("prefixes", "budget_forcing", "linearized"):
         Evaluate(measure=measure, prover=prover, grades=grades, ks=[1], votes=[1], out=out).cli_cmd()

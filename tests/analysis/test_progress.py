@@ -11,7 +11,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.analysis.progress import LENGTHS, Progress, graded, progress, progress_table
+from mrt.analysis.progress import KIND, LENGTHS, Progress, graded, progress, progress_table
 from mrt.core.artifacts import ANSWER, PROGRESS
 
 
@@ -38,8 +38,9 @@ def answers_and_grades(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
         for i in range(4)
     ]
     table = pl.DataFrame(rows, schema=[*ANSWER, *LENGTHS, "correct"], orient="row")
+    table = table.with_columns(pl.lit("stop").alias("finish_reason"), pl.lit(None, pl.Float64).alias("mean_logprob"))
     shuffled = table.sample(fraction=1.0, shuffle=True, seed=seed)
-    return shuffled.drop("correct"), table.drop(LENGTHS).with_columns(parsed=pl.lit(True))
+    return shuffled.drop("correct"), table.drop(*LENGTHS, *KIND).with_columns(parsed=pl.lit(True))
 
 
 def test_progress_table() -> None:
