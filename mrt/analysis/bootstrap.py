@@ -85,7 +85,8 @@ def bootstrap_runs(
     drawn problems, not the runs. With a single run, the interval holds for that run only.
 
     Args:
-        values, other: one value per run and problem [runs, problems], for the same problems in the same order.
+        values, other: one value per run and problem [runs, problems], for the same problems in the same order; NaN
+            where a run has none for a problem (no trace of so many episodes, say), each of the others weighs the same.
 
     The other arguments, the result and the errors are those of `bootstrap`; also ValueError if the problems differ.
     """
@@ -94,9 +95,9 @@ def bootstrap_runs(
         raise ValueError("bootstrap: needs values [runs, problems] of the same problems")
     drawn = resampled_means(grids, repeats, seed)
     signs = (1.0, -1.0)
-    estimate = sum(sign * grid.mean() for sign, grid in zip(signs, grids, strict=False))
+    estimate = sum(sign * np.nanmean(grid) for sign, grid in zip(signs, grids, strict=False))
     found = np.sum([sign * draws for sign, draws in zip(signs, drawn, strict=False)], axis=0)
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(estimate), float(low), float(high))
 
 
@@ -107,24 +108,36 @@ class Runs(NamedTuple):
     values: npt.NDArray[np.float64]  # [runs, problems]
 
 
-def runs_of(table: pl.DataFrame, value: str, run: str = "run", problem: str = "problem_id") -> Runs:
+def runs_of(
+    table: pl.DataFrame, value: str, run: str = "run", problem: str = "problem_id", *, complete: bool = True
+) -> Runs:
     """The values of a model's training runs, on the problems that all of them were measured on.
 
-    Several rows of a problem in a run, such as its traces, are averaged.
+    Several rows of a problem in a run, such as its traces, are averaged. Unless `complete`, problems that some of the
+    runs were measured on count too; the others have NaN there.
     """
     means = table.group_by(run, problem).agg(pl.col(value).cast(pl.Float64).sort().mean())
-    wide = means.sort(run, problem).pivot(run, index=problem, values=value).drop_nulls().sort(problem)
-    return Runs(wide[problem].to_list(), wide.drop(problem).to_numpy().T)
+    wide = means.sort(run, problem).pivot(run, index=problem, values=value).sort(problem)
+    wide = wide.drop_nulls() if complete else wide
+    return Runs(wide[problem].to_list(), wide.drop(problem).fill_null(float("nan")).to_numpy().T)
 
 
 def resampled_means(grids: Sequence[npt.NDArray[np.float64]], repeats: int, seed: int) -> list[npt.NDArray[np.float64]]:
-    """Means over drawn runs and problems [repeats, ...] of each grid [runs, problems, ...]; they share the problems."""
+    """Means over drawn runs and problems [repeats, ...] of each grid [runs, problems, ...]; they share the problems.
+
+    Of a grid with NaN the mean of the other values; NaN if a resample has none of these.
+    """
     rng = np.random.default_rng(seed)
     problems = resample_shares(rng, repeats, grids[0].shape[1])
-    return [
-        np.einsum("br,rp...,bp->b...", resample_shares(rng, repeats, grid.shape[0]), grid, problems, optimize=True)
-        for grid in grids
-    ]
+    means = []
+    for grid in grids:
+        runs, known = resample_shares(rng, repeats, grid.shape[0]), ~np.isnan(grid)
+        sums = np.einsum("br,rp...,bp->b...", runs, np.where(known, grid, 0.0), problems, optimize=True)
+        if not known.all():
+            weights = np.einsum("br,rp...,bp->b...", runs, known.astype(float), problems, optimize=True)
+            sums = np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0)
+        means.append(sums)
+    return means
 
 
 def resample_shares(rng: np.random.Generator, repeats: int, n: int) -> npt.NDArray[np.float64]:
@@ -151,7 +164,8 @@ def bootstrap_table(
         by: columns that name a group; if empty, the whole table is one group.
         value: column to estimate.
         problem: column of the problem's key.
-        run: column of the training run, if the table has one. Of several runs in a group the mean is estimated.
+        run: column of the training run, if the table has one. Of several runs in a group the mean is estimated, also
+            where not every run has every problem.
 
     The other arguments are those of `bootstrap`. Groups over the same problems share their resamples.
 
@@ -170,7 +184,7 @@ def bootstrap_table(
     rows: list[tuple[Any, ...]] = []
     for key, group in means.group_by(by, maintain_order=True) if by else [((), means)]:
         if run and group[run].n_unique() > 1:
-            grid = runs_of(group, value, run, problem)
+            grid = runs_of(group, value, run, problem, complete=False)
             rows.append(
                 (*key, len(grid.problems), len(grid.values), *bootstrap_runs(grid.values, None, repeats, seed, level))
             )

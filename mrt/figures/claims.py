@@ -31,6 +31,7 @@ SCHEMA = {
     **dict.fromkeys(["estimate", "low", "high"], pl.Float64),
     "ratio": pl.Boolean,
     "runs": pl.Int64,
+    "than_runs": pl.Int64,
     "problems": pl.Int64,
     "verdict": pl.String,
     "needed": pl.Int64,
@@ -67,10 +68,13 @@ def row_of(
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
     by_tokens = claim.value == "token efficiency"
     found = [values.filter(model=name, value="accuracy" if by_tokens else value) for name, value in sides]
-    shared = set.intersection(*(set(side["problem_id"]) for side in found))
+    if any(side.is_empty() for side in found):
+        return None
+    of_runs = [runs_of(side, "x") for side in found]
+    shared = set.intersection(*(set(runs.problems) for runs in of_runs))
     if not shared:
         return None
-    own, other, *base = (runs_of(side.filter(pl.col("problem_id").is_in(shared)), "x").values for side in found)
+    own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
     if by_tokens:
         of = [maj.filter(pl.col("model") == name, pl.col("dataset").is_in(found[0]["dataset"])) for name, _ in sides]
         interval, _ = bootstrap_token_efficiency(*maj_curves(of[0]), *maj_curves(of[1]))
@@ -80,7 +84,7 @@ def row_of(
     ratio = bool(base) or by_tokens
     open_yet = decided == "undecided" and claim.expect in ("more", "less") and not ratio
     needed = runs_needed(own, other) if open_yet else None
-    sizes = (min(len(own), len(other)), own.shape[1])
+    sizes = (len(own), len(other), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
     return (claim.section, claim.says, what, *labels, *interval, ratio, *sizes, decided, needed, claim.redraw)
@@ -100,7 +104,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
             needed = ", not by more runs"
         of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
         what = f"{row['value']}, {of}: {middle} [{low}, {high}]{unit}"
-        cells.append([row["section"], row["says"], what, str(row["runs"]), row["verdict"] + needed, row["redraw"]])
+        runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
+        cells.append([row["section"], row["says"], what, runs.format(**row), row["verdict"] + needed, row["redraw"]])
     return Layout("claims", header, cells, set(), NOTE)
 
 

@@ -305,6 +305,19 @@ def test_bootstrap_of_runs_draws_runs_and_problems() -> None:
         bootstrap_runs(grid, grid[:, :-1])
 
 
+def test_bootstrap_of_runs_takes_problems_that_a_run_lacks() -> None:
+    rng = np.random.default_rng(1)
+    grid = rng.normal(0, 1, 100) + rng.normal(0, 0.2, (5, 1))
+    whole, holes = bootstrap_runs(grid), np.where(rng.random((5, 100)) < 0.4, np.nan, grid)
+    found = bootstrap_runs(holes)
+    assert found.estimate == pytest.approx(np.nanmean(holes)) and found.low < found.estimate < found.high
+    assert whole.high - whole.low < found.high - found.low < 3 * (whole.high - whole.low)
+    apart = pl.DataFrame({"run": ["a", "a", "b"], "problem_id": ["p", "q", "r"], "x": [0.0, 1.0, 1.0]})
+    row = bootstrap_table(apart, [], "x", run="run").row(0, named=True)  # no problem that both runs have
+    assert (row["problems"], row["runs"]) == (3, 2) and row["estimate"] == pytest.approx(2 / 3)
+    assert row["low"] == 0.0 and row["high"] == 1.0
+
+
 def test_bootstrap_average_weighs_benchmarks_alike() -> None:
     small, large = np.array([0.0, 1.0, 1.0, 1.0]), np.full(400, 0.25)
     found = bootstrap_average([small[None], large[None]])
