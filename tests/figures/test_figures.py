@@ -402,10 +402,11 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     tables = {name: of_runs(rows, {"a1": "a"}) for name, rows in tables.items()}
     table = claims.summary(tables, styles, asked)
     assert table["verdict"].to_list() == ["confirmed", "undecided", "confirmed"]  # regret is not measured
-    assert table["runs"].to_list() == [1, 1, 1] and table["problems"].to_list() == [20] * 3
+    assert table["runs"].to_list() == [2, 2, 2] and table["than_runs"].to_list() == [1, 1, 1]
+    assert table["problems"].to_list() == [20] * 3
     rows = claims.layout(table, styles).cells
     assert rows[0][2].startswith("accuracy, A against B: +2") and rows[2][2].endswith("x")
-    assert rows[1][4] == "undecided, not by more runs"
+    assert rows[1][3:5] == ["2 against 1", "undecided, not by more runs"]
 
 
 def test_section_5_is_decided_within_one_model(tmp_path):
