@@ -41,15 +41,16 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
         axis.set_xlim(left=0)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.set_title(f"{dataset} ({problems_in(here)}, {runs_in(here)})")
+        axis.set_title(f"{dataset} ({runs_in(here)})")
     below(figure, list(handles.values()), list(handles))
     return figure, table
 
 
 def runs_in(here: pl.DataFrame) -> str:
-    """Number of runs behind a point, for a title."""
+    """Number of problems, and of the runs of each trained model, for a title."""
     counts = sorted({count for count in here.filter(pl.col("flops") > 0)["runs"]}) or [0]
-    return f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} run{'s' if counts[-1] > 1 else ''} each"
+    each = f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} run{'s' if counts[-1] > 1 else ''} each"
+    return f"{problems_in(here.drop('runs'))}, {each}"
 
 
 if __name__ == "__main__":
