@@ -1,10 +1,11 @@
-"""Make docs/claims.md from the claims of finished experiments:
+"""Make docs/claims.md from the claims of finished experiments, in the checkout that ran them:
 
 snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims.yaml
 snakemake --cores 2 claims runs --configfile config/backtracking.yaml config/claims_backtracking.yaml
 python workflow/scripts/claims.py docs/claims.md results/claims results/claims_backtracking
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,8 +22,8 @@ interval over training runs and problems; the verdict; and the target that redra
 **refuted** only if the interval leaves no other possibility; else it is **undecided** here. The toy is a 1M-parameter
 model on sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
 
-Of {claims} claims {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. This page is made by commands,
-and the other pages quote it:
+Of {claims} claims {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. These commands made this page, at
+commit {commit}; other pages quote it:
 
 ```sh
 {commands}```
@@ -41,5 +42,6 @@ if __name__ == "__main__":
     verdicts = pl.concat([table["verdict"] for _, table in sections])
     counts = {verdict: int((verdicts == verdict).sum()) for verdict in ("confirmed", "refuted", "undecided")}
     commands = "".join(f"{line.strip()}\n" for line in (__doc__ or "").splitlines()[2:])
-    text = INTRODUCTION.format(claims=len(verdicts), commands=commands, **counts)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    text = INTRODUCTION.format(claims=len(verdicts), commands=commands, commit=commit.strip(), **counts)
     write_text(text + "".join(part for part, _ in sections), out)
