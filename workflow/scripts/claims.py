@@ -22,8 +22,8 @@ interval over training runs and problems; the verdict; and the target that redra
 **refuted** only if the interval leaves no other possibility; else it is **undecided** here. The toy is a 1M-parameter
 model on sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
 
-Of {claims} claims {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. These commands made this page, at
-commit {commit}; other pages quote it:
+Of {claims} claims {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. These commands made this page,
+at commit {commit}; other pages quote it:
 
 ```sh
 {commands}```
