@@ -64,7 +64,7 @@ rule all:
     default_target: True
     input:
         figures.all(),
-        f"{paths.results}/traces.html",
+        rules.traces.output,
         paths.set_rules(),
         paths.contamination_checks(),
         f"{paths.results}/tables/provenance.md",

@@ -198,7 +198,9 @@
     }
     const parts = [problem.id, ...open.columns.flatMap((c) => [c.model, c.sample, c.prefix ?? ""])];
     const alike = index.problems.filter((p) => p.id === problem.id).length > 1 ? `?${encodeURIComponent(problem.dataset)}` : "";
-    history.replaceState(null, "", `#${parts.map((part) => encodeURIComponent(part)).join("/")}${alike}`);
+    if (location.protocol !== "data:") { // in Snakemake's report there is no address
+      history.replaceState(null, "", `#${parts.map((part) => encodeURIComponent(part)).join("/")}${alike}`);
+    }
   }
 
   function tree(nodes) {

@@ -46,6 +46,9 @@ from mrt.figures.common import Appearance, ModelStyle
 from mrt.training.sets import best_prefixes
 
 HERE = Path(__file__).parent
+IN_REPORT = (
+    1.5  # megabytes: Snakemake's report embeds a page as a URL, of which browsers open 2 MB, a third of it base64
+)
 NORMAL = 1.96  # quantile of a 95 % interval
 LINEARIZED = "linearized/{m}/{d}.parquet", "grades/{m}/{d}.linearized.parquet"
 MATH = re.compile(r"\$|\\\(|\\\[")  # what opens LaTeX in a text
@@ -281,6 +284,17 @@ def page(title: str, index: Mapping[str, Any], chunks: Mapping[str, str], *, lat
     return re.sub(r"@@(\w+)@@", lambda found: parts[found[1]], template)
 
 
+def fitting(order: list[int], sizes: list[int], room: float) -> list[int]:
+    """The first items of `order` whose sizes fit into `room`, at least one, sorted."""
+    shown = list[int]()
+    for i in order:
+        room -= sizes[i]
+        if room < 0 and shown:
+            break
+        shown.append(i)
+    return sorted(shown)
+
+
 def with_fonts(style: str, folder: Path) -> str:
     """A style sheet with its fonts in it, of those that `folder` has, and without the rules of all others."""
 
@@ -316,6 +330,7 @@ class Traces(Stage):
     megabytes: float = Field(20.0, gt=0, le=500, description="Size of the page at most.")
     seed: int = Field(0, ge=0, description="Draws problems if they are too many for that.")
     out: Path | None = Field(None, description="The page (HTML); traces.html in the results folder if not given.")
+    excerpt: Path | None = Field(None, description="A page of at most 1.5 MB, for Snakemake's report.")
 
     def cli_cmd(self) -> None:
         folder = Folder(self.results, self.tables)
@@ -327,24 +342,24 @@ class Traces(Stage):
         problems, chunks, latex = self.problems(folder, there)
         order = list(range(len(problems)))
         random.Random(self.seed).shuffle(order)
-        shown, size, room = set[int](), 0, self.megabytes * 1e6 - (1e6 if latex else 0.15e6)
-        for i in order:
-            size += len(chunks[i]) + 300  # the problem's line of the index, about
-            if size > room and shown:
-                break
-            shown.add(i)
-        note = f"{len(shown)} of {len(problems)} problems, drawn by seed {self.seed}" if len(shown) < len(order) else ""
-        index = {
+        sizes = [len(chunk) + len(packed(line)) for chunk, line in zip(chunks, problems, strict=True)]
+        fixed = {
             "experiment": self.results.name,
-            "note": note,
             "markers": sorted(self.markers, key=len, reverse=True),
             "models": {m: {"label": styles[m].label, "colour": looks.colour(m)} for m in styles if m in there},
-            "problems": [{**problems[i], "chunk": f"chunk{i}"} for i in sorted(shown)],
         }
-        kept = {f"chunk{i}": chunks[i] for i in sorted(shown)}
-        out = self.out or self.results / "traces.html"
-        write_text(page(f"Traces of {self.results.name}", index, kept, latex=latex), out)
-        print(f"{out}: {note or f'{len(shown)} problems'}, {out.stat().st_size / 1e6:.1f} MB")
+        title, out = f"Traces of {self.results.name}", self.out or self.results / "traces.html"
+        for path, most in {out: self.megabytes, **({self.excerpt: IN_REPORT} if self.excerpt else {})}.items():
+            shown = fitting(order, sizes, most * 1e6 - len(page(title, fixed, {}, latex=latex)))
+            note = (
+                f"{len(shown)} of {len(problems)} problems, drawn by seed {self.seed}"
+                if len(shown) < len(order)
+                else ""
+            )
+            lines = [{**problems[i], "chunk": f"chunk{i}"} for i in shown]
+            kept = {f"chunk{i}": chunks[i] for i in shown}
+            write_text(page(title, {**fixed, "note": note, "problems": lines}, kept, latex=latex), path)
+            print(f"{path}: {note or f'{len(shown)} problems'}, {path.stat().st_size / 1e6:.1f} MB")
 
     def problems(self, folder: Folder, there: Mapping[str, list[str]]) -> tuple[list[dict[str, Any]], list[str], bool]:
         """Of each problem its line of the index and its packed chunk; and whether any text may hold LaTeX."""

@@ -32,8 +32,11 @@ def test_the_configs_are_valid():
         alone = "problems" in content.get("evaluation", {})  # others are laid over another config
         if alone and (SHARED.is_dir() or "../shared" not in path.read_text()):
             load(content)
-    for over in ("rl_seeds", "curriculum", "claims"):
-        load(laid_over(RL, yaml.safe_load((ROOT / "config" / f"{over}.yaml").read_text())))
+    for over in (["rl_seeds"], ["curriculum"], ["claims"], ["claims", "claims_figures"], ["mu"], ["mu", "mu_seeds"]):
+        config = RL
+        for name in over:
+            config = laid_over(config, yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))
+        load(config)
     load(laid_over(BACKTRACKING, yaml.safe_load((ROOT / "config" / "claims_backtracking.yaml").read_text())))
 
 

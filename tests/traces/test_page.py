@@ -18,7 +18,7 @@ from made import results, training_set, tree
 
 from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, ROLLOUTS
 from mrt.traces import page
-from mrt.traces.page import Folder, along, apart, prefix_accuracy, summary, traces_of, with_bounds
+from mrt.traces.page import Folder, along, apart, fitting, prefix_accuracy, summary, traces_of, with_bounds
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,16 @@ def test_what_is_too_large_is_drawn_by_seed(folder, tmp_path):
     many = results(tmp_path / "many", problems=60)
     sizes = []
     for seed in ("0", "1"):
-        said = make(many, "--megabytes", "1.02", "--seed", seed, out=tmp_path / "page.html")
+        said = make(
+            many,
+            "--megabytes",
+            "0.74",
+            "--seed",
+            seed,
+            "--excerpt",
+            str(tmp_path / "small.html"),
+            out=tmp_path / "page.html",
+        )
         index = unpacked(tmp_path / "page.html")["index"]
         shown = len(index["problems"])
         assert (
@@ -149,9 +158,19 @@ def test_what_is_too_large_is_drawn_by_seed(folder, tmp_path):
             and index["note"] == f"{shown} of 60 problems, drawn by seed {seed}"
             and index["note"] in said
         )
-        assert (tmp_path / "page.html").stat().st_size < 1.02e6
+        assert (tmp_path / "page.html").stat().st_size < 0.74e6
+        assert len(unpacked(tmp_path / "small.html")["index"]["problems"]) == 60
         sizes.append([p["id"] for p in index["problems"]])
     assert sizes[0] != sizes[1]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1), st.integers(0, 300), st.randoms(use_true_random=False))
+def test_as_many_problems_are_shown_as_fit(sizes, room, random):
+    order = random.sample(range(len(sizes)), len(sizes))
+    shown = fitting(order, sizes, room)
+    assert shown == sorted(order[: len(shown)]) and shown
+    assert sum(sizes[i] for i in shown) <= room or len(shown) == 1
+    assert len(shown) == len(sizes) or sum(sizes[i] for i in order[: len(shown) + 1]) > room
 
 
 def test_only_the_named_tables_are_read(folder):

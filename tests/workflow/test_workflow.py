@@ -39,6 +39,8 @@ def test_one_command_makes_tables_and_figures(finished):
     assert (
         "rollouts mrt_1/toy_test" in page and "mrt.sampling.rollouts" in page and "vllm" in page and "minimum_J" in page
     )
+    traces = (results / "traces.html").read_text()
+    assert "Traces of tiny" in traces and 'id="chunk0"' in traces and "Content-Security-Policy" in traces
     table = (results / "tables" / "pass1.md").read_text()
     assert "| Base |" in table and "| MRT (STaR) |" in table.replace("**", "")
     for model in ("star_1", "mrt_1", "mrt_rl"):

@@ -5,8 +5,9 @@ rule traces:
     input:
         traces_page.tables(),
     output:
-        report(
-            f"{paths.results}/traces.html",
+        page=f"{paths.results}/traces.html",
+        excerpt=report(
+            f"{paths.results}/traces_in_report.html",
             caption="../report/traces.rst",
             category="3 Episodes and progress (Sections 5, 6)",
             labels={"what": "traces", "paper": "", "form": "page"},
@@ -24,4 +25,4 @@ rule traces:
         tables=lambda w, input: json.dumps(list(input)),
     shell:
         "python -m mrt.traces.page {params.results:q} --settings {params.settings:q} --tables {params.tables:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        " --out {output.page:q} --excerpt {output.excerpt:q} > {log:q} 2>&1"
