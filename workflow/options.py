@@ -25,9 +25,9 @@ def optional(*names: str) -> Callable[[Wildcards, Any], str]:
     return lambda w, input: " ".join(f"--{n} {quote(path)}" for n in names if (path := getattr(input, n)))
 
 
-def each(name: str) -> Callable[[Wildcards, Any], str]:
-    """A command-line option for each file of an input."""
-    return lambda w, input: " ".join(f"--{name} {quote(path)}" for path in getattr(input, name))
+def files_of(name: str) -> Callable[[Wildcards, Any], str]:
+    """The files of an input as one JSON: options that are lists, given one by one, lose a path's quotation marks."""
+    return lambda w, input: options_of(**{name: list(getattr(input, name))})
 
 
 def listed(option: str, values: list[int]) -> str:

@@ -3,7 +3,8 @@
     python -m mrt.sampling.rollouts --help
 
 A group of settings is passed whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`). Rules
-pass all options that affect the result as one JSON (`--settings`), and all others as another (`--execution`).
+pass all options that affect the result as one JSON (`--settings`), lists of files as another (`--inputs`), and the
+options that do not affect the result as a third (`--execution`).
 """
 
 import os
@@ -19,7 +20,7 @@ from mrt.core import storage
 from mrt.core.fingerprint import fingerprint, reached, versions
 
 PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that only say where files are
-GROUPS = {"settings", "execution"}  # options that contain other options
+GROUPS = {"settings", "inputs", "execution"}  # options that contain other options
 
 
 class Stage(BaseSettings):
@@ -28,6 +29,7 @@ class Stage(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", cli_kebab_case=False, cli_avoid_json=True)
 
     settings: dict[str, Any] = Field({}, description="JSON of options by name: those that affect the result.")
+    inputs: dict[str, Any] = Field({}, description="JSON of options by name: lists of files to read.")
     execution: dict[str, Any] = Field({}, description="JSON of options by name: those that do not affect the result.")
     track_versions: bool = Field(True, description="Include versions of decisive libraries in the fingerprint.")
 
@@ -36,9 +38,9 @@ class Stage(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Unpack `settings` and `execution` into single options; an option given by itself takes precedence."""
+        """Unpack the groups into single options; an option given by itself takes precedence."""
         single = {name: value for name, value in given.items() if name not in GROUPS}
-        return {**given.get("execution", {}), **given.get("settings", {}), **single}
+        return {**given.get("execution", {}), **given.get("inputs", {}), **given.get("settings", {}), **single}
 
     @classmethod
     def module(cls) -> str:

@@ -103,10 +103,6 @@ class OpenEnded(Settings):
         parts = take_apart(completion)
         return Cut(split_episodes(before + parts.thought, **self.segmentation.model_dump()), parts.closed)
 
-    def with_header(self, header: str) -> "OpenEnded":
-        """The same, where mu's answer opens with another header."""
-        return self.model_copy(update={"template": self.template.model_copy(update={"header": header})})
-
     def force(self, prefix: str) -> str:
         """Text after the chat prompt that makes mu answer at a prefix."""
         return self.template.force(prefix)

@@ -84,8 +84,10 @@ class CompletionCache:
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions."""
-        asked = slice_of(request.decoding) if not request.scored else f"scored {request.scored}"
-        how = digest(asked, str(request.prompt))  # the prompt is rendered once for all completions
+        scored = digest(request.opening, request.scored) if request.scored else ""
+        how = digest(
+            scored or slice_of(request.decoding), str(request.prompt)
+        )  # the prompt is rendered once for all completions
         return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from pydantic import Field
 from mrt.core import accelerator, vllm_environment
 from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
-from mrt.sampling.scoring import log_probability, reading
+from mrt.sampling.scoring import log_probability, readable, reading
 from mrt.sampling.tokens import Reader, decode, encode, end_of
 
 
@@ -64,7 +65,8 @@ class Request:
     """A prompt, the number of completions `n` and how to draw them, and the seed: completion i (from 0) has seed + i.
 
     Requests of lower `priority` run first, so that a follow-up still finds the text before it in the prefix cache. With
-    `scored`, nothing is sampled: the one completion is this text (see `Engine.scored`).
+    `scored`, nothing is sampled: the one completion is `opening` and this text, and its log-probability that of the
+    text (see `Engine.scored`).
     """
 
     prompt: Text
@@ -73,6 +75,7 @@ class Request:
     decoding: Decoding
     priority: int = 0
     scored: str = ""
+    opening: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,11 +193,16 @@ class Engine:
                     running[str(index)] = request, end_of(self.tokenizer, ids)
                 for output in engine.step() if running else []:
                     if output.finished:
+                        request, before = running[output.request_id]
+                        if request.scored and not readable(output, self.encode([request.scored])[0]):
+                            whole = {"prompt_token_ids": output.prompt_token_ids}
+                            engine.add_request(output.request_id, whole, reading(cached=False), priority=-1)
+                            continue
                         bar.update()
-                        request, before = running.pop(output.request_id)
+                        del running[output.request_id]
                         sequences -= request.n
                         if request.scored:
-                            yield int(output.request_id), [self.scored(output, request.scored)]
+                            yield int(output.request_id), [self.scored(output, request)]
                             continue
                         drawn = sorted(output.outputs, key=lambda o: o.index)
                         yield int(output.request_id), [self.completion(o, request.decoding, before) for o in drawn]
@@ -218,13 +226,21 @@ class Engine:
         )
 
     def with_scored(self, ids: list[int], request: Request) -> list[int]:
-        """The prompt's token ids, with those of what is scored behind it."""
-        return ids + self.encode([request.scored])[0] if request.scored else ids
+        """The prompt's token ids, with those of what is scored behind it.
 
-    def scored(self, output: Any, text: str) -> Completion:
-        """`text` with its log-probability behind the prompt; its tokens are those that it has alone, and an end."""
-        ids = self.encode([text])[0]
-        return Completion(text, len(ids) + 1, "scored", log_probability(self.tokenizer, output, ids) / (len(ids) + 1))
+        Opening and text are encoded by themselves: their tokens are a completion's, not those of a longer prompt.
+        """
+        return [*ids, *chain(*self.encode([request.opening, request.scored]))] if request.scored else ids
+
+    def scored(self, output: Any, request: Request) -> Completion:
+        """The scored text, with the tokens of its opening, its own and an end.
+
+        Its log-probability behind the opening, divided by all these tokens, is `mean_logprob`.
+        """
+        opening, ids = self.encode([request.opening, request.scored])
+        tokens = len(opening) + len(ids) + 1
+        logprob = log_probability(self.tokenizer, output, ids)
+        return Completion(request.scored, tokens, "scored", logprob / tokens)
 
     def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
         """Convert a completion of vLLM's; `before` is `end_of` its prompt."""

@@ -5,9 +5,10 @@
         --prover '{"estimate": "likelihood"}'
 
 J(mu; z_0:j) is the probability that mu's answer at prefix j is right (Equation 4). Sampled answers estimate it; a model
-also knows it. Behind the prefix, the stop phrase and `prover.header`, which ends in `\\boxed{`, the probabilities of
-the gold answer's tokens and of a token that begins with `}` are read off. One answer may be written in several ways: J
-is the sum over `mrt.grading.spellings`. What the header leaves out is mu's explanation: this mu answers at once.
+also knows it. Behind the prompt that forces an answer stands `prover.opening`, which ends in `\\boxed{`; there the
+probabilities of the gold answer's tokens and of a token that begins with `}` are read off. One answer may be written in
+several ways: J is the sum over `mrt.grading.spellings`. So J is the share of right answers among those that mu would
+begin with this opening. An opening without explanation makes a mu that answers at once.
 
 Each spelling at each prefix is a row of the forced answers, with finish_reason `scored` and its log-probability; a
 prefix is read once, as for sampled answers. MRT (STaR) needs an answer's text besides: where its filter would keep a
@@ -16,7 +17,7 @@ prefix, `EXAMPLES` answers are sampled there, and only there; J does not count t
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 
@@ -36,16 +37,6 @@ from mrt.sampling.prover import Place, Prefix, Prove
 EXAMPLES = 4
 
 
-@dataclass(frozen=True)
-class Asked(Prefix):
-    """A prefix at which the answer follows at once: its prompt ends with the template's header, a finished one too."""
-
-    def __str__(self) -> str:
-        assert isinstance(self.parameterization, OpenEnded)
-        whole = self.closed and self.j == len(self.episodes)
-        return super().__str__() + (self.parameterization.template.header if whole else "")
-
-
 class Score(Prove):
     """Read off the gold answer's probability at every prefix of every thought, with vLLM."""
 
@@ -55,14 +46,13 @@ class Score(Prove):
 
     def cli_cmd(self) -> None:
         traces, cache = self.shard_of_traces(self.prover.traces)
-        sampled = list(self.places(traces))
-        places = [self.asked(place) for place in sampled]
-        found = self.score(places, sampled, cache)
+        places = list(self.places(traces))
+        found = self.score(places, cache)
         if not self.cache.shard:
             self.write(places, [[boxed(completion) for completion in drawn] for drawn in found])
 
-    def score(self, places: Sequence[Place], sampled: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
-        """At each place the scored spellings, then the answers that were sampled there (at the place in `sampled`)."""
+    def score(self, places: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
+        """At each place the scored spellings, then the answers that were sampled there."""
         golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
         asked = [(i, spelling) for i, place in enumerate(places) for spelling in spellings(golds[place.problem_id])]
         of = [i for i, _ in asked]  # the place of each request
@@ -84,21 +74,22 @@ class Score(Prove):
             if kept is None:
                 return []
             of.append(own[kept])
-            return [replace(sampled[own[kept]].request, n=EXAMPLES, priority=-1)]
+            return [replace(places[own[kept]].request, n=EXAMPLES, priority=-1)]
 
-        requests = [replace(places[i].request, scored=spelling) for i, spelling in asked]
+        requests = [
+            replace(places[i].request, n=1, scored=spelling, opening=self.opening(places[i].prefix))
+            for i, spelling in asked
+        ]
         drawn = self.draw(requests, then, cache=cache, shard_of=lambda request: traces[of[request]][0])
         found: list[list[Completion]] = [[] for _ in places]
         for i, completions in zip(of, drawn or [], strict=True):
             found[i] += completions
         return found
 
-    def asked(self, place: Place) -> Place:
-        """The place, where the answer is asked for at once."""
-        own = place.prefix
-        words = self.parameterization.with_header(self.prover.header)
-        prefix = Asked(own.chat, own.episodes, own.closed, words, own.j)
-        return place._replace(prefix=prefix, request=Request(prefix, 1, 0, self.prover.decoding))
+    def opening(self, prefix: Prefix) -> str:
+        """What mu writes before the answer: behind a thought that the model closed itself, the header too."""
+        header = self.parameterization.template.header if prefix.whole else ""
+        return header + self.prover.opening
 
     def kept(self, J: npt.NDArray[np.float64]) -> int | None:
         """The prefix that MRT (STaR) keeps, given J at all prefixes of a trace; None if no filter keeps the trace."""

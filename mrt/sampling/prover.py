@@ -36,10 +36,10 @@ class ProverSettings(Settings):
         description="J from sampled answers, as in the paper, or the probability of the gold answer"
         " (mrt.sampling.likelihood): cheaper and without noise, of a mu that answers without an explanation.",
     )
-    header: str = Field(
-        "**Final Answer:** \\boxed{",
+    opening: str = Field(
+        "Final Answer:** \\boxed{",
         pattern=r"\\boxed\{$",
-        description="likelihood: opening of the answer, after the stop phrase; ends in `\\boxed{`.",
+        description="likelihood: how mu's answer goes on behind `template.header`; ends in `\\boxed{`.",
     )
     every: int = Field(
         1, ge=1, description="Score every n-th prefix (5 for Omni-MATH, 3 for AIME), and the first and last."
@@ -62,9 +62,13 @@ class Prefix:
         """The text of the prefix, z_0:j."""
         return "".join(self.episodes[: self.j])
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is a complete thought that the model closed itself."""
+        return self.closed and self.j == len(self.episodes)
+
     def __str__(self) -> str:
-        whole = self.closed and self.j == len(self.episodes)
-        return self.chat + (self.parameterization.finish if whole else self.parameterization.force)(self.text())
+        return self.chat + (self.parameterization.finish if self.whole else self.parameterization.force)(self.text())
 
 
 def prefixes(

@@ -103,10 +103,10 @@ class RL(Settings):
         description="likelihood: the model whose J counts, the one that is trained or the frozen one that it started"
         " from.",
     )
-    header: str = Field(
-        ProverSettings.model_fields["header"].default,
+    opening: str = Field(
+        ProverSettings.model_fields["opening"].default,
         pattern=r"\\boxed\{$",
-        description="likelihood: opening of the answer, after the stop phrase; ends in `\\boxed{`.",
+        description="likelihood: how mu's answer goes on behind `template.header`; ends in `\\boxed{`.",
     )
     answer_tokens: int = Field(4096, ge=1, description="Longest forced answer of mu, in tokens (Appendix D).")
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")

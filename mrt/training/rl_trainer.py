@@ -13,7 +13,7 @@ from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.grading.grade import Grader
 from mrt.grading.spellings import spellings
 from mrt.sampling.engine import seed_of, text_of, vllm_reads
-from mrt.sampling.scoring import log_probability, reading
+from mrt.sampling.scoring import log_probability, readable, reading
 from mrt.sampling.tokens import end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
@@ -114,11 +114,9 @@ def make_trainer_class() -> type:
         ) -> None:
             super().__init__(reward_funcs=outcome_reward(grader), **options)
             self.method, self.recipe, self.grader = method, recipe, grader
-            self.parameterization = self.asking = parameterization
-            if recipe.estimate == "likelihood":
-                if not isinstance(parameterization, OpenEnded):
-                    raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
-                self.asking = parameterization.with_header(recipe.header)
+            self.parameterization = parameterization
+            if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
+                raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
             self.frozen = frozen and Frozen(frozen, self.processing_class, self.accelerator.device)
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
@@ -197,7 +195,7 @@ def make_trainer_class() -> type:
                 mean = self.outcomes.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
                 base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
                 with self.timed("forced"):
-                    asked = [self.asks(x["prompt"].removesuffix(x["prefix_text"]), x["prefix_text"]) for x in inputs]
+                    asked = [x["forced"] for x in inputs]
                     J = self.accuracy_at(asked, [x["answer"] for x in inputs])
                     before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
                     if variant == "explicit":
@@ -279,10 +277,6 @@ def make_trainer_class() -> type:
             self.spent.add(tokens_forced=drawn / share, tokens_read=(all_ - known) / share, flops=flops / share)
             self.cached += prompts
 
-        def asks(self, chat: str, prefix: str) -> str:
-            """The text at which mu answers after a prefix."""
-            return chat + self.asking.force(prefix)
-
         def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
             """J of the current policy at each prefix, asked for once per prefix."""
             # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
@@ -304,21 +298,29 @@ def make_trainer_class() -> type:
                 [self.processing_class(text, add_special_tokens=False)["input_ids"] for text in texts]
                 for texts in ([prompt for prompt, _ in asked], [spelling for _, spelling in asked])
             )
+            opening = self.processing_class(self.recipe.opening, add_special_tokens=False)["input_ids"]
+            before = [[*ids, *opening] for ids in before]  # as a completion's tokens, not as those of a longer prompt
             if self.frozen:
                 found = self.frozen.log_probabilities(list(zip(before, own, strict=True)))
                 self.spent.add(flops=self.frozen.taken() / share)
             else:
-                outputs = self.vllm_generation.llm.generate(
-                    [{"prompt_token_ids": [*b, *o]} for b, o in zip(before, own, strict=True)],
-                    sampling_params=reading(),
-                    use_tqdm=False,
-                )
+                texts = [[*b, *o] for b, o in zip(before, own, strict=True)]
+                outputs = self.read(texts, cached=True)
+                unread = [i for i, of in enumerate(zip(outputs, own, strict=True)) if not readable(*of)]
+                for i, output in zip(unread, self.read([texts[i] for i in unread], cached=False), strict=True):
+                    outputs[i] = output
                 found = [log_probability(self.processing_class, *of) for of in zip(outputs, own, strict=True)]
-                self.count_forced([[*b, *o] for b, o in zip(before, own, strict=True)], [], share)
+                self.count_forced(texts, [], share)
             J = dict.fromkeys(gold_of, 0.0)
             for (prompt, _), logp in zip(asked, found, strict=True):
                 J[prompt] = min(1.0, J[prompt] + exp(logp))
             return J
+
+        def read(self, texts: list[list[int]], *, cached: bool) -> list[Any]:
+            """vLLM's outputs for texts whose last tokens are scored."""
+            prompts = [{"prompt_token_ids": ids} for ids in texts]
+            outputs = self.vllm_generation.llm.generate(prompts, sampling_params=reading(cached=cached), use_tqdm=False)
+            return list(outputs)
 
         def by_answers(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
             """J at each prompt: the share of right forced answers."""
@@ -363,7 +365,7 @@ def make_trainer_class() -> type:
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
                 boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
-                asked += [(self.asks(chat, thought[:cut]), x["answer"]) for cut in cuts]
+                asked += [(chat + self.parameterization.force(thought[:cut]), x["answer"]) for cut in cuts]
             # all processes call this, even without prefixes: it communicates
             found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))
             advantages = torch.zeros(ids.shape, dtype=torch.float32)

@@ -162,7 +162,7 @@ def test_mistakes_of_rl_are_named(path, value, message):
             "likelihood",
             "there are no votes; leave prefixes, episode_regret out of measures",
         ),
-        ("evaluation.prover.header", "so: ", "evaluation.prover.header: .*pattern"),
+        ("evaluation.prover.opening", "so: ", "evaluation.prover.opening: .*pattern"),
         ("training.rl", {"variant": "implicit", "estimate": "likelihood"}, "the implicit variant asks mu nothing"),
         ("training.mu", "bsae", "training.mu: there is no 'bsae'; did you mean 'base'"),
         ("evaluation.mu", "star_1", "evaluation.mu: 'star_1' is trained here, perhaps on what it would judge"),

@@ -2,6 +2,7 @@
 
 from math import exp
 
+import numpy as np
 import polars as pl
 import pytest
 from conftest import TOY_BASE
@@ -12,18 +13,24 @@ from mrt.episodes.parameterization import OpenEnded
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request
-from mrt.sampling.likelihood import Asked, Score, boxed, probability
+from mrt.sampling.likelihood import Score, boxed, probability
+from mrt.sampling.prover import Prefix
 from mrt.sampling.scoring import reading
 
 CHAT = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
 CHAT += "<|assistant|><think>\n"
 EPISODES = ["Try 5 + 3 = 8.\n\n8 is exactly 8.\n\n", "Wait, try 19 + 3 = 22.\n\n22 is more than 8.\n\n"]
-HEADER = "**Step-by-Step Explanation and Answer:**\n\n1. **Ends:** they add up to \\boxed{"
+OPENING = "Ends:** they add up to \\boxed{"
 GREEDY = Decoding(max_tokens=1)
 
 
 def prefix(j, closed=False):
-    return Asked(CHAT, EPISODES, closed, OpenEnded().with_header(HEADER), j)
+    return Prefix(CHAT, EPISODES, closed, OpenEnded(), j)
+
+
+def stage(**options):
+    files = dict.fromkeys(("problems", "out", "rollouts", "episodes"), "none.parquet")
+    return Score(**{"model": str(TOY_BASE), "names": ("m", "d"), "prover": {"opening": OPENING}} | files | options)
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +38,14 @@ def engine():
     return Engine(str(TOY_BASE), EngineSettings(max_model_len=512, cpu_cache_gib=0.5))
 
 
-def by_transformers(engine, prompt, text):
+def by_transformers(engine, prompt, opening, text):
     """The probability of text and of a token that begins with a brace behind it, by a plain forward pass."""
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(TOY_BASE).float()
-    before, own = engine.encode([prompt, text])
+    prompt, opening, own = engine.encode([prompt, opening, text])
+    before = prompt + opening
     with torch.no_grad():
         logps = model(torch.tensor([before + own])).logits[0].log_softmax(-1)
     found = sum(float(logps[len(before) + i - 1, token]) for i, token in enumerate(own))
@@ -49,14 +57,16 @@ def by_transformers(engine, prompt, text):
 
 def test_probabilities_are_those_of_a_plain_forward_pass(engine):
     texts = [("8", 0), ("8", 1), ("8", 2), ("22", 2), ("24", 0), ("123", 1)]
-    requests = [Request(prefix(j), 1, 0, GREEDY, scored=text) for text, j in texts]
+    requests = [Request(prefix(j), 1, 0, GREEDY, scored=text, opening=OPENING) for text, j in texts]
     mixed = [requests[0], Request(prefix(1), 3, 5, Decoding(max_tokens=4)), *requests[1:]]  # beside sampled ones
     found = engine.generate(mixed)
     assert len(found[1]) == 3
     scored = [found[0], *found[2:]]
     for (text, j), (completion,) in zip(texts, scored, strict=True):
         assert completion.finish_reason == "scored" and completion.text == text
-        assert probability(completion) == pytest.approx(by_transformers(engine, str(prefix(j)), text), rel=1e-4)
+        assert probability(completion) == pytest.approx(
+            by_transformers(engine, str(prefix(j)), OPENING, text), rel=1e-4
+        )
     again = engine.generate(requests[::-1])[::-1]  # all of it is in the prefix cache now
     assert [probability(c) for (c,) in again] == pytest.approx([probability(c) for (c,) in scored], rel=1e-5)
 
@@ -66,7 +76,7 @@ def test_the_prefix_cache_is_read(engine):
     chat = CHAT + "".join(f"Try {i} + 3 = {i + 3}.\n\n" for i in range(40))
     read = []
     for text in ("8", "9"):
-        ids = engine.encode([chat + HEADER + text])[0]
+        ids = engine.encode([chat + OPENING + text])[0]
         engine.llm.llm_engine.add_request("r", {"prompt_token_ids": ids}, reading())
         outputs = []
         while not outputs or not outputs[-1].finished:
@@ -75,18 +85,33 @@ def test_the_prefix_cache_is_read(engine):
     assert read[1] < 64 < read[0]
 
 
+def test_texts_are_scored_wherever_a_block_of_the_cache_ends(engine):
+    """The same prompts once more, with another text, too: what is scored is never taken from the cache."""
+    ends = [Request(CHAT + "5 " * i, 1, 0, GREEDY, scored=text, opening=OPENING) for i in range(32) for text in "89"]
+    first, again = engine.generate(ends), engine.generate(ends)
+    assert [probability(c) for (c,) in again] == pytest.approx([probability(c) for (c,) in first], rel=1e-4)
+    prompt = str(ends[0].prompt)
+    assert probability(first[0][0]) == pytest.approx(by_transformers(engine, prompt, OPENING, "8"), rel=1e-4)
+
+
 def test_a_prompt_that_leaves_no_room_is_no_error(engine):
     long = Request(CHAT + "Try 5 + 3 = 8.\n\n" * 200, 1, 0, GREEDY, scored="8")
     ((completion,),) = engine.generate([long])
     assert completion.finish_reason == "length" and probability(completion) == 0
 
 
-def test_the_prompt_ends_where_the_answer_begins():
-    assert str(prefix(1)).startswith(CHAT + EPISODES[0].rstrip("\n")) and str(prefix(1)).endswith(
-        "</think>\n\n" + HEADER
-    )
-    assert "Time is up" in str(prefix(2)) and "Time is up" not in str(prefix(2, closed=True))
-    assert str(prefix(2, closed=True)).endswith("</think>\n\n" + HEADER)
+def test_J_is_the_share_of_right_answers_among_those_with_this_opening(engine):
+    """Where the first episode found the answer, where the second lost it, and behind a thought that was closed."""
+    places = [prefix(0), prefix(1), prefix(2), prefix(2, closed=True)]
+    openings = [stage().opening(place) for place in places]
+    assert openings[:3] == [OPENING] * 3 and openings[3] == OpenEnded().template.header + OPENING
+    read = [Request(p, 1, 0, GREEDY, scored="8", opening=o) for p, o in zip(places, openings, strict=True)]
+    answers = [Request(p, 400, 9, Decoding(temperature=1.0, max_tokens=24)) for p in places]
+    drawn = engine.generate([*read, *answers])
+    for (scored,), sampled, opening in zip(drawn[:4], drawn[4:], openings, strict=True):
+        own = [c.text for c in sampled if c.text.startswith(opening)]
+        share = sum(text.startswith(opening + "8}") for text in own) / len(own)
+        assert len(own) > 300 and probability(scored) == pytest.approx(share, abs=3 * (0.25 / len(own)) ** 0.5)
 
 
 def prover(rows):
@@ -114,16 +139,11 @@ def test_J_is_the_probability_and_sampled_answers_beside_it_do_not_count():
     assert sampled["J"].to_list() == [0.5]
 
 
-def test_answers_are_sampled_where_the_filter_keeps_and_nowhere_else(tmp_path):
-    stage = Score(
-        model=str(TOY_BASE), names=("m", "d"), problems="p", out="o", rollouts="r", episodes="e",
-        filters=[Thresholds(minimum_J=0.6, minimum_progress=0.1)],
-    )  # fmt: skip
-    import numpy as np
-
-    assert stage.kept(np.array([0.2, 0.5, 0.7, 0.7])) == 2  # the shortest of the best
-    assert stage.kept(np.array([0.2, 0.5])) is None and stage.kept(np.array([0.65, 0.7])) is None
-    assert stage.kept(np.array([0.9])) is None
+def test_answers_are_sampled_where_the_filter_keeps_and_nowhere_else():
+    kept = stage(filters=[Thresholds(minimum_J=0.6, minimum_progress=0.1)]).kept
+    assert kept(np.array([0.2, 0.5, 0.7, 0.7])) == 2  # the shortest of the best
+    assert kept(np.array([0.2, 0.5])) is None and kept(np.array([0.65, 0.7])) is None
+    assert kept(np.array([0.9])) is None
 
 
 def test_shards_write_what_one_job_writes(tmp_path):
@@ -143,19 +163,16 @@ def test_shards_write_what_one_job_writes(tmp_path):
     E.write(pl.DataFrame(episodes, schema=E.columns, orient="row"), tmp_path / "episodes.parquet")
 
     def run(out, cache):
-        stage = Score(
-            model=str(TOY_BASE),
-            names=("m", "d"),
+        stage(
             problems=tmp_path / "problems.parquet",
             rollouts=tmp_path / "rollouts.parquet",
             episodes=tmp_path / "episodes.parquet",
             out=tmp_path / out,
             cache=cache,
             engine={"max_model_len": 512, "cpu_cache_gib": 0.5},
-            prover={"estimate": "likelihood", "header": HEADER, "decoding": {"temperature": 1.0, "max_tokens": 24}},
+            prover={"estimate": "likelihood", "opening": OPENING, "decoding": {"temperature": 1.0, "max_tokens": 24}},
             filters=[Thresholds()],
-        )
-        stage.cli_cmd()
+        ).cli_cmd()
         return tmp_path / out
 
     one = PROVER.read(run("one.parquet", CacheSettings(folder=tmp_path / "a")))

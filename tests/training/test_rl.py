@@ -207,20 +207,23 @@ def test_the_trainer_reads_off_what_the_sampling_engine_reads_off(tmp_path, monk
     from mrt.sampling.engine import Engine, Request
     from mrt.sampling.likelihood import probability
 
-    recipe = RL(estimate="likelihood", header="1. **Ends:** they add up to \\boxed{")
+    recipe = RL(estimate="likelihood", opening="Ends:** they add up to \\boxed{")
     trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
     engine = Engine(str(TOY_BASE), ENGINE)
     trainer.vllm_generation = SimpleNamespace(llm=engine.llm)
     chat = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
     chat += "<|assistant|><think>\n"
-    gold_of = {trainer.asks(chat, "Try 5 + 3 = 8.\n\n"): "8", trainer.asks(chat, ""): "1234"}
-    assert all(prompt.endswith("\\boxed{") for prompt in gold_of)
+    force = trainer.parameterization.force
+    solved = "Try 5 + 3 = 8.\n\n8 is exactly 8.\n\nThe answer so far is 5 + 3 = 8.\n\n"
+    gold_of = {chat + force(solved): "8", chat + force(""): "1234"}
     found = trainer.by_likelihood(gold_of, 1)
     for prompt, gold in gold_of.items():
-        asked = [Request(prompt, 1, 0, Decoding(), scored=spelling) for spelling in spellings(gold)]
+        asked = [
+            Request(prompt, 1, 0, Decoding(), scored=spelling, opening=recipe.opening) for spelling in spellings(gold)
+        ]
         assert found[prompt] == pytest.approx(sum(probability(c) for (c,) in engine.generate(asked)), rel=1e-4)
     assert found.keys() == gold_of.keys() and trainer.by_likelihood({}, 1) == {}
-    assert max(found.values()) > 0.3
+    assert max(found.values()) > 0.9
 
 
 def test_termination_is_the_outcome_above_what_stopping_would_bring(tmp_path, monkeypatch):

@@ -320,6 +320,7 @@ join_processes(Path("zero3.json"), cpu=True)
 taken = [str(last_complete_checkpoint(state)) for state in map(Path, sys.argv[1:])]
 Path(__file__).with_name(f"taken-{os.environ['RANK']}").write_text("\\n".join(taken))
 distributed.barrier()
+distributed.destroy_process_group()
 """
 
 

@@ -18,7 +18,8 @@ def project(tmp_path):
     problems = [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(4)]
     thoughts = [f"<think>\n{i} twice.\n</think>\n\nIt is \\boxed{{{2 * i}}}." for i in range(4)]
     traces = [{"problem_id": f"test-{i}", "text": text} for i, text in enumerate(thoughts)]
-    for name, rows in ((FILE, problems), (f"traces of {FILE}", traces)):
+    others = [{"problem": f"What is {i} times {i}?", "answer": str(i * i)} for i in range(4)]
+    for name, rows in ((FILE, problems), (f"others of {FILE}", others), (f"traces of {FILE}", traces)):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -27,15 +28,20 @@ def test_an_experiment_runs_whatever_its_files_are_called(tmp_path):
     folder = project(tmp_path)
     config = {
         "results": RESULTS,
-        "problems": {"test": {"file": FILE, "split": "test"}},
+        "problems": {
+            "test": {"file": FILE, "split": "test"},
+            "other": {"file": f"others of {FILE}", "disjoint_from": ["test"]},
+        },
         "models": {"them": {"label": "Théirs & 'ours'", "rollouts": {"file": f"traces of {FILE}"}}},
         "evaluation": {"problems": ["test"], "models": ["them"], "measures": ["accuracy", "episodes"]},
     }
     (folder / "mine's.yaml").write_text(yaml.safe_dump(config))
-    snakemake(folder, "--cores", "2", "--configfile", "mine's.yaml")
+    snakemake(folder, "--cores", "2", "all", f"{RESULTS}/problems/other.parquet", "--configfile", "mine's.yaml")
     table = (folder / RESULTS / "tables" / "pass1.md").read_text()
     assert "Théirs & 'ours'" in table and "100.0" in table
     assert (folder / RESULTS / "figures" / "episode_counts.png").stat().st_size > 1000
+    assert (folder / RESULTS / "problems" / "other.parquet").exists()
+    assert (folder / RESULTS / "traces.html").stat().st_size > 10_000
 
 
 def told(word):

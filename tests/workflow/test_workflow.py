@@ -263,18 +263,18 @@ def test_the_job_that_gathers_shards_is_told_so(tmp_path):
         assert told == {'shard": "0/2', 'shard": "1/2', 'gather": 2'}
 
 
-HEADER = "**Step-by-Step Explanation and Answer:**\n\n1. **Ends:** they add up to \\boxed{"
+OPENING = "Ends:** they add up to \\boxed{"
 
 
 def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
     """The set of MRT (STaR) from probabilities of a mu of another name; completions of before are found again."""
     from mrt.core.artifacts import PROGRESS, PROVER, SET
 
-    folder = copy_of(finished, tmp_path)
+    folder = copy_of(finished, tmp_path / "run")
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["models"]["judge"] = {"label": "Judge", "toy": "shipped"}
     config["training"] |= {"mu": "judge"}
-    config["training"]["prover"] |= {"estimate": "likelihood", "header": HEADER}
+    config["training"]["prover"] |= {"estimate": "likelihood", "opening": OPENING}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     target = "results/tiny/sets/mrt_1.parquet"
     assert planned_jobs(folder, target).keys() == {"force_answers", "grade_answers", "measure_progress", "mrt_set"}

@@ -6,7 +6,7 @@ from mrt.config.load import load
 from mrt.core.digest import options_of, slice_of
 from mrt.training.methods import RL_METHODS, TREE_METHODS
 from workflow.figures import FIGURES, Figures
-from workflow.options import Options, content_of, each, listed, optional
+from workflow.options import Options, content_of, files_of, listed, optional
 from workflow.paths import Paths, any_of
 from workflow.resources import JobResources
 from workflow.traces import TracesPage

@@ -14,9 +14,9 @@ rule build_dataset:
         code=options.code("problems.build"),
         content=lambda w: content_of(experiment.problems[w.dataset].file),
         dataset=lambda w: slice_of(experiment.problems[w.dataset]),
-        disjoint=lambda w, input: [f"--disjoint {quote(path)}" for path in input.disjoint],
+        inputs=files_of("disjoint"),
     shell:
-        "python -m mrt.problems.build --name {wildcards.dataset} --set {params.dataset:q} {params.disjoint}"
+        "python -m mrt.problems.build --name {wildcards.dataset} --set {params.dataset:q} --inputs {params.inputs:q}"
         " --out {output:q} > {log:q} 2>&1"
 
 

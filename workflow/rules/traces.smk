@@ -3,7 +3,7 @@
 
 rule traces:
     input:
-        traces_page.tables(),
+        tables=traces_page.tables(),
     output:
         page=f"{paths.results}/traces.html",
         excerpt=report(
@@ -22,7 +22,7 @@ rule traces:
         content=traces_page.content(),
         settings=traces_page.settings(),
         results=lambda w: paths.results,
-        tables=lambda w, input: json.dumps(list(input)),
+        inputs=files_of("tables"),
     shell:
-        "python -m mrt.traces.page {params.results:q} --settings {params.settings:q} --tables {params.tables:q}"
+        "python -m mrt.traces.page {params.results:q} --settings {params.settings:q} --inputs {params.inputs:q}"
         " --out {output.page:q} --excerpt {output.excerpt:q} > {log:q} 2>&1"

@@ -124,14 +124,14 @@ rule train:
         code=options.code("training.sft"),
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.sft,
-        earlier=each("earlier"),
+        inputs=files_of("earlier"),
         execution=options.trained_by(),
         launch=options.launch,
     shell:
         with_threads(
             "mrt.training.launch {params.launch} mrt.training.sft --settings {params.settings:q} --execution"
-            " {params.execution:q} {params.earlier} --set {input.examples:q} --history {output.history:q} --out"
-            " {output.checkpoint:q}"
+            " {params.execution:q} --inputs {params.inputs:q} --set {input.examples:q} --history {output.history:q}"
+            " --out {output.checkpoint:q}"
         )
 
 
