@@ -1,5 +1,5 @@
 # The commands of the README by name; .ci/run does what `make test` does.
-.PHONY: laptop test test-setup test-gpu test-slurm bench
+.PHONY: laptop test test-setup test-gpu test-slurm bench claims
 
 laptop:
 	bash setup.sh && .venv/bin/snakemake --cores 2
@@ -19,3 +19,9 @@ test-slurm: # on a real SLURM, as root on Debian
 
 bench: # docs/performance.md, its figures and records; fifteen minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks
+
+claims: # docs/claims.md: five training runs of each model, four hours on two cores; goes on where it was stopped
+	bash setup.sh
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config/backtracking.yaml config/claims_backtracking.yaml
+	.venv/bin/python workflow/scripts/claims.py docs/claims.md results/claims results/claims_backtracking

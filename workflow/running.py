@@ -127,7 +127,8 @@ def guard(workflow: Workflow, results: str, choice: str = "wait") -> None:
             if on_slurm or shutil.which("squeue"):
                 settle(tag, results, choice, PATIENCE if on_slurm else None, workflow.execution_settings.latency_wait)
             if on_slurm:
-                mend_plugin(final_when_preempted=executor_settings.no_requeue)
+                longest = workflow.remote_execution_settings.seconds_between_status_checks
+                mend_plugin(final_when_preempted=executor_settings.no_requeue, longest_pause=longest)
                 executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
             if executor_plugin.name == "local":
                 limit_gpus(workflow)
@@ -139,8 +140,11 @@ def guard(workflow: Workflow, results: str, choice: str = "wait") -> None:
         workflow.execute = guarded
 
 
-def mend_plugin(final_when_preempted: bool) -> None:
+def mend_plugin(final_when_preempted: bool, longest_pause: float) -> None:
     """Have the plugin ask squeue also while slurmctld does not answer, and take preempted jobs for what they are.
+
+    It asks ten seconds later than the last time, up to three minutes, for as long as no job ends, which short jobs then
+    wait for: now at most `longest_pause` seconds later.
 
     It looks up MinJobAge each time, takes no answer for a small one, and asks sacct. Where sacct cannot tell, without
     slurmdbd say, the plugin forgets its jobs and waits for ever. So it is told what MinJobAge was at the start. For a
@@ -160,6 +164,10 @@ def mend_plugin(final_when_preempted: bool) -> None:
         return states, seconds
 
     plugin.query_job_status = asked
+    pause = plugin.Executor.next_seconds_between_status_checks
+    plugin.Executor.next_seconds_between_status_checks = pause.setter(
+        lambda self, seconds: pause.fset(self, min(seconds, longest_pause))
+    )
 
 
 @contextmanager

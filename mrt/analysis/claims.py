@@ -20,6 +20,8 @@ from mrt.core.settings import Settings
 KEY = ["model", "run", "dataset", "problem_id"]
 Grid = npt.NDArray[np.float64]  # [runs, problems]
 Verdict = Literal["confirmed", "refuted", "undecided"]
+EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "linearized"}  # ratios, and their measures
+BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 
 
 class Claim(Settings):
@@ -29,8 +31,9 @@ class Claim(Settings):
     says: str = Field(description="What it says, with its number.")
     value: str = Field(
         description="What is compared: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`, `linearized at"
-        " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `progress`, `episodes` or `token efficiency`;"
-        " of Section 5 `answer at the end`, `answer halfway` and `votes halfway`."
+        " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `progress` (of an episode, or `of the"
+        " backtrack`), `episodes`, `token efficiency` or `linearized token efficiency`; of Section 5 `answer at the"
+        " end`, `answer halfway` and `votes halfway`."
     )
     model: str = Field(description="The model that it is about.")
     than: str = Field(description="The model that it is compared with.")
@@ -75,10 +78,16 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part("episode_regret", pl.format("regret after {} episodes", "episodes"), "regret"),
         *part("budget_forcing", pl.format("accuracy after {} extensions", "extensions"), "accuracy"),
         *part("progress", "progress", "progress"),
+        *part_of(backtracks(tables.get("progress")), "progress of the backtrack", "progress"),
         *part("episodes", "episodes", "episodes"),
         *(found for name, table in ends(tables.get("prefixes")) for found in part_of(table, name, "maj")),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
+
+
+def backtracks(progress: pl.DataFrame | None) -> pl.DataFrame:
+    """Rows of backtracks: the second episode, between an attempt and its revision (Figure 16)."""
+    return pl.DataFrame() if progress is None else progress.filter(pl.col("prefix") == BACKTRACK)
 
 
 def ends(prefixes: pl.DataFrame | None) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -122,7 +131,7 @@ def compare(own: Grid, other: Grid, base: Grid | None = None, repeats: int = 200
 
 def verdict(claim: Claim, interval: Interval) -> Verdict:
     """Whether the interval confirms or refutes the claim; ratios are compared with 1, differences with 0."""
-    none = 1.0 if claim.gains_over or claim.value == "token efficiency" else 0.0
+    none = 1.0 if claim.gains_over or claim.value in EFFICIENCY else 0.0
     above, below = interval.low > none, interval.high < none
     if claim.expect == "not more":
         more = interval.low > none + claim.margin
@@ -138,10 +147,29 @@ def verdict(claim: Claim, interval: Interval) -> Verdict:
 def runs_needed(own: Grid, other: Grid) -> int | None:
     """Runs of each model with which the present difference would exclude 0; None if no number of runs would.
 
-    From the variance between runs and that between problems, which more runs do not lower.
+    More runs lower the variance between runs, and that of what a run says of a single problem. They do not lower the
+    variance between problems.
     """
-    difference = own.mean() - other.mean()
-    of_problems = (own.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / own.shape[1]
-    of_runs = sum(grid.mean(axis=1).var(ddof=1) for grid in (own, other) if grid.shape[0] > 1)
-    left = (difference / 1.96) ** 2 - of_problems
-    return max(2, ceil(of_runs / left)) if left > 0 else None
+    trained = [grid for grid in (own, other) if grid.shape[0] > 1]
+    noise = sum(unexplained(grid) / grid.size for grid in trained)
+    of_problems = (own.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / own.shape[1] - noise
+    of_runs = sum(grid.mean(axis=1).var(ddof=1) for grid in trained)
+    return enough(float(own.mean() - other.mean()), max(0.0, of_problems), of_runs, max(map(len, (own, other))))
+
+
+def unexplained(grid: Grid) -> float:
+    """Variance of values [runs, problems] that neither the run nor the problem explains."""
+    rest = grid - grid.mean(axis=0) - grid.mean(axis=1, keepdims=True) + grid.mean()
+    return float((rest**2).sum() / ((grid.shape[0] - 1) * (grid.shape[1] - 1)))
+
+
+def runs_needed_for_ratio(interval: Interval, of_problems: Interval, runs: int) -> int | None:
+    """The same for a ratio, from its interval over runs and problems and the one over problems alone."""
+    both, fixed = ((np.log(ends[2] / ends[1]) / (2 * 1.96)) ** 2 for ends in (interval, of_problems))
+    return enough(float(np.log(interval.estimate)), float(fixed), runs * max(0.0, float(both - fixed)), runs)
+
+
+def enough(difference: float, fixed: float, of_runs: float, present: int) -> int | None:
+    """Runs, more than the present ones, whose 95 % interval excludes 0, given the variance `fixed + of_runs / runs`."""
+    left = (difference / 1.96) ** 2 - fixed
+    return max(present + 1, ceil(of_runs / left)) if left > 0 else None

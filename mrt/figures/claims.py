@@ -10,7 +10,16 @@ from typing import Any
 import polars as pl
 
 from mrt.analysis.bootstrap import runs_of
-from mrt.analysis.claims import Claim, compare, runs_needed, values_of, verdict
+from mrt.analysis.claims import (
+    EFFICIENCY,
+    Claim,
+    Grid,
+    compare,
+    runs_needed,
+    runs_needed_for_ratio,
+    values_of,
+    verdict,
+)
 from mrt.analysis.token_efficiency import bootstrap_token_efficiency
 from mrt.figures.common import ModelStyle, Tables, main_table
 from mrt.figures.tables import Layout
@@ -19,7 +28,7 @@ from mrt.figures.token_efficiency import maj_curves
 NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems."
     " Confirmed or refuted: the interval excludes no difference; else undecided, with the runs of each model that would"
-    " decide it at this estimate."
+    " decide it if the estimate stayed what it is."
 )
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes")  # values shown in percent
 SCHEMA = {
@@ -47,7 +56,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
     for claim in asked:
         values = of_group[claim.episodes]
         for dataset in values["dataset"].unique(maintain_order=True):
-            found = row_of(claim, values.filter(dataset=dataset), tables["maj"], models)
+            found = row_of(claim, values.filter(dataset=dataset), tables, models)
             if found:
                 rows.append(found)
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
@@ -61,13 +70,13 @@ def of_episodes(tables: Tables, group: tuple[int, int] | None) -> Tables:
 
 
 def row_of(
-    claim: Claim, values: pl.DataFrame, maj: pl.DataFrame, models: Mapping[str, ModelStyle]
+    claim: Claim, values: pl.DataFrame, tables: Tables, models: Mapping[str, ModelStyle]
 ) -> tuple[Any, ...] | None:
     """The row of a claim on one dataset; None if a model has no such value there."""
     sides = [(claim.model, claim.value), (claim.than, claim.than_value or claim.value)]
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
-    by_tokens = claim.value == "token efficiency"
-    found = [values.filter(model=name, value="accuracy" if by_tokens else value) for name, value in sides]
+    curves = tables.get(EFFICIENCY.get(claim.value, ""))
+    found = [values.filter(model=name, value="accuracy" if curves is not None else value) for name, value in sides]
     if any(side.is_empty() for side in found):
         return None
     of_runs = [runs_of(side, "x") for side in found]
@@ -75,19 +84,27 @@ def row_of(
     if not shared:
         return None
     own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
-    if by_tokens:
-        of = [maj.filter(pl.col("model") == name, pl.col("dataset").is_in(found[0]["dataset"])) for name, _ in sides]
-        interval, _ = bootstrap_token_efficiency(*maj_curves(of[0]), *maj_curves(of[1]))
+    if curves is not None:
+        here = curves.filter(pl.col("dataset").is_in(found[0]["dataset"])).drop_nulls("tokens")
+        one, two = (maj_curves(here.filter(model=name)) for name, _ in sides)
+        interval, _ = bootstrap_token_efficiency(*one, *two)
+        of_problems, _ = bootstrap_token_efficiency(*mean_of_runs(*one), *mean_of_runs(*two))
+        needed = runs_needed_for_ratio(interval, of_problems, max(len(own), len(other)))
     else:
-        interval = compare(own, other, base[0] if base else None)
+        interval, needed = compare(own, other, base[0] if base else None), runs_needed(own, other)
     decided = verdict(claim, interval)
-    ratio = bool(base) or by_tokens
-    open_yet = decided == "undecided" and claim.expect in ("more", "less") and not ratio
-    needed = runs_needed(own, other) if open_yet else None
+    ratio = bool(base) or curves is not None
+    if decided != "undecided" or claim.expect not in ("more", "less"):
+        needed = None
     sizes = (len(own), len(other), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
     return (claim.section, claim.says, what, *labels, *interval, ratio, *sizes, decided, needed, claim.redraw)
+
+
+def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:
+    """Curves [runs, problems, points] as those of one run, their mean."""
+    return tokens.mean(axis=0, keepdims=True), accuracy.mean(axis=0, keepdims=True)
 
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
@@ -100,7 +117,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         sign, unit = ("", " x") if row["ratio"] else ("+", "")
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
         needed = f", would need about {row['needed']} runs" if row["needed"] else ""
-        if row["verdict"] == "undecided" and not needed and not row["ratio"]:
+        if row["verdict"] == "undecided" and not needed:
             needed = ", not by more runs"
         of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
         what = f"{row['value']}, {of}: {middle} [{low}, {high}]{unit}"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mrt.analysis.claims import backtracks
 from mrt.figures.common import (
     Appearance,
     ModelStyle,
@@ -24,7 +25,6 @@ from mrt.figures.common import (
 
 EDGES = np.linspace(-1.05, 1.05, 22)
 TRACE = ["dataset", "model", "run", "problem_id", "sample"]
-BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -40,7 +40,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         for model in models:
             episodes = here.filter(pl.col("model") == model).drop_nulls("progress")
             if models[model].parameterization == "backtracking":
-                episodes = episodes.filter(pl.col("prefix") == BACKTRACK)
+                episodes = backtracks(episodes)
             if episodes.is_empty():
                 continue
             values = episodes["progress"].to_numpy()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.analysis.bootstrap import Interval
-from mrt.analysis.claims import Claim, compare, ends, runs_needed, values_of, verdict
+from mrt.analysis.claims import Claim, compare, ends, runs_needed, runs_needed_for_ratio, values_of, verdict
 
 
 def claim(expect="more", **other):
@@ -66,7 +66,36 @@ def test_the_runs_that_would_decide_it_do():
     assert needed is not None and needed > 2
     more = [np.concatenate([grid] * -(-needed // 3))[:needed] for grid in (one, other)]  # the same spread, more runs
     assert np.sign(compare(*more).low) == np.sign(compare(*more).high) == np.sign(difference)
-    assert runs_needed(drawn(3, 0, 0.0, 6, 4), drawn(3, 1e-6, 0.0, 7, 4)) is None  # the problems alone leave it open
+    base = np.random.default_rng(0).random((1, 40))
+    assert (
+        runs_needed(np.repeat(base, 3, axis=0), np.repeat(base[:, ::-1] + 1e-3, 3, axis=0)) is None
+    )  # the problems do
+    assert runs_needed(drawn(5, 0.5, 1e-6, 8), drawn(5, 0, 1e-6, 9)) == 6  # more than there are
+
+
+def test_what_a_run_says_of_single_problems_is_no_variance_between_problems():
+    """Two models alike on every problem, with one noisy sample of each in a run: more runs do tell them apart."""
+    rng = np.random.default_rng(1)
+    of_problems, shift = rng.random(300) * 0.5, 0.03
+    one, other = (rng.binomial(1, of_problems + by, (5, 300)).astype(float) for by in (shift, 0))
+    between = (one.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / 300
+    assert ((one.mean() - other.mean()) / 1.96) ** 2 < between  # taken for one, it would say that no number is enough
+    assert runs_needed(one, other) is not None
+
+
+def test_a_ratios_runs_are_told_by_what_the_runs_add_to_its_interval():
+    both, fixed = Interval(1.2, 0.9, 1.6), Interval(1.2, 1.1, 1.31)
+    needed = runs_needed_for_ratio(both, fixed, 5)
+    width = np.sqrt(np.log(1.31 / 1.1) ** 2 + (np.log(1.6 / 0.9) ** 2 - np.log(1.31 / 1.1) ** 2) * 5 / needed) / 2
+    assert needed > 5 and width <= np.log(1.2) < width * 1.2
+    assert runs_needed_for_ratio(both, both, 5) is None
+
+
+def test_progress_of_a_backtrack_is_that_of_the_second_episode():
+    rows = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p"}
+    table = pl.DataFrame([rows | {"prefix": j, "progress": x} for j, x in enumerate((None, 0.1, 0.5, -0.3))])
+    found = {value: x for value, *_, x in values_of({"progress": table}).iter_rows()}
+    assert found == {"progress": pytest.approx(0.1), "progress of the backtrack": 0.5}
 
 
 def test_every_measure_gives_its_values_by_problem():
@@ -75,7 +104,7 @@ def test_every_measure_gives_its_values_by_problem():
         "accuracy": pl.DataFrame({**rows, "accuracy": [0.0, 1.0, 1.0, 1.0], "tokens": [1, 3, 5, 7]}),
         "maj": pl.DataFrame({**rows, "k": [1, 2, 1, 2], "maj": [0.1, 0.2, 0.3, 0.4], "pass": [0.5] * 4}),
         "regret": pl.DataFrame({**rows, "budget": [64] * 4, "regret": [0.5, 0.7, 0.1, 0.1]}),
-        "progress": pl.DataFrame({**rows, "progress": [None, 0.5, None, 0.25]}),
+        "progress": pl.DataFrame({**rows, "prefix": [0, 1, 0, 1], "progress": [None, 0.5, None, 0.25]}),
     }
     found = {(v, p): x for v, *_, p, x in values_of(tables).iter_rows()}
     assert found["accuracy", "p"] == 0.5 and found["tokens", "q"] == 6

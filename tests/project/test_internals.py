@@ -26,6 +26,7 @@ PLACES = [
     # its SLURM plugin (https://github.com/snakemake/snakemake-executor-plugin-slurm)
     ("workflow/running.py", "snakemake_executor_plugin_slurm:get_min_job_age", (), ()),
     ("workflow/running.py", "snakemake_executor_plugin_slurm:query_job_status", (), ()),
+    ("workflow/running.py", "snakemake_executor_plugin_slurm:Executor", (), ("next_seconds_between_status_checks",)),
     ("workflow/running.py", "snakemake_executor_plugin_slurm:ExecutorSettings", ("jobname_prefix", "no_requeue"), ()),
     # TRL: advantages, and an engine built and handed weights as ours is (https://github.com/huggingface/trl)
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._generate", (), ()),

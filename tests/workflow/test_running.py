@@ -37,6 +37,25 @@ rule b:
 GUARD = "running.guard(workflow, RESULTS, left_running)"
 
 
+def test_slurm_is_asked_again_within_the_longest_pause(monkeypatch):
+    """The plugin waits ten seconds longer each time that no job has ended, up to three minutes."""
+    import snakemake_executor_plugin_slurm as plugin
+
+    from workflow.running import mend_plugin
+
+    for name in ("get_min_job_age", "query_job_status"):
+        monkeypatch.setattr(plugin, name, lambda *_: 300)
+    usual = plugin.Executor.next_seconds_between_status_checks
+    monkeypatch.setattr(plugin.Executor, "next_seconds_between_status_checks", usual)
+    mend_plugin(final_when_preempted=True, longest_pause=30)
+    executor = object.__new__(plugin.Executor)
+    pauses = []
+    for seconds in (2, 12, 180):
+        executor.next_seconds_between_status_checks = seconds
+        pauses.append(executor.next_seconds_between_status_checks)
+    assert pauses == [2, 12, 30]
+
+
 class Guarded(Checkout):
     """With a job `a` that notes its start and end, and otherwise runs for ever."""
 

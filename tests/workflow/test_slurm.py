@@ -48,7 +48,8 @@ def prepared(folder, change):
 
 def on_slurm(cluster, folder, *arguments):
     """Run the workflow through the profile; what it printed."""
-    command = [Path(sys.executable).parent / "snakemake", "--profile", "slurm", "--jobs", "3", *arguments]
+    options = ["--profile", "slurm", "--jobs", "3", "--seconds-between-status-checks", "2"]
+    command = [Path(sys.executable).parent / "snakemake", *options, *arguments]
     with (folder / "out").open("w") as out:
         status = cluster.start(*command, cwd=folder, stdout=out, stderr=subprocess.STDOUT).wait(timeout=LONG)
     printed = (folder / "out").read_text()

@@ -1,20 +1,26 @@
-"""Make docs/claims.md from the claims of finished experiments, in the checkout that ran them:
+"""Make docs/claims.md from the claims of finished experiments, in the checkout that ran them (`make claims`):
 
 snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims.yaml
 snakemake --cores 2 claims runs --configfile config/backtracking.yaml config/claims_backtracking.yaml
 python workflow/scripts/claims.py docs/claims.md results/claims results/claims_backtracking
+
+Each experiment has a section, which names its commit. One that is not given keeps the section that the page has.
 """
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
-
-import polars as pl
 
 from mrt.core.storage import read_table, write_text
 from mrt.figures.claims import layout
 from mrt.figures.tables import markdown
 
+EXPERIMENTS = {  # results folder: heading, and the command that fills the folder
+    name: (heading, next(line for line in (__doc__ or "").splitlines() if f"config/{name}.yaml" in line))
+    for name, heading in {"claims": "Thoughts", "claims_backtracking": "Backtracking search"}.items()
+}
 INTRODUCTION = """# The paper's claims, and what they are here
 
 One row is one claim of the paper: where it stands and what it says; the same comparison on the toy world, with its 95 %
@@ -22,26 +28,31 @@ interval over training runs and problems; the verdict; and the target that redra
 **refuted** only if the interval leaves no other possibility; else it is **undecided** here. The toy is a 1M-parameter
 model on sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
 
-Of {claims} claims {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. These commands made this page,
-at commit {commit}; other pages quote it:
-
-```sh
-{commands}```
+Of {claims} claims {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. `make claims` makes this page;
+other pages quote it.
 """
 
 
-def section(folder: Path) -> tuple[str, pl.DataFrame]:
-    table = read_table(folder / "tables" / "claims.parquet")
-    runs = (folder / "tables" / "runs.md").read_text()
-    return f"\n## {folder.name}\n\n{markdown(layout(table, {}))}\n### Its models\n\n{runs}", table
+def section(folder: Path, commit: str) -> str:
+    """What the page says of an experiment."""
+    heading, command = EXPERIMENTS[folder.name]
+    claims = markdown(layout(read_table(folder / "tables" / "claims.parquet"), {}))
+    models = (folder / "tables" / "runs.md").read_text()
+    return f"## {heading}\n\nAt commit {commit}:\n\n```sh\n{command}\n```\n\n{claims}\n### Its models\n\n{models}"
+
+
+def page(old: str, new: dict[str, str]) -> str:
+    """The page with new sections, by heading, in place of those of the old one."""
+    kept = {part.splitlines()[0]: f"## {part}" for part in re.split(r"^## ", old, flags=re.MULTILINE)[1:]}
+    sections = [new.get(heading) or kept.get(heading) for heading, _ in EXPERIMENTS.values()]
+    text = "\n".join(part.strip() + "\n" for part in sections if part)
+    verdicts = Counter(re.findall(r"\| (confirmed|refuted|undecided)\b[^|]*\| \w+ \|$", text, re.MULTILINE))
+    counts = {verdict: verdicts[verdict] for verdict in ("confirmed", "refuted", "undecided")}
+    return INTRODUCTION.format(claims=sum(counts.values()), **counts) + "\n" + text
 
 
 if __name__ == "__main__":
     out, *folders = map(Path, sys.argv[1:])
-    sections = [section(folder) for folder in folders]
-    verdicts = pl.concat([table["verdict"] for _, table in sections])
-    counts = {verdict: int((verdicts == verdict).sum()) for verdict in ("confirmed", "refuted", "undecided")}
-    commands = "".join(f"{line.strip()}\n" for line in (__doc__ or "").splitlines()[2:])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    text = INTRODUCTION.format(claims=len(verdicts), commands=commands, commit=commit.strip(), **counts)
-    write_text(text + "".join(part for part, _ in sections), out)
+    found = {EXPERIMENTS[folder.name][0]: section(folder, commit.strip()) for folder in folders}
+    write_text(page(out.read_text() if out.exists() else "", found), out)

@@ -1,0 +1,52 @@
+"""The page of the paper's claims, and the pages that quote it."""
+
+import re
+
+import pytest
+from conftest import ROOT
+
+from workflow.scripts.claims import EXPERIMENTS, page
+
+PAGE = (ROOT / "docs" / "claims.md").read_text()
+PLACES = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \d[^|]* \| (?:confirmed|refuted|undecided)", PAGE, re.MULTILINE)
+INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
+
+
+def numbers(found):
+    """An estimate and the ends of its interval, whichever model is named first."""
+    return tuple(sorted(abs(float(x)) for x in found))
+
+
+def test_the_page_is_what_its_script_makes_of_its_sections():
+    assert page(PAGE, {}) == PAGE
+    assert int(re.search(r"^Of (\d+) claims", PAGE, re.MULTILINE)[1]) == len(PLACES) >= 25
+    said = {word for place in PLACES for word in re.findall(r"\b(?:5|6|8|C|E|F)\b", place)}
+    assert said == {"5", "6", "8", "C", "E", "F"}
+
+
+def test_a_new_section_takes_the_place_of_its_old_one():
+    heading = EXPERIMENTS["claims_backtracking"][0]
+    row = "| 8.4 | it is better | accuracy, A against B: +1 [-1, +3] | 5 | undecided, would need about 9 runs | fig8 |"
+    more = page(PAGE, {heading: f"## {heading}\n\n{row}\n"})
+    again = page(more, {heading: f"## {heading}\n\n{row}\n{row}\n"})
+    assert again.count(row) == 2 and again.count("## ") == more.count("## ") and page(again, {}) == again
+    rest = [line for line in PAGE.splitlines() if line not in again]
+    assert all(line.startswith("Of ") or heading in line for line in rest[:1])
+
+
+def test_the_makefile_runs_what_the_page_says():
+    commands = (ROOT / "Makefile").read_text().replace(".venv/bin/", "")
+    assert all(command in commands for _, command in EXPERIMENTS.values())
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/rl.md"])
+def test_what_others_quote_stands_on_the_page(name):
+    """Intervals of five runs."""
+    text = (ROOT / name).read_text()
+    quoted = (
+        text if name == "README.md" else text.split("## What five runs")[1].split("The same experiment with one run")[0]
+    )
+    there = {numbers(found) for found in INTERVAL.findall(PAGE)}
+    found = INTERVAL.findall(quoted)
+    assert len(found) >= 4
+    assert [x for x in found if numbers(x) not in there] == []
