@@ -68,6 +68,7 @@ class TracesPage:
             datasets=datasets,
             sets=self.sets(),
             markers=[self.experiment.backtracking.marker] if self.experiment.backtracking else markers,
+            backtracking=self.experiment.backtracking,
             megabytes=self.experiment.traces.megabytes,
             seed=self.experiment.traces.seed,
             prefix_accuracy=self.experiment.traces.prefix_accuracy,

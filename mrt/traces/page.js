@@ -4,10 +4,12 @@
 "use strict";
 (() => {
   /** @typedef {{label: string, colour: string}} Model */
-  /** @typedef {{model: string, sample: number, prefix: number | null}} Column */
+  /** @typedef {{model: string, sample: number, prefix: number | null, view?: any}} Column */
   const LONG = 3000; // characters of a text that is folded
   const MATH_AT_MOST = 60000; // characters of a text whose LaTeX is rendered
-  const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+  const HIDDEN = /(?![\t\n])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
+  // $...$ is LaTeX as Pandoc has it, so that prices stay prices: no blank inside at its ends, no digit behind it.
+  const DOLLARS = /\$\$[^]+?\$\$|\$(?![\s$])((?:\\.|[^$\\\n])+?)(?<!\s)\$(?!\d)/g;
   const SORTS = { // name: [measure of the model, descending]
     "order of the dataset": null, difficulty: ["difficulty", false], "accuracy, lowest first": ["accuracy", false],
     "accuracy, highest first": ["accuracy", true], "most tokens": ["tokens", true], "largest progress": ["gain", true],
@@ -20,7 +22,10 @@
     "first right more often": (a, b) => a && b && a.accuracy > b.accuracy,
     "second right more often": (a, b) => a && b && a.accuracy < b.accuracy,
     "never right": (a) => a && a.accuracy === 0,
+    "J falls after its peak": (a) => a && a.fall > 0,
+    "over-thinking: half of a thought behind the peak": (a) => a && a.late > 0.5,
     "some truncated": (a) => a && a.truncated > 0,
+    "some of the second truncated": (_, b) => b && b.truncated > 0,
   };
   /** @type {any} */ let index;
   const chunks = new Map();
@@ -68,21 +73,33 @@
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       drawMath.unobserve(target);
-      renderMathInElement(target, {
-        throwOnError: false, trust: false, strict: false, maxSize: 20, maxExpand: 200,
-        delimiters: [["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false], ["$", "$", false]]
-          .map(([left, right, display]) => ({ left, right, display })),
-      });
+      const texts = document.createTreeWalker(target, NodeFilter.SHOW_TEXT);
+      for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+        text.nodeValue = (text.nodeValue ?? "").replace(DOLLARS, (all, inner) => (inner ? `\\(${inner}\\)` : all));
+      }
+      for (const paragraph of target.children) {
+        try {
+          renderMathInElement(paragraph, {
+            throwOnError: false, trust: false, strict: false, maxSize: 20, maxExpand: 200, errorColor: "currentColor",
+            delimiters: [["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false]]
+              .map(([left, right, display]) => ({ left, right, display })),
+          });
+        } catch {
+          // braces nested too deeply for KaTeX: the paragraph stays as it is written
+        }
+      }
     }
   });
 
-  /** A block of a model's text: LaTeX is rendered when it comes into view, long text is folded. */
-  function block(text, marked = 0) {
-    const body = el("div", { class: "text", dir: "auto" });
+  /** A block of a model's text: LaTeX is rendered when it comes into view, long text is folded, markers are marked. */
+  function block(text, markers = []) {
+    const body = el("div", { class: "prose", dir: "auto" });
+    const paragraph = (text) => {
+      const marker = markers.find((m) => text.startsWith(m)) ?? "";
+      return el("p", {}, marker ? el("mark", {}, marker) : null, ...visible(text.slice(marker.length)));
+    };
     const fill = (shown) => {
-      const [opening, ...others] = shown.slice(marked).split(/\n{2,}/);
-      const mark = marked ? [el("mark", {}, shown.slice(0, marked))] : [];
-      body.replaceChildren(el("p", {}, ...mark, ...visible(opening)), ...others.map((text) => el("p", {}, ...visible(text))));
+      body.replaceChildren(...shown.split(/\n{2,}/).map(paragraph));
       if (typeof renderMathInElement === "function" && shown.length <= MATH_AT_MOST && /\$|\\[([]/.test(shown)) drawMath.observe(body);
     };
     if (text.length <= LONG) {
@@ -101,9 +118,9 @@
   /** An answer, rendered if it is LaTeX. */
   function answer(text) {
     const body = el("span", {}, ...visible(text));
-    if (typeof katex === "object" && /[\\^_]/.test(text) && text.length < 500) {
+    if (typeof katex === "object" && /[\\^_]/.test(text) && text.search(HIDDEN) < 0 && text.length < 500) {
       try {
-        katex.render(text, body, { trust: false, strict: false, maxSize: 20, maxExpand: 200 });
+        katex.render(text, body, { trust: false, strict: false, maxSize: 20, maxExpand: 200, errorColor: "currentColor" });
       } catch {
         body.replaceChildren(...visible(text)); // no LaTeX after all
       }
@@ -112,6 +129,7 @@
   }
 
   const round = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+  const slot = (trace, prefix) => (trace.prefix ?? []).indexOf(prefix); // where its numbers stand; -1: mu was not asked
   const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "±") + Math.abs(value).toFixed(2);
   const verdict = (correct) => (correct === null || correct === undefined ? "" : correct ? "right" : "wrong");
 
@@ -141,7 +159,7 @@
     if (sort) {
       const [measure, falling] = sort;
       const of = (p) => (measure === "difficulty" ? p.difficulty : p.models[first]?.[measure]) ?? null;
-      listed.sort((a, b) => (of(a) === null) - (of(b) === null) || (falling ? of(b) - of(a) : of(a) - of(b)));
+      listed.sort((a, b) => Number(of(a) === null) - Number(of(b) === null) || (falling ? of(b) - of(a) : of(a) - of(b)));
     }
     at("count").textContent = count(listed.length, "problem");
     at("problems").replaceChildren(...listed.map((p) => {
@@ -159,6 +177,7 @@
   /** Open a problem, by default with the models of the controls at their first samples. */
   async function choose(problem, columns = null) {
     const models = [at("first").value, at("second").value].filter((m) => m && problem.models[m]);
+    if (open.problem !== problem) /** @type {any} */ (document.querySelector("main")).scrollTop = 0;
     open.problem = problem;
     open.columns = columns ?? models.map((model) => ({ model, sample: -1, prefix: null }));
     open.active = Math.min(open.active, Math.max(open.columns.length - 1, 0));
@@ -192,10 +211,34 @@
       ...Object.entries(chunk.trees).map(([model, nodes]) => el("details", { class: "solution-tree" },
         el("summary", {}, `solution tree of ${index.models[model]?.label ?? model}, ${nodes.length} nodes`), tree(nodes)))]));
     at("columns").replaceChildren(...open.columns.map(drawColumn));
+    drawCurves();
+    address();
+  }
+
+  function drawCurves() {
     for (const [i, column] of open.columns.entries()) {
       const place = at("columns").children[i].querySelector(".curve"), trace = traceOf(column);
-      if (place && trace) curve(place, trace, column);
+      if (place && trace) column.view.plot = curve(place, trace, column);
     }
+  }
+
+  /** Choose a prefix of the open trace of a column. */
+  function point(column, prefix) {
+    column.prefix = prefix;
+    const trace = traceOf(column), view = column.view;
+    view.episodes.forEach((episode, i) => episode.classList.toggle("beyond", i >= prefix));
+    if (view.forced) {
+      const made = forced(trace, prefix, view.forced.open);
+      view.forced.replaceWith(made);
+      view.forced = made;
+    }
+    view.plot?.redraw();
+    address();
+  }
+
+  /** Write what is open into the address. */
+  function address() {
+    const problem = open.problem;
     const parts = [problem.id, ...open.columns.flatMap((c) => [c.model, c.sample, c.prefix ?? ""])];
     const alike = index.problems.filter((p) => p.id === problem.id).length > 1 ? `?${encodeURIComponent(problem.dataset)}` : "";
     if (location.protocol !== "data:") { // in Snakemake's report there is no address
@@ -207,7 +250,9 @@
     const children = new Map();
     for (const node of nodes) children.set(node[1], [...(children.get(node[1]) ?? []), node]);
     const branch = ([number, , text, value, visits, leaf]) => {
-      const head = [el("span", { class: "value" }, round(value)), `${text.trim().split("\n")[0].slice(0, 120)} (${visits} rollouts)`];
+      const share = el("span", { class: "value" }, round(value));
+      share.style.setProperty("--share", `${100 * (value ?? 0)}%`);
+      const head = [share, ...visible(text.trim().split("\n")[0]), ` (${count(visits, "rollout")})`];
       const below = children.get(number) ?? [];
       return leaf || !below.length
         ? el("div", { class: "tree" }, ...head)
@@ -224,10 +269,16 @@
     made.append(el("h2", {}, style?.label ?? column.model), el("div", { class: "samples", role: "group", "aria-label": "Samples" },
       ...traces.map((t) => el("button", {
         type: "button", class: verdict(t.correct), "aria-pressed": String(t === trace), title: t.J ? "scored by mu" : "not scored by mu",
-        onclick: () => { column.sample = t.sample; column.prefix = null; show(); },
+        onclick: () => {
+          Object.assign(column, { sample: t.sample, prefix: null });
+          open.active = i;
+          show();
+          at("columns").children[i].querySelector("[aria-pressed=true]")?.focus();
+        },
       }, `${t.sample}${t.J || !traces.some((other) => other.J) ? "" : "·"}`))));
+    column.view = { episodes: [], forced: null, plot: null };
     if (!trace) {
-      made.append(el("p", { class: "empty" }, "no such trace here"));
+      made.append(el("p", { class: "empty" }, "no such trace here"), ...searches(column.model));
       return made;
     }
     const end = { stop: "ended by itself", length: "truncated", unknown: "" }[trace.finish_reason];
@@ -237,42 +288,57 @@
       trace.closed === false ? el("span", {}, "thought not closed") : null));
     const prefix = prefixOf(column, trace);
     if (trace.J || trace.measured) made.append(el("div", { class: "curve" }));
-    if (trace.J) made.append(forced(trace, prefix));
+    if (trace.J) made.append(column.view.forced = forced(trace, prefix, true));
     if (trace.before.trim()) made.append(el("div", { class: "plain" }, block(trace.before.trim())));
     trace.episodes.forEach((text, episode) => {
-      made.append(drawEpisode(trace, episode, text, prefix, () => { column.prefix = episode + 1; open.active = i; show(); }));
-      if (trace.kept === episode + 1) made.append(el("div", { class: "cut" }, "MRT keeps the thought up to here"));
+      column.view.episodes.push(drawEpisode(trace, episode, text, prefix, () => {
+        if (!getSelection()?.isCollapsed) return; // text was selected, not an episode chosen
+        activate(i);
+        point(column, episode + 1);
+      }));
+      made.append(column.view.episodes[episode]);
+      const kept = trace.by_set ? "MRT keeps the thought up to here" : "MRT would keep the thought up to here";
+      if (trace.kept === episode + 1) made.append(el("div", { class: "cut" }, kept));
     });
     if (trace.after.trim()) made.append(el("div", { class: "plain answer" }, block(trace.after.trim())));
-    if (trace.attempts) {
-      made.append(el("details", {}, el("summary", {}, `linearized search: ${trace.attempts.length} attempts`),
-        ...trace.attempts.map(([, right, , , text]) => el("div", { class: `episode ${verdict(right)}` }, block(text)))));
-    }
+    made.append(...searches(column.model));
     return made;
   }
 
+  /** Linearized search of a model on the open problem: its texts, attempt after attempt. */
+  function searches(model) {
+    return (chunks.get(open.problem).linearized[model] ?? []).map((attempts, number) =>
+      el("details", { class: "linearized" }, el("summary", {}, `linearized search ${number}: ${count(attempts.length, "attempt")}`),
+        ...attempts.map(([given, right, text], i) => el("div", { class: "episode" },
+          el("span", { class: "label" }, `attempt ${i + 1}: `, el("span", { class: verdict(right) }, answer(given ?? "no answer"))), block(text.trim())))));
+  }
+
   function drawEpisode(trace, episode, text, prefix, onclick) {
-    const progress = trace.progress?.[episode + 1] ?? null, J = trace.J?.[episode + 1] ?? null;
+    // J at the episode's end, and the progress to the next prefix that mu was asked at, which may be of several episodes
+    const own = slot(trace, episode + 1), next = (trace.prefix ?? []).findIndex((prefix) => prefix > episode);
+    const progress = trace.progress?.[next] ?? null, J = trace.J?.[own] ?? null, since = trace.prefix?.[next - 1];
     const kind = progress > 0 ? "up" : progress < 0 ? "down" : "";
-    const made = el("section", { class: `episode ${kind} ${episode < prefix ? "" : "beyond"}`, "data-progress": progress, "data-j": J,
-      "data-tokens": trace.prefix_tokens?.[episode + 1], onclick });
+    const made = el("section", { class: `episode ${kind} ${episode < prefix ? "" : "beyond"}`, "data-progress": J === null ? null : progress, "data-j": J,
+      "data-tokens": trace.prefix_tokens?.[own], onclick });
     made.style.setProperty("--much", String(Math.min(0.08 + 0.4 * Math.abs(progress ?? 0), 0.5)));
-    const numbers = J === null ? "" : ` · J ${round(J)} · progress ${signed(progress)}`;
-    const begins = text.length - text.trimStart().length;
-    const marker = index.markers.find((m) => text.startsWith(m, begins));
-    made.append(el("span", { class: "label" }, `z${episode}${numbers}`), block(text.slice(begins).trimEnd(), marker && episode ? marker.length : 0));
+    const span = since === episode ? "" : ` of z${since} to z${episode}`;
+    const numbers = J === null ? "" : ` · J ${round(J)} · progress${span} ${signed(progress)}`;
+    const what = trace.kinds?.[episode] ? ` · ${trace.kinds[episode]}` : "";
+    made.append(el("span", { class: "label" }, `z${episode}${what}${numbers}`), block(text.trim(), index.markers));
     return made;
   }
 
   /** What mu answers at the chosen prefix. */
-  function forced(trace, prefix) {
-    const given = trace.forced[prefix] ?? [];
+  function forced(trace, prefix, shown) {
+    const here = slot(trace, prefix), where = `mu at prefix ${prefix} of ${trace.episodes.length}`;
+    if (here < 0) return el("details", { class: "forced", open: shown }, el("summary", {}, `${where}: not asked`));
+    const given = trace.forced[here] ?? [];
     const rows = given.map(([text, right, times, cluster, whole]) => el("tr", { "data-right": String(right), "data-times": times },
       el("td", { class: "n" }, `${times} ×`), el("td", { class: verdict(right) }, answer(text ?? "no answer")),
       el("td", { class: "n" }, cluster < 0 ? "–" : cluster), el("td", {}, el("details", {}, el("summary", {}, "text"), block(whole)))));
-    const interval = trace.low[prefix] === null ? "" : ` [${round(trace.low[prefix])}, ${round(trace.high[prefix])}]`;
-    return el("details", { class: "forced", open: true }, el("summary", {},
-      `mu at prefix ${prefix} of ${trace.episodes.length}: J ${round(trace.J[prefix])}${interval}, ${count(trace.answers[prefix], "answer")}`),
+    const interval = trace.low[here] === null ? "" : ` [${round(trace.low[here])}, ${round(trace.high[here])}]`;
+    const by = trace.read ? "the gold answer's probability" : count(trace.answers[here], "answer");
+    return el("details", { class: "forced", open: shown }, el("summary", {}, `${where}: J ${round(trace.J[here])}${interval}, ${by}`),
       el("table", {}, el("thead", {}, el("tr", {}, ...["", "answer", "cluster", ""].map((name) => el("th", {}, name)))), el("tbody", {}, ...rows)));
   }
 
@@ -280,7 +346,8 @@
   function curve(place, trace, column) {
     const look = getComputedStyle(document.body), ink = look.color, faint = "rgb(128 128 128 / 0.25)", blue = `rgb(${look.getPropertyValue("--up")})`;
     const line = (plot, prefix, dash, width) => {
-      const x = plot.valToPos(trace.prefix_tokens[prefix], "x", true), { ctx, bbox } = plot;
+      if (slot(trace, prefix) < 0) return;
+      const x = plot.valToPos(trace.prefix_tokens[slot(trace, prefix)], "x", true), { ctx, bbox } = plot;
       ctx.save();
       Object.assign(ctx, { strokeStyle: ink, lineWidth: width });
       ctx.setLineDash(dash);
@@ -306,9 +373,10 @@
         if (trace.kept) line(drawn, trace.kept, [5, 4], 2);
       }] },
     }, trace.J ? [x, y, trace.low, trace.high] : [x, y], place);
-    if (trace.J) plot.over.addEventListener("click", () => { column.prefix = plot.cursor.idx ?? column.prefix; show(); });
+    if (trace.J) plot.over.addEventListener("click", () => point(column, trace.prefix[plot.cursor.idx ?? 0]));
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", `${what} along the thought: ${y.map((value) => round(value)).join(", ")}`);
+    return plot;
   }
 
   // ---- addresses, keys, start ----
@@ -320,14 +388,20 @@
 
   /** Open what the address names: #problem/model/sample/prefix, for two models model/sample/prefix again. */
   async function follow() {
-    const [path, dataset] = location.hash.slice(1).split("?").map((part, i) => (i ? decodeURIComponent(part) : part));
-    const [id, ...rest] = path.split("/").map(decodeURIComponent);
+    let id, rest, dataset;
+    try {
+      const [path, after] = location.hash.slice(1).split("?");
+      [id, ...rest] = path.split("/").map(decodeURIComponent);
+      dataset = after && decodeURIComponent(after);
+    } catch {
+      return false; // no address of ours
+    }
+    const whole = (part) => (/^\d+$/.test(part ?? "") ? Number(part) : null);
     const problem = index.problems.find((p) => p.id === id && (!dataset || p.dataset === dataset));
     if (!problem) return false;
     const columns = [];
-    for (let i = 0; i + 1 < rest.length + 1 && rest[i]; i += 3) {
-      const prefix = rest[i + 2];
-      if (index.models[rest[i]]) columns.push({ model: rest[i], sample: rest[i + 1] ? Number(rest[i + 1]) : -1, prefix: prefix ? Number(prefix) : null });
+    for (let i = 0; rest[i] && columns.length < 2; i += 3) {
+      if (Object.hasOwn(index.models, rest[i])) columns.push({ model: rest[i], sample: whole(rest[i + 1]) ?? -1, prefix: whole(rest[i + 2]) });
     }
     at("dataset").value = problem.dataset;
     offer(columns[0]?.model, columns.length ? columns[1]?.model ?? "" : open.problem ? undefined : "?");
@@ -342,7 +416,10 @@
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     const column = open.columns[open.active], trace = column && open.problem && traceOf(column);
     const traces = column ? chunks.get(open.problem)?.traces[column.model] ?? [] : [];
-    const step = (by) => { column.prefix = Math.min(Math.max(prefixOf(column, trace) + by, 0), trace.episodes.length); show(); };
+    const step = (by) => {
+      point(column, Math.min(Math.max(prefixOf(column, trace) + by, 0), trace.episodes.length));
+      column.view.episodes[Math.max(column.prefix - 1, 0)]?.scrollIntoView({ block: "nearest" });
+    };
     const problem = (by) => { const next = listed[listed.indexOf(open.problem) + by]; if (next) choose(next); };
     const sample = (by) => {
       const next = traces[traces.indexOf(trace) + by];
@@ -366,13 +443,18 @@
     options("sort", Object.keys(SORTS).map((name) => [name, name]));
     options("filter", Object.keys(FILTERS).map((name) => [name, name]));
     for (const id of ["search", "sort", "filter"]) at(id).addEventListener("input", list);
-    at("dataset").addEventListener("input", () => { offer(); list(); if (listed[0]) choose(listed[0]); });
+    at("dataset").addEventListener("input", () => { offer(undefined, at("second").value || "?"); list(); if (listed[0]) choose(listed[0]); });
     for (const id of ["first", "second"]) at(id).addEventListener("input", () => { list(); if (open.problem) choose(open.problem); });
     at("controls").addEventListener("submit", (event) => event.preventDefault());
     document.addEventListener("keydown", press);
     window.addEventListener("hashchange", follow);
-    window.addEventListener("resize", () => open.problem && show());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => open.problem && show());
+    const redraw = () => {
+      for (const place of document.querySelectorAll(".curve")) place.replaceChildren();
+      if (open.problem) drawCurves();
+    };
+    let width = window.innerWidth;
+    window.addEventListener("resize", () => { if (window.innerWidth !== width) redraw(); width = window.innerWidth; });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
     if (!(await follow())) {
       offer("", "?");
       list();

@@ -41,7 +41,7 @@ from mrt.core.artifacts import (
 )
 from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
-from mrt.episodes.parameterization import MARKERS
+from mrt.episodes.parameterization import MARKERS, Backtracking
 from mrt.figures.common import Appearance, ModelStyle
 from mrt.training.sets import best_prefixes
 
@@ -50,6 +50,7 @@ IN_REPORT = (
     1.5  # megabytes: Snakemake's report embeds a page as a URL, of which browsers open 2 MB, a third of it base64
 )
 NORMAL = 1.96  # quantile of a 95 % interval
+POINTS = ("prefix", "prefix_tokens", "answers", "J", "progress", "low", "high")  # of a trace, along its prefixes
 LINEARIZED = "linearized/{m}/{d}.parquet", "grades/{m}/{d}.linearized.parquet"
 MATH = re.compile(r"\$|\\\(|\\\[")  # what opens LaTeX in a text
 
@@ -87,7 +88,7 @@ def by_trace(table: pl.DataFrame | None, *columns: pl.Expr | str) -> Rows:
 def with_bounds(progress: pl.DataFrame, answers: pl.DataFrame | None) -> pl.DataFrame:
     """Progress with the Wilson interval of J at 95 %, in `low` and `high`; null where J is no share of right answers.
 
-    `answers` are graded forced answers.
+    `answers` are graded forced answers that were sampled.
     """
     if answers is None:
         return progress.with_columns(pl.lit(None, pl.Float64).alias("low"), pl.lit(None, pl.Float64).alias("high"))
@@ -101,6 +102,11 @@ def with_bounds(progress: pl.DataFrame, answers: pl.DataFrame | None) -> pl.Data
     )
 
 
+def sampled(prover: pl.DataFrame) -> pl.DataFrame:
+    """The forced answers that were sampled: all but those whose probability was read off."""
+    return prover.filter(pl.col("finish_reason") != "scored")
+
+
 def distinct_answers(prover: pl.DataFrame | None, grades: pl.DataFrame | None) -> Rows:
     """Of each trace, by prefix: the distinct answers that mu gives there as [answer, right, times, cluster, text].
 
@@ -108,7 +114,7 @@ def distinct_answers(prover: pl.DataFrame | None, grades: pl.DataFrame | None) -
     """
     if prover is None or grades is None:
         return {}
-    given = prover.select(*PREFIX, "answer_index", "text").join(grades, on=[*PREFIX, "answer_index"])
+    given = sampled(prover).select(*PREFIX, "answer_index", "text").join(grades, on=[*PREFIX, "answer_index"])
     counted = (
         given.sort(*PREFIX, "answer_index")
         .group_by(*PREFIX, "answer", "correct", "cluster", maintain_order=True)
@@ -122,11 +128,13 @@ def distinct_answers(prover: pl.DataFrame | None, grades: pl.DataFrame | None) -
     return found
 
 
-def traces_of(folder: Folder, model: str, dataset: str, kept: Rows | None = None) -> dict[str, list[dict[str, Any]]]:
+def traces_of(
+    folder: Folder, model: str, dataset: str, kept: Rows | None = None, backtracking: Backtracking | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """A model's traces on a dataset, by problem, as the page shows them; none if there are no rollouts.
 
     `kept` holds the prefix that a training set cut each trace at. Without it, that is the prefix of maximal cumulative
-    progress, if there is progress (Algorithm 1).
+    progress, if there is progress (Algorithm 1). Lists along `prefix` are of the prefixes that mu was asked at.
     """
     rollouts, grades = (folder.read(table, model, dataset) for table in (ROLLOUTS, GRADES))
     if rollouts is None:
@@ -136,16 +144,13 @@ def traces_of(folder: Folder, model: str, dataset: str, kept: Rows | None = None
     prover, answer_grades, progress = (folder.read(t, model, dataset) for t in (PROVER, ANSWER_GRADES, PROGRESS))
     answers = distinct_answers(prover, answer_grades)
     points: Rows = {}
+    by_set = kept is not None
     if progress is not None:
-        points = by_trace(
-            with_bounds(progress.sort(PREFIX), answer_grades),
-            *("prefix", "prefix_tokens", "answers", "J", "progress", "low", "high"),
-        )
+        drawn = None if prover is None or answer_grades is None else answer_grades.join(sampled(prover), PREFIX, "semi")
+        points = by_trace(with_bounds(progress.sort(PREFIX), drawn), *POINTS)
         if kept is None:
             kept = by_trace(best_prefixes(progress).filter(pl.col("gain") > 0), pl.col("prefix").first())
-    attempts = distinct_answers(
-        folder.read(PROVER, model, dataset, LINEARIZED[0]), folder.read(ANSWER_GRADES, model, dataset, LINEARIZED[1])
-    )
+    read = set() if prover is None else set(prover.filter(finish_reason="scored").select(TRACE).iter_rows())
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rollouts.sort(TRACE).iter_rows(named=True):
         key = (row["problem_id"], row["sample"])
@@ -157,12 +162,38 @@ def traces_of(folder: Folder, model: str, dataset: str, kept: Rows | None = None
             **{"before": before, "episodes": episodes, "after": after, "closed": thought.get("closed")},
         }
         if at:
-            trace |= {name: at[name] for name in ("prefix_tokens", "answers", "J", "progress", "low", "high")}
-            trace["kept"] = (kept or {}).get(key, {}).get("prefix")
+            trace |= {name: at[name] for name in POINTS}
+            trace |= {"kept": (kept or {}).get(key, {}).get("prefix"), "by_set": by_set, "read": key in read}
             trace["forced"] = [answers.get(key, {}).get(prefix, []) for prefix in at["prefix"]]
-        if key in attempts:
-            trace["attempts"] = [given[0] for _, given in sorted(attempts[key].items())]
+        if backtracking:
+            trace["kinds"] = kinds(episodes, backtracking)
         found.setdefault(row["problem_id"], []).append(trace)
+    return found
+
+
+def kinds(episodes: Iterable[str], backtracking: Backtracking) -> list[str]:
+    """What each episode of backtracking search is, and the step that a backtrack names."""
+    found: list[str] = []
+    step = ""
+    for episode in episodes:
+        if backtracking.backtrack.fullmatch(episode):
+            step = episode.strip().removeprefix(backtracking.marker).strip()
+            found.append(f"backtrack to {step}" if step else "backtrack")
+        else:
+            revised = f"revision from {step}" if step else "revision"
+            found.append(revised if found else "attempt")
+    return found
+
+
+def attempts_of(folder: Folder, model: str, dataset: str) -> dict[str, list[list[list[Any]]]]:
+    """Linearized search by problem: of each text its attempts in order, as [answer, right, text]."""
+    found: dict[str, list[list[list[Any]]]] = {}
+    given = distinct_answers(
+        folder.read(PROVER, model, dataset, LINEARIZED[0]), folder.read(ANSWER_GRADES, model, dataset, LINEARIZED[1])
+    )
+    for (problem, _), attempts in sorted(given.items()):
+        first = (answers[0] for _, answers in sorted(attempts.items()))
+        found.setdefault(problem, []).append([[answer, right, text] for answer, right, _, _, text in first])
     return found
 
 
@@ -196,7 +227,7 @@ def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, fl
 def along(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[float]] | None:
     """Where in a text the chunks begin, in characters, and their accuracies; None if the text does not begin with them.
 
-    A chunk that does not stand in the text word for word is left out.
+    A chunk that does not stand in the text word for word is left out; if these are most, the curve is another text's.
     """
     at, places = 0, list[tuple[int, float]]()
     for chunk, accuracy in chunks:
@@ -205,7 +236,7 @@ def along(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[f
             places.append((start, accuracy))
             at = start + len(chunk.strip())
     first = chunks[0][0].strip() if chunks else ""
-    if not places or not text.removeprefix("<think>").lstrip().startswith(first):
+    if 2 * len(places) <= len(chunks) or not text.removeprefix("<think>").lstrip().startswith(first):
         return None
     return [start for start, _ in places], [accuracy for _, accuracy in places]
 
@@ -214,7 +245,8 @@ def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     """What the list of problems sorts by, of a model's traces of one problem; means over traces, null where unknown.
 
     `accuracy`; `tokens`; `gain`, the largest progress of an episode; `fall`, the largest J of a trace less its last;
-    `late`, the share of the thought's tokens behind the first prefix at which J is largest; `truncated`, a share.
+    `late`, the share of the thought's tokens behind the first prefix at which J is largest, if it is ever above 0;
+    `truncated`, a share.
     """
     traces = list(traces)
     scored = [trace for trace in traces if trace.get("J")]
@@ -223,9 +255,12 @@ def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
         known = [value for value in values if value is not None]
         return sum(known) / len(known) if known else None
 
-    def late(trace: Mapping[str, Any]) -> float:
+    def late(trace: Mapping[str, Any]) -> float | None:
         tokens, J = trace["prefix_tokens"], trace["J"]
-        return 1 - tokens[J.index(max(J))] / tokens[-1] if tokens[-1] else 0.0
+        return 1 - tokens[J.index(max(J))] / tokens[-1] if tokens[-1] and max(J) else None
+
+    def cut_off(trace: Mapping[str, Any]) -> float | None:
+        return None if trace["finish_reason"] == "unknown" else float(trace["finish_reason"] == "length")
 
     gains = [gain for trace in scored for gain in trace["progress"] if gain is not None]
     return {
@@ -234,7 +269,7 @@ def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
         "gain": max(gains, default=None),
         "fall": max((max(t["J"]) - t["J"][-1] for t in scored), default=None),
         "late": mean(late(t) for t in scored),
-        "truncated": mean(float(t["finish_reason"] == "length") for t in traces),
+        "truncated": mean(map(cut_off, traces)),
     }
 
 
@@ -251,7 +286,9 @@ def trees_of(folder: Folder, model: str, dataset: str) -> dict[str, list[list[An
 
 def packed(value: Any) -> str:
     """A value as JSON, gzip, base64."""
-    return b64encode(gzip.compress(json.dumps(value, separators=(",", ":")).encode(), 9, mtime=0)).decode()
+    return b64encode(
+        gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 9, mtime=0)
+    ).decode()
 
 
 def assets() -> list[Path]:
@@ -272,7 +309,8 @@ def page(title: str, index: Mapping[str, Any], chunks: Mapping[str, str], *, lat
     hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in code)
     parts = {
         "title": escape(title),
-        "policy": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; font-src data:",
+        "policy": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; font-src data:;"
+        " base-uri 'none'; form-action 'none'",
         "style": "\n".join(with_fonts(path.read_text(encoding="utf-8"), vendor) for path in styles),
         "data": "\n".join(
             f'<script type="text/plain" id="{name}">{content}</script>'
@@ -323,6 +361,7 @@ class Traces(Stage):
     )
     tables: list[Path] | None = Field(None, description="Tables to read; all that are there if not given.")
     markers: tuple[str, ...] = Field(MARKERS, description="Openings of episodes to highlight.")
+    backtracking: Backtracking | None = Field(None, description="How backtracks are told, if traces have them; JSON.")
     prefix_accuracy: Path | None = Field(
         None, description="Curves measured elsewhere: JSON lines with problem_id, model, chunks [{text, accuracy}]."
     )
@@ -368,8 +407,11 @@ class Traces(Stage):
         for dataset in dict.fromkeys(name for names in there.values() for name in names):
             problems = folder.read(PROBLEMS, dataset=dataset)
             models = [model for model in there if dataset in there[model]]
-            traces = {m: traces_of(folder, m, dataset, self.cuts(folder, m, dataset)) for m in models}
+            traces = {
+                m: traces_of(folder, m, dataset, self.cuts(folder, m, dataset), self.backtracking) for m in models
+            }
             trees = {m: trees_of(folder, m, dataset) for m in models}
+            searches = {m: attempts_of(folder, m, dataset) for m in models}
             for row in problems.iter_rows(named=True) if problems is not None else ():
                 of = {m: traces[m][row["id"]] for m in models if row["id"] in traces[m]}
                 grown = {m: nodes[row["id"]] for m, nodes in trees.items() if row["id"] in nodes}
@@ -389,7 +431,8 @@ class Traces(Stage):
                     *(text for its in of.values() for t in its for text in (*t["episodes"], t["after"])),
                 ]
                 latex = latex or any(MATH.search(text) for text in texts)
-                chunks.append(packed({**shown, "traces": of, "trees": grown}))
+                attempts = {m: search[row["id"]] for m, search in searches.items() if row["id"] in search}
+                chunks.append(packed({**shown, "traces": of, "trees": grown, "linearized": attempts}))
         return lines, chunks, latex
 
     def cuts(self, folder: Folder, model: str, dataset: str) -> Rows | None:

@@ -14,11 +14,23 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made import results, training_set, tree
+from made import backtracking, results, training_set, tree
 
-from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, ROLLOUTS
+from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, PROVER, ROLLOUTS
+from mrt.episodes.parameterization import Backtracking
 from mrt.traces import page
-from mrt.traces.page import Folder, along, apart, fitting, prefix_accuracy, summary, traces_of, with_bounds
+from mrt.traces.page import (
+    Folder,
+    along,
+    apart,
+    attempts_of,
+    fitting,
+    kinds,
+    prefix_accuracy,
+    summary,
+    traces_of,
+    with_bounds,
+)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +118,9 @@ def test_the_list_sorts_by_measures_of_the_traces():
         "accuracy": 0.5, "tokens": 50.0, "gain": 0.75, "fall": 0.5, "late": 0.75, "truncated": 0.5,
     }  # fmt: skip
     unknown = summary([{"correct": None, "tokens": None, "finish_reason": "unknown"}])
-    assert unknown == {name: 0.0 if name == "truncated" else None for name in unknown}
+    assert unknown == dict.fromkeys(unknown)
+    never = summary([{"correct": False, "tokens": 9, "finish_reason": "stop", **scored, "J": [0.0, 0.0, 0.0]}])
+    assert never["late"] is None and never["fall"] == 0  # what is never right is not thought too long
 
 
 def test_a_page_of_all_that_is_there(folder, tmp_path):
@@ -185,6 +199,7 @@ def test_curves_measured_elsewhere_lie_along_the_right_trace(folder, tmp_path):
     chunks = [("One step.", 0.2), (" Another.", 0.4), ("Not there.", 0.5), ("And so on.", 0.9)]
     assert along("<think>\n" + thought, chunks) == ([8, 18, 27], [0.2, 0.4, 0.9])
     assert along("<think>\nWell. " + thought, chunks) is along(thought, []) is along("", chunks) is None
+    assert along("One step. Then something else.", chunks) is None  # of another text that opens alike
     rollouts = ROLLOUTS.read(folder / "rollouts/base/toy.parquet")
     row = rollouts.filter(problem_id="p/2?#", sample=1).row(0, named=True)
     steps = [{"text": step, "accuracy": 0.5} for step in row["text"].removeprefix("<think>").split("\n\n")[:2]]
@@ -197,6 +212,30 @@ def test_curves_measured_elsewhere_lie_along_the_right_trace(folder, tmp_path):
     file.write_text('{"problem_id": 1}\n')
     with pytest.raises(ValueError, match=r"curves.jsonl, line 1: not a JSON object with problem_id, model and chunks"):
         prefix_accuracy(file)
+
+
+def test_what_an_episode_of_backtracking_search_is(tmp_path):
+    words = Backtracking()
+    marker = words.marker + "\n\n"
+    episodes = words.cut(f"Step 1: a\n\nAnswer: 1\n\n{marker}Step 2: b\n\nAnswer: 2\n\n{marker}Well.").episodes
+    assert kinds(episodes, words) == ["attempt", "backtrack to Step 2", "revision from Step 2", "backtrack", "revision"]
+    folder = results(tmp_path / "searched", problems=2, models=("base",))
+    backtracking(folder)
+    found = traces_of(Folder(folder), "search", "toy", backtracking=words)
+    assert [t["kinds"] for t in found["p/0?#"]] == [["attempt", "backtrack to Step 1", "revision from Step 1"]]
+    assert attempts_of(Folder(folder), "search", "toy")["p/1?#"] == [
+        [["3", False, "\\boxed{3}"], ["2", True, "\\boxed{2}"]]
+    ]
+    assert attempts_of(Folder(folder), "base", "toy") == {}
+
+
+def test_answers_that_were_read_off_are_not_shown_as_sampled(tmp_path):
+    folder = results(tmp_path / "read", problems=2, models=("base",))
+    path = folder / "prover/base/toy.parquet"
+    PROVER.write(PROVER.read(path).with_columns(finish_reason=pl.lit("scored")), path)
+    (trace, *others) = traces_of(Folder(folder), "base", "toy")["p/1?#"]
+    assert trace["read"] and trace["forced"] == [[]] * len(trace["J"]) and set(trace["low"]) == {None}
+    assert not any(other.get("read") for other in others)
 
 
 def test_trees_are_shown(folder, tmp_path):
