@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
 from typing import Any, NamedTuple
 
 from snakemake.io import multiext
@@ -155,17 +154,18 @@ class Figures:
         found = [path for of in self.tables(name).values() for sets in of.values() for path in sets.values()]
         return found or [LACKING.get(FIGURES[name].measures[0], "models to measure")]
 
-    def models(self, name: str) -> str:
-        """How the models of a figure appear, the measured ones first, as JSON."""
+    def settings(self, name: str) -> str:
+        """All that a figure or table is told, as JSON; the order of the models is theirs in the legend."""
+        told = {"tables": self.tables(name), "models": self.models(name)}
+        options = FIGURES[name].options(self.experiment)
+        return json.dumps(told | ({"options": options} if options else {}))
+
+    def models(self, name: str) -> dict[str, Any]:
+        """How the models of a figure appear, the measured ones first."""
         there = {m for of in self.tables(name).values() for m in of}
         measured = self.experiment.measured
         order = [*measured, *(m for m in self.experiment.models if m not in measured)]
-        return json.dumps({m: self.experiment.style(m) for m in order if m in there})
-
-    def options(self, name: str) -> str:
-        """What else a figure is told, as a command-line option."""
-        options = FIGURES[name].options(self.experiment)
-        return f"--options {quote(json.dumps(options))}" if options else ""
+        return {m: self.experiment.style(m) for m in order if m in there}
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show."""

@@ -30,11 +30,6 @@ def files_of(name: str) -> Callable[[Wildcards, Any], str]:
     return lambda w, input: options_of(**{name: list(getattr(input, name))})
 
 
-def listed(option: str, values: list[int]) -> str:
-    """A command-line option for each of several values."""
-    return " ".join(f"--{option} {value}" for value in values)
-
-
 def content_of(file: Path | None) -> str | None:
     """Content of a given file, for params: there, unlike as an input, its date does not matter."""
     return digest_of_files([Path(file)]) if file else None
@@ -213,10 +208,10 @@ class Options:
 
     def regret(self, w: Wildcards) -> str:
         evaluation = self.experiment.evaluation
-        further = evaluation.budget_forcing.budgets if self.extrapolates(w.model) else []
-        axis = f"--axis {evaluation.regret_tokens}"
-        return " ".join(filter(None, (listed("budgets", evaluation.budgets), listed("extrapolated", further), axis)))
+        further = evaluation.budget_forcing.budgets if self.extrapolates(w.model) else None
+        axis = evaluation.regret_tokens
+        return options_of(measure="regret", budgets=evaluation.budgets, extrapolated=further, axis=axis)
 
     def votes(self) -> str:
         evaluation = self.experiment.evaluation
-        return listed("votes", evaluation.votes) + (" --weighted true" if evaluation.weighted_votes else "")
+        return options_of(measure="prefixes", votes=evaluation.votes, weighted=evaluation.weighted_votes)

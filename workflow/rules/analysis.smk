@@ -31,10 +31,9 @@ rule measure_accuracy:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        closing=experiment.parameterization.closing,
+        settings=options_of(measure="accuracy", closing=experiment.parameterization.closing),
     shell:
-        "python -m mrt.analysis.evaluate --measure accuracy --problems {input.problems:q} --rollouts {input.rollouts:q}"
-        " --grades {input.grades:q} --closing {params.closing:q} --out {output:q} > {log:q} 2>&1"
+        evaluate("problems", "rollouts", "grades")
 
 
 rule measure_maj:
@@ -49,10 +48,9 @@ rule measure_maj:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        ks=lambda w: listed("ks", experiment.ks(w.model)),
+        settings=lambda w: options_of(measure="maj", ks=experiment.ks(w.model)),
     shell:
-        "python -m mrt.analysis.evaluate --measure maj --rollouts {input.rollouts:q} --grades {input.grades:q} {params.ks}"
-        " --out {output:q} > {log:q} 2>&1"
+        evaluate("rollouts", "grades")
 
 
 rule measure_prefixes:
@@ -67,10 +65,9 @@ rule measure_prefixes:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        votes=options.votes(),
+        settings=options.votes(),
     shell:
-        "python -m mrt.analysis.evaluate --measure prefixes --prover {input.prover:q} --grades {input.grades:q} {params.votes}"
-        " --out {output:q} > {log:q} 2>&1"
+        evaluate("prover", "grades")
 
 
 rule measure_regret:
@@ -85,16 +82,15 @@ rule measure_regret:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        budgets=options.regret,
+        settings=options.regret,
         forced=optional("forced"),
     shell:
-        "python -m mrt.analysis.evaluate --measure regret --progress {input.progress:q} {params.budgets} {params.forced}"
-        " --out {output:q} > {log:q} 2>&1"
+        evaluate("progress", more="{params.forced}")
 
 
 rule measure_episode_regret:
     input:
-        paths.artifact("metrics", "prefixes.parquet"),
+        prefixes=paths.artifact("metrics", "prefixes.parquet"),
     output:
         paths.artifact("metrics", "episode_regret.parquet"),
     log:
@@ -103,10 +99,9 @@ rule measure_episode_regret:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        every=experiment.evaluation.prover.every,
+        settings=options_of(measure="episode_regret", every=experiment.evaluation.prover.every),
     shell:
-        "python -m mrt.analysis.evaluate --measure episode_regret --prefixes {input:q} --every {params.every}"
-        " --out {output:q} > {log:q} 2>&1"
+        evaluate("prefixes")
 
 
 rule measure_budget_forcing:
@@ -121,9 +116,9 @@ rule measure_budget_forcing:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
+        settings=options_of(measure="budget_forcing"),
     shell:
-        "python -m mrt.analysis.evaluate --measure budget_forcing --prover {input.prover:q} --grades {input.grades:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        evaluate("prover", "grades")
 
 
 rule measure_linearized:
@@ -138,15 +133,14 @@ rule measure_linearized:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        ks=listed("ks", experiment.linearized_ks),
+        settings=options_of(measure="linearized", ks=experiment.linearized_ks),
     shell:
-        "python -m mrt.analysis.evaluate --measure linearized --prover {input.prover:q} --grades {input.grades:q} {params.ks}"
-        " --out {output:q} > {log:q} 2>&1"
+        evaluate("prover", "grades")
 
 
 rule count_episodes:
     input:
-        paths.artifact("episodes"),
+        episodes=paths.artifact("episodes"),
     output:
         paths.artifact("metrics", "episodes.parquet"),
     log:
@@ -155,5 +149,6 @@ rule count_episodes:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
+        settings=options_of(measure="episodes"),
     shell:
-        "python -m mrt.analysis.evaluate --measure episodes --episodes {input:q} --out {output:q} > {log:q} 2>&1"
+        evaluate("episodes")

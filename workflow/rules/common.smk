@@ -6,7 +6,7 @@ from mrt.config.load import load
 from mrt.core.digest import options_of, slice_of
 from mrt.training.methods import RL_METHODS, TREE_METHODS
 from workflow.figures import FIGURES, Figures
-from workflow.options import Options, content_of, files_of, listed, optional
+from workflow.options import Options, content_of, files_of, optional
 from workflow.paths import Paths, any_of
 from workflow.resources import JobResources
 from workflow.traces import TracesPage
@@ -27,6 +27,13 @@ ANALYSIS, SAMPLING, TRAINING = (f"../../envs/{room}.yaml" for room in ("analysis
 def with_threads(stage):
     """The command of a stage that computes with torch, on as many threads as its job has."""
     return f"OMP_NUM_THREADS={{threads}} python -m {stage} > {{log:q}} 2>&1"
+
+
+def evaluate(*inputs, more=""):
+    """The command of a measure that reads these inputs of its rule, and `more` of them if they are there."""
+    files = " ".join(f"--{name} {{input.{name}:q}}" for name in inputs)
+    told = f"--settings {{params.settings:q}} {files} {more}".rstrip()
+    return f"python -m mrt.analysis.evaluate {told} --out {{output:q}} > {{log:q}} 2>&1"
 
 
 wildcard_constraints:

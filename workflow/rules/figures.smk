@@ -30,13 +30,10 @@ for name, figure in FIGURES.items():
             params:
                 code=options.code(f"figures.{name}"),
                 name=name,
-                tables=lambda w, name=name: json.dumps(figures.tables(name)),
-                models=lambda w, name=name: figures.models(name),
-                options=figures.options(name),
+                settings=lambda w, name=name: figures.settings(name),
                 out=subpath(output.markdown, strip_suffix=".md"),
             shell:
-                "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " {params.options} --out {params.out:q} > {log:q} 2>&1"
+                "python -m mrt.figures.{params.name} --settings {params.settings:q} --out {params.out:q} > {log:q} 2>&1"
 
     else:
 
@@ -67,13 +64,10 @@ for name, figure in FIGURES.items():
             params:
                 code=options.code(f"figures.{name}"),
                 name=name,
-                tables=lambda w, name=name: json.dumps(figures.tables(name)),
-                models=lambda w, name=name: figures.models(name),
-                options=figures.options(name),
+                settings=lambda w, name=name: figures.settings(name),
                 out=subpath(output.png, strip_suffix=".png"),
             shell:
-                "python -m mrt.figures.{params.name} --tables {params.tables:q} --models {params.models:q}"
-                " {params.options} --out {params.out:q} > {log:q} 2>&1"
+                "python -m mrt.figures.{params.name} --settings {params.settings:q} --out {params.out:q} > {log:q} 2>&1"
 
     for number in figure.numbers:
 
