@@ -149,6 +149,9 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield from model_mistakes(name, model, models, problems, evaluated)
             yield from cold_start_mistakes(f"models.{name}", model, models, section("prompt"))
             yield from replicate_mistakes(name, model, models)
+            if model.rules.tolerance and training and training.allocation:
+                why = "training.allocation settles which prefix is best, not which is nearly so; drop one"
+                yield f"models.{name}.rules.tolerance", why
             if model.rl:
                 recipe = overlaid(training.rl if training else RL(), model.rl)
                 yield from group_mistakes(f"models.{name}.rl", recipe)

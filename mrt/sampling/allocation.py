@@ -64,6 +64,11 @@ class Thresholds(Settings):
 
     minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that is kept.")
     minimum_progress: float = Field(0.0, ge=0, le=1, description="Cumulative progress that the prefix must exceed.")
+    tolerance: float = Field(0.0, ge=0, le=1, description="J that a shorter prefix may lack to the best one's.")
+
+    def best(self, J: Floats) -> int:
+        """The prefix to keep, given J at all prefixes: the shortest within `tolerance` of the best, the empty one aside."""
+        return 1 + int((J[1:] >= J[1:].max() - self.tolerance).argmax())
 
     def decide(self, best: Floats, start: Floats) -> npt.NDArray[np.bool_]:
         """Whether traces are kept, given J at their best prefix and at the empty one."""

@@ -70,11 +70,9 @@ class Score(Prove):
             J[at] += sum(map(probability, completions))
             number, own = traces[at]
             missing[number] -= 1
-            kept = None if missing[number] else self.kept(J[own])
-            if kept is None:
-                return []
-            of.append(own[kept])
-            return [replace(places[own[kept]].request, n=EXAMPLES, priority=-1)]
+            kept = [] if missing[number] else [own[j] for j in self.kept(J[own])]
+            of.extend(kept)
+            return [replace(places[i].request, n=EXAMPLES, priority=-1) for i in kept]
 
         requests = [
             replace(places[i].request, n=1, scored=spelling, opening=self.opening(places[i].prefix))
@@ -91,12 +89,12 @@ class Score(Prove):
         header = self.parameterization.template.header if prefix.whole else ""
         return header + self.prover.opening
 
-    def kept(self, J: npt.NDArray[np.float64]) -> int | None:
-        """The prefix that MRT (STaR) keeps, given J at all prefixes of a trace; None if no filter keeps the trace."""
+    def kept(self, J: npt.NDArray[np.float64]) -> list[int]:
+        """The prefixes that filters of MRT (STaR) keep, given J at all prefixes of a trace."""
         if len(J) < 2:
-            return None
-        best = 1 + int(J[1:].argmax())
-        return best if any(rule.decide(J[best : best + 1], J[:1])[0] for rule in self.filters) else None
+            return []
+        best = [(rule, rule.best(J)) for rule in self.filters]
+        return sorted({j for rule, j in best if rule.decide(J[j : j + 1], J[:1])[0]})
 
 
 def probability(scored: Completion) -> float:

@@ -28,6 +28,13 @@ class Rules(Settings):
     minimum_progress: float = Field(
         0.0, ge=0, le=1, description="Cumulative progress of that prefix must be above this (Algorithm 1, line 7)."
     )
+    tolerance: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="MRT keeps a shorter prefix if its J is at most this much below the best one's. With estimate:"
+        " likelihood the best one is else often a later one, by differences that no answers would show.",
+    )
     whole_trace_correct: bool = Field(False, description="MRT keeps a prefix only if the whole trace was right too.")
     keep_stop_phrase: bool = Field(False, description='Leave "Time is up." in the text that MRT trains on.')
     weight: Literal["none", "progress"] = Field(
@@ -65,8 +72,8 @@ def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame
     return rows.select(list(SET.columns)).sort(TRACE), filtered.table()
 
 
-def best_prefixes(progress: pl.DataFrame) -> pl.DataFrame:
-    """The prefix of maximal cumulative progress of each trace, the shortest one in a tie.
+def best_prefixes(progress: pl.DataFrame, tolerance: float = 0.0) -> pl.DataFrame:
+    """The prefix of maximal cumulative progress of each trace, the shortest one in a tie or within `tolerance`.
 
     Columns problem_id, sample, prefix, episodes, J, gain; `gain` is the cumulative progress J_i - J_0 (Algorithm 1,
     line 8). Not eligible are the empty prefix and any prefix with fewer answers than another of its trace, on which
@@ -78,7 +85,8 @@ def best_prefixes(progress: pl.DataFrame) -> pl.DataFrame:
     return (
         cumulative.filter(pl.col("prefix") > 0)
         .filter((pl.col("answers") == pl.col("answers").max()).over(TRACE))
-        .sort(*TRACE, "gain", "prefix", descending=[False, False, True, False])
+        .filter((pl.col("gain") >= pl.col("gain").max() - tolerance).over(TRACE))
+        .sort(*TRACE, "prefix")
         .group_by(TRACE, maintain_order=True)
         .agg(pl.col("prefix", "episodes", "J", "gain").first())
     )
@@ -108,7 +116,7 @@ def mrt_set(
         episodes.sort(*TRACE, "episode").group_by(TRACE, maintain_order=True).agg("text", pl.col("closed").first())
     )
     traces = (
-        best_prefixes(progress)
+        best_prefixes(progress, rules.tolerance)
         .join(rollouts.select(*TRACE, "prompt"), on=TRACE, validate="1:1")
         .join(grades.select(*TRACE, pl.col("correct").alias("whole_correct")), on=TRACE, validate="1:1")
         .join(thoughts, on=TRACE, validate="1:1")

@@ -140,10 +140,12 @@ def test_J_is_the_probability_and_sampled_answers_beside_it_do_not_count():
 
 
 def test_answers_are_sampled_where_the_filter_keeps_and_nowhere_else():
-    kept = stage(filters=[Thresholds(minimum_J=0.6, minimum_progress=0.1)]).kept
-    assert kept(np.array([0.2, 0.5, 0.7, 0.7])) == 2  # the shortest of the best
-    assert kept(np.array([0.2, 0.5])) is None and kept(np.array([0.65, 0.7])) is None
-    assert kept(np.array([0.9])) is None
+    rule = Thresholds(minimum_J=0.6, minimum_progress=0.1)
+    kept = stage(filters=[rule]).kept
+    assert kept(np.array([0.2, 0.5, 0.7, 0.7])) == [2]  # the shortest of the best
+    assert kept(np.array([0.2, 0.5])) == kept(np.array([0.65, 0.7])) == kept(np.array([0.9])) == []
+    both = stage(filters=[rule, rule.model_copy(update={"tolerance": 0.05})]).kept
+    assert both(np.array([0.2, 0.66, 0.68, 0.7])) == [1, 3] and both(np.array([0.2, 0.5, 0.7])) == [2]
 
 
 def test_shards_write_what_one_job_writes(tmp_path):

@@ -74,6 +74,13 @@ def test_the_best_prefix_is_the_shortest_of_maximal_cumulative_progress():
     ]
 
 
+def test_within_a_tolerance_the_shorter_prefix_is_kept():
+    progress, _, _ = scored((0.25, 0.5, 0.71, 0.75), (0.5, 0.25), (1.0, 0.9, 1.0))
+    assert best_prefixes(progress)["prefix"].to_list() == [3, 1, 2]
+    assert best_prefixes(progress, 0.05)["prefix"].to_list() == [2, 1, 2]
+    assert best_prefixes(progress, 1.0)["prefix"].to_list() == [1, 1, 1]
+
+
 def test_mrt_closes_the_thought_at_the_best_prefix_and_adds_a_right_answer():
     examples, counts = make()
     header = Template().header
