@@ -139,6 +139,22 @@ def prompts(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """A function that gives the arguments that TRL gets for a method and its recipe."""
+    from mrt.training.rl import Train
+
+    monkeypatch.setattr(Train, "reporters", lambda self: [])  # they tell the environment where to log
+    files = {name: tmp_path / name for name in ("prompts", "out", "history", "state")}
+    rows = [{"prompt": "1", "answer": "1", "forced": "1", "inside": False, "prefix_text": ""}] * 16
+
+    def arguments(method, recipe):
+        stage = Train(model=str(TOY_BASE), method=method, recipe=recipe, **files)
+        return stage.usual(rows, tmp_path)["args"]
+
+    return arguments
+
+
 def checkout(folder):
     """A copy of the project to run in, so that runs leave nothing behind."""
     for name in ("Snakefile", "config.yaml"):

@@ -122,6 +122,15 @@ def test_maj_at_1_is_mean_accuracy(answers: list[tuple[int, bool]]) -> None:
     assert maj_at_k(clusters, correct, 1, weights) == pytest.approx(np.mean(correct), abs=1e-12)
 
 
+@given(st.lists(st.integers(-1, 4), min_size=2, max_size=20))
+def test_two_votes_are_worth_one(clusters: list[int]) -> None:
+    """A tie counts 1/2, so that maj@2 is maj@1; but beside an unparseable answer the other one wins alone."""
+    correct = [c == 0 for c in clusters]
+    lone = clusters.count(-1) / (len(clusters) - 1)
+    expected = maj_at_k(clusters, correct, 1) * (1 + lone)
+    assert maj_at_k(clusters, correct, 2) == pytest.approx(expected, abs=1e-12)
+
+
 def test_maj_at_k_by_hand() -> None:
     assert maj_at_k([0, 0, 0, 1], [1, 1, 1, 0], 3) == 1.0
     assert maj_at_k([0, 1], [1, 0], 2) == 0.5
@@ -131,6 +140,7 @@ def test_maj_at_k_by_hand() -> None:
     assert maj_at_k([-1, -1, -1, 0], [0, 0, 0, 1], 2) == 0.5  # but take up draws
     assert maj_at_k([-1, -1], [0, 0], 2) == maj_at_k([-1, -1], [0, 0], 2, [1.0, 2.0]) == 0.0
     assert maj_at_k([0, 1, 1], [1, 0, 0], 3, weights=[3.0, 1.0, 1.0]) == 1.0
+    assert maj_at_k([0, 1], [1, 0], 2, weights=[2.0, 1.0]) == 1.0  # with weights two votes are not one
 
 
 @pytest.mark.parametrize(

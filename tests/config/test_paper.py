@@ -89,6 +89,7 @@ TABLE_3 = {
     "bf16": True,
     "max_prompt_length": 4096,
     "least_prefix": 0,
+    "mu": "policy",  # Algorithm 2, line 9: the current policy
     "beta": 0.04,  # GRPO as published, and as TRL had it then
     "loss": "grpo",
 }
@@ -96,12 +97,21 @@ TABLE_3_DECODING = {"temperature": 0.9, "max_tokens": 24576}
 TABLE_5 = TABLE_3 | {"max_prompt_length": 1500, "least_prefix": 1}  # the attempt z_0 stands in every prompt
 TABLE_5_DECODING = {"temperature": 0.9, "max_tokens": 1024}
 GPU_MEMORY = 0.8  # Tables 3 and 5
-ALGORITHM_2 = {"variant": "explicit", "centred": False, "prefixes": 1.0, "answers": None}
-TRAINING = {  # Algorithm 1, line 5; Section 8.1; Appendix D
-    "samples": 1,
-    "decoding": {"max_tokens": 16384},
-    "prover": {"answers": 20, "every": 1, "traces": None, "decoding": {"max_tokens": 4096}},
+ALGORITHM_2 = {
+    "variant": "explicit",
+    "alpha": 1.0,  # the paper names none
+    "centred": False,
+    "prefixes": 1.0,
+    "answers": None,
+    "estimate": "answers",
 }
+ALGORITHM_1 = {  # line 5: one trace; Section 8.1: 20 answers
+    "samples": 1,
+    "mu": None,  # the parent, from whose traces a child learns
+    "allocation": None,  # the answers are the same at every prefix
+    "prover": {"answers": 20, "every": 1, "traces": None, "estimate": "answers"},
+}
+TRAINING = {"decoding": {"max_tokens": 16384}, "prover": {"decoding": {"max_tokens": 4096}}}  # Section 8.1; Appendix D
 EVALUATION = {  # Sections 8.1, 8.2; Figures 7, 9
     "problems": ["aime2024", "aime2025", "amc2023", "minerva_math", "math500"],
     "samples": 20,
@@ -218,7 +228,7 @@ def test_star_has_the_values_of_table_2():
             assert found.models[name].rules.weight == ("progress" if weighted else "none")
             assert has(found.models[name].rules, {"minimum_progress": 0, "minimum_J": 0})  # Algorithm 1, line 7
             assert found.models[name].accumulate == name.endswith("_2")  # Algorithm 1, lines 2 and 10
-    assert has(found.training, TRAINING)
+    assert has(found.training, TRAINING) and has(found.training, ALGORITHM_1)
 
 
 def test_rl_has_the_values_of_table_3():
@@ -228,7 +238,15 @@ def test_rl_has_the_values_of_table_3():
             assert has(found.recipe(name), TABLE_3 | {"decoding": TABLE_3_DECODING})
         if method == "mrt_rl":
             assert has(found.recipe(name), ALGORITHM_2)
+    assert found.recipe("length_penalty_deepscaler").alpha == 0.4  # the paper names none
     assert found.engine.gpu_memory_utilization == GPU_MEMORY
+
+
+@pytest.mark.parametrize(("method", "scaled"), [("grpo", "group"), ("mrt_rl", "group"), ("length_penalty", "none")])
+def test_trl_trains_on_deepscaler_as_grpo_was_published(method, scaled, told):
+    """The length penalty's advantages alone are not scaled, so that its alpha does something."""
+    args = told(method, config("paper").recipe(f"{method}_deepscaler"))
+    assert (args.beta, args.loss_type, args.scale_rewards) == (0.04, "grpo", scaled)
 
 
 def test_evaluation_has_the_values_of_section_8_and_appendix_f():
@@ -265,8 +283,9 @@ def test_backtracking_has_the_values_of_tables_4_and_5():
         else:
             assert has(found.recipe(name), TABLE_4)
     assert has(found.recipe("mrt_rl_3b"), ALGORITHM_2)
-    assert has(found.training, {"samples": 1, "prover": {"answers": 20}})  # Section 8.1
-    assert found.learns_from("warmstart_3b") == "base_8b" and found.training.tree.child_rollouts  # Appendix A.2
+    assert has(found.training, ALGORITHM_1)
+    assert found.learns_from("warmstart_3b") == "base_8b"  # Appendix A.2
+    assert found.training.tree.child_rollouts == found.training.tree.rollouts == 4  # real steps seldom coincide
     # Appendix B.3: the loss is weighted by information gain
     assert found.recipe("mrt_8b").weighted and found.models["mrt_8b"].rules.weight == "progress"
     assert found.engine.gpu_memory_utilization == GPU_MEMORY

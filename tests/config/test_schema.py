@@ -1,4 +1,7 @@
+import json
+import re
 from copy import deepcopy
+from functools import reduce
 from types import SimpleNamespace
 
 import pytest
@@ -92,6 +95,36 @@ def test_a_claim_is_about_models_that_are_measured():
     assert found.claims[0].gains_over is None
     with pytest.raises(ValueError, match=r"claims.0.than: there is no 'bas'; did you mean 'base'"):
         load(laid_over(LAPTOP, {"claims": [claim | {"redraw": "table1", "than": "bas"}]}))
+
+
+def test_the_claims_have_the_papers_rule_and_all_answers():
+    """Any progress above 0 and weighted by it, from 20 answers at every prefix; with the command's configs."""
+    (named,) = re.findall(r"--configfile (.*)", (ROOT / "config" / "claims.yaml").read_text())
+    config = load(reduce(laid_over, (yaml.safe_load((ROOT / name).read_text()) for name in named.split())))
+    paper = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
+    rules = config.models["mrt_paper"].rules
+    assert (rules.weight, rules.minimum_J, rules.minimum_progress) == ("progress", 0, 0)
+    assert rules == paper.models["mrt_1.5b_1"].rules and "mrt_paper" in config.evaluation.models
+    assert config.recipe("mrt_paper").weighted and not config.recipe("mrt_1").weighted
+    assert load(RL).filters("base", "toy_train") and not config.filters("base", "toy_train")
+    prover = config.training.prover
+    assert config.training.allocation is None and (prover.answers, prover.every, prover.traces) == (20, 1, None)
+
+
+def test_backtracking_begins_rl_behind_an_attempt_and_measures_three_episodes():
+    from workflow.options import Options
+    from workflow.paths import Paths
+    from workflow.resources import JobResources
+
+    config = load(BACKTRACKING)
+    options = Options(config, Paths(config), JobResources(config))
+    prompts = {m: json.loads(options.rl_prompts(SimpleNamespace(model=m))) for m in ("grpo", "mrt_rl")}
+    assert {m: told["least_prefix"] for m, told in prompts.items()} == {"grpo": 1, "mrt_rl": 1}
+    sampled = [SimpleNamespace(model="mrt", dataset=name) for name in ("toy_train", "toy_test")]
+    assert [json.loads(options.rollouts(w)).get("episodes") for w in sampled] == [None, 3]
+    star, mrt = config.models["star"], config.models["mrt"]  # which differ in progress alone
+    assert star.parent == mrt.parent == "warmstart" and star.problems == mrt.problems
+    assert config.recipe("star") == config.recipe("mrt") and {"star", "mrt"} <= set(config.evaluation.models)
 
 
 def test_another_models_trees_may_teach_to_backtrack():

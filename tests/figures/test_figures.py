@@ -1,12 +1,15 @@
 """Every figure and table is drawn from a small measure of two models: files, data, and what the numbers say."""
 
 import json
+import shlex
 import sys
 from importlib import import_module
 
 import numpy as np
 import polars as pl
 import pytest
+import yaml
+from conftest import ROOT
 
 from mrt.figures.common import Appearance, ModelStyle, of_runs, with_intervals
 
@@ -167,6 +170,52 @@ def test_traces_are_grouped_as_the_experiment_says(tmp_path, monkeypatch):
     assert set(table["group"]) == {"2 episodes", "4 to 5 episodes"}  # none has 40
     longest = table.group_by("group").agg(pl.col("prefix").max()).sort("group")["prefix"].to_list()
     assert longest == [2, 5]
+
+
+def test_the_groups_of_the_config_reach_figure_3():
+    from mrt.config.load import load
+    from workflow.figures import Figures
+    from workflow.paths import Paths
+
+    config = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
+    _, options = shlex.split(Figures(config, Paths(config)).options("scaling"))
+    assert json.loads(options) == {"episode_groups": [[6, 10], [26, 30], [41, 45]]}
+
+
+def test_episodes_stand_above_the_tokens_of_a_scaling_curve():
+    """A tick for every second of ten points: at its tokens, with its number of episodes, at most eight in all."""
+    from mrt.figures import scaling
+
+    scored = [*range(0, 43, 5), 43]  # every fifth prefix, and the whole thought
+    rows = [("m", "s", "p", 0, 43, j, p, j / 50, 100.0 * j + 8 * p) for j in scored for p in (1, 4)]
+    schema = ["model", "dataset", "problem_id", "sample", "episodes", "prefix", "p", "maj", "tokens"]
+    data = of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {})
+    figure, table = scaling.draw({"prefixes": data}, {"m": ModelStyle(label="M")}, [[41, 45]])
+    (axis,) = [axis for axis in figure.axes if axis.get_visible()]
+    (above,) = axis.child_axes
+    assert [label.get_text() for label in above.get_xticklabels()] == ["0", "10", "20", "30", "40"]
+    assert above.get_xticks().tolist() == [8, 1008, 2008, 3008, 4008]
+    one = table.filter(p=1).sort("point")
+    assert one["prefix"].to_list() == scored and one["tokens"].to_list() == [100 * j + 8 for j in scored]
+    assert one["tokens"].to_list() in [line.get_xdata().tolist() for line in axis.get_lines()]
+
+
+def test_the_caption_of_figure_3_says_that_two_votes_are_worth_one():
+    caption = " ".join((ROOT / "workflow" / "report" / "scaling.rst").read_text().split())
+    assert "maj@2 equals maj@1 in expectation" in caption and "`evaluation.weighted_votes`" in caption
+
+
+def test_budget_forcing_is_drawn_by_extensions_and_by_tokens():
+    """Figure 29; the tokens are those of the thought and of its answer."""
+    from mrt.figures import budget_forcing
+
+    figure, table = budget_forcing.draw({"budget_forcing": of_models("budget_forcing")}, MODELS)
+    extensions, tokens = figure.axes
+    for axis, x in ((extensions, [0, 2, 4, 6, 8]), (tokens, [20, 38, 56, 74, 92])):
+        for line, model in zip(axis.get_lines(), MODELS, strict=True):
+            assert line.get_xdata().tolist() == x
+            assert line.get_ydata().tolist() == table.filter(model=model).sort("extensions")["accuracy"].to_list()
+    assert tokens.get_xlabel() == "tokens of the thought and its answer"
 
 
 def test_linearized_search_is_drawn_beside_parallel_sampling(tmp_path, monkeypatch):

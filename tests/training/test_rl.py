@@ -23,7 +23,7 @@ from mrt.grading.grade import Grader
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.training import rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
-from mrt.training.rl import RL, Train
+from mrt.training.rl import RL
 from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
 from mrt.training.rl_trainer import episode_advantages, length_penalized, outcome_reward
 
@@ -235,13 +235,16 @@ def test_termination_is_the_outcome_above_what_stopping_would_bring(tmp_path, mo
 
 
 @pytest.mark.parametrize(("method", "scaled"), [("grpo", "group"), ("mrt_rl", "group"), ("length_penalty", "none")])
-def test_a_length_penalty_is_not_divided_by_the_groups_deviation(method, scaled, tmp_path, monkeypatch):
+def test_a_length_penalty_is_not_divided_by_the_groups_deviation(method, scaled, told):
     """Where all of a group are right, r (1 - alpha s) has a deviation of alpha times that of s: alpha would cancel."""
-    files = {name: tmp_path / name for name in ("prompts", "out", "history", "state")}
-    stage = Train(model=str(TOY_BASE), method=method, recipe=RL(**QUICK), engine=ENGINE, **files)
-    monkeypatch.setattr(Train, "reporters", lambda self: [])  # they tell the environment where to log
-    rows = [{"prompt": "1", "answer": "1", "forced": "1", "inside": False, "prefix_text": ""}] * 16
-    assert stage.usual(rows, tmp_path)["args"].scale_rewards == scaled
+    assert told(method, RL(**QUICK)).scale_rewards == scaled
+
+
+@pytest.mark.parametrize("recipe", [{}, {"beta": 0.04, "loss": "grpo"}])
+def test_trl_has_the_divergence_and_the_loss_of_the_recipe(recipe, told):
+    """GRPO as published has a divergence to the parent and means over each completion; our default is TRL's present."""
+    args = told("grpo", RL(**QUICK | recipe))
+    assert (args.beta, args.loss_type) == (recipe.get("beta", 0.0), recipe.get("loss", "dapo"))
 
 
 ENGINE = EngineSettings(max_model_len=512, cpu_cache_gib=0.1)

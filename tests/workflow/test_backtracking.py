@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT, TOY_ATTEMPTS, checkout, planned, snakemake
 from transformers import AutoTokenizer
 
-from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROVER, SET, TRACE, TREE
+from mrt.core.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, RL_PROMPTS, SET, TRACE, TREE
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.training.methods import TREE_METHODS
 from mrt.training.warmstart import MakeWarmstart
@@ -22,7 +22,8 @@ FIGURES = {"maj_tokens": 8, "pass_tokens": 20, "backtrack": 13, "constructions":
 def results(tmp_path_factory):
     folder = checkout(tmp_path_factory.mktemp("backtracking"))
     shutil.copy(ROOT / "tests" / "tiny_backtracking.yaml", folder / "config.yaml")
-    snakemake(folder, "--cores", "2")
+    learnt = ("sets/star.parquet", "prompts/grpo.parquet")  # of models that are not trained here
+    snakemake(folder, "--cores", "2", "all", *(f"results/tiny_backtracking/{name}" for name in learnt))
     for number in FIGURES.values():
         assert not planned(folder, f"fig{number}")
     return folder / "results" / "tiny_backtracking"
@@ -79,6 +80,29 @@ def test_what_mrt_learns_is_a_backtrack_and_a_right_revision(results):
         assert (
             row["completion"].startswith(WORDS.marker) and WORDS.answer in row["prompt"].rpartition("<|assistant|>")[2]
         )
+
+
+def test_star_on_the_warmstart_learns_what_mrt_does_without_asking_for_progress(results):
+    """MRT's examples are those of STaR whose backtrack makes progress; STaR has right single attempts besides."""
+    star, mrt = (SET.read(results / "sets" / f"{model}.parquet") for model in ("star", "mrt"))
+    progress = PROGRESS.read(results / "progress" / "warmstart" / "toy_train.parquet")
+    helped = progress.filter(pl.col("prefix") == 2, pl.col("progress") > 0)
+    assert mrt.height and star.drop_nulls("prefix").join(helped, on=TRACE, how="semi").equals(mrt)
+    single = star.filter(pl.col("prefix").is_null())
+    assert single.height and not single["completion"].str.contains(WORDS.marker, literal=True).any()
+
+
+@pytest.mark.parametrize("model", ["grpo", "mrt_rl"])
+def test_every_prompt_of_rl_has_a_whole_attempt(results, model):
+    """The attempt z_0 is the parent's; GRPO's prompts have no more, MRT (RL)'s may (Table 5)."""
+    episodes = EPISODES.read(results / "episodes" / "warmstart" / "toy_train.parquet").filter(sample=0)
+    texts = dict(episodes.sort("episode").group_by("problem_id").agg("text").iter_rows())
+    prompts = RL_PROMPTS.read(results / "prompts" / f"{model}.parquet")
+    assert prompts.height == len(texts) and prompts["prefix"].min() == 1
+    assert model == "mrt_rl" or prompts["prefix"].max() == 1
+    for problem, j, prefix, prompt in prompts.select("problem_id", "prefix", "prefix_text", "prompt").iter_rows():
+        assert prefix == "".join(texts[problem][:j]) and prompt.endswith("<|assistant|>" + prefix)
+    assert prompts["prefix_text"].str.contains(WORDS.answer, literal=True).mean() > 0.95  # few are cut off
 
 
 @pytest.mark.parametrize("model", ["mrt", "mrt_rl"])
