@@ -22,7 +22,18 @@ import polars as pl
 
 from benchmarks.common import ROOT, Goal, Record, Report, markdown, middle
 
-NAMES = ("prover", "allocation", "tree", "start_up", "rl_step", "grading", "analysis", "overhead", "scaling")
+NAMES = (
+    "prover",
+    "allocation",
+    "likelihood",
+    "tree",
+    "start_up",
+    "rl_step",
+    "grading",
+    "analysis",
+    "overhead",
+    "scaling",
+)
 HEAD = """# As fast as the hardware allows
 
 Written by `make bench` (`python -m benchmarks`): every number below was measured by it, on {machine}.
