@@ -67,7 +67,7 @@ class Thresholds(Settings):
     tolerance: float = Field(0.0, ge=0, le=1, description="J that a shorter prefix may lack to the best one's.")
 
     def best(self, J: Floats) -> int:
-        """The prefix to keep, given J at all prefixes: the shortest within `tolerance` of the best; never the empty one."""
+        """The prefix to keep, given J at all: the shortest within `tolerance` of the best, never the empty one."""
         return 1 + int((J[1:] >= J[1:].max() - self.tolerance).argmax())
 
     def decide(self, best: Floats, start: Floats) -> npt.NDArray[np.bool_]:
