@@ -32,8 +32,8 @@ class Checkout:
     def start(self, *arguments, targets=(), **options):
         self.runs += 1
         self.out = self.folder / f"out{self.runs}"
-        options = ["--profile", "slurm", "--seconds-between-status-checks", "2"]
-        command = [Path(sys.executable).parent / "snakemake", *targets, *options, *self.always]
+        profile = ["--profile", "slurm", "--seconds-between-status-checks", "2"]
+        command = [Path(sys.executable).parent / "snakemake", *targets, *profile, *self.always]
         with self.out.open("w") as out:
             options = {"cwd": self.folder, "stdout": out, "stderr": subprocess.STDOUT, **options}
             self.main = self.cluster.start(*command, *arguments, **options)
