@@ -101,7 +101,7 @@ class Config(Settings):
     def ks(self, name: str) -> list[int]:
         """The k at which maj@k and pass@k of a model are measured."""
         direct = self.evaluation.direct
-        own = self.evaluation.k if name in self.evaluation.models else []
+        own = self.evaluation.k if name in self.measured else []
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
 
     def filters(self, name: str, dataset: str) -> list[Thresholds]:
