@@ -254,7 +254,7 @@ EDITS = {
     "the style of the page of traces": (append("mrt/traces/page.css", "main { color: black; }\n"), {"traces": {""}}),
     "the script of the page of traces": (edit("mrt/traces/page.js", "LONG = 3000", "LONG = 4000"), {"traces": {""}}),
     "a library of the page of traces": (append("mrt/traces/vendor/uPlot.min.css", "a {}\n"), {"traces": {""}}),
-    "the code of the page of traces": (edit("mrt/traces/page.py", "NORMAL = 1.96", "NORMAL = 1.64"), drawn("traces")),
+    "the code of the page of traces": (edit("mrt/traces/page.py", "NORMAL = 1.96", "NORMAL = 1.64"), {"traces": {""}}),
     "the size of the page of traces": (setting("traces.megabytes", 5), drawn("traces")),
     "a figure's module": (
         edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'),
