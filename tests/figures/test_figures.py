@@ -1,7 +1,6 @@
 """Every figure and table is drawn from a small measure of two models: files, data, and what the numbers say."""
 
 import json
-import shlex
 import sys
 from importlib import import_module
 
@@ -178,8 +177,8 @@ def test_the_groups_of_the_config_reach_figure_3():
     from workflow.paths import Paths
 
     config = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
-    _, options = shlex.split(Figures(config, Paths(config)).options("scaling"))
-    assert json.loads(options) == {"episode_groups": [[6, 10], [26, 30], [41, 45]]}
+    settings = json.loads(Figures(config, Paths(config)).settings("scaling"))
+    assert settings["options"] == {"episode_groups": [[6, 10], [26, 30], [41, 45]]}
 
 
 def test_episodes_stand_above_the_tokens_of_a_scaling_curve():
@@ -227,7 +226,8 @@ def test_linearized_search_is_drawn_beside_parallel_sampling(tmp_path, monkeypat
 
 
 def test_of_backtracking_models_the_histogram_has_the_backtracking_episode_alone():
-    from mrt.figures.progress import BACKTRACK, draw
+    from mrt.analysis.claims import BACKTRACK
+    from mrt.figures.progress import draw
 
     data = measure("progress", "base").select(pl.lit("m").alias("model"), pl.lit("s").alias("dataset"), pl.all())
     data = data.with_columns(pl.when(pl.col("prefix") == BACKTRACK).then(0.9).otherwise(0.0).alias("progress"))
