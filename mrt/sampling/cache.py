@@ -84,10 +84,8 @@ class CompletionCache:
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions."""
-        scored = digest(request.opening, request.scored) if request.scored else ""
-        how = digest(
-            scored or slice_of(request.decoding), str(request.prompt)
-        )  # the prompt is rendered once for all completions
+        asked = digest(request.opening, request.scored) if request.scored else slice_of(request.decoding)
+        how = digest(asked, str(request.prompt))  # the prompt is rendered once for all completions
         return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:
