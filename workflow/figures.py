@@ -72,6 +72,7 @@ FIGURES = {
             "progress",
             "episodes",
             "prefixes",
+            "direct",
         ],
         [],
         "the paper's claims",

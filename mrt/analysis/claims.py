@@ -21,6 +21,8 @@ KEY = ["model", "run", "dataset", "problem_id"]
 Grid = npt.NDArray[np.float64]  # [runs, problems]
 Verdict = Literal["confirmed", "refuted", "undecided"]
 EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "linearized"}  # ratios, and their measures
+EQUAL_TOKENS = "maj at equal tokens"
+CURVES = {**EFFICIENCY, EQUAL_TOKENS: "maj"}  # values of whole curves, and their measures
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 
 
@@ -32,8 +34,8 @@ class Claim(Settings):
     value: str = Field(
         description="What is compared: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`, `linearized at"
         " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `progress` (of an episode, or `of the"
-        " backtrack`), `episodes`, `token efficiency` or `linearized token efficiency`; of Section 5 `answer at the"
-        " end`, `answer halfway` and `votes halfway`."
+        " backtrack`), `episodes`, `token efficiency`, `linearized token efficiency` or `maj at equal tokens`; of"
+        " Section 5 `answer at the end`, `answer halfway`, `votes halfway` and `direct at the end`."
     )
     model: str = Field(description="The model that it is about.")
     than: str = Field(description="The model that it is compared with.")
@@ -81,6 +83,7 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part_of(backtracks(tables.get("progress")), "progress of the backtrack", "progress"),
         *part("episodes", "episodes", "episodes"),
         *(found for name, table in ends(tables.get("prefixes")) for found in part_of(table, name, "maj")),
+        *part_of(direct(tables.get("prefixes"), tables.get("direct")), "direct at the end", "pass"),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
 
@@ -88,6 +91,27 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 def backtracks(progress: pl.DataFrame | None) -> pl.DataFrame:
     """Rows of backtracks: the second episode, between an attempt and its revision (Figure 16)."""
     return pl.DataFrame() if progress is None else progress.filter(pl.col("prefix") == BACKTRACK)
+
+
+def direct(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None) -> pl.DataFrame:
+    """pass@k of a model that does not think, with as many answers as cost no more than each whole thought.
+
+    Args:
+        prefixes: measure `prefixes`, [maj@p]_j of each trace.
+        answers: measure `maj` of the model that does not think.
+    """
+    if prefixes is None or prefixes.is_empty() or answers is None or answers.is_empty():
+        return pl.DataFrame()
+    whole = prefixes.filter(pl.col("prefix") == pl.col("episodes"), pl.col("p") == 1)
+    trace = [*KEY, "sample"]
+    return (
+        whole.select(*trace, most="tokens")
+        .join(answers.select("dataset", "problem_id", "k", "pass", "tokens"), on=["dataset", "problem_id"])
+        .filter(pl.col("tokens") <= pl.col("most"))
+        .sort("k")
+        .group_by(trace, maintain_order=True)
+        .last()
+    )
 
 
 def ends(prefixes: pl.DataFrame | None) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -163,10 +187,16 @@ def unexplained(grid: Grid) -> float:
     return float((rest**2).sum() / ((grid.shape[0] - 1) * (grid.shape[1] - 1)))
 
 
+def runs_needed_of_curves(interval: Interval, of_problems: Interval, runs: int) -> int | None:
+    """The same for a difference of curves, from its interval over runs and problems and the one over problems alone."""
+    both, fixed = (((ends.high - ends.low) / (2 * 1.96)) ** 2 for ends in (interval, of_problems))
+    return enough(interval.estimate, fixed, runs * max(0.0, both - fixed), runs)
+
+
 def runs_needed_for_ratio(interval: Interval, of_problems: Interval, runs: int) -> int | None:
-    """The same for a ratio, from its interval over runs and problems and the one over problems alone."""
-    both, fixed = ((np.log(ends[2] / ends[1]) / (2 * 1.96)) ** 2 for ends in (interval, of_problems))
-    return enough(float(np.log(interval.estimate)), float(fixed), runs * max(0.0, float(both - fixed)), runs)
+    """The same for a ratio of curves."""
+    both, fixed = (Interval(*(float(np.log(end)) for end in ends)) for ends in (interval, of_problems))
+    return runs_needed_of_curves(both, fixed, runs)
 
 
 def enough(difference: float, fixed: float, of_runs: float, present: int) -> int | None:

@@ -11,16 +11,19 @@ import polars as pl
 
 from mrt.analysis.bootstrap import runs_of
 from mrt.analysis.claims import (
+    CURVES,
     EFFICIENCY,
+    EQUAL_TOKENS,
     Claim,
     Grid,
     compare,
     runs_needed,
     runs_needed_for_ratio,
+    runs_needed_of_curves,
     values_of,
     verdict,
 )
-from mrt.analysis.token_efficiency import bootstrap_token_efficiency
+from mrt.analysis.token_efficiency import accuracy_gain, bootstrap_curves, bootstrap_token_efficiency
 from mrt.figures.common import ModelStyle, Tables, main_table
 from mrt.figures.tables import Layout
 from mrt.figures.token_efficiency import maj_curves
@@ -30,7 +33,8 @@ NOTE = (
     " Confirmed or refuted: the interval excludes no difference; else undecided, with the runs of each model that would"
     " decide it if the estimate stayed what it is."
 )
-SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes")  # values shown in percent
+SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct")  # values shown in percent
+BOUNDS = {"at least": "≥ ", "at most": "≤ "}
 SCHEMA = {
     "section": pl.String,
     "says": pl.String,
@@ -39,6 +43,7 @@ SCHEMA = {
     "than": pl.String,
     **dict.fromkeys(["estimate", "low", "high"], pl.Float64),
     "ratio": pl.Boolean,
+    "bound": pl.String,  # of a ratio: "equal accuracy", or "at least" or "at most" if the curves share none
     "runs": pl.Int64,
     "than_runs": pl.Int64,
     "problems": pl.Int64,
@@ -75,7 +80,7 @@ def row_of(
     """The row of a claim on one dataset; None if a model has no such value there."""
     sides = [(claim.model, claim.value), (claim.than, claim.than_value or claim.value)]
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
-    curves = tables.get(EFFICIENCY.get(claim.value, ""))
+    curves = tables.get(CURVES.get(claim.value, ""))
     found = [values.filter(model=name, value="accuracy" if curves is not None else value) for name, value in sides]
     if any(side.is_empty() for side in found):
         return None
@@ -84,22 +89,28 @@ def row_of(
     if not shared:
         return None
     own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
+    bound = None
     if curves is not None:
         here = curves.filter(pl.col("dataset").is_in(found[0]["dataset"])).drop_nulls("tokens")
         one, two = (maj_curves(here.filter(model=name)) for name, _ in sides)
-        interval, _ = bootstrap_token_efficiency(*one, *two)
-        of_problems, _ = bootstrap_token_efficiency(*mean_of_runs(*one), *mean_of_runs(*two))
-        needed = runs_needed_for_ratio(interval, of_problems, max(len(own), len(other)))
+        of_problems = (*mean_of_runs(*one), *mean_of_runs(*two))
+        most = max(len(own), len(other))
+        if claim.value == EQUAL_TOKENS:
+            interval = bootstrap_curves(accuracy_gain, *one, *two)
+            needed = runs_needed_of_curves(interval, bootstrap_curves(accuracy_gain, *of_problems), most)
+        else:
+            interval, bound = bootstrap_token_efficiency(*one, *two)
+            needed = runs_needed_for_ratio(interval, bootstrap_token_efficiency(*of_problems)[0], most)
     else:
         interval, needed = compare(own, other, base[0] if base else None), runs_needed(own, other)
     decided = verdict(claim, interval)
-    ratio = bool(base) or curves is not None
+    ratio = bool(base) or claim.value in EFFICIENCY
     if decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None
     sizes = (len(own), len(other), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
-    return (claim.section, claim.says, what, *labels, *interval, ratio, *sizes, decided, needed, claim.redraw)
+    return (claim.section, claim.says, what, *labels, *interval, ratio, bound, *sizes, decided, needed, claim.redraw)
 
 
 def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:
@@ -120,7 +131,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         if row["verdict"] == "undecided" and not needed:
             needed = ", not by more runs"
         of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
-        what = f"{row['value']}, {of}: {middle} [{low}, {high}]{unit}"
+        what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}"
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
         cells.append([row["section"], row["says"], what, runs.format(**row), row["verdict"] + needed, row["redraw"]])
     return Layout("claims", header, cells, set(), NOTE)

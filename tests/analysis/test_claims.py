@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.analysis.bootstrap import Interval
-from mrt.analysis.claims import Claim, compare, ends, runs_needed, runs_needed_for_ratio, values_of, verdict
+from mrt.analysis.claims import Claim, compare, direct, ends, runs_needed, runs_needed_for_ratio, values_of, verdict
 
 
 def claim(expect="more", **other):
@@ -125,3 +125,16 @@ def test_votes_after_half_of_a_thought_cost_no_more_than_the_whole():
     found = {name: table.select("prefix", "p").rows() for name, table in ends(pl.DataFrame(rows + single))}
     assert found == {"answer at the end": [(4, 1)], "answer halfway": [(2, 1)], "votes halfway": [(2, 3)]}
     assert list(ends(pl.DataFrame())) == list(ends(None)) == []
+
+
+def test_a_model_without_thoughts_has_the_tokens_of_each_thought():
+    """Its answers cost 10: two are as dear as the first trace, four as the second, none as the third."""
+    trace = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p", "episodes": 2, "p": 1, "maj": 0.5}
+    ends_at = [trace | {"sample": i, "prefix": j, "tokens": t} for i, j, t in ((0, 2, 25.0), (1, 2, 40.0), (2, 2, 9.0))]
+    halves = [row | {"prefix": 1, "tokens": 99.0} for row in ends_at]
+    own = {"model": "direct", "run": "direct", "dataset": "d", "problem_id": "p"}
+    answers = pl.DataFrame([own | {"k": k, "pass": k / 10, "tokens": 10.0 * k} for k in (4, 2, 1, 8)])
+    prefixes = pl.DataFrame(ends_at + halves)
+    assert direct(prefixes, answers).select("model", "sample", "pass").rows() == [("a", 0, 0.2), ("a", 1, 0.4)]
+    assert direct(prefixes, answers.filter(dataset="e")).is_empty()
+    assert direct(prefixes, None).is_empty() and direct(None, answers).is_empty()

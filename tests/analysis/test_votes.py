@@ -14,7 +14,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mrt.analysis.bootstrap import bootstrap, bootstrap_average, bootstrap_runs, bootstrap_table
-from mrt.analysis.token_efficiency import bootstrap_token_efficiency, token_efficiency
+from mrt.analysis.token_efficiency import (
+    accuracy_gain,
+    bootstrap_curves,
+    bootstrap_token_efficiency,
+    token_efficiency,
+)
 from mrt.analysis.votes import maj_at_k, maj_at_k_table, pass_at_k
 
 
@@ -375,6 +380,20 @@ def test_token_efficiency_by_hand() -> None:
     assert token_efficiency(tokens, [0.2, 0.1, 0.6], tokens, [0.2, 0.1, 0.6])[0] == pytest.approx(1)
     with pytest.raises(ValueError, match="increase"):
         token_efficiency([200, 100], [0.1, 0.2], tokens, [0.2, 0.4, 0.6])
+
+
+def test_accuracy_gain_is_over_the_tokens_that_both_cover() -> None:
+    tokens = np.array([100.0, 200.0, 400.0])
+    assert accuracy_gain(tokens, [0.3, 0.5, 0.7], tokens, [0.2, 0.4, 0.6]) == pytest.approx(0.1)
+    assert accuracy_gain(tokens, [0.9, 0.3, 0.5], [200.0, 400.0, 800.0], [0.1, 0.3, 0.5]) == pytest.approx(0.2)
+    assert np.isnan(accuracy_gain(tokens, [0.3, 0.5, 0.7], 10 * tokens, [0.3, 0.5, 0.7]))
+    with pytest.raises(ValueError, match="must be positive and increase"):
+        accuracy_gain(tokens[::-1], [0.3, 0.5, 0.7], tokens, [0.3, 0.5, 0.7])
+    rng = np.random.default_rng(0)
+    curves = np.sort(rng.random((3, 40, 3)), axis=-1)
+    spent = np.broadcast_to(tokens, curves.shape)
+    interval = bootstrap_curves(accuracy_gain, spent, curves + 0.05, spent[:1], curves.mean(axis=0, keepdims=True))
+    assert interval.low < interval.estimate < interval.high and interval.estimate == pytest.approx(0.05)
 
 
 def test_the_interval_of_token_efficiency_is_paired() -> None:

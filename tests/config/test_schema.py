@@ -35,7 +35,8 @@ def test_the_configs_are_valid():
         alone = "problems" in content.get("evaluation", {})  # others are laid over another config
         if alone and (SHARED.is_dir() or "../shared" not in path.read_text()):
             load(content)
-    for over in (["rl_seeds"], ["curriculum"], ["claims"], ["claims", "claims_figures"], ["mu"], ["mu", "mu_seeds"]):
+    over_rl = (["rl_seeds"], ["claims"], ["claims", "claims_figures"], ["mu"], ["mu", "mu_seeds"])
+    for over in (*over_rl, ["curriculum"], ["curriculum", "claims_curriculum"]):
         config = RL
         for name in over:
             config = laid_over(config, yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()))

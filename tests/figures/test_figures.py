@@ -448,13 +448,17 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     text = {"section": "8.2", "says": "A is better", "model": "a", "than": "b", "redraw": "table1"}
     asked = [text | {"value": v, "expect": e} for v, e in (("accuracy", "more"), ("tokens", "less"))]
     asked += [text | {"value": "token efficiency", "expect": "more"}, text | {"value": "regret at 9", "expect": "less"}]
+    asked += [text | {"value": "maj at equal tokens", "expect": "more"}]
     tables = {name: of_runs(rows, {"a1": "a"}) for name, rows in tables.items()}
     table = claims.summary(tables, styles, asked)
-    assert table["verdict"].to_list() == ["confirmed", "undecided", "confirmed"]  # regret is not measured
-    assert table["runs"].to_list() == [2, 2, 2] and table["than_runs"].to_list() == [1, 1, 1]
-    assert table["problems"].to_list() == [20] * 3
+    assert table["verdict"].to_list() == ["confirmed", "undecided", "confirmed", "confirmed"]  # regret is not measured
+    assert table["runs"].to_list() == [2] * 4 and table["than_runs"].to_list() == [1] * 4
+    assert table["problems"].to_list() == [20] * 4
+    assert table["bound"].to_list() == [None, None, "at least", None]
     rows = claims.layout(table, styles).cells
     assert rows[0][2].startswith("accuracy, A against B: +2") and rows[2][2].endswith("x")
+    assert rows[2][2].startswith("token efficiency, A against B: ≥ ")
+    assert rows[3][2].startswith("maj at equal tokens, A against B: +21.0 [")
     assert rows[1][3:5] == ["2 against 1", "undecided, not by more runs"]
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import ROOT
 
-from workflow.scripts.claims import EXPERIMENTS, page
+from workflow.scripts.claims import COMMAND, EXPERIMENTS, page
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
 PLACES = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \d[^|]* \| (?:confirmed|refuted|undecided)", PAGE, re.MULTILINE)
@@ -42,7 +42,8 @@ def test_a_new_section_takes_the_place_of_its_old_one():
 
 def test_the_makefile_runs_what_the_page_says():
     commands = (ROOT / "Makefile").read_text().replace(".venv/bin/", "")
-    assert all(command in commands for _, command in EXPERIMENTS.values())
+    assert all(COMMAND.format(files=files) in commands for _, files in EXPERIMENTS.values())
+    assert " ".join(f"results/{name}" for name in EXPERIMENTS) in commands
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/rl.md", "docs/backtracking.md"])

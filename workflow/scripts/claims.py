@@ -1,10 +1,9 @@
 """Make docs/claims.md from the claims of finished experiments, in the checkout that ran them (`make claims`):
 
-snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims.yaml
-snakemake --cores 2 claims runs --configfile config/backtracking.yaml config/claims_backtracking.yaml
-python workflow/scripts/claims.py docs/claims.md results/claims results/claims_backtracking
+    python workflow/scripts/claims.py docs/claims.md results/claims results/claims_backtracking
 
-Each experiment has a section, which names its commit. One that is not given keeps the section that the page has.
+Each experiment has a section, which names its commit and its command. One that is not given keeps the section that the
+page has.
 """
 
 import re
@@ -17,10 +16,19 @@ from mrt.core.storage import read_table, write_text
 from mrt.figures.claims import layout
 from mrt.figures.tables import markdown
 
-EXPERIMENTS = {  # results folder: heading, and the command that fills the folder
-    name: (heading, next(line for line in (__doc__ or "").splitlines() if f"config/{name}.yaml" in line))
-    for name, heading in {"claims": "Thoughts", "claims_backtracking": "Backtracking search"}.items()
+EXPERIMENTS = {  # by results folder: heading, and the configuration files
+    "claims": ("Thoughts", "config.yaml config/rl.yaml config/claims.yaml"),
+    "claims_curriculum": (
+        "A budget that grows",
+        "config.yaml config/rl.yaml config/curriculum.yaml config/claims_curriculum.yaml",
+    ),
+    "mu_seeds": (
+        "What reading instead of sampling brings",
+        "config.yaml config/rl.yaml config/mu.yaml config/mu_seeds.yaml",
+    ),
+    "claims_backtracking": ("Backtracking search", "config/backtracking.yaml config/claims_backtracking.yaml"),
 }
+COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
 INTRODUCTION = """# The paper's claims, and what they are here
 
 One row is one claim of the paper: where it stands and what it says; the same comparison on the toy world, with its 95 %
@@ -35,9 +43,10 @@ other pages quote it.
 
 def section(folder: Path, commit: str) -> str:
     """What the page says of an experiment."""
-    heading, command = EXPERIMENTS[folder.name]
+    heading, files = EXPERIMENTS[folder.name]
     claims = markdown(layout(read_table(folder / "tables" / "claims.parquet"), {}))
     models = (folder / "tables" / "runs.md").read_text()
+    command = COMMAND.format(files=files)
     return f"## {heading}\n\nAt commit {commit}:\n\n```sh\n{command}\n```\n\n{claims}\n### Its models\n\n{models}"
 
 
