@@ -20,7 +20,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.common import ROOT, Goal, Record, Report, markdown, middle
+from benchmarks.record import ROOT, Goal, Record, Report, markdown, middle
 
 NAMES = (
     "prover",

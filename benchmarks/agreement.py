@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from benchmarks.answer_pairs import KINDS, pair, respelled
-from benchmarks.common import TRACES, markdown
+from benchmarks.record import TRACES, markdown
 from mrt.grading import equality
 from mrt.grading.answers import find_box
 

@@ -23,8 +23,8 @@ import numpy.typing as npt
 import polars as pl
 
 from benchmarks import workload
-from benchmarks.common import TOY_BASE, TRACES, Goal, Record, Report, has, markdown, middle
 from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
+from benchmarks.record import TOY_BASE, TRACES, Goal, Record, Report, has, markdown, middle
 from mrt.core import vllm_environment
 from mrt.episodes.parameterization import OpenEnded, Segmentation
 from mrt.grading.grade import Grader
@@ -201,7 +201,7 @@ def report(table: pl.DataFrame) -> Report:
 
 
 def draw(table: pl.DataFrame) -> Any:
-    from mrt.figures.common import panels
+    from mrt.figures.style import panels
 
     figure, (left, right) = panels(2, height=2.3)
     names = [n for n in ("real traces, by episode", "real traces, by sentence", "toy world") if has(table, n)]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.common import ROOT, Goal, Record, Report, alone, markdown, middle
+from benchmarks.record import ROOT, Goal, Record, Report, alone, markdown, middle
 
 TITLE = "Analysis"
 TRACES, PROBLEMS, PREFIXES, ANSWERS, VOTES = 16, 15, 12, 8, (1, 2, 4, 8)  # of the case study
@@ -224,7 +224,7 @@ def report(table: pl.DataFrame) -> Report:
 
 
 def draw(table: pl.DataFrame, names: list[str]) -> Any:
-    from mrt.figures.common import MARKERS, SPARE_COLOURS, legend, panels
+    from mrt.figures.style import MARKERS, SPARE_COLOURS, legend, panels
 
     figure, axes = panels(2)
     for axis, (quantity, label) in zip(axes, (("seconds", "seconds"), ("GiB", "peak GiB")), strict=True):

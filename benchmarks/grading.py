@@ -22,7 +22,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.common import TRACES, Goal, Record, Report, markdown, middle
+from benchmarks.record import TRACES, Goal, Record, Report, markdown, middle
 
 TITLE = "Grading"
 GRADED = TRACES.parent / "graded"
@@ -240,7 +240,7 @@ def report(table: pl.DataFrame) -> Report:
 
 
 def draw(table: pl.DataFrame, costs: dict[str, float]) -> Any:
-    from mrt.figures.common import SPARE_COLOURS, panels
+    from mrt.figures.style import SPARE_COLOURS, panels
 
     figure, (rates, hostile) = panels(2, height=2.8)
     for place, kind in enumerate(("distinct", "repeating")):

@@ -18,8 +18,8 @@ import polars as pl
 
 from benchmarks import workload
 from benchmarks.allocation import FILTER
-from benchmarks.common import Goal, Record, Report, markdown, middle
 from benchmarks.prover import ANSWERS
+from benchmarks.record import Goal, Record, Report, markdown, middle
 from mrt.core import vllm_environment
 from mrt.grading.grade import Grader
 from mrt.sampling.cache import CacheSettings

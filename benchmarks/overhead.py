@@ -34,7 +34,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from benchmarks.common import ROOT, Goal, Record, Report, exponent, figures, has, markdown, middle
+from benchmarks.record import ROOT, Goal, Record, Report, exponent, figures, has, markdown, middle
 
 TITLE = "What the workflow adds"
 TINY, FINISHED, EMPTY, PLAN = "smallest experiment", "finished experiment", "jobs without work", "plan"
@@ -289,7 +289,7 @@ def report(table: pl.DataFrame) -> Report:
 
 def drawn(jobs: Sequence[float], added: Sequence[float], planned: Sequence[float], plans: Sequence[float]) -> Any:
     """Overhead and planning over jobs."""
-    from mrt.figures.common import panels
+    from mrt.figures.style import panels
 
     figure, axes = panels(2)
     for axis, x, y, name in (

@@ -27,7 +27,7 @@ from typing import Any
 import polars as pl
 
 from benchmarks import workload
-from benchmarks.common import TOY_BASE, Goal, Record, Report, alone, has, markdown, middle
+from benchmarks.record import TOY_BASE, Goal, Record, Report, alone, has, markdown, middle
 from mrt.core import vllm_environment
 from mrt.episodes.parameterization import OpenEnded
 from mrt.sampling.engine import Engine, Request
@@ -424,7 +424,7 @@ def report(table: pl.DataFrame) -> Report:
 
 
 def draw(table: pl.DataFrame, names: Sequence[str]) -> Any:
-    from mrt.figures.common import panels
+    from mrt.figures.style import panels
 
     figure, (axis,) = panels(1, height=2.6)
     colours = {"floor": "#999999", "ours": "#D55E00", "the authors' way": "#0072B2", "no prefix cache": "#56B4E9",

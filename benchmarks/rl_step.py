@@ -19,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.common import TOY_BASE, Goal, Record, Report, has, markdown, middle
+from benchmarks.record import TOY_BASE, Goal, Record, Report, has, markdown, middle
 
 TITLE = "A step of reinforcement learning"
 PLAIN = "TRL's GRPOTrainer"
@@ -221,7 +221,7 @@ def report(table: pl.DataFrame) -> Report:
 
 def drawn(phases: dict[str, list[float]]) -> Any:
     """One stacked bar per trainer, with its phases."""
-    from mrt.figures.common import below, panels
+    from mrt.figures.style import below, panels
 
     figure, (axis,) = panels(1, height=1.9)
     figure.set_figwidth(5.5)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, exponent, markdown, middle
+from benchmarks.record import ROOT, TOY_BASE, Goal, Record, Report, exponent, markdown, middle
 from benchmarks.tables import MAKERS
 
 INSIDE = {"SET": "problems", "EVALUATION": "others", "TABLES": "progress"}  # tables that a command names within JSON
@@ -283,7 +283,7 @@ def curves(table: pl.DataFrame) -> Iterator[tuple[str, str, list[float], list[fl
 
 
 def report(table: pl.DataFrame) -> Report:
-    from mrt.figures.common import panels
+    from mrt.figures.style import panels
 
     report, rows, found = Report(), [], list[tuple[float, str]]()
     drawn, axes = panels(2, columns=2)

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.common import TOY_BASE
+from benchmarks.record import TOY_BASE
 from mrt.core.cli import Stage
 from mrt.sampling.engine import Engine, EngineSettings
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.common import ROOT, TOY_BASE, Goal, Record, Report, alone, markdown, middle
+from benchmarks.record import ROOT, TOY_BASE, Goal, Record, Report, alone, markdown, middle
 from mrt.core.artifacts import PROBLEMS, SET
 from mrt.planning.dry_run import dry_run
 
@@ -71,7 +71,11 @@ def measure(record: Record, quick: bool) -> None:
         commands, ways = stages(folder), {"alone": "off", "forked": str(os.getpid())}
         since = time.perf_counter()
         alone(
-            "mrt.core.fork_server", *commands["sampling"], "--out", folder / "first.parquet", MRT_WARM=str(os.getpid())
+            "mrt.core.fork_server",
+            *commands["sampling"],
+            "--out",
+            folder / "first.parquet",
+            MRT_FORK_SERVER=str(os.getpid()),
         )
         record.add("forked, the first, with the import", "seconds", time.perf_counter() - since)
         for repeat in range(1 if quick else 2):
@@ -80,7 +84,7 @@ def measure(record: Record, quick: bool) -> None:
                     own = folder / f"{name} {way} {repeat}"
                     places = ["--out", own] + (["--state", own.with_suffix(".state")] if name == "training" else [])
                     since = time.perf_counter()
-                    alone("mrt.core.fork_server", *command, *places, MRT_WARM=owner, OMP_NUM_THREADS="1")
+                    alone("mrt.core.fork_server", *command, *places, MRT_FORK_SERVER=owner, OMP_NUM_THREADS="1")
                     record.add(f"{name}, {way}", "seconds", time.perf_counter() - since)
             if repeat:
                 continue

@@ -11,7 +11,7 @@ import time
 import polars as pl
 import yaml
 
-from benchmarks.common import ROOT, Record, Report, markdown, middle
+from benchmarks.record import ROOT, Record, Report, markdown, middle
 from mrt.config.load import load
 from mrt.problems.build import build
 from mrt.sampling.tree import Search, Tree

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.common import TOY_BASE, TRACES
+from benchmarks.record import TOY_BASE, TRACES
 from mrt.core.artifacts import PROBLEMS
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import CLOSE, split_episodes

@@ -18,7 +18,7 @@ from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes of pytest share the cores
-os.environ.setdefault("MRT_WARM", str(os.getpid()))  # stages that a test starts by the fork server share its imports
+os.environ.setdefault("MRT_FORK_SERVER", str(os.getpid()))  # stages that a test starts share its imports
 
 # No time limits, as first examples import and machines are busy. Examples not by chance, as this is a gate, though
 # Hypothesis takes constants for them from whatever of ours has been imported.

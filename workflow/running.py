@@ -67,10 +67,10 @@ class Job(NamedTuple):
 def fork_stages(workflow: Workflow) -> None:
     """Have stages that import vLLM or TRL forked from one process that has them, for as long as this Snakemake runs.
 
-    See mrt/core/fork_server.py; not if MRT_WARM=off, nor in a job on a cluster, which has one such stage or none.
+    See mrt/core/fork_server.py; not if MRT_FORK_SERVER=off, nor in a cluster's job, which has one such stage or none.
     """
-    if os.environ.get("MRT_WARM") != "off" and not workflow.subprocess_exec:
-        os.environ["MRT_WARM"] = "off" if workflow.remote_exec else str(os.getpid())
+    if os.environ.get("MRT_FORK_SERVER") != "off" and not workflow.subprocess_exec:
+        os.environ["MRT_FORK_SERVER"] = "off" if workflow.remote_exec else str(os.getpid())
 
 
 def start_early(workflow: Workflow) -> None:
@@ -79,7 +79,9 @@ def start_early(workflow: Workflow) -> None:
         return
     ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")
     shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
-    if os.environ["MRT_WARM"] == str(os.getpid()) and any(name in shell for name in ask_for_it for shell in shells):
+    if os.environ["MRT_FORK_SERVER"] == str(os.getpid()) and any(
+        name in shell for name in ask_for_it for shell in shells
+    ):
         subprocess.Popen(
             [sys.executable, "-m", "mrt.core.fork_server"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

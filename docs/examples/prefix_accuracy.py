@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the checkout, in case mrt 
 from mrt.analysis.progress import progress
 from mrt.analysis.regret import cumulative_regret, normalized_regret
 from mrt.episodes.parameterization import split_episodes, take_apart
-from mrt.figures.common import SPARE_COLOURS, errorbar, legend, panels, problems_in, with_intervals
+from mrt.figures.style import SPARE_COLOURS, errorbar, legend, panels, problems_in, with_intervals
 
 BUDGETS = (1000, 2000, 4000, 8000)  # C_0 of Section 8.5.1, here in characters
 ROLLOUTS = 100  # continuations that one J averages, as the data's README has it

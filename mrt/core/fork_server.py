@@ -1,7 +1,7 @@
 """Fork server: runs stages in forks of a process that has already imported vLLM and TRL, to save their import time.
 
-    MRT_WARM=$$ python -m mrt.core.fork_server mrt.sampling.rollouts --model ...
-    MRT_WARM=$$ python -m mrt.core.fork_server # only starts the host
+    MRT_FORK_SERVER=$$ python -m mrt.core.fork_server mrt.sampling.rollouts --model ...
+    MRT_FORK_SERVER=$$ python -m mrt.core.fork_server # only starts the host
 
 Importing vLLM or TRL takes longer than most stages of the laptop configuration. A run, or its first job, starts the
 server (the host): a process that imports them, listens on a socket, and forks for each requested stage. A fork shares
@@ -10,9 +10,9 @@ with it when it ends, so artifacts depend on each other no more than without a h
 streams, folder and environment to the fork, waits for it and ends with its exit code; if the client is killed, so is
 the stage.
 
-`MRT_WARM` is the id of the owner, the process whose lifetime limits the host's; the Snakefile sets it to Snakemake's
-id. If it is unset or `off`, the stage runs in this process. So it does if there is a GPU: CUDA does not survive a fork,
-and there most of the startup time is spent on loading weights.
+`MRT_FORK_SERVER` is the id of the owner, the process whose lifetime limits the host's; the Snakefile sets it to
+Snakemake's id. If it is unset or `off`, the stage runs in this process. So it does if there is a GPU: CUDA does not
+survive a fork, and there most of the startup time is spent on loading weights.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ PATIENCE = 120.0  # seconds to wait for the host to start; after that the stage 
 
 def main(stage: Sequence[str]) -> NoReturn:
     """Run a stage, given as module and options, in the host or in this process; without a stage, start the host."""
-    owner = os.environ.get("MRT_WARM", "off")
+    owner = os.environ.get("MRT_FORK_SERVER", "off")
     host = reach(int(owner)) if owner.isdecimal() and not accelerator.there() else None
     if not stage:
         sys.exit()
@@ -70,10 +70,10 @@ def main(stage: Sequence[str]) -> NoReturn:
 def address(owner: int) -> Path:
     """Path of the socket of the host of an owner process; specific to the user, Python environment and folder."""
     of = hashlib.blake2b(f"{sys.prefix} {os.getcwd()} {owner}".encode(), digest_size=8).hexdigest()
-    folder = Path(tempfile.gettempdir(), f"mrt-warm-{os.getuid()}")
+    folder = Path(tempfile.gettempdir(), f"mrt-fork-server-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
-        raise OSError(f"{folder}: not a folder of this user alone; remove it, or set MRT_WARM=off")
+        raise OSError(f"{folder}: not a folder of this user alone; remove it, or set MRT_FORK_SERVER=off")
     return folder / of
 
 

@@ -1,1 +1,1 @@
-"""Figures and tables, one module each, all with the same interface: see `mrt.figures.common`."""
+"""Figures and tables, one module each, all with the same interface: see `mrt.figures.stage`."""

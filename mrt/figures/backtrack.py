@@ -10,7 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import COLUMN_WIDTH, ModelStyle, Tables, main, panels
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import COLUMN_WIDTH, ModelStyle, panels
 
 NAMES = ("attempt $z_0$", "backtrack $z_1$", "revision $z_2$")
 WIDTH = 58  # characters per line

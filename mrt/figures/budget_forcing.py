@@ -5,7 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import ModelStyle, Tables, curves, main, name_lines, with_intervals
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import ModelStyle, curves, name_lines, with_intervals
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

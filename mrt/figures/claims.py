@@ -24,7 +24,8 @@ from mrt.analysis.claims import (
     verdict,
 )
 from mrt.analysis.token_efficiency import accuracy_gain, bootstrap_curves, bootstrap_token_efficiency
-from mrt.figures.common import ModelStyle, Tables, main_table
+from mrt.figures.stage import Tables, main_table
+from mrt.figures.style import ModelStyle
 from mrt.figures.tables import Layout
 from mrt.figures.token_efficiency import maj_curves
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import ModelStyle, Tables, main, panels
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import ModelStyle, panels
 
 LEAVES = 12  # about as many as can still be read
 WRONG, RIGHT = "#D55E00", "#009E73"

@@ -9,8 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, Tables, below, main, panels, problems_in
 from mrt.figures.runs import summary
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import Appearance, ModelStyle, below, panels, problems_in
 
 AXES = {"generated_tokens": "tokens generated to train", "flops": "FLOPs to train"}
 

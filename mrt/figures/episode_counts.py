@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, Tables, legend, main, panels
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import Appearance, ModelStyle, legend, panels
 
 BINS = 20
 MOST_HISTOGRAMS = 5  # with more models they overlap; then each is a row of points and a box

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import ModelStyle, Tables, curves, main, name_lines, with_intervals
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import ModelStyle, curves, name_lines, with_intervals
 
 MOST_TICKS = 10
 

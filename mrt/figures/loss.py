@@ -5,7 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import ModelStyle, Tables, main
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import ModelStyle
 from mrt.figures.training import by_step
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import polars as pl
 
 from mrt.analysis.bootstrap import bootstrap_average, bootstrap_runs, runs_of
-from mrt.figures.common import ModelStyle, Tables, main_table, with_intervals
+from mrt.figures.stage import Tables, main_table
+from mrt.figures.style import ModelStyle, with_intervals
 from mrt.figures.tables import Layout
 
 MOST_DIFFICULTIES = 10

@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import ModelStyle, Tables, main
 from mrt.figures.maj_tokens import against_tokens
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import ModelStyle
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

@@ -11,17 +11,8 @@ import numpy as np
 import polars as pl
 
 from mrt.analysis.claims import backtracks
-from mrt.figures.common import (
-    Appearance,
-    ModelStyle,
-    Tables,
-    errorbar,
-    legend,
-    main,
-    panels,
-    problems_in,
-    with_intervals,
-)
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import Appearance, ModelStyle, errorbar, legend, panels, problems_in, with_intervals
 
 EDGES = np.linspace(-1.05, 1.05, 22)
 TRACE = ["dataset", "model", "run", "problem_id", "sample"]

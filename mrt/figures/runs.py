@@ -15,7 +15,8 @@ import polars as pl
 
 from mrt.analysis.bootstrap import bootstrap_runs, runs_of
 from mrt.analysis.claims import values_of
-from mrt.figures.common import ModelStyle, Tables, main_table
+from mrt.figures.stage import Tables, main_table
+from mrt.figures.style import ModelStyle
 from mrt.figures.tables import Layout
 
 REFERENCE = "grpo"

@@ -13,17 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.figures.common import (
-    SPARE_COLOURS,
-    Appearance,
-    ModelStyle,
-    Tables,
-    errorbar,
-    legend,
-    main,
-    panels,
-    with_intervals,
-)
+from mrt.figures.stage import Tables, main
+from mrt.figures.style import SPARE_COLOURS, Appearance, ModelStyle, errorbar, legend, panels, with_intervals
 
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"

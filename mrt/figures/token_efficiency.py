@@ -18,7 +18,8 @@ import polars as pl
 
 from mrt.analysis.bootstrap import runs_of
 from mrt.analysis.token_efficiency import bootstrap_token_efficiency
-from mrt.figures.common import ModelStyle, Tables, main_table
+from mrt.figures.stage import Tables, main_table
+from mrt.figures.style import ModelStyle
 from mrt.figures.tables import Layout
 
 NOTE = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from mrt.figures.common import Appearance, ModelStyle, name_lines, panels
+from mrt.figures.style import Appearance, ModelStyle, name_lines, panels
 
 SMOOTHED_OVER = 8  # a line is a running mean over an eighth of the steps; the faint one is every step
 

@@ -42,7 +42,7 @@ from mrt.core.artifacts import (
 from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
 from mrt.episodes.parameterization import MARKERS, Backtracking
-from mrt.figures.common import Appearance, ModelStyle
+from mrt.figures.style import Appearance, ModelStyle
 from mrt.training.sets import best_prefixes
 
 HERE = Path(__file__).parent

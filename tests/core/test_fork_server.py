@@ -47,7 +47,7 @@ def start(owner, tmp_path):
 
     def start(*arguments, warmed=True, **environment):
         own = {**os.environ, "PYTHONPATH": str(tmp_path), "ASKED": "yes", **environment}
-        own["MRT_WARM"] = str(owner.pid) if warmed else "off"
+        own["MRT_FORK_SERVER"] = str(owner.pid) if warmed else "off"
         command = [sys.executable, "-m", "mrt.core.fork_server", "stage", *map(str, arguments)]
         return subprocess.Popen(command, env=own, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -111,7 +111,7 @@ from mrt.core.fork_server import address
 from workflow.running import start_early
 shells = (None, "python -m mrt.analysis.progress", *sys.argv[1:])
 jobs = [SimpleNamespace(rule=SimpleNamespace(shellcmd=shell)) for shell in shells]
-os.environ["MRT_WARM"] = str(os.getpid())
+os.environ["MRT_FORK_SERVER"] = str(os.getpid())
 start_early(SimpleNamespace(local_exec=True, dag=SimpleNamespace(needrun_jobs=lambda: jobs)))
 until = time.monotonic() + (60 if len(sys.argv) > 1 else 3)
 while not address(os.getpid()).exists() and time.monotonic() < until:
@@ -131,7 +131,7 @@ def test_a_run_starts_the_host_at_once_if_a_job_will_need_it():
 def test_the_host_goes_with_its_owner(tmp_path):
     (tmp_path / "stage.py").write_text(STAGE)
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MRT_WARM": str(owner.pid)}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MRT_FORK_SERVER": str(owner.pid)}
     subprocess.run([sys.executable, "-m", "mrt.core.fork_server", "stage", "go"], env=environment, cwd=ROOT, check=True)
     path = python("-c", f"from mrt.core import fork_server; print(fork_server.address({owner.pid}))").strip()
     assert os.path.exists(path)
@@ -149,7 +149,7 @@ def test_a_warm_stage_draws_the_same(owner, toy_problems, tmp_path):
         out = tmp_path / f"{warmed}.parquet"
         options = ["--model", TOY_BASE, "--problems", toy_problems, "--out", out, "--names", "base", "--names", "toy"]
         options += ["--engine.max_model_len", 512, "--decoding.max_tokens", 100]
-        environment = {**os.environ, "MRT_WARM": warmed, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "MRT_FORK_SERVER": warmed, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "mrt.core.fork_server", "mrt.sampling.rollouts", *map(str, options)]
         subprocess.run(command, env=environment, cwd=ROOT, check=True)
         found.append(out.read_bytes())

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from mrt.figures.common import Appearance, ModelStyle, of_runs, with_intervals
+from mrt.figures.stage import of_runs
+from mrt.figures.style import Appearance, ModelStyle, with_intervals
 
 MODELS = {
     "base": ModelStyle(label="Base"),
@@ -374,7 +375,7 @@ def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
 
     from mrt.core.artifacts import SET
     from mrt.figures import constructions
-    from mrt.figures.common import save
+    from mrt.figures.style import save
     from mrt.training.methods import TREE_METHODS
     from mrt.training.warmstart import Paths, examples
 
@@ -404,7 +405,7 @@ def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
 
 def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
     from mrt.figures import backtrack
-    from mrt.figures.common import save
+    from mrt.figures.style import save
 
     texts = ("Step 1: a\n\nAnswer: 3", "\n\nWait, this seems off.\n\nStep 1:", " b\n\nAnswer: 4")
     gains = {"mrt": [0.2, 0.9, 0.5], "base": [0.0, 0.1, 0.2]}  # of the backtracks of three traces

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.__main__ import NAMES, main
-from benchmarks.common import Goal, Record, exponent, markdown, middle
+from benchmarks.record import Goal, Record, exponent, markdown, middle
 
 
 def test_a_record_has_medians():

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from benchmarks import analysis
-from benchmarks.common import Record
+from benchmarks.record import Record
 from mrt.analysis.votes import maj_at_k
 from mrt.core import artifacts
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import overhead, rl_step
-from benchmarks.common import SCHEMA, Record
 from benchmarks.overhead import PARTS, TINY, Job, finished_run, free_cores, imported, jobs_of, take_apart
+from benchmarks.record import SCHEMA, Record
 
 SAID = """Provided cores: 2
 [Sun Nov  1 10:00:03 2026]

@@ -35,7 +35,7 @@ def test_a_killed_stage_takes_vllms_processes_along(toy_problems, tmp_path):
     stage += ["--engine.max_model_len", "1024", "--engine.cpu_cache_gib", "0.1", "--engine.max_num_seqs", "2"]
     stage += ["--decoding.max_tokens", "900", "--out", tmp_path / "rollouts.parquet"]
     own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "OMP_NUM_THREADS": "1"}
-    environment = os.environ | own | {"MRT_WARM": "off"}
+    environment = os.environ | own | {"MRT_FORK_SERVER": "off"}
     with (tmp_path / "log").open("w") as log:
         job = subprocess.Popen(list(map(str, stage)), cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:

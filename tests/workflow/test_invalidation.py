@@ -225,7 +225,7 @@ DECIDE_NOTHING = {
         "mrt/training/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"
     ),
     "a new stage": lambda folder: (folder / "mrt" / "count.py").write_text("from mrt.core.cli import Stage, run\n"),
-    "a new helper of figures": append("mrt/figures/common.py", UNUSED),
+    "a new helper of figures": append("mrt/figures/style.py", UNUSED),
     "a new option of the engine's, off": edit(
         "mrt/sampling/engine.py",
         "    logprobs: bool",
@@ -261,7 +261,7 @@ EDITS = {
         drawn("regret"),
     ),
     "the style of all figures": (
-        edit("mrt/figures/common.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
+        edit("mrt/figures/style.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
         without(EVERYTHING, "pass1", "token_efficiency", "runs", "traces"),
     ),
     "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
