@@ -134,13 +134,8 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             _ = gpus.hardware
         except ValueError as error:
             yield "cluster.gpu", str(error)
-    for kind, names in (("problems", problems), ("models", models)):
-        for name in names:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-                yield (
-                    f"{kind}.{name}",
-                    "a name is made of letters, digits, _, - and ., and begins with one of the first two",
-                )
+    yield from name_mistakes("problems", problems)
+    yield from name_mistakes("models", models)
     for name, dataset in problems.items():
         if dataset:
             yield from dataset_mistakes(name, dataset, problems)
@@ -155,32 +150,56 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if model.rl:
                 recipe = overlaid(training.rl if training else RL(), model.rl)
                 yield from group_mistakes(f"models.{name}.rl", recipe)
-    labels = [model.label for model in models.values() if model and model.label]
-    for label in {label for label in labels if labels.count(label) > 1}:
-        yield "models", f"several have the label {label!r}; figures could not tell them apart"
+    yield from label_mistakes(models.values())
     if evaluation:
         yield from evaluation_contradictions(evaluation, problems, models)
-        for i, claim in enumerate(claims if isinstance(claims := config.get("claims"), list) else []):
-            for role in ("model", "than", "gains_over"):
-                if isinstance(claim, dict) and claim.get(role):
-                    yield from unknown(f"claims.{i}.{role}", claim[role], evaluation.models)
+        yield from claim_mistakes(config.get("claims"), evaluation.models)
     if (page := parsed(TracesPage, section("traces"))) and (file := page.prefix_accuracy):
         yield from file_mistakes("traces.prefix_accuracy", file, partial(prefix_accuracy, file))
     longest = section("engine").get("max_model_len")
     yield from backtracking_contradictions(config, models, evaluation, longest)
-    for name, sampling in (("training", training), ("evaluation", evaluation)):
-        if sampling is None:
-            continue
-        if isinstance(sampling, Training):
-            yield from group_mistakes("training.rl", sampling.rl)
-        if sampling.mu is not None:
-            yield from unknown(f"{name}.mu", sampling.mu, models)
-            own = models.get(sampling.mu)
-            if own and (own.rollouts or own.parent):
-                why = "is a file of completions" if own.rollouts else "is trained here, perhaps on what it would judge"
-                yield f"{name}.mu", f"{sampling.mu!r} {why}; name a model that is given"
-        if sampling.prover.traces and sampling.prover.traces > sampling.samples:
-            yield f"{name}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
+    if training:
+        yield from group_mistakes("training.rl", training.rl)
+        yield from sampling_mistakes("training", training, models)
+    if evaluation:
+        yield from sampling_mistakes("evaluation", evaluation, models)
+
+
+def name_mistakes(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names that could not stand in a path or a pattern."""
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            why = "a name is made of letters, digits, _, - and ., and begins with one of the first two"
+            yield f"{path}.{name}", why
+
+
+def label_mistakes(models: Iterable[Model | None]) -> Iterator[tuple[str, str]]:
+    """Labels that several models have."""
+    labels = [model.label for model in models if model and model.label]
+    for label in {label for label in labels if labels.count(label) > 1}:
+        yield "models", f"several have the label {label!r}; figures could not tell them apart"
+
+
+def claim_mistakes(claims: Any, measured: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Models of claims that are not measured."""
+    for i, claim in enumerate(claims if isinstance(claims, list) else []):
+        for role in ("model", "than", "gains_over"):
+            if isinstance(claim, dict) and claim.get(role):
+                yield from unknown(f"claims.{i}.{role}", claim[role], measured)
+
+
+def sampling_mistakes(
+    path: str, sampling: Training | Evaluation, models: Mapping[str, Model | None]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with rollouts and the meta-prover of training or evaluation, beside the models."""
+    if sampling.mu is not None:
+        yield from unknown(f"{path}.mu", sampling.mu, models)
+        own = models.get(sampling.mu)
+        if own and (own.rollouts or own.parent):
+            why = "is a file of completions" if own.rollouts else "is trained here, perhaps on what it would judge"
+            yield f"{path}.mu", f"{sampling.mu!r} {why}; name a model that is given"
+    if sampling.prover.traces and sampling.prover.traces > sampling.samples:
+        yield f"{path}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
 
 
 def dataset_mistakes(name: str, dataset: Dataset, problems: Mapping[str, Dataset | None]) -> Iterator[tuple[str, str]]:

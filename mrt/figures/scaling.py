@@ -18,7 +18,7 @@ from mrt.figures.style import SPARE_COLOURS, Appearance, ModelStyle, errorbar, l
 
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"
-DIRECT_COLOUR = SPARE_COLOURS[1]
+DIRECT_STYLE = {"color": SPARE_COLOURS[1], "marker": "s", "markersize": 2}
 TRACE = ["model", "run", "dataset", "problem_id", "sample"]
 
 
@@ -47,36 +47,66 @@ def mark_episodes(axis: Any, tokens: Sequence[float], prefixes: Sequence[int]) -
     above.tick_params(labelsize=6, length=2, pad=1)
 
 
-def draw(
-    tables: Tables, models: Mapping[str, ModelStyle], episode_groups: Sequence[tuple[int, int]] | None = None
-) -> tuple[Any, pl.DataFrame]:
-    data, direct = tables["prefixes"], tables.get("direct", pl.DataFrame())
-    thinking = [model for model in models if model in data["model"]]
+def curves_table(
+    data: pl.DataFrame, direct: pl.DataFrame, models: Sequence[str], wanted: Sequence[tuple[int, int]] | None
+) -> pl.DataFrame:
+    """The points of all curves with intervals: dataset, model, group, curve (maj or direct), point, prefix, p, ..."""
     by = ["dataset", "model", "group"]
     rows, baselines = [], []
     for _, here in data.group_by("dataset", maintain_order=True):
-        for group, of_group in groups(here, episode_groups):
+        for group, of_group in groups(here, wanted):
             rows.append(of_group.with_columns(pl.lit(group).alias("group")))
-            for model in thinking if direct.height else []:
+            for model in models if direct.height else []:
                 problems = of_group.filter(pl.col("model") == model).select("dataset", "problem_id").unique()
                 same = direct.join(problems, on=["dataset", "problem_id"], how="semi")
                 baselines.append(same.with_columns(pl.lit(model).alias("model"), pl.lit(group).alias("group")))
     if not rows:
-        raise ValueError(f"scaling: no trace has as many episodes as one of the groups {episode_groups}")
+        raise ValueError(f"scaling: no trace has as many episodes as one of the groups {wanted}")
     # where every n-th prefix is scored, a trace's last one stands between two of others: points count what was scored
     scored = pl.col("prefix").rank("dense").over(TRACE).cast(pl.Int64) - 1
     grouped = pl.concat(rows).with_columns(scored.alias("point"))
     reached = grouped.group_by([*by, "point"]).agg(pl.col("prefix").max())
     table = with_intervals(grouped, [*by, "point", "p"], ["maj", "tokens"]).with_columns(pl.lit("maj").alias("curve"))
     table = table.join(reached, on=[*by, "point"], validate="m:1", maintain_order="left")
-    if direct.height:
-        curve = with_intervals(pl.concat(baselines), [*by, "k"], ["pass", "tokens"])
-        names = {name: name.replace("pass", "maj") for name in curve.columns if name.startswith("pass")}
-        curve = curve.rename({**names, "k": "p"}).with_columns(pl.lit("direct").alias("curve"))
-        table = pl.concat([table, curve], how="diagonal_relaxed")
-    found = {s: list(dict.fromkeys(rows["group"])) for (s,), rows in grouped.group_by("dataset", maintain_order=True)}
+    if not direct.height:
+        return table
+    curve = with_intervals(pl.concat(baselines), [*by, "k"], ["pass", "tokens"])
+    names = {name: name.replace("pass", "maj") for name in curve.columns if name.startswith("pass")}
+    curve = curve.rename({**names, "k": "p"}).with_columns(pl.lit("direct").alias("curve"))
+    return pl.concat([table, curve], how="diagonal_relaxed")
+
+
+def draw_panel(axis: Any, here: pl.DataFrame, line: Mapping[str, Any], title: str) -> None:
+    """The curves of one model and group of traces."""
+    votes, baseline = here.filter(curve="maj"), here.filter(curve="direct")
+    largest = votes["n"].to_numpy().max(initial=0)
+    votes = votes.filter(pl.col("n") >= max(min(5, largest), 0.2 * largest))  # few traces have a group's last prefixes
+    for _, branch in votes.group_by("point", maintain_order=True):
+        style = {"color": VOTES_COLOUR, "linewidth": 0.8, "marker": ".", "markersize": 2.5}
+        axis.plot(branch["tokens"], branch["maj"], "--", **style)
+    one = votes.filter(pl.col("p") == 1)
+    errorbar(axis, one["tokens"], one, "maj", **{**line, "linestyle": "-", "label": None})
+    mark_episodes(axis, one["tokens"].to_list(), one["prefix"].to_list())
+    if baseline.height:
+        axis.plot(baseline["tokens"], baseline["maj"], ":", **DIRECT_STYLE, linewidth=1.3)
+    axis.set(
+        title=f"{title} (n ≤ {largest} problems)",
+        xlabel="tokens (above: episodes)",
+        ylabel="$[\\mathrm{maj@}p]_j$",
+        ylim=(0, 1),
+    )
+
+
+def draw(
+    tables: Tables, models: Mapping[str, ModelStyle], episode_groups: Sequence[tuple[int, int]] | None = None
+) -> tuple[Any, pl.DataFrame]:
+    data, direct = tables["prefixes"], tables.get("direct", pl.DataFrame())
+    thinking = [model for model in models if model in data["model"]]
+    table = curves_table(data, direct, thinking, episode_groups)
+    votes = table.filter(curve="maj")
+    found = {s: list(dict.fromkeys(rows["group"])) for (s,), rows in votes.group_by("dataset", maintain_order=True)}
     columns = max(map(len, found.values()))
-    there = set(grouped.select("dataset", "model").iter_rows())
+    there = set(votes.select("dataset", "model").iter_rows())
     places = [(s, m, i) for s in found for m in thinking if (s, m) in there for i in range(columns)]  # a row a model
     figure, grid = panels(len(places), height=2.0, columns=columns)
     look = Appearance(models)
@@ -85,39 +115,21 @@ def draw(
         group = found[dataset][i] if i < len(found[dataset]) else ""
         here = table.filter(dataset=dataset, model=model, group=group).sort("p", "point")
         axis.set_visible(here.height > 0)
-        if here.is_empty():
-            continue
-        axes.append(axis)
-        votes, baseline = here.filter(curve="maj"), here.filter(curve="direct")
-        largest = votes["n"].to_numpy().max(initial=0)
-        votes = votes.filter(
-            pl.col("n") >= max(min(5, largest), 0.2 * largest)
-        )  # the last prefixes of a group have few traces
-        for _, branch in votes.group_by("point", maintain_order=True):
-            axis.plot(
-                branch["tokens"], branch["maj"], "--", color=VOTES_COLOUR, linewidth=0.8, marker=".", markersize=2.5
-            )
-        one = votes.filter(pl.col("p") == 1)
-        errorbar(axis, one["tokens"], one, "maj", **look.line(model) | {"linestyle": "-", "label": None})
-        mark_episodes(axis, one["tokens"].to_list(), one["prefix"].to_list())
-        if baseline.height:
-            axis.plot(
-                baseline["tokens"], baseline["maj"], ":", color=DIRECT_COLOUR, linewidth=1.3, marker="s", markersize=2
-            )
-        axis.set(
-            title=f"{models[model].label} on {dataset}\n{group} (n ≤ {largest} problems)",
-            xlabel="tokens (above: episodes)",
-            ylabel="$[\\mathrm{maj@}p]_j$",
-            ylim=(0, 1),
-        )
+        if here.height:
+            axes.append(axis)
+            draw_panel(axis, here, look.line(model), f"{models[model].label} on {dataset}\n{group}")
     axes[0].plot([], [], "-", color="0.3", marker="o", markersize=3.5, label="one vote, more episodes")
-    counts = ", ".join(map(str, table.filter(curve="maj")["p"].unique().sort()))
-    axes[0].plot([], [], "--", color=VOTES_COLOUR, label=f"more votes: p = {counts}")
+    axes[0].plot([], [], "--", color=VOTES_COLOUR, label=f"more votes: p = {listed(votes)}")
     if direct.height:
-        counts = ", ".join(map(str, table.filter(curve="direct")["p"].unique().sort()))
-        axes[0].plot([], [], ":", color=DIRECT_COLOUR, marker="s", markersize=2, label=f"direct: pass@k, k = {counts}")
+        label = f"direct: pass@k, k = {listed(table.filter(curve='direct'))}"
+        axes[0].plot([], [], ":", **DIRECT_STYLE, label=label)
     legend(figure, axes[0])
     return figure, table
+
+
+def listed(points: pl.DataFrame) -> str:
+    """The numbers of votes, or of samples, of these points."""
+    return ", ".join(map(str, points["p"].unique().sort()))
 
 
 if __name__ == "__main__":
