@@ -1,31 +1,38 @@
-"""J for the price of reading: mrt.sampling.likelihood against 20 answers at every prefix.
+r"""J for the price of reading: mrt.sampling.likelihood against 20 answers at every prefix.
 
     python -m benchmarks likelihood
+    python -m benchmarks.likelihood CONFIG ... --model cold --dataset gsm8k_test --opening 'Answer:** \boxed{'
 
-Toy world: traces of the toy base, with 60 forced answers at every prefix from the real engine, in three parts, and the
-probability of the gold answer behind the opening with which all of these answers begin. Compared with J by the first 20
-are J by likelihood and J by the second 20: correlation, bias, the decisions of MRT (STaR)'s filter. The third 20 are
-the J of the prefixes kept. The tokens of mu are those prefilled behind the traces, each distinct one once, and those
-generated.
+Traces of the toy base, or of a model of a finished experiment, with 60 forced answers at every prefix from the real
+engine, in three parts, and the probability of the gold answer behind an opening, which all answers of the toy have.
+Compared with J by the first 20 are J by likelihood and J by the second 20: correlation, bias, the decisions of MRT
+(STaR)'s filter. The third 20 are the J of the prefixes kept. The tokens of mu are those prefilled behind the traces,
+each distinct one once, and those generated.
 """
 
+import argparse
 import tempfile
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import yaml
 
 from benchmarks import workload
 from benchmarks.allocation import FILTER
 from benchmarks.prover import ANSWERS
 from benchmarks.record import Goal, Record, Report, markdown, middle
+from mrt.config.load import load
 from mrt.core import vllm_environment
 from mrt.grading.grade import Grader
+from mrt.planning.dry_run import laid_over
+from mrt.sampling.allocation import Thresholds
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion
 from mrt.sampling.likelihood import Score, probability
-from mrt.sampling.prover import Place, ProverSettings
+from mrt.sampling.prover import Place, Prove
 from mrt.training.flops import distinct
 
 TITLE = "Progress for the price of reading"
@@ -36,14 +43,15 @@ PARTS = 3  # of the answers: those that decide, those that decide again, those t
 Floats = npt.NDArray[np.float64]
 
 
-def decisions(J: Floats, traces: list[list[int]], tolerance: float = 0.0) -> list[tuple[bool, int]]:
+def decisions(J: Floats, traces: list[list[int]], rule: Thresholds) -> list[tuple[bool, int]]:
     """Of each trace, given its prefixes: whether MRT (STaR) keeps it, and the best prefix."""
-    rule = FILTER.model_copy(update={"tolerance": tolerance})
     best = [own[rule.best(J[own])] for own in traces]
-    return [(bool(FILTER.decide(J[b], J[own[0]])), b) for b, own in zip(best, traces, strict=True)]
+    return [(bool(rule.decide(J[b], J[own[0]])), b) for b, own in zip(best, traces, strict=True)]
 
 
-def compare(record: Record, name: str, J: Floats, answers: Floats, judge: Floats, traces: list[list[int]]) -> None:
+def compare(
+    record: Record, name: str, J: Floats, answers: Floats, judge: Floats, traces: list[list[int]], rule: Thresholds
+) -> None:
     """Compare an estimate of J at all prefixes with J by answers; `judge` is J by answers that neither has seen."""
     known = pl.DataFrame({"J": J, "answers": answers})
     record.add(name, "rank correlation of J", known.select(pl.corr("J", "answers", method="spearman")).item())
@@ -52,7 +60,8 @@ def compare(record: Record, name: str, J: Floats, answers: Floats, judge: Floats
     record.add(name, "correlation of progress", float(np.corrcoef(ours, theirs)[0, 1]))
     record.add(name, "mean difference of J", float((J - answers).mean()))
     for case, tolerance in ((name, 0.0), (f"{name}, within {TOLERANCE}", TOLERANCE)):
-        pairs = list(zip(decisions(J, traces, tolerance), decisions(answers, traces, tolerance), strict=True))
+        within = rule.model_copy(update={"tolerance": tolerance})
+        pairs = list(zip(decisions(J, traces, within), decisions(answers, traces, within), strict=True))
         both = [(a[1], b[1]) for a, b in pairs if a[0] and b[0]]
         record.add(case, "filter decisions changed, %", 100 * float(np.mean([a[0] != b[0] for a, b in pairs])))
         record.add(case, "the same prefix kept, %", 100 * float(np.mean([a == b for a, b in both])) if both else 0)
@@ -82,40 +91,49 @@ def measure(record: Record, quick: bool) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         workload.make_traces(folder, 10 if quick else 120, seed=1)
-        sampling = workload.prover(folder, PARTS * ANSWERS)
-        options = sampling.model_dump() | {"problems": folder / "problems.parquet", "filters": [FILTER]}
-        prover = ProverSettings(estimate="likelihood", opening=OPENING, decoding=sampling.prover.decoding)
-        stage = Score(**options | {"prover": prover})
-        vars(stage)["sampler"] = sampling.sampler
-        places = list(sampling.places(sampling.traces(None)))
-        traces: dict[str, list[int]] = {}
-        for i, place in enumerate(places):
-            traces.setdefault(place.problem_id, []).append(i)
-        own = [places_of for places_of in traces.values() if len(places_of) > 1]
+        agreement(record, workload.prover(folder, PARTS * ANSWERS), folder / "problems.parquet", OPENING, FILTER)
 
-        scored = stage.score(places, CacheSettings())
-        J = np.array([sum(probability(c) for c in at if c.finish_reason == "scored") for at in scored])
-        drawn = sampling.sampler.generate([place.request for place in places])
-        golds = dict(pl.read_parquet(folder / "problems.parquet").select("id", "answer").iter_rows())
-        gold = [golds[place.problem_id] for place in places for _ in range(PARTS * ANSWERS)]
-        right = np.reshape(Grader().right([c.text for at in drawn for c in at], gold), (len(places), PARTS * ANSWERS))
-        first, second, third = right.reshape(len(places), PARTS, ANSWERS).mean(axis=2).T
 
-        record.add("toy world", "traces", len(own))
-        record.add("toy world", "prefixes a trace", len(places) / len(traces))
-        compare(record, "likelihood", J, first, third, own)
-        compare(record, f"another {ANSWERS} answers", second, first, third, own)
-        for i, low in enumerate((0.0, *EDGES)):
-            at = np.digitize(J, EDGES) == i
-            if at.any():
-                record.add("calibration", "J by likelihood", J[at].mean(), low)
-                record.add("calibration", f"J by {PARTS * ANSWERS} answers", right[at].mean(), low)
-                record.add("calibration", "prefixes", at.sum(), low)
-        ways = {"likelihood": tokens(stage, places, scored, scored=True)}
-        ways[f"{ANSWERS} answers"] = tokens(stage, places, [at[:ANSWERS] for at in drawn], scored=False)
-        for way, (prefilled, generated) in ways.items():
-            record.add(way, "tokens prefilled a prefix", prefilled / len(places))
-            record.add(way, "tokens generated a prefix", generated / len(places))
+def agreement(record: Record, sampling: Prove, problems: Path, opening: str, rule: Thresholds) -> None:
+    """Compare J by likelihood behind an opening with J by the answers of a stage; the rule is of MRT (STaR)."""
+    options = sampling.model_dump() | {"problems": problems, "filters": [rule]}
+    prover = sampling.prover.model_copy(update={"estimate": "likelihood", "opening": opening})
+    stage = Score(**options | {"prover": prover})
+    vars(stage)["sampler"] = sampling.sampler
+    places = list(sampling.places(sampling.traces(sampling.prover.traces)))
+    traces: dict[tuple[str, int], list[int]] = {}
+    for i, place in enumerate(places):
+        traces.setdefault((place.problem_id, place.sample), []).append(i)
+    own = [places_of for places_of in traces.values() if len(places_of) > 1]
+
+    scored = stage.score(places, CacheSettings())
+    J = np.array([sum(probability(c) for c in at if c.finish_reason == "scored") for at in scored])
+    drawn = sampling.sampler.generate([place.request for place in places])
+    golds = dict(pl.read_parquet(problems).select("id", "answer").iter_rows())
+    gold = [golds[place.problem_id] for place in places for _ in range(PARTS * ANSWERS)]
+    right = np.reshape(Grader().right([c.text for at in drawn for c in at], gold), (len(places), PARTS * ANSWERS))
+    first, second, third = right.reshape(len(places), PARTS, ANSWERS).mean(axis=2).T
+
+    record.add("all", "traces", len(own))
+    record.add("all", "prefixes a trace", len(places) / len(traces))
+    record.add("all", "share of answers with the opening", share_with(drawn, opening))
+    compare(record, "likelihood", J, first, third, own, rule)
+    compare(record, f"another {ANSWERS} answers", second, first, third, own, rule)
+    for i, low in enumerate((0.0, *EDGES)):
+        at = np.digitize(J, EDGES) == i
+        if at.any():
+            record.add("calibration", "J by likelihood", J[at].mean(), low)
+            record.add("calibration", f"J by {PARTS * ANSWERS} answers", right[at].mean(), low)
+            record.add("calibration", "prefixes", at.sum(), low)
+    ways = {"likelihood": tokens(stage, places, scored, scored=True)}
+    ways[f"{ANSWERS} answers"] = tokens(stage, places, [at[:ANSWERS] for at in drawn], scored=False)
+    for way, (prefilled, generated) in ways.items():
+        record.add(way, "tokens prefilled a prefix", prefilled / len(places))
+        record.add(way, "tokens generated a prefix", generated / len(places))
+
+
+def share_with(drawn: list[list[Completion]], opening: str) -> float:
+    return float(np.mean([c.text.startswith(opening) for at in drawn for c in at]))
 
 
 OF_J = ("rank correlation of J", "correlation of J", "correlation of progress", "mean difference of J")
@@ -142,8 +160,9 @@ def report(table: pl.DataFrame) -> Report:
         for low in bins
     ]
     text = [
-        f"The toy base, {middle(table, 'toy world', 'traces'):.0f} traces of"
-        f" {middle(table, 'toy world', 'prefixes a trace'):.1f} prefixes, against J by {ANSWERS} answers.",
+        f"{middle(table, 'all', 'traces'):.0f} traces of {middle(table, 'all', 'prefixes a trace'):.1f} prefixes,"
+        f" against J by {ANSWERS} answers; {middle(table, 'all', 'share of answers with the opening'):.1%} of the"
+        " answers have the opening.",
         markdown(("J by", *OF_J), rows),
         "MRT (STaR)'s decisions: to keep or drop a trace, and up to which prefix. Likelihoods tell J of 0.9998 from"
         f" 0.9999, and their maximum is often a later prefix; within {TOLERANCE} (`rules.tolerance`) the shorter one is"
@@ -161,3 +180,51 @@ def report(table: pl.DataFrame) -> Report:
     return Report(
         text, [Goal(f"tokens of mu by likelihood, as a share of {answers}", ratio, 0.1, at_most=True, why=why)]
     )
+
+
+def main() -> None:
+    """Print the report of an experiment's model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="+", type=Path)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--opening", required=True, help="how its answers go on behind the header, up to the box")
+    parser.add_argument("--problems", type=int, help="the first so many; all if not given")
+    parser.add_argument("--temperature", type=float, help="of the answers; by default the experiment's")
+    asked = parser.parse_args()
+    config = load(reduce(laid_over, (yaml.safe_load(path.read_text()) for path in asked.config)))
+    sampling, place = config.evaluation, f"{asked.model}/{asked.dataset}.parquet"
+    decoding = sampling.prover.decoding
+    if asked.temperature is not None:
+        decoding = decoding.model_copy(update={"temperature": asked.temperature})
+    prover = sampling.prover.model_copy(
+        update={"answers": PARTS * ANSWERS, "every": 1, "traces": 1, "decoding": decoding}
+    )
+    vllm_environment.tell(cpu=True)
+    with tempfile.TemporaryDirectory() as made:
+        stage = Prove(
+            model=str(config.results / "models" / asked.model),
+            rollouts=config.results / "rollouts" / place,
+            episodes=some(config.results / "episodes" / place, Path(made, "episodes.parquet"), asked.problems),
+            out=Path(made, "prover.parquet"),
+            names=(asked.model, asked.dataset),
+            engine=config.engine,
+            prover=prover,
+            parameterization=config.parameterization,
+        )
+        record = Record()
+        problems = config.results / "problems" / f"{asked.dataset}.parquet"
+        agreement(record, stage, problems, asked.opening, Thresholds(minimum_J=0.5))
+    print(*report(record.table()).text, sep="\n\n")
+
+
+def some(episodes: Path, out: Path, problems: int | None) -> Path:
+    """The episodes of the first problems alone."""
+    table = pl.read_parquet(episodes)
+    first = table["problem_id"].unique(maintain_order=True)[:problems]
+    table.filter(pl.col("problem_id").is_in(first.implode())).write_parquet(out)
+    return out
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from hashlib import sha1
 from pathlib import Path
@@ -160,7 +161,13 @@ def checkout(folder):
     for name in ("Snakefile", "config.yaml"):
         shutil.copy(ROOT / name, folder / name)
     for name in ("workflow", "mrt", "envs", "config"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # dates and compiled modules too
+    kept = Path(
+        tempfile.gettempdir(), f"mrt-tests-{os.getuid()}", "fingerprints"
+    )  # by content: all checkouts share them
+    kept.mkdir(parents=True, exist_ok=True)
+    (folder / ".snakemake").mkdir(exist_ok=True)
+    (folder / ".snakemake" / "fingerprints").symlink_to(kept)
     return folder
 
 
@@ -203,7 +210,7 @@ def planned_jobs(folder, *arguments):
 
 def copy_of(finished, folder):
     """A copy of a finished run elsewhere, dates kept, with its results and Snakemake's records."""
-    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(finished, folder, symlinks=True)
     return folder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mrt.config.schema import Config
 from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
-from mrt.core.fingerprint import fingerprint
+from workflow.fingerprints import Fingerprints
 from workflow.paths import Paths, Wildcards
 from workflow.resources import JobResources
 
@@ -42,12 +42,13 @@ class Options:
         self.experiment, self.paths, self.resources = experiment, paths, resources
         self.words = compact(experiment.parameterization)
         self.words.pop("segmentation", None)  # mu does not need it to answer
+        self.fingerprints = Fingerprints(Path(".snakemake", "fingerprints"))
         self.code = cache(self.code)  # type: ignore[method-assign]
         self.identity = cache(self.identity)  # type: ignore[method-assign]
 
     def code(self, stage: str) -> str:
         """Fingerprint of the code that a stage runs: in params, where Snakemake sees it change."""
-        return fingerprint(f"mrt.{stage}", with_versions=self.experiment.track_versions)
+        return self.fingerprints.of(f"mrt.{stage}", with_versions=self.experiment.track_versions)
 
     def identity(self, name: str) -> str | None:
         """Content of given weights; of those that this workflow makes, nothing: they are an input."""

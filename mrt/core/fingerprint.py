@@ -421,8 +421,13 @@ def reached(stage: str) -> Reached:
 
 def versions(stage: str) -> dict[str, str]:
     """Versions of the decisive libraries that a stage can reach; `absent` if one is not installed here."""
+    return versions_of(reached(stage).libraries)
+
+
+def versions_of(libraries: Iterable[str]) -> dict[str, str]:
+    """Versions of decisive libraries; `absent` if one is not installed here."""
     found = {}
-    for library in reached(stage).libraries:
+    for library in libraries:
         found[library] = "absent"
         for distribution in DECISIVE[library]:
             try:
@@ -438,10 +443,13 @@ def fingerprint(stage: str, *, with_versions: bool = True) -> str:
 
     Raises ValueError as `reached` does.
     """
-    parts = [reached(stage).hashed]
-    if with_versions:
-        parts += [f"{library}={found}" for library, found in versions(stage).items()]
-    return digest(*parts)
+    found = reached(stage)
+    return hash_of(found.hashed, found.libraries if with_versions else ())
+
+
+def hash_of(hashed: str, libraries: Iterable[str]) -> str:
+    """The fingerprint of a stage, of what it reaches and of the libraries whose versions count."""
+    return digest(hashed, *(f"{library}={found}" for library, found in versions_of(libraries).items()))
 
 
 if __name__ == "__main__":

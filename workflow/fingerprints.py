@@ -1,0 +1,51 @@
+"""Fingerprints of stages, kept between starts of Snakemake.
+
+To search what all stages reach takes a second, and every job on a cluster starts a Snakemake of its own. So what was
+found is kept in a file whose name is a digest of the package's sources: after any change, all is searched anew.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from mrt.core.digest import digest
+from mrt.core.fingerprint import PACKAGE, hash_of, reached
+from mrt.core.storage import write_text
+
+MOST = 8  # files, of so many states of the code
+
+
+class Fingerprints:
+    """Fingerprints of stages; what they are made of is kept in a file in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / f"{sources()}.json"
+        try:
+            self.known = {stage: (hashed, libraries) for stage, hashed, libraries in json.loads(self.file.read_text())}
+        except (OSError, ValueError):  # not there, or broken
+            self.known = {}
+
+    def of(self, stage: str, *, with_versions: bool) -> str:
+        """As `mrt.core.fingerprint.fingerprint`. Raises ValueError as that does."""
+        if stage not in self.known:
+            found = reached(stage)
+            self.known[stage] = (found.hashed, list(found.libraries))
+            write_text(json.dumps([(name, *kept) for name, kept in self.known.items()]), self.file)
+            for old in sorted(self.file.parent.glob("*.json"), key=age)[MOST:]:
+                old.unlink(missing_ok=True)
+        hashed, libraries = self.known[stage]
+        return hash_of(hashed, libraries if with_versions else ())
+
+
+def age(file: Path) -> float:
+    """Seconds since a file was written, less some constant; the largest if it is gone."""
+    try:
+        return -file.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def sources() -> str:
+    """Digest of the package's sources, and of the Python that parses them."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return digest(sys.version, *(part for f in files for part in (f.relative_to(PACKAGE).as_posix(), f.read_bytes())))
