@@ -5,6 +5,7 @@ this key: a killed job resumes from its last complete checkpoint, and an edited 
 the trained checkpoint is stored under its key too, and a job that runs again with the same key reuses it.
 """
 
+import ctypes
 import json
 import os
 import shutil
@@ -23,6 +24,9 @@ from mrt.core.fingerprint import fingerprint
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.devices import parameters
 from mrt.training.flops import Sizes
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+LARGE = 4 * 2**20  # bytes
 
 
 class TrainingStage(Stage):
@@ -75,6 +79,7 @@ class TrainingStage(Stage):
                     shutil.rmtree(other)
             (self.state / key).mkdir(parents=True, exist_ok=True)
             accelerator.claim(1)  # a trainer would use all GPUs that it sees
+            return_freed_memory()
             self.train(examples, self.state / key, made)
             cached = made
         if not is_first_process():  # one process of a distributed run writes the outputs
@@ -86,6 +91,21 @@ class TrainingStage(Stage):
             if other != cached:
                 shutil.rmtree(other)
         shutil.rmtree(self.state, ignore_errors=True)
+
+
+def return_freed_memory() -> None:
+    """Have glibc return large blocks to the system as soon as they are freed.
+
+    By default it keeps what is freed below a threshold that grows to 32 MiB, so that a training on a CPU, whose batches
+    all have other lengths, takes ever more: a model of 0.5B parameters filled 24 GB after 120 examples, and now takes
+    13. Nothing is done where the C library is another one.
+    """
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return
+    for threshold in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+        mallopt(threshold, LARGE)
 
 
 def is_first_process() -> bool:
