@@ -4,7 +4,7 @@ r"""J for the price of reading: mrt.sampling.likelihood against 20 answers at ev
     python -m benchmarks.likelihood CONFIG ... --model cold --dataset gsm8k_test --opening 'Answer:** \boxed{'
 
 Traces of the toy base, or of a model of a finished experiment, with 60 forced answers at every prefix from the real
-engine, in three parts, and the probability of the gold answer behind an opening, which all answers of the toy have.
+engine, in three parts, and the probability of the gold answer behind an opening.
 Compared with J by the first 20 are J by likelihood and J by the second 20: correlation, bias, the decisions of MRT
 (STaR)'s filter. The third 20 are the J of the prefixes kept. The tokens of mu are those prefilled behind the traces,
 each distinct one once, and those generated.
@@ -36,7 +36,7 @@ from mrt.sampling.prover import Place, Prove
 from mrt.training.flops import distinct
 
 TITLE = "Progress for the price of reading"
-OPENING = "Ends:** they add up to \\boxed{"  # of all of the toy's answers
+OPENING = "Ends:** they add up to \\boxed{"  # of the toy's answers, if they do not explain
 TOLERANCE = 0.05  # of the prefix kept
 EDGES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the bins of J
 PARTS = 3  # of the answers: those that decide, those that decide again, those that judge
