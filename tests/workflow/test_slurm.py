@@ -21,6 +21,7 @@ SMALL = {  # of tiny.yaml, what has all kinds of jobs
         "models": ["mrt_1"],
         "measures": ["accuracy", "maj", "regret"],
         "direct": None,
+        "budget_forcing": None,
     },
     # H200s by name; the fake ones of the lab are not used, only handed out
     "cluster": {
