@@ -133,6 +133,7 @@ def agreement(record: Record, sampling: Prove, problems: Path, opening: str, rul
 
 
 def share_with(drawn: list[list[Completion]], opening: str) -> float:
+    """The share of answers that begin with the opening."""
     return float(np.mean([c.text.startswith(opening) for at in drawn for c in at]))
 
 
@@ -203,7 +204,7 @@ def main() -> None:
     vllm_environment.tell(cpu=True)
     with tempfile.TemporaryDirectory() as made:
         stage = Prove(
-            model=str(config.results / "models" / asked.model),
+            model=config.weights(asked.model) or str(config.results / "models" / asked.model),
             rollouts=config.results / "rollouts" / place,
             episodes=some(config.results / "episodes" / place, Path(made, "episodes.parquet"), asked.problems),
             out=Path(made, "prover.parquet"),

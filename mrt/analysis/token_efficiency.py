@@ -78,52 +78,37 @@ def curve(tokens: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Floats, Float
 
 
 def bootstrap_curves(
-    statistic: Callable[[Floats, Floats, Floats, Floats], float],
-    tokens: npt.ArrayLike,
-    accuracy: npt.ArrayLike,
-    other_tokens: npt.ArrayLike,
-    other_accuracy: npt.ArrayLike,
-    repeats: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
+    statistic: Callable[..., float], *curves: npt.ArrayLike, repeats: int = 1000, seed: int = 0
 ) -> Interval:
-    """A statistic of two models' mean curves, with an interval over training runs and problems.
+    """A statistic of two models' mean curves, with a 95 % interval over training runs and problems.
 
     A resample draws the problems of both models together, and each model's runs (as `bootstrap_runs`).
 
     Args:
         statistic: of tokens and accuracies of one curve and of the other, each [points].
-        tokens, accuracy, other_tokens, other_accuracy: curves by run and problem, for the same problems in the same
-            order [runs, problems, points].
+        curves: tokens and accuracy of the one, tokens and accuracy of the other, by run and problem, for the same
+            problems in the same order [runs, problems, points].
     """
-    data = [np.asarray(values, dtype=np.float64) for values in (tokens, accuracy, other_tokens, other_accuracy)]
+    data = [np.asarray(values, dtype=np.float64) for values in curves]
     if any(values.ndim != 3 or not values.size for values in data) or len({values.shape[1] for values in data}) > 1:
         raise ValueError("token efficiency: needs curves [runs, problems, points] of the same problems")
     estimate = statistic(*(values.mean(axis=(0, 1)) for values in data))
-    both = [np.stack(curves, axis=-1) for curves in (data[:2], data[2:])]  # tokens and accuracies of one draw
+    both = [np.stack(model, axis=-1) for model in (data[:2], data[2:])]  # tokens and accuracies of one draw
     own, other = resampled_means(both, repeats, seed)
     found = [statistic(*own[i].T, *other[i].T) for i in range(repeats)]
-    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(found, [0.025, 0.975])
     return Interval(estimate, float(low), float(high))
 
 
-def bootstrap_token_efficiency(
-    tokens: npt.ArrayLike,
-    accuracy: npt.ArrayLike,
-    other_tokens: npt.ArrayLike,
-    other_accuracy: npt.ArrayLike,
-    repeats: int = 1000,
-    seed: int = 0,
-) -> tuple[Interval, str]:
+def bootstrap_token_efficiency(*curves: npt.ArrayLike, repeats: int = 1000, seed: int = 0) -> tuple[Interval, str]:
     """`token_efficiency` of two models' mean curves, with an interval over training runs and problems.
 
     Args:
-        tokens, accuracy, other_tokens, other_accuracy: as of `bootstrap_curves` [runs, problems, points].
+        curves: as of `bootstrap_curves` [runs, problems, points].
 
     Returns:
         The interval of the ratio, and the kind of the estimate. A resample whose curves share no accuracy counts with
         its bound.
     """
-    data = (tokens, accuracy, other_tokens, other_accuracy)
-    interval = bootstrap_curves(lambda *curves: token_efficiency(*curves)[0], *data, repeats=repeats, seed=seed)
-    return interval, token_efficiency(*(np.asarray(values).mean(axis=(0, 1)) for values in data))[1]
+    interval = bootstrap_curves(lambda *means: token_efficiency(*means)[0], *curves, repeats=repeats, seed=seed)
+    return interval, token_efficiency(*(np.asarray(values).mean(axis=(0, 1)) for values in curves))[1]
