@@ -12,7 +12,7 @@ import polars as pl
 
 from mrt.analysis.claims import backtracks
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, errorbar, legend, panels, problems_in, with_intervals
+from mrt.figures.style import Appearance, ModelStyle, carried, errorbar, legend, panels, problems_in, with_intervals
 
 EDGES = np.linspace(-1.05, 1.05, 22)
 TRACE = ["dataset", "model", "run", "problem_id", "sample"]
@@ -59,16 +59,9 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 
 
 def held(data: pl.DataFrame) -> pl.DataFrame:
-    """A row of every trace at each prefix up to the 95th percentile of lengths: that of the last prefix scored by then.
-
-    So a trace that has ended counts with its last J, and where only every n-th prefix is scored the same traces are
-    behind all points.
-    """
+    """A row of every trace at each prefix up to the 95th percentile of lengths."""
     horizon = int(np.quantile(data.group_by(TRACE).agg(pl.col("prefix").max())["prefix"], 0.95))
-    prefixes = pl.DataFrame({"prefix": range(horizon + 1)}, schema={"prefix": pl.Int64})
-    places = data.select(TRACE).unique(maintain_order=True).join(prefixes, how="cross").sort("prefix")
-    found = places.join_asof(data.sort("prefix"), on="prefix", by=TRACE, check_sortedness=False)
-    return found.drop_nulls("J").sort("dataset", "model", "prefix")
+    return carried(data, "prefix", TRACE, horizon).drop_nulls("J").sort("dataset", "model", "prefix")
 
 
 if __name__ == "__main__":

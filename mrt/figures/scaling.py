@@ -1,10 +1,11 @@
 """[maj@p]_j scaling curves: one more episode, or more votes after fewer episodes? (Figures 3, 24, 25, 27, 28)
 
 The solid line is maj@1 after each prefix, with more episodes to the right. The dashed lines that branch from it take
-p = 2, 4, 8 votes after the same prefix. The dotted line is pass@k of a model that does not think ("direct") on the same
-problems, if the experiment has one. Traces are grouped by their total number of episodes: curves of short and long
-thoughts differ (Section 5). Each panel shows one dataset, model and group; compute is in tokens below, in episodes
-above.
+p = 2, 4, 8 votes after the same prefix. A trace that has ended counts with its last prefix, so that all points of a
+curve are of the same traces; a curve ends where fewer than a fifth of them go on. The dotted line is pass@k of a model
+that does not think ("direct") on the same problems, if the experiment has one. Traces are grouped by their total number
+of episodes: curves of short and long thoughts differ (Section 5). Each panel shows one dataset, model and group;
+compute is in tokens below, in episodes above.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +15,13 @@ import numpy as np
 import polars as pl
 
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import SPARE_COLOURS, Appearance, ModelStyle, errorbar, legend, panels, with_intervals
+from mrt.figures.style import SPARE_COLOURS, Appearance, ModelStyle, carried, errorbar, legend, panels, with_intervals
 
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"
 DIRECT_STYLE = {"color": SPARE_COLOURS[1], "marker": "s", "markersize": 2}
 TRACE = ["model", "run", "dataset", "problem_id", "sample"]
+GO_ON = 0.2  # share of the traces that go on at the last point of a curve
 
 
 def terciles(data: pl.DataFrame) -> Iterator[tuple[int, int]]:
@@ -40,10 +42,14 @@ def groups(data: pl.DataFrame, wanted: Sequence[tuple[int, int]] | None) -> Iter
 
 
 def mark_episodes(axis: Any, tokens: Sequence[float], prefixes: Sequence[int]) -> None:
-    """A second axis above: how many episodes the points at these tokens have; at most eight are named."""
-    step = -(-len(prefixes) // 8)
+    """A second axis above: how many episodes the points at these tokens have, named where there is room."""
+    low, high = axis.get_xlim()
+    named: list[tuple[float, str]] = []
+    for at, prefix in zip(tokens, prefixes, strict=True):
+        if not named or at - named[-1][0] >= (high - low) / 12:
+            named.append((at, str(prefix)))
     above = axis.secondary_xaxis("top")
-    above.set_xticks(list(tokens)[::step], list(map(str, prefixes))[::step])
+    above.set_xticks([at for at, _ in named], [name for _, name in named])
     above.tick_params(labelsize=6, length=2, pad=1)
 
 
@@ -65,8 +71,16 @@ def curves_table(
     # where every n-th prefix is scored, a trace's last one stands between two of others: points count what was scored
     scored = pl.col("prefix").rank("dense").over(TRACE).cast(pl.Int64) - 1
     grouped = pl.concat(rows).with_columns(scored.alias("point"))
-    reached = grouped.group_by([*by, "point"]).agg(pl.col("prefix").max())
-    table = with_intervals(grouped, [*by, "point", "p"], ["maj", "tokens"]).with_columns(pl.lit("maj").alias("curve"))
+    reached = grouped.group_by([*by, "point"]).agg(pl.col("prefix").max(), pl.struct(TRACE).n_unique().alias("traces"))
+    reached = reached.filter(pl.col("traces") >= GO_ON * pl.col("traces").max().over(by)).drop("traces")
+    curves = [
+        carried(
+            of, "point", [*TRACE, "group", "p"], of.join(reached, on=[*by, "point"], how="semi")["point"].n_unique() - 1
+        )
+        for of in grouped.partition_by(by, maintain_order=True)
+    ]
+    table = with_intervals(pl.concat(curves), [*by, "point", "p"], ["maj", "tokens"])
+    table = table.with_columns(pl.lit("maj").alias("curve"))
     table = table.join(reached, on=[*by, "point"], validate="m:1", maintain_order="left")
     if not direct.height:
         return table
@@ -80,7 +94,6 @@ def draw_panel(axis: Any, here: pl.DataFrame, line: Mapping[str, Any], title: st
     """The curves of one model and group of traces."""
     votes, baseline = here.filter(curve="maj"), here.filter(curve="direct")
     largest = votes["n"].to_numpy().max(initial=0)
-    votes = votes.filter(pl.col("n") >= max(min(5, largest), 0.2 * largest))  # few traces have a group's last prefixes
     for _, branch in votes.group_by("point", maintain_order=True):
         style = {"color": VOTES_COLOUR, "linewidth": 0.8, "marker": ".", "markersize": 2.5}
         axis.plot(branch["tokens"], branch["maj"], "--", **style)
@@ -90,7 +103,7 @@ def draw_panel(axis: Any, here: pl.DataFrame, line: Mapping[str, Any], title: st
     if baseline.height:
         axis.plot(baseline["tokens"], baseline["maj"], ":", **DIRECT_STYLE, linewidth=1.3)
     axis.set(
-        title=f"{title} (n ≤ {largest} problems)",
+        title=f"{title} (n = {largest} problems)",
         xlabel="tokens (above: episodes)",
         ylabel="$[\\mathrm{maj@}p]_j$",
         ylim=(0, 1),

@@ -117,6 +117,15 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
     return result
 
 
+def carried(data: pl.DataFrame, index: str, by: Sequence[str], last: int) -> pl.DataFrame:
+    """A row of every trace (`by`) at each `index` from 0 to `last`: that of the largest index that it has by then.
+
+    So a trace that has ended counts with its end, and the same traces are behind all points of a curve.
+    """
+    places = data.select(by).unique(maintain_order=True).join(pl.DataFrame({index: range(last + 1)}), how="cross")
+    return places.sort(index).join_asof(data.sort(index), on=index, by=list(by), check_sortedness=False)
+
+
 def problems_in(table: pl.DataFrame) -> str:
     """Number of problems behind the intervals of a table, and of training runs if there are several, for a title."""
     runs = table["runs"].to_numpy().max(initial=1) if "runs" in table.columns else 1
