@@ -74,6 +74,10 @@ class Architecture(Settings):
         )
 
 
+class UnknownSizes(ValueError):
+    """Nothing tells how large a model is."""
+
+
 @cache
 def architecture_of(folder: Path) -> Architecture:
     """The architecture of a checkpoint folder, read once."""

@@ -10,8 +10,9 @@ from pydantic import Field
 
 from mrt.analysis.claims import Claim
 from mrt.config import memory
-from mrt.config.hardware import Architecture, Cluster, architecture_of
+from mrt.config.hardware import Architecture, Cluster, UnknownSizes, architecture_of
 from mrt.config.sections import Evaluation, Expected, Model, Recipe, SamplingSettings, TracesPage, Training
+from mrt.core.hub import cached
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
 from mrt.grading.grade import Grading
@@ -161,23 +162,33 @@ class Config(Settings):
         toy = Path("mrt", "toy", "weights_attempts" if self.backtracking else "weights")
         return str(toy) if model.toy else model.path
 
+    def root_folder(self, name: str) -> Path | None:
+        """Folder of the given model that a model's lineage begins with, if it is on this machine."""
+        root = list(self.lineage(name))[-1]
+        weights = self.weights(root)
+        if weights is None or Path(weights, "config.json").is_file():
+            return Path(weights) if weights else None
+        return cached(weights, self.models[root].revision)
+
     def architecture(self, name: str) -> Architecture:
-        """A model's sizes, which are those of the root of its lineage; ValueError if they are unknown."""
+        """A model's sizes, which are those of the root of its lineage; raises UnknownSizes."""
         root = list(self.lineage(name))[-1]
         if declared := self.models[root].architecture:
             return declared
-        folder = Path(self.weights(root) or "")
-        if not (folder / "config.json").is_file():
-            raise ValueError(f"models.{root}.architecture: cluster.gpu is set, and nothing tells how large it is")
+        if (folder := self.root_folder(name)) is None:
+            weights = self.weights(root)
+            raise UnknownSizes(
+                f"models.{root}.architecture: nothing tells how large {weights or root} is. Give its sizes here, or, for"
+                f" a model of the hub, download it first: hf download {weights or 'NAME'}"
+            )
         return architecture_of(folder)
 
     def longest(self, name: str) -> int | None:
         """Longest prompt plus completion, in tokens, that a model's engine accepts: at most the model's context."""
         root = self.models[list(self.lineage(name))[-1]]
-        file = Path(self.weights(list(self.lineage(name))[-1]) or "", "config.json")
         own = root.architecture.context if root.architecture else None
-        if own is None and file.is_file():
-            own = json.loads(file.read_text()).get("max_position_embeddings")
+        if own is None and (folder := self.root_folder(name)):
+            own = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
         return min(filter(None, (self.engine.max_model_len, own)), default=None) if self.engine.max_model_len else None
 
     def engine_size(self, name: str) -> memory.Engine:

@@ -59,6 +59,18 @@ def folder_of(model: str, revision: str | None = None) -> Path:
     )
 
 
+def cached(model: str, revision: str | None = None) -> Path | None:
+    """The folder of a hub model's snapshot, if the hub's cache has a whole one."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        file = try_to_load_from_cache(model, "config.json", revision=revision)
+    except HFValidationError:  # no name of a hub model
+        return None
+    return Path(file).parent if isinstance(file, str) and not missing(Path(file).parent) else None
+
+
 def missing(folder: Path) -> list[str]:
     """The files that a checkpoint folder lacks: settings, all shards of the weights that its index names, tokenizer."""
     index = folder / "model.safetensors.index.json"

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from mrt.config.hardware import Architecture, Hardware
+from mrt.config.hardware import Architecture, Hardware, UnknownSizes
 from mrt.config.schema import Config
 from mrt.training.methods import METHODS, RL_METHODS
 from mrt.training.rl import RL
@@ -220,8 +220,13 @@ class Bill:
         return Planned(rule, model, dataset, jobs, work, gpus, gpus * (seconds + jobs * self.start), longest, disk)
 
     def runtime(self, rule: str, model: str, dataset: str, jobs: int = 1) -> int:
-        """Time limit of a job in minutes: three times the plan, at least an hour."""
-        return max(60, round(3 * self.plan(rule, model, dataset, jobs).seconds / 60))
+        """Time limit of a job in minutes: three times the plan, at least an hour; a day, if that cannot be planned."""
+        try:
+            return max(60, round(3 * self.plan(rule, model, dataset, jobs).seconds / 60))
+        except UnknownSizes:
+            if self.config.cluster.gpu:
+                raise
+            return 24 * 60
 
 
 def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:

@@ -1,6 +1,9 @@
 """How many GPUs jobs ask for."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -77,8 +80,24 @@ def test_an_engine_that_rl_shares_divides_a_nodes_gpus():
 def test_a_hub_model_has_to_tell_its_sizes():
     raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
     del raw["models"]["base_7b"]["architecture"]
-    with pytest.raises(ValueError, match=r"models\.base_7b\.architecture: cluster\.gpu is set, and nothing tells"):
+    with pytest.raises(ValueError, match=r"models\.base_7b\.architecture: nothing tells how large .*hf download"):
         load(raw)
+
+
+def test_the_example_of_the_readme_is_planned_before_its_model_is_downloaded(tmp_path):
+    """Without a GPU nothing needs a hub model's sizes; `mrt plan` says how it gets them."""
+    folder = checkout(tmp_path)
+    (example,) = re.findall(r"```yaml\n(# mine.yaml.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (folder / "mine.yaml").write_text(example)
+    (folder / "problems.jsonl").write_text('{"problem": "What is 2 + 3?", "answer": "5"}')
+    planned = snakemake(folder, "-n", "--configfile", "mine.yaml").stdout
+    assert re.search(r"sample_rollouts +1\b", planned)
+    command = [sys.executable, "-m", "mrt", "plan", "--configfile", "mine.yaml"]
+    environment = os.environ | {"HF_HOME": str(tmp_path / "empty")}
+    told = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert told.returncode == 1 and "Traceback" not in told.stderr
+    assert "models.smol.architecture: nothing tells how large HuggingFaceTB/SmolLM2-135M-Instruct is" in told.stderr
+    assert "hf download HuggingFaceTB/SmolLM2-135M-Instruct" in told.stderr
 
 
 def test_the_papers_models_on_the_papers_gpus():

@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT, TOY_BASE, hub_cache
 
 from mrt.core.digest import identity_of_model
-from mrt.core.hub import folder_of, missing
+from mrt.core.hub import cached, folder_of, missing
 from mrt.training.log import log_of
 
 NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
@@ -55,6 +55,9 @@ def test_a_snapshot_is_taken_by_commit_and_by_branch(home, sharded):
     later = hub_cache(home, "model", NAME, LATER, TOY)
     assert [folder_of(NAME, revision) for revision in (PINNED, LATER, "main", None)] == [pinned, later, later, later]
     assert identity_of_model(NAME, PINNED) == f"{NAME}@{PINNED}"  # what decides keys is no folder
+    assert [cached(NAME, revision) for revision in (PINNED, None)] == [pinned, later]
+    (pinned / "tokenizer.json").unlink()
+    assert [cached(name, PINNED) for name in (NAME, "somebody/else", "no/such/folder")] == [None] * 3
 
 
 @pytest.mark.parametrize(
