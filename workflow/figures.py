@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from snakemake.io import multiext
 
 from mrt.config.schema import Config
+from mrt.config.sections import MEASURES
 from mrt.training.methods import TREE_METHODS
 from workflow.paths import Paths
 
@@ -58,8 +59,8 @@ FIGURES = {
     "reward": Figure(TRAINING, ["rl_log"], ["fig11"]),
     "constructions": Figure(TRAINING, ["constructions", "trees"], ["fig14"]),
     "loss": Figure(TRAINING, ["sft_log"], ["fig15"]),
-    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9"),
-    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True),
+    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", of_what_is_measured=True),
+    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True, of_what_is_measured=True),
     "claims": Figure(
         RESULT,
         [
@@ -108,7 +109,7 @@ class Figures:
     def measured(self, measure: str, models: list[str]) -> Tables:
         """The measure's tables of the models."""
         experiment, paths, evaluation = self.experiment, self.paths, self.experiment.evaluation
-        ancestors, by_rl = paths.trained_ancestors(), paths.by_rl()
+        ancestors, by_rl = paths.trained_ancestors(runs=True), paths.by_rl()
         if measure == "sft_log":
             names = [name for name in experiment.models if name in ancestors - by_rl]
             return {m: {str(experiment.models[m].problems): paths.of_model("models", "log.parquet", m)} for m in names}
@@ -147,7 +148,7 @@ class Figures:
         models = self.experiment.evaluation.models if FIGURES[name].of_traces else self.experiment.measured
         measures = FIGURES[name].measures
         if FIGURES[name].of_what_is_measured:
-            measures = [measure for measure in measures if measure in self.experiment.evaluation.measures]
+            measures = [m for m in measures if m in self.experiment.evaluation.measures or m not in MEASURES]
         return {measure: self.measured(measure, models) for measure in measures}
 
     def files(self, name: str) -> list[str]:

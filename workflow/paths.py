@@ -109,15 +109,19 @@ class Paths:
     def if_learnt(self, kind: str) -> Input:
         """The parent's artifact, of models whose method learns from it."""
         read = {name for name in self.trained if kind in METHODS[str(self.experiment.models[name].method)].reads}
+        if kind == "rollouts":  # prompts of any RL may begin with an episode of the parent
+            read |= {name for name in self.by_rl() if getattr(self.experiment.recipe(name), "least_prefix", 0)}
         return lambda w: self.of_parent(kind)(w) if w.model in read else []
 
     def trained_with(self, *methods: str) -> str:
         """A wildcard constraint: the models that these methods train."""
         return any_of([name for name in self.trained if self.experiment.models[name].method in methods])
 
-    def trained_ancestors(self) -> set[str]:
-        """The trained models among those that are measured and all that these descend from."""
-        return {a for m in self.experiment.evaluation.models for a in self.experiment.lineage(m)} & set(self.trained)
+    def trained_ancestors(self, *, runs: bool = False) -> set[str]:
+        """The trained models among those that are measured and all that these descend from; with `runs`, all runs."""
+        experiment = self.experiment
+        measured = experiment.measured if runs else experiment.evaluation.models
+        return {a for m in measured for a in experiment.lineage(m)} & set(self.trained)
 
     def by_rl(self) -> set[str]:
         """Models that RL trains."""

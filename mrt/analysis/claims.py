@@ -7,12 +7,12 @@ interval excludes no difference; else it is undecided, and the spread of the run
 
 from collections.abc import Iterator, Mapping
 from math import ceil
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
 from mrt.analysis.bootstrap import Interval, bootstrap_runs, resampled_means
 from mrt.core.settings import Settings
@@ -26,12 +26,20 @@ CURVES = {**EFFICIENCY, EQUAL_TOKENS: "maj"}  # values of whole curves, and thei
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 
 
+VALUES = (
+    *("accuracy", "tokens", r"regret at \d+", r"(maj|pass|linearized) at \d+", r"regret after \d+ episodes"),
+    *(r"accuracy after \d+ extensions", "progress( of the backtrack)?", "episodes", *map(str, CURVES)),
+    *("answer at the end", "(answer|votes) halfway", "direct at the end"),
+)
+Value = Annotated[str, StringConstraints(pattern=f"^({'|'.join(VALUES)})$")]
+
+
 class Claim(Settings):
     """What the paper says of two models, and the comparison that decides it."""
 
     section: str = Field(description="Where the paper says it.")
     says: str = Field(description="What it says, with its number.")
-    value: str = Field(
+    value: Value = Field(
         description="What is compared: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`, `linearized at"
         " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `progress` (of an episode, or `of the"
         " backtrack`), `episodes`, `token efficiency`, `linearized token efficiency` or `maj at equal tokens`; of"
@@ -39,7 +47,7 @@ class Claim(Settings):
     )
     model: str = Field(description="The model that it is about.")
     than: str = Field(description="The model that it is compared with.")
-    than_value: str | None = Field(None, description="What of `than` it is compared with, if not the same value.")
+    than_value: Value | None = Field(None, description="What of `than` it is compared with, if not the same value.")
     episodes: tuple[int, int] | None = Field(
         None, description="Section 5's values: only of thoughts with so many episodes, first and last number included."
     )
@@ -51,6 +59,12 @@ class Claim(Settings):
     )
     margin: float = Field(0.0, ge=0, description="same, not more: the largest difference that counts as none.")
     redraw: str = Field(description="Target that redraws what it is seen in.")
+
+    @model_validator(mode="after")
+    def _compares_two_curves(self) -> Self:
+        if self.value in CURVES and (self.gains_over or self.than_value):
+            raise ValueError(f"{self.value} compares two curves; leave out gains_over and than_value")
+        return self
 
 
 def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -128,7 +142,8 @@ def ends(prefixes: pl.DataFrame | None) -> Iterator[tuple[str, pl.DataFrame]]:
         return
     trace = ["model", "run", "dataset", "problem_id", "sample"]
     whole = prefixes.filter(pl.col("prefix") == pl.col("episodes"), pl.col("p") == 1, pl.col("episodes") > 1)
-    half = prefixes.filter(pl.col("prefix") == pl.col("episodes") // 2)
+    last = pl.col("prefix").filter(pl.col("prefix") <= pl.col("episodes") // 2).max().over(trace)  # of those scored
+    half = prefixes.filter(pl.col("prefix") == last)
     affordable = half.join(whole.select(*trace, most="tokens"), on=trace).filter(pl.col("tokens") <= pl.col("most"))
     votes = affordable.sort("p").group_by(trace, maintain_order=True).last()
     of_both = votes.select(trace)

@@ -22,6 +22,7 @@ from mrt.training.log import check_log
 from mrt.training.methods import TREE_METHODS
 from mrt.training.rl import RL
 
+OF_MU = ("prefixes", "regret", "episode_regret", "progress")  # measures that ask the meta-prover
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
 
 
@@ -198,6 +199,15 @@ def sampling_mistakes(
         if own and (own.rollouts or own.parent):
             why = "is a file of completions" if own.rollouts else "is trained here, perhaps on what it would judge"
             yield f"{path}.mu", f"{sampling.mu!r} {why}; name a model that is given"
+    prover = sampling.prover
+    several = [("decoding", sampling.decoding, sampling.samples)]
+    several += [("prover.decoding", prover.decoding, prover.answers)] if prover.estimate == "answers" else []
+    for part, decoding, n in several:
+        if n > 1 and not decoding.temperature:
+            yield (
+                f"{path}.{part}.temperature",
+                f"at 0 all {n} completions would be the same one; ask for one, or raise it",
+            )
     if sampling.prover.traces and sampling.prover.traces > sampling.samples:
         yield f"{path}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
 
@@ -209,7 +219,7 @@ def dataset_mistakes(name: str, dataset: Dataset, problems: Mapping[str, Dataset
     if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
         yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
     if dataset.file:
-        yield from file_mistakes(f"problems.{name}", dataset.file, partial(build, name, dataset))
+        yield from file_mistakes(f"problems.{name}.file", dataset.file, partial(build, name, dataset))
 
 
 def model_mistakes(
@@ -237,7 +247,7 @@ def model_mistakes(
             yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
     if model.rollouts:
         file = model.rollouts.file
-        yield from file_mistakes(f"{path}.rollouts", file, partial(check_completions, file))
+        yield from file_mistakes(f"{path}.rollouts.file", file, partial(check_completions, file))
     if model.training_log:
         yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
         if model.parent:
@@ -327,7 +337,7 @@ def unknown(path: str, name: str, known: Collection[str]) -> Iterator[tuple[str,
 def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterator[tuple[str, str]]:
     """What is wrong with an input file; it is read unless it is too large for that."""
     if not file.is_file():
-        yield f"{path}.file", f"there is no file {file}"
+        yield path, f"there is no file {file}"
     elif file.stat().st_size <= READ_AT_ONCE:
         try:
             check()
@@ -353,6 +363,11 @@ def evaluation_contradictions(
             yield "evaluation.budgets", f"{max(evaluation.budgets)} is beyond decoding.max_tokens, {longest}"
     if "episode_regret" in evaluation.measures and not {1, 2, 4, 8} <= set(evaluation.votes):
         yield "evaluation.votes", "regret by episodes needs 1, 2, 4 and 8 among them; or leave out that measure"
+    for name in evaluation.models:
+        own, asked = models.get(name), [measure for measure in evaluation.measures if measure in OF_MU]
+        if own and own.rollouts and asked:
+            wrong = f"{name!r} is a file of completions, whose model cannot be asked; leave out {', '.join(asked)}"
+            yield "evaluation.measures", wrong
     if direct := evaluation.direct:
         yield from unknown("evaluation.direct.model", direct.model, sorted(models))
     yield from forcing_contradictions(evaluation)

@@ -31,15 +31,16 @@ def with_runs(config: dict[str, Any]) -> dict[str, Any]:
         return config
     known = {name: own for name, own in models.items() if isinstance(own, dict) and not own.get("replicate_of")}
     trained = {name: own for name, own in known.items() if own.get("parent")}
-    parents = {own.get(role) for own in trained.values() for role in ("parent", "teacher")}
+    roles = ("parent", "teacher")
+    parents = {own[role] for own in trained.values() for role in roles if isinstance(own.get(role), str)}
     added: dict[str, Any] = {}
     for seed in range(1, runs):
         own_of = {name: f"{name}_seed{seed}" for name in known if name in trained or name in parents}
         for name, copy in own_of.items():
             own = known[name]
             if name in trained:
-                roles = {role: own_of[own[role]] for role in ("parent", "teacher") if own.get(role) in own_of}
-                added[copy] = {"replicate_of": name, "seed": seed, **roles}
+                of_seed = {role: own_of[own[role]] for role in roles if str(own.get(role)) in own_of}
+                added[copy] = {"replicate_of": name, "seed": seed, **of_seed}
             else:
                 added[copy] = {**own, "label": f"{own.get('label') or name}, seed {seed}"}
     return {**config, "models": {**added, **models}} if added else config
@@ -52,7 +53,7 @@ def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
         return config
     full = dict(models)
     for name, own in models.items():
-        original = models.get(own.get("replicate_of")) if isinstance(own, dict) else None
+        original = models.get(str(own.get("replicate_of"))) if isinstance(own, dict) else None
         if isinstance(original, dict):
             label = f"{original.get('label') or own['replicate_of']}, seed {own.get('seed')}"
             full[name] = {**original, "label": label, **own}

@@ -178,8 +178,8 @@ class Config(Settings):
         if (folder := self.root_folder(name)) is None:
             weights = self.weights(root)
             raise UnknownSizes(
-                f"models.{root}.architecture: nothing tells how large {weights or root} is. Give its sizes here, or, for"
-                f" a model of the hub, download it first: hf download {weights or 'NAME'}"
+                f"models.{root}.architecture: nothing tells how large {weights or root} is. Give its sizes here, or,"
+                f" for a model of the hub, download it first: hf download {weights or 'NAME'}"
             )
         return architecture_of(folder)
 

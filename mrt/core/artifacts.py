@@ -127,7 +127,11 @@ EXTENSIONS = Artifact(
     [*TRACE, "extension"],
     "budget_forcing/{m}/{d}.thoughts.parquet",
     "what budget forcing added to a thought",
-    {"extension": "from 1", "text": "begins with the marker", "tokens": "generated"},
+    {
+        "extension": "from 1",
+        "text": "a blank line and the marker, or the blank line alone after a cut",
+        "tokens": "generated",
+    },
 )
 VERDICT = {"answer": pl.String, "parsed": pl.Boolean, "correct": pl.Boolean, "cluster": pl.Int64}
 GRADES = Artifact(

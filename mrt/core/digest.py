@@ -91,5 +91,5 @@ def identity_of_model(model: str, revision: str | None = None) -> str:
     if not folder.is_dir():
         return f"{model}@{revision}"
     return digest_of_files(
-        sorted(f for f in folder.iterdir() if f.suffix in (".json", ".safetensors", ".jinja", ".txt"))
+        sorted(f for f in folder.iterdir() if f.suffix in (".json", ".safetensors", ".jinja", ".txt", ".model"))
     )

@@ -21,7 +21,7 @@ REMAKE = "Delete it and run snakemake again to remake it."
 
 def temporary_name(path: Path) -> Path:
     """A sibling of `path` that no other process uses."""
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+    return path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.part")
 
 
 @contextmanager

@@ -65,6 +65,8 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
             found = row_of(claim, values.filter(dataset=dataset), tables, models)
             if found:
                 rows.append(found)
+            else:
+                print(f"{claim.value} of {claim.model} or {claim.than} is not measured on {dataset}: {claim.says}")
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -92,7 +94,8 @@ def row_of(
     own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
     bound = None
     if curves is not None:
-        here = curves.filter(pl.col("dataset").is_in(found[0]["dataset"])).drop_nulls("tokens")
+        of_both = pl.col("problem_id").is_in(shared)
+        here = curves.filter(pl.col("dataset").is_in(found[0]["dataset"]), of_both).drop_nulls("tokens")
         one, two = (maj_curves(here.filter(model=name)) for name, _ in sides)
         of_problems = (*mean_of_runs(*one), *mean_of_runs(*two))
         most = max(len(own), len(other))

@@ -79,7 +79,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     header, cells = ["model"], [[style.label] for style in models.values()]
     bold: set[tuple[int, int]] = set()
     groups = table.select("dataset", "difficulty").unique(maintain_order=True)
-    groups = groups.sort(pl.col("dataset") == AVERAGE, "dataset", "difficulty")
+    number = pl.col("difficulty").cast(pl.Float64, strict=False)  # "10" behind "2"; "all" last
+    groups = groups.sort(pl.col("dataset") == AVERAGE, "dataset", number, "difficulty", nulls_last=True)
     known = table.filter(pl.col("dataset") != AVERAGE).group_by("dataset", maintain_order=True)
     columns = [(s, d, "accuracy") for s, d in groups.iter_rows()] + [
         (s, "all", "tokens" if counted else "characters")  # imported completions come without token counts

@@ -29,6 +29,9 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     for left, right, dataset in zip(axes[::2], axes[1::2], sets, strict=True):
         here, after = data.filter(dataset=dataset), curve.filter(dataset=dataset)
         for model in models:
+            rows = after.filter(pl.col("model") == model)
+            if rows.height:
+                errorbar(right, rows["prefix"], rows, "J", **look.line(model))
             episodes = here.filter(pl.col("model") == model).drop_nulls("progress")
             if models[model].parameterization == "backtracking":
                 episodes = backtracks(episodes)
@@ -46,8 +49,6 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                     **{k: pl.lit(v) for k, v in names.items()}
                 )
             )
-            rows = after.filter(pl.col("model") == model)
-            errorbar(right, rows["prefix"], rows, "J", **look.line(model))
         left.set_yscale("log")
         left.set(xlabel="progress of an episode", ylabel="share of episodes", title=dataset)
         right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"{dataset} ({problems_in(after)})")

@@ -21,7 +21,7 @@ from mrt.core.storage import read_provenance, write_table, write_text
 from mrt.figures.tables import Layout, markdown, page
 
 NOTE = (
-    "code: fingerprint of the parsed code of the stage and of all that it imports. weights: content of the checkpoint"
+    "code: fingerprint of the definitions that the stage reaches. weights: content of the checkpoint"
     " that sampled. Equal values everywhere make equal results, up to the rounding of the machine."
 )
 SCHEMA = {

@@ -39,9 +39,9 @@ SCHEMA = {
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """A row for each dataset, measured value and method."""
-    regret = tables["regret"]
+    regret = tables.get("regret", pl.DataFrame())
     within = regret.filter(pl.col("extensions") == 0) if regret.height else regret
-    values = values_of({"accuracy": tables["accuracy"], "regret": within})
+    values = values_of({"accuracy": tables.get("accuracy", pl.DataFrame()), "regret": within})
     cost = tables["cost"]
     totals: dict[str, tuple[float, float]] = {}  # a model that was not trained here has no cost
     if cost.height:

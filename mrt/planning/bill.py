@@ -127,7 +127,9 @@ class Lengths:
     def rollout(self, model: str, dataset: str) -> float:
         """Mean tokens of a rollout: of existing rollouts, else as expected for the model or its nearest ancestor."""
         if file := self.found("rollouts", model, f"{dataset}.parquet"):
-            return float(pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item())
+            mean = pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item()
+            if mean is not None:  # imported completions may have no counts
+                return float(mean)
         for name in self.config.lineage(model):
             if name in self.expected.tokens:
                 return self.expected.tokens[name]
@@ -197,7 +199,8 @@ class Bill:
             )
             if trained.method != "mrt_rl":
                 return made
-            at = {"per_episode": completions * (1 + expected.episodes), "explicit": completions + count}
+            prompts = count * recipe.epochs  # asked once, whatever the number of their completions
+            at = {"per_episode": completions * (1 + expected.episodes), "explicit": prompts, "termination": prompts}
             answers = (recipe.answers or recipe.num_generations) * min(expected.answer_tokens, recipe.answer_tokens)
             asked_at = at.get(recipe.variant, 0)
             if recipe.estimate == "likelihood":  # read, not sampled; the parent reads the thoughts too

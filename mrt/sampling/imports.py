@@ -42,8 +42,9 @@ class Import(Stage):
         ]
         if missing:
             raise ValueError(f"{self.file}: no column {', '.join(missing)}; found {', '.join(table.columns)}")
+        table = table.with_columns(pl.col("problem_id").cast(pl.String))  # JSON may have numbers
         if self.model:
-            known = sorted(table["model"].unique().to_list())
+            known = sorted(map(str, table["model"].drop_nulls().unique()))
             table = table.filter(pl.col("model") == self.model)
             if table.is_empty():
                 raise ValueError(f"{self.file}: no row has model {self.model!r}; there are {', '.join(known)}")

@@ -19,7 +19,7 @@ from pydantic import Field
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import run
 from mrt.core.settings import Settings
-from mrt.episodes.parameterization import Backtracking
+from mrt.episodes.parameterization import OPEN, Backtracking
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.stage import SamplingStage
 
@@ -49,7 +49,11 @@ class Prompt(Settings):
             date_string=f"{self.date:%d %b %Y}",
             strftime_now=self.date.strftime,
         )
-        return prompt if self.open_thought.strip() in prompt[len(prompt) - 20 :] else prompt + self.open_thought
+        if self.open_thought.strip() in prompt[-20:]:
+            return prompt
+        if prompt.rstrip().endswith(OPEN):  # an opening that goes on behind it, as that of the direct baseline
+            return prompt + self.open_thought.removeprefix(OPEN).lstrip("\n")
+        return prompt + self.open_thought
 
 
 class Sample(SamplingStage):

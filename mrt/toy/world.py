@@ -10,7 +10,9 @@ by one of the paper's markers (Figure 21). The reasoner has the flaws that the p
 - it slips: the later the episode, the likelier it is to take the answer of an attempt that does not add up;
 - it over-thinks: the length of a trace is drawn before it begins, and it mostly goes on after finding the answer.
 
-Training sees text only; everything is drawn from one `random.Random`.
+There are two reasoners. One thinks for 2 to 14 episodes; the other explores more, on harder problems, for 10 to 30,
+which is closer to R1-like models (Section 5: 6 to 45). Training sees text only; everything is drawn from one
+`random.Random`.
 """
 
 import random
@@ -21,11 +23,23 @@ from itertools import combinations
 MARKERS = ("Wait", "But wait", "Alternatively", "But hold on")
 DIFFICULTIES = (3, 4, 5, 6, 7)
 LARGEST_NUMBER, LARGEST_TARGET = 20, 60
-EPISODES = (2, 3, 4, 5, 6, 8, 10, 12, 14)
-HEED = (0.2, 0.5, 0.8)  # share of a trace's attempts that heed what is left to the target
 SEES_EXACT = 0.5  # probability that a heeding attempt sees a number that reaches the target exactly
-SLIP_PER_EPISODE, LARGEST_SLIP = 0.025, 0.3
-STOPS_WHEN_FOUND = 0.2
+
+
+@dataclass(frozen=True)
+class Reasoner:
+    """How a reasoner thinks; `difficulties` are those of the problems that it is shown."""
+
+    difficulties: tuple[int, ...]
+    episodes: tuple[int, ...]  # of a trace, drawn before it begins
+    heed: tuple[float, ...]  # share of a trace's attempts that heed what is left to the target
+    slip_per_episode: float  # probability of a slip: this, times the number of episodes before it
+    largest_slip: float
+    stops_when_found: float
+
+
+SHORT = Reasoner(DIFFICULTIES, (2, 3, 4, 5, 6, 8, 10, 12, 14), (0.2, 0.5, 0.8), 0.025, 0.3, 0.2)
+LONG = Reasoner((6, 7, 8), (10, 14, 18, 22, 26, 30), (0.0, 0.2, 0.4), 0.006, 0.1, 0.15)
 
 
 @dataclass(frozen=True)
@@ -104,22 +118,22 @@ def episode_steps(problem: Problem, opening: str, picked: list[int], found: int 
     return [f"{opening} {sums}.", verdict, result]
 
 
-def think(rng: random.Random, problem: Problem) -> tuple[list[str], list[int | None]]:
+def think(rng: random.Random, problem: Problem, reasoner: Reasoner = SHORT) -> tuple[list[str], list[int | None]]:
     """Draw a thought: its episodes (steps joined by blank lines) and the answer so far that each ends with."""
-    heed, length = rng.choice(HEED), rng.choice(EPISODES)
+    heed, length = rng.choice(reasoner.heed), rng.choice(reasoner.episodes)
     episodes: list[str] = []
     answers: list[int | None] = []
     found: int | None = None
     for index in range(length):
         picked = attempt(rng, problem, heed=rng.random() < heed)
         adds_up = sum(picked) == problem.target
-        slips = len(picked) > 1 and rng.random() < min(LARGEST_SLIP, SLIP_PER_EPISODE * index)
+        slips = len(picked) > 1 and rng.random() < min(reasoner.largest_slip, reasoner.slip_per_episode * index)
         if adds_up or slips:
             found = ends(picked)
         opening = f"{rng.choice(MARKERS)}, try" if episodes else "Try"
         episodes.append("\n\n".join(episode_steps(problem, opening, picked, found)))
         answers.append(found)
-        if adds_up and rng.random() < STOPS_WHEN_FOUND:
+        if adds_up and rng.random() < reasoner.stops_when_found:
             break
     return episodes, answers
 

@@ -80,7 +80,7 @@ class RL(Settings):
     schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
         "cosine", description="How the learning rate decays after warm-up (Table 3)."
     )
-    warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 3).")
+    warmup_ratio: float = Field(0.1, ge=0, lt=1, description="Share of the steps that warm up (Table 3).")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay (Table 3).")
     epochs: float = Field(1, gt=0, le=1000, description="Passes over the problems (Table 3).")
     batch_size: int = Field(256, ge=2, description="Completions per step, over all devices (Table 3).")
@@ -128,6 +128,12 @@ class RL(Settings):
             raise ValueError("the implicit variant asks mu nothing: half of each group answers; leave out estimate")
         if self.mu == "parent" and self.estimate == "answers":
             raise ValueError("mu: parent needs estimate: likelihood, as only the policy has an engine to sample from")
+        if self.decoding.stop:
+            raise ValueError("decoding.stop: completions of RL end by themselves or at max_tokens; leave it out")
+        if not self.decoding.temperature:
+            raise ValueError(
+                "decoding.temperature: at 0 all completions of a group are alike; RL has nothing to compare"
+            )
         return self
 
 
@@ -147,11 +153,14 @@ class Train(TrainingStage):
         examples = RL_PROMPTS.read(self.prompts).to_dicts()
         if not examples:
             raise ValueError(f"{self.prompts}: there are no prompts")
-        self.make(examples, self.method, slice_of(self.recipe), slice_of(self.parameterization), slice_of(self.grading))
+        engine = f"{self.engine.max_model_len} {self.engine.dtype}"  # what decides of an engine what it samples
+        groups = (self.recipe, self.parameterization, self.grading)
+        self.make(examples, self.method, *map(slice_of, groups), engine)
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
         random.Random(self.recipe.seed).shuffle(examples)
+        frozen = self.frozen() if self.recipe.mu == "parent" else None  # before ZeRO-3 shards all that is loaded
         with cpu_vllm(self.engine):
             usual = self.usual(examples, state)
             padded = usual["processing_class"].pad_token is not None
@@ -160,7 +169,7 @@ class Train(TrainingStage):
                 recipe=self.recipe,
                 grader=Grader(1, grading=self.grading),
                 parameterization=self.parameterization,
-                frozen=self.frozen() if self.recipe.mu == "parent" else None,
+                frozen=frozen,
                 **usual,
             )
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))

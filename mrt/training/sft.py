@@ -39,7 +39,7 @@ class SFT(Settings):
     max_length: int = Field(
         16384, ge=8, le=10_000_000, description="Longest example in tokens (Table 2); longer ones are dropped."
     )
-    warmup_ratio: float = Field(0.1, ge=0, le=1, description="Share of the steps that warm up (Table 2).")
+    warmup_ratio: float = Field(0.1, ge=0, lt=1, description="Share of the steps that warm up (Table 2).")
     schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
         "linear", description="How the learning rate decays after warm-up (TRL's default; Table 2 names none)."
     )
@@ -230,6 +230,8 @@ class Train(TrainingStage):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
+        if not rows:
+            raise ValueError(f"{self.set}: all examples are longer than recipe.max_length; raise it")
         args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         trainer = make_trainer(model, tokenizer, rows, self.recipe, args)

@@ -2,8 +2,8 @@
 
     python -m mrt.training.toy_base --out toy_base --history toy_base.history.parquet --state .state/toy_base
 
-There are two, one for each parameterization of episodes: `--speaks thoughts` (mrt.toy.world), `--speaks attempts`
-(mrt.toy.attempts).
+There are three: `--speaks thoughts` and `--speaks long_thoughts` (mrt.toy.world), and, for the other parameterization
+of episodes, `--speaks attempts` (mrt.toy.attempts). With `--start` training goes on from a checkpoint.
 
 The base is trained like any other model, by `mrt.training.sft`, on traces drawn from `mrt.toy.world`: it learns to
 reason like those traces, with all their flaws. A share of the examples is cut after a random episode and answered
@@ -26,7 +26,7 @@ from mrt.core.settings import Settings
 from mrt.core.storage import write_table
 from mrt.episodes.parameterization import Backtracking, Template
 from mrt.toy.attempts import solve
-from mrt.toy.world import DIFFICULTIES, answer_text, draw_problem, guess, think
+from mrt.toy.world import DIFFICULTIES, LONG, SHORT, Reasoner, answer_text, draw_problem, guess, think
 from mrt.training.sft import SFT, Train
 
 CUT_SHORT = 0.2
@@ -34,7 +34,11 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>OPENING{% endif %}"
 )
-OPENING = {"thoughts": "<think>\\n", "attempts": ""}  # of an answer, in the chat template
+OPENING = {
+    "thoughts": "<think>\\n",
+    "long_thoughts": "<think>\\n",
+    "attempts": "",
+}  # of an answer, in the chat template
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 
 
@@ -46,10 +50,10 @@ class Architecture(Settings):
     context: int = Field(1024, ge=64, description="Longest sequence in tokens.")
 
 
-def draw_example(rng: random.Random, template: Template) -> dict[str, Any]:
+def draw_example(rng: random.Random, template: Template, reasoner: Reasoner = SHORT) -> dict[str, Any]:
     """One trace as a training example: prompt, completion, weight."""
-    problem = draw_problem(rng, rng.choice(DIFFICULTIES))
-    episodes, answers = think(rng, problem)
+    problem = draw_problem(rng, rng.choice(reasoner.difficulties))
+    episodes, answers = think(rng, problem, reasoner)
     prompt = f"<|user|>{problem.text}<|assistant|><think>\n"
     if rng.random() < CUT_SHORT:
         kept = rng.randrange(len(episodes))
@@ -141,7 +145,10 @@ def make_model(tokenizer: Any, architecture: Architecture, seed: int) -> Any:
 class MakeBase(Stage):
     """Make the toy base reasoner from nothing: draw traces, train the tokenizer, train the model."""
 
-    speaks: Literal["thoughts", "attempts"] = Field("thoughts", description="What it learns to write.")
+    speaks: Literal["thoughts", "long_thoughts", "attempts"] = Field("thoughts", description="What it learns to write.")
+    start: Path | None = Field(
+        None, description="Checkpoint to go on from, with its tokenizer; by default a new one of random weights."
+    )
     out: Path = Field(description="Folder of the checkpoint.")
     history: Path = Field(description="What the trainer logged (Parquet).")
     state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
@@ -169,19 +176,14 @@ class MakeBase(Stage):
         rng = random.Random(self.seed)
         draw = {
             "thoughts": partial(draw_example, rng, Template()),
+            "long_thoughts": partial(draw_example, rng, Template(), LONG),
             "attempts": partial(draw_attempt, rng, Backtracking()),
         }
         examples = pl.DataFrame([draw[self.speaks]() for _ in range(self.traces)])
-        start, drawn = self.state / "init", self.state / "traces.parquet"
-        texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
-        tokenizer = make_tokenizer(texts, self.architecture.context, OPENING[self.speaks])
-        model = make_model(tokenizer, self.architecture, self.seed)
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
-        model.save_pretrained(start)
-        tokenizer.save_pretrained(start)
+        drawn = self.state / "traces.parquet"
         write_table(examples, drawn)
         Train(
-            model=str(start),
+            model=str(self.start or self.new(examples)),
             set=drawn,
             out=self.out,
             history=self.history,
@@ -189,6 +191,17 @@ class MakeBase(Stage):
             recipe=self.recipe,
         ).cli_cmd()
         shutil.rmtree(self.state)
+
+    def new(self, examples: pl.DataFrame) -> Path:
+        """A checkpoint of random weights, with a tokenizer made from the first examples."""
+        folder = self.state / "init"
+        texts = examples.head(8000).select(pl.concat_str("prompt", "completion")).to_series()
+        tokenizer = make_tokenizer(texts, self.architecture.context, OPENING[self.speaks])
+        model = make_model(tokenizer, self.architecture, self.seed)
+        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
 
 
 if __name__ == "__main__":

@@ -127,6 +127,23 @@ def test_votes_after_half_of_a_thought_cost_no_more_than_the_whole():
     assert list(ends(pl.DataFrame())) == list(ends(None)) == []
 
 
+def test_half_of_a_thought_is_the_last_prefix_scored_by_then():
+    """Where every fifth prefix is scored: of 12 episodes 0, 5, 10 and 12, so that half is 5."""
+    trace = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p", "sample": 0, "episodes": 12}
+    rows = [trace | {"prefix": j, "p": p, "maj": 0.5, "tokens": 10.0 * (j + p)} for j in (0, 5, 10, 12) for p in (1, 2)]
+    found = {name: table.select("prefix", "p").rows() for name, table in ends(pl.DataFrame(rows))}
+    assert found == {"answer at the end": [(12, 1)], "answer halfway": [(5, 1)], "votes halfway": [(5, 2)]}
+
+
+def test_a_claim_is_about_a_value_that_there_is():
+    with pytest.raises(ValueError, match="value"):
+        claim().model_validate(claim().model_dump() | {"value": "regrets at 256"})
+    for value in ("regret at 256", "accuracy after 4 extensions", "progress of the backtrack", "token efficiency"):
+        assert claim().model_validate(claim().model_dump() | {"value": value}).value == value
+    with pytest.raises(ValueError, match="compares two curves; leave out gains_over"):
+        claim().model_validate(claim().model_dump() | {"value": "token efficiency", "gains_over": "c"})
+
+
 def test_a_model_without_thoughts_has_the_tokens_of_each_thought():
     """Its answers cost 10: two are as dear as the first trace, four as the second, none as the third."""
     trace = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p", "episodes": 2, "p": 1, "maj": 0.5}

@@ -50,6 +50,26 @@ def completions(content):
     return apply
 
 
+def evaluated_completions(content):
+    def apply(folder):
+        completions(content)(folder)
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        config["evaluation"] |= {
+            "models": [*config["evaluation"]["models"], "theirs"],
+            "measures": ["accuracy", "regret"],
+        }
+        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+    return apply
+
+
+def of_two_runs(folder):
+    setting("models.star_1.parent", ["base"])(folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["training"]["runs"] = 2
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
 CASES = {
     # configs: structure and names
     "not YAML": (text("models: [a\n"), r"config\.yaml, line 2: not YAML"),
@@ -155,6 +175,24 @@ CASES = {
     "an infinite difficulty": (
         problem_file("p.jsonl", '{"problem": "x", "answer": 1, "difficulty": Infinity}\n'),
         r"p\.jsonl, line 1: difficulty",
+    ),
+    "several completions at temperature 0": (
+        setting("training.prover.decoding.temperature", 0),
+        r"training\.prover\.decoding\.temperature: at 0 all \d+ completions",
+    ),
+    "RL at temperature 0": (
+        setting("training.rl.decoding.temperature", 0),
+        r"training\.rl: .*decoding\.temperature: at 0 all completions of a group are alike",
+    ),
+    "a parent that is a list": (setting("models.star_1.parent", ["base"]), r"models\.star_1\.parent: .*string"),
+    "runs of a parent that is a list": (of_two_runs, r"models\.star_1\.parent: .*string"),
+    "a log that is not there": (
+        setting("models.base.training_log", "absent.csv"),
+        r"models\.base\.training_log: there is no file absent\.csv",
+    ),
+    "completions whose model would be asked": (
+        evaluated_completions('{"problem_id": "p", "text": "x"}\n'),
+        r"evaluation\.measures: 'theirs' is a file of completions, .*leave out regret",
     ),
     "completions without problem ids": (completions('{"text": "x"}\n'), r"traces\.jsonl.*problem_id"),
 }

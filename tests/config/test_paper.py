@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -429,3 +430,16 @@ def test_models_come_out_of_the_hubs_cache(tmp_path):
     assert int(tokens) > 10 and int(encoded) > 1 and thoughts == "1"
     assert other == ["no", "other"]  # of another revision nothing is there
     assert identity_of_model(path, revision) == f"{path}@{revision}"
+
+
+def test_a_prompt_that_begins_with_the_parents_attempt_costs_its_rollouts():
+    """Of GRPO as of MRT (RL) in backtracking search; of thoughts GRPO begins at the problem."""
+    from types import SimpleNamespace
+
+    from workflow.paths import Paths
+
+    for files, charged in (("config/backtracking.yaml",), True), (("config.yaml", "config/rl.yaml"), False):
+        config = load(reduce(laid_over, (yaml.safe_load((ROOT / name).read_text()) for name in files)))
+        read = Paths(config).if_learnt("rollouts")
+        assert bool(read(SimpleNamespace(model="grpo"))) == charged
+        assert read(SimpleNamespace(model="mrt_rl"))

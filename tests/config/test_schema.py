@@ -190,8 +190,8 @@ def test_mistakes_of_rl_are_named(path, value, message):
         ("evaluation.budget_forcing.traces", 8, "8 is more than the 1 of prover.traces"),
         ("evaluation.budget_forcing.models", ["direct"], "evaluation.budget_forcing.models: there is no 'direct'"),
         ("evaluation.budget_forcing.extension", {"max_tokens": 5000}, "extension.max_tokens: 5000 does not fit"),
-        ("models.base.training_log", "nowhere.csv", "models.base.training_log.file: there is no file nowhere.csv"),
-        ("traces", {"prefix_accuracy": "nowhere.jsonl"}, "traces.prefix_accuracy.file: there is no file nowhere.jsonl"),
+        ("models.base.training_log", "nowhere.csv", "models.base.training_log: there is no file nowhere.csv"),
+        ("traces", {"prefix_accuracy": "nowhere.jsonl"}, "traces.prefix_accuracy: there is no file nowhere.jsonl"),
         ("models.mrt_1.rules.tolerance", 0.05, "models.mrt_1.rules.tolerance: training.allocation settles which"),
         ("training.prover.estimate", "likelihood", "allocation spares sampled answers, and .* likelihood samples none"),
         (

@@ -62,3 +62,12 @@ def test_compact_settings_leave_out_defaults_but_the_kind_and_come_back_whole():
 
 def test_options_are_canonical_and_leave_out_what_is_off():
     assert options_of(b=1, a=[Inner()], off=None, none=False, zero=0) == '{"a": [{}], "b": 1, "zero": 0}'
+
+
+def test_a_vocabulary_is_part_of_a_models_identity(tmp_path):
+    from mrt.core.digest import identity_of_model
+
+    (tmp_path / "tokenizer.model").write_bytes(b"1")
+    before = identity_of_model(str(tmp_path))
+    (tmp_path / "tokenizer.model").write_bytes(b"2")
+    assert identity_of_model(str(tmp_path)) != before

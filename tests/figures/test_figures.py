@@ -207,6 +207,71 @@ def test_the_caption_of_figure_3_says_that_two_votes_are_worth_one():
     assert "maj@2 equals maj@1 in expectation" in caption and "`evaluation.weighted_votes`" in caption
 
 
+def test_logs_of_all_training_runs_reach_the_figures():
+    from mrt.config.load import load
+    from workflow.figures import Figures
+    from workflow.paths import Paths
+
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    raw["training"]["runs"] = 2
+    config = load(raw)
+    figures = Figures(config, Paths(config))
+    trained = {"mrt_1", "mrt_1_seed1"}
+    assert trained <= figures.tables("loss")["sft_log"].keys()
+    assert {"mrt_rl", "mrt_rl_seed1"} <= figures.tables("reward")["rl_log"].keys()
+
+
+def test_what_is_not_measured_is_not_asked_for_beside_the_cost():
+    """Regret needs the meta-prover at every prefix: an experiment that leaves it out does not pay for it."""
+    from mrt.config.load import load
+    from mrt.figures.runs import summary
+    from workflow.figures import Figures
+    from workflow.paths import Paths
+
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    raw["evaluation"]["measures"] = ["accuracy", "cost"]
+    config = load(raw)
+    assert {*Figures(config, Paths(config)).tables("runs")} == {"accuracy", "cost"}
+    models = list(MODELS)
+    tables = {"accuracy": of_models("accuracy", *models), "cost": of_models("cost", *models)}
+    assert set(summary(tables, MODELS)["value"]) == {"accuracy", "tokens"}
+
+
+def test_the_direct_baseline_reaches_the_claims():
+    from functools import reduce
+
+    from mrt.config.load import load
+    from mrt.planning.dry_run import laid_over
+    from workflow.figures import Figures
+    from workflow.paths import Paths
+
+    files = ("config.yaml", "config/rl.yaml", "config/claims.yaml")
+    config = load(reduce(laid_over, (yaml.safe_load((ROOT / name).read_text()) for name in files)))
+    assert Figures(config, Paths(config)).tables("claims")["direct"] == {
+        "direct": {"toy_test": f"{config.results}/metrics/direct/toy_test.maj.parquet"}
+    }
+
+
+def test_difficulties_are_sorted_by_number():
+    from mrt.figures.pass1 import layout, summary
+
+    rows = of_models("accuracy", "base").with_columns(pl.Series("difficulty", [2.0, 10.0, 9.0] * 4))
+    header = layout(summary({"accuracy": rows}, MODELS), MODELS).header
+    found = [name.split(", ")[1].split(" ")[0] for name in header if ", " in name]
+    assert found == ["2", "9", "10"]
+
+
+def test_a_model_without_backtracks_keeps_its_curve_of_J():
+    from mrt.figures import progress
+
+    rows = of_models("progress", "base", "star_1")
+    short = rows.filter((pl.col("model") == "base") | (pl.col("prefix") < 2))
+    styles = {name: ModelStyle(label=name, parameterization="backtracking") for name in ("base", "star_1")}
+    figure, table = progress.draw({"progress": short}, styles)
+    assert set(table.drop_nulls("J")["model"]) == {"base", "star_1"}
+    assert len(figure.axes[1].get_lines()) == 2
+
+
 def test_budget_forcing_is_drawn_by_extensions_and_by_tokens():
     """Figure 29; the tokens are those of the thought and of its answer."""
     from mrt.figures import budget_forcing

@@ -55,6 +55,30 @@ def test_training_reads_each_kept_token_as_often_as_there_are_epochs():
     assert found == Work(0, 0, 0, 10_000 * 0.5 * 3 * (150 + 9000), 9150)
 
 
+def test_rl_asks_mu_once_at_the_prefix_of_a_prompt():
+    """Whatever the number of completions; with credit by episode at every boundary of each."""
+
+    def drawn(variant):
+        raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
+        name = next(name for name, own in raw["models"].items() if own.get("method") == "mrt_rl")
+        raw["models"][name]["rl"] = (raw["models"][name].get("rl") or {}) | {"variant": variant}
+        config = load(raw)
+        plain = Bill(config).work("train_rl", name, config.models[name].problems)
+        return plain.drawn
+
+    without = drawn("implicit")
+    assert drawn("termination") == drawn("explicit") > without
+    assert drawn("per_episode") - without > 4 * (drawn("explicit") - without)
+
+
+def test_imported_rollouts_without_token_counts_are_guessed(tmp_path):
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"results": str(tmp_path)}
+    (tmp_path / "rollouts" / "base").mkdir(parents=True)
+    rows = pl.DataFrame({"tokens": [None, None]}, schema={"tokens": pl.Int64})
+    rows.write_parquet(tmp_path / "rollouts" / "base" / "toy_test.parquet")
+    assert Bill(load(raw), look=True).lengths.rollout("base", "toy_test") == 200  # half of max_tokens
+
+
 def test_the_longest_path_goes_through_the_lineage():
     def job(rule, model, problems, seconds):
         return Planned(rule, model, problems, 1, Work(), 1, seconds, seconds, 0)

@@ -23,10 +23,10 @@ def test_one_choice_adds_up_and_its_ends_are_the_gold_answer(seed, difficulty):
     assert all(str(number) in problem.text for number in (*problem.numbers, problem.target))
 
 
-@given(st.integers(), st.sampled_from(world.DIFFICULTIES))
-def test_thoughts_are_cut_where_the_world_meant(seed, difficulty):
+@given(st.integers(), st.sampled_from((world.SHORT, world.LONG)))
+def test_thoughts_are_cut_where_the_world_meant(seed, reasoner):
     rng = random.Random(seed)
-    episodes, answers = world.think(rng, world.draw_problem(rng, difficulty))
+    episodes, answers = world.think(rng, world.draw_problem(rng, rng.choice(reasoner.difficulties)), reasoner)
     thought = "\n\n".join(episodes) + "\n"
     assert [part.rstrip("\n") for part in split_episodes(thought)] == episodes
     assert len(answers) == len(episodes)
@@ -63,6 +63,18 @@ def test_the_reasoner_has_the_vices():
     assert went_on / found > 0.5
 
 
+def test_progress_of_long_thoughts_lasts_over_many_episodes():
+    rng, right, lengths = random.Random(0), {1: 0, 5: 0, 10: 0, 20: 0}, 0
+    for _ in range(1000):
+        problem = world.draw_problem(rng, rng.choice(world.LONG.difficulties))
+        _, answers = world.think(rng, problem, world.LONG)
+        lengths += len(answers)
+        for episodes in right:
+            right[episodes] += answers[min(episodes, len(answers)) - 1] == problem.answer
+    assert lengths / 1000 > 15
+    assert right[5] > 3 * right[1] and right[10] > 1.3 * right[5] and right[20] > 1.05 * right[10]
+
+
 def test_difficulty_out_of_range_is_refused():
     with pytest.raises(ValueError, match="difficulty"):
         world.draw_problem(random.Random(0), 1)
@@ -89,12 +101,13 @@ def test_the_tokenizer_is_lossless_and_keeps_numbers_whole():
     assert len(tokenizer("</think>")["input_ids"]) == 1
 
 
-def test_the_shipped_weights_are_the_ones_in_their_card():
+@pytest.mark.parametrize("folder", sorted(TOY_BASE.parent.glob("weights*")), ids=lambda folder: folder.name)
+def test_the_shipped_weights_are_the_ones_in_their_card(folder):
     import hashlib
 
-    weights = TOY_BASE / "model.safetensors"
+    weights = folder / "model.safetensors"
     assert weights.stat().st_size < 3_000_000
-    assert hashlib.sha256(weights.read_bytes()).hexdigest() in (TOY_BASE / "README.md").read_text()
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() in (folder / "README.md").read_text()
 
 
 def test_attempts_add_up_and_answer_what_they_took():

@@ -23,7 +23,7 @@ from mrt.grading.grade import Grader
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.training import rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
-from mrt.training.rl import RL
+from mrt.training.rl import RL, Train
 from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
 from mrt.training.rl_trainer import episode_advantages, length_penalized, outcome_reward
 
@@ -491,3 +491,18 @@ def test_two_processes_train_in_bf16_with_checkpointing(prompts, tmp_path):
     log = two_processes(tmp_path, *options)
     assert log["step"].to_list() == [1] and 1e-4 < log["logp_difference"][0] < DOUBTFUL
     assert log["tokens_forced"][0] > 0 and log["grad_norm"][0] > 0
+
+
+def test_what_the_engine_samples_decides_the_kept_checkpoint(tmp_path, monkeypatch):
+    """Its precision and longest text; not its memory."""
+    from mrt.core.artifacts import RL_PROMPTS
+
+    row = dict.fromkeys(RL_PROMPTS.columns, "x") | {"sample": 0, "prefix": 0, "inside": False}
+    RL_PROMPTS.write(pl.DataFrame([row], schema=RL_PROMPTS.columns), tmp_path / "prompts.parquet")
+    found = []
+    monkeypatch.setattr(Train, "make", lambda self, examples, *decisive: found.append(decisive))
+    for engine in ({}, {"dtype": "bfloat16"}, {"max_model_len": 512}, {"cpu_cache_gib": 2.0}):
+        paths = {name: tmp_path / name for name in ("out", "history", "state")}
+        prompts = tmp_path / "prompts.parquet"
+        Train(model="m", prompts=prompts, method="grpo", engine=EngineSettings(**engine), **paths).cli_cmd()
+    assert len(set(found[:3])) == 3 and found[3] == found[0]

@@ -349,3 +349,16 @@ def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(tmp_path):
         made, came = (json.loads((folder / name).read_text()) for folder in (stage.out, unpadded))
         for what in ("pad_token", "pad_token_id"):
             assert made.get(what) is None and came.get(what) is None
+
+
+def test_a_set_of_too_long_examples_is_told(tmp_path):
+    from mrt.core.artifacts import SET
+
+    row = {"problem_id": "p", "sample": 0, "prefix": None, "prompt": "12 + 5 = " * 9, "completion": "17", "weight": 1.0}
+    SET.write(pl.DataFrame([row], schema=SET.columns), tmp_path / "set.parquet")
+    paths = {name: tmp_path / name for name in ("out", "history", "state")}
+    stage = Train(
+        model=str(TOY_BASE), set=tmp_path / "set.parquet", recipe=RECIPE.model_copy(update={"max_length": 8}), **paths
+    )
+    with pytest.raises(ValueError, match=r"set\.parquet: all examples are longer than recipe\.max_length; raise it"):
+        stage.cli_cmd()
