@@ -60,9 +60,15 @@ class RL(Settings):
         description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one; the authors' code"
         " has `termination`).",
     )
-    alpha: float = Field(1.0, ge=0, le=100, description="Weight of progress (Equation 3), or of the length penalty.")
+    alpha: float = Field(
+        1.0,
+        ge=0,
+        le=100,
+        description="Weight of progress (Equation 3) in `explicit` and `per_episode`, or of the length penalty.",
+    )
     centred: bool = Field(
-        False, description="MRT (RL): subtract the group's mean from the outcome only; Algorithm 2 does not."
+        False,
+        description="`explicit`, `per_episode`: subtract the group's mean from the outcome only; Algorithm 2 does not.",
     )
     prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems whose prompt has a prefix.")
     least_prefix: int = Field(

@@ -19,6 +19,7 @@ from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
 from mrt.training.methods import RLMethod
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
+from mrt.training.stage import show_progress
 
 if TYPE_CHECKING:
     from mrt.training.rl import RL
@@ -92,7 +93,6 @@ def grades(grader: Grader, texts: Sequence[str], gold: Sequence[str], inside: Se
 def make_trainer_class() -> type:
     """GRPOTrainer with the advantages of the module's table; a function because importing TRL takes seconds."""
     import torch
-    from transformers import ProgressCallback
     from trl import GRPOTrainer
 
     def left_aligned(values: Any, counts: list[tuple[int, int]], width: int) -> Any:
@@ -126,8 +126,7 @@ def make_trainer_class() -> type:
             self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
                 self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
-            self.remove_callback(ProgressCallback)
-            self.add_callback(Bar)
+            show_progress(self)
 
         def seeded(self, generate: Any) -> Any:
             """The engine's `generate` with a seed per request, by step and position: equal in a resumed run."""
@@ -379,11 +378,5 @@ def make_trainer_class() -> type:
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
             super().log({**logs, **self.spent.totals(self)}, start_time)
-
-    class Bar(ProgressCallback):
-        """The progress bar without log lines: the log goes to Parquet."""
-
-        def on_log(self, *_: Any, **__: Any) -> None:
-            pass
 
     return MRTTrainer

@@ -24,7 +24,7 @@ from mrt.core.settings import Settings
 from mrt.core.storage import read_table
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
-from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
+from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave, show_progress
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -125,7 +125,6 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
     import torch
     from datasets import Dataset
-    from transformers import ProgressCallback
     from trl import SFTTrainer
     from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
@@ -135,12 +134,6 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
             if recipe.weighted:
                 batch["loss_weight"] = torch.tensor([e["loss_weight"] for e in examples])
             return batch
-
-    class Bar(ProgressCallback):
-        """The progress bar without log lines: the log goes to Parquet."""
-
-        def on_log(self, *_: Any, **__: Any) -> None:
-            pass
 
     class Buckets:
         """Sampler in `bucketed_order`, a new order each epoch; a resumed run has the same orders."""
@@ -197,8 +190,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         processing_class=tokenizer,
         data_collator=Collator(pad_token_id=padding),
     )
-    trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(Bar)
+    show_progress(trainer)
     return trainer
 
 

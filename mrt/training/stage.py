@@ -108,6 +108,18 @@ def return_freed_memory() -> None:
         mallopt(threshold, LARGE)
 
 
+def show_progress(trainer: Any) -> None:
+    """Show a trainer's progress bar without its log lines: the log goes to Parquet."""
+    from transformers import ProgressCallback
+
+    class Bar(ProgressCallback):
+        def on_log(self, *_: Any, **__: Any) -> None:
+            pass
+
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(Bar)
+
+
 def is_first_process() -> bool:
     """Whether this is the first process of a distributed run, or the only one."""
     return os.environ.get("RANK", "0") == "0"
