@@ -217,7 +217,7 @@ DECIDE_NOTHING = {
         "mrt/core/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"
     ),
     "how checkpoints are cached": edit("mrt/training/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
-    "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "WHEN_FOUND = 0.2", "WHEN_FOUND = 0.3"),
+    "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "0.025, 0.3, 0.2)", "0.025, 0.3, 0.3)"),
     "a local variable's name": renamed("mrt/training/sft.py", "megabatches", "heaps"),
     "the order of functions": reordered,
     "a function's module": moved,
