@@ -28,15 +28,20 @@ EXPERIMENTS = {  # by results folder: heading, and the configuration files
     ),
     "claims_backtracking": ("Backtracking search", "config/backtracking.yaml config/claims_backtracking.yaml"),
 }
+NOTES = {
+    "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9): these rows are our questions."
+    " [mu.md](mu.md) says what the models are."
+}
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
 INTRODUCTION = """# The paper's claims, and what they are here
 
-One row is one claim of the paper: where it stands and what it says; the same comparison on the toy world, with its 95 %
-interval over training runs and problems; the verdict; and the target that redraws it. A claim is **confirmed** or
-**refuted** only if the interval leaves no other possibility; else it is **undecided** here. The toy is a 1M-parameter
-model on sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
+One row is one claim of the paper, or a question that it leaves open: where it stands and what it says; the same
+comparison on the toy world, with its 95 % interval over training runs and problems; the verdict; and the target that
+redraws it. A claim is **confirmed** or **refuted** only if the interval leaves no other possibility; else it is
+**undecided** here. The toy is a 1M-parameter model on sums: what is refuted does not hold everywhere, and may well hold
+at the paper's scale.
 
-Of {claims} claims {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. `make claims` makes this page;
+Of {claims} rows {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. `make claims` makes this page;
 other pages quote it.
 """
 
@@ -47,7 +52,9 @@ def section(folder: Path, commit: str) -> str:
     claims = markdown(layout(read_table(folder / "tables" / "claims.parquet"), {}))
     models = (folder / "tables" / "runs.md").read_text()
     command = COMMAND.format(files=files)
-    return f"## {heading}\n\nAt commit {commit}:\n\n```sh\n{command}\n```\n\n{claims}\n### Its models\n\n{models}"
+    note = f"{NOTES[folder.name]} " if folder.name in NOTES else ""
+    begun = f"## {heading}\n\n{note}At commit {commit}:\n\n```sh\n{command}\n```\n\n"
+    return f"{begun}{claims}\n### Its models\n\n{models}"
 
 
 def page(old: str, new: dict[str, str]) -> str:
