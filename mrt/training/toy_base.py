@@ -34,11 +34,8 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>OPENING{% endif %}"
 )
-OPENING = {
-    "thoughts": "<think>\\n",
-    "long_thoughts": "<think>\\n",
-    "attempts": "",
-}  # of an answer, in the chat template
+# of an answer, in the chat template
+OPENING = {"thoughts": "<think>\\n", "long_thoughts": "<think>\\n", "attempts": ""}
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 
 
