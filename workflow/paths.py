@@ -110,7 +110,7 @@ class Paths:
         """The parent's artifact, of models whose method learns from it."""
         read = {name for name in self.trained if kind in METHODS[str(self.experiment.models[name].method)].reads}
         if kind == "rollouts":  # prompts of any RL may begin with an episode of the parent
-            read |= {name for name in self.by_rl() if getattr(self.experiment.recipe(name), "least_prefix", 0)}
+            read |= {name for name in self.by_rl() if self.experiment.begun(name)}
         return lambda w: self.of_parent(kind)(w) if w.model in read else []
 
     def trained_with(self, *methods: str) -> str:

@@ -1,6 +1,7 @@
 """The page of traces of an experiment: which tables it is made from, and what it is told."""
 
 from mrt.config.schema import Config
+from mrt.config.sections import OF_MU
 from mrt.core.digest import digest_of_files, options_of
 from mrt.traces.page import assets
 from mrt.training.methods import TREE_METHODS
@@ -11,7 +12,6 @@ SAMPLED = [("rollouts", "parquet"), ("grades", "rollouts.parquet")]
 CUT = [("episodes", "parquet")]
 SCORED = [("prover", "parquet"), ("grades", "prover.parquet"), ("progress", "parquet")]
 LINEARIZED = [("linearized", "parquet"), ("grades", "linearized.parquet")]
-OF_PROGRESS = {"prefixes", "regret", "episode_regret", "progress"}  # measures that mu's answers are sampled for
 
 
 class TracesPage:
@@ -39,7 +39,7 @@ class TracesPage:
         )
         found: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for of in ((m, d) for m in evaluation.models for d in self.experiment.measured_on(m)):
-            scored = bool(OF_PROGRESS & set(measures))
+            scored = not set(OF_MU).isdisjoint(measures)
             found[of] = [*SAMPLED, *(CUT if scored or "episodes" in measures else []), *(SCORED if scored else [])]
             found[of] += LINEARIZED if evaluation.linearized and "linearized" in measures else []
         for name, of in self.sets().items():

@@ -24,11 +24,9 @@ EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "lineari
 EQUAL_TOKENS = "maj at equal tokens"
 CURVES = {**EFFICIENCY, EQUAL_TOKENS: "maj"}  # values of whole curves, and their measures
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
-
-
 VALUES = (
     *("accuracy", "tokens", r"regret at \d+", r"(maj|pass|linearized) at \d+", r"regret after \d+ episodes"),
-    *(r"accuracy after \d+ extensions", "progress( of the backtrack)?", "episodes", *map(str, CURVES)),
+    *(r"accuracy after \d+ extensions", "progress( of the backtrack)?", "episodes", *CURVES),
     *("answer at the end", "(answer|votes) halfway", "direct at the end"),
 )
 Value = Annotated[str, StringConstraints(pattern=f"^({'|'.join(VALUES)})$")]

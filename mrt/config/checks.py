@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from mrt.config import memory
 from mrt.config.hardware import Cluster
 from mrt.config.schema import Config, overlaid
-from mrt.config.sections import Evaluation, Model, TracesPage, Training
+from mrt.config.sections import OF_MU, Evaluation, Model, TracesPage, Training
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.sampling.imports import check_completions
@@ -22,7 +22,6 @@ from mrt.training.log import check_log
 from mrt.training.methods import TREE_METHODS
 from mrt.training.rl import RL
 
-OF_MU = ("prefixes", "regret", "episode_regret", "progress")  # measures that ask the meta-prover
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
 
 
@@ -204,10 +203,8 @@ def sampling_mistakes(
     several += [("prover.decoding", prover.decoding, prover.answers)] if prover.estimate == "answers" else []
     for part, decoding, n in several:
         if n > 1 and not decoding.temperature:
-            yield (
-                f"{path}.{part}.temperature",
-                f"at 0 all {n} completions would be the same one; ask for one, or raise it",
-            )
+            why = f"at 0 all {n} completions would be the same one; ask for one, or raise it"
+            yield f"{path}.{part}.temperature", why
     if sampling.prover.traces and sampling.prover.traces > sampling.samples:
         yield f"{path}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
 

@@ -31,15 +31,18 @@ def with_runs(config: dict[str, Any]) -> dict[str, Any]:
         return config
     known = {name: own for name, own in models.items() if isinstance(own, dict) and not own.get("replicate_of")}
     trained = {name: own for name, own in known.items() if own.get("parent")}
-    roles = ("parent", "teacher")
-    parents = {own[role] for own in trained.values() for role in roles if isinstance(own.get(role), str)}
+    roles = {
+        name: {role: own[role] for role in ("parent", "teacher") if isinstance(own.get(role), str)}
+        for name, own in trained.items()
+    }
+    parents = {model for of in roles.values() for model in of.values()}
     added: dict[str, Any] = {}
     for seed in range(1, runs):
         own_of = {name: f"{name}_seed{seed}" for name in known if name in trained or name in parents}
         for name, copy in own_of.items():
             own = known[name]
             if name in trained:
-                of_seed = {role: own_of[own[role]] for role in roles if str(own.get(role)) in own_of}
+                of_seed = {role: own_of[model] for role, model in roles[name].items() if model in own_of}
                 added[copy] = {"replicate_of": name, "seed": seed, **of_seed}
             else:
                 added[copy] = {**own, "label": f"{own.get('label') or name}, seed {seed}"}

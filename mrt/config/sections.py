@@ -226,6 +226,9 @@ MEASURES = (
 )
 
 
+OF_MU = ("prefixes", "regret", "episode_regret", "progress")  # those that ask the meta-prover
+
+
 class Evaluation(SamplingSettings):
     """What is measured, for which models, on which datasets."""
 

@@ -25,7 +25,7 @@ from mrt.core.digest import digest, identity_of_model, slice_of
 from mrt.core.fingerprint import fingerprint
 from mrt.core.settings import Settings
 from mrt.core.storage import write_table
-from mrt.sampling.engine import Completion, Engine, Request
+from mrt.sampling.engine import Completion, Engine, EngineSettings, Request
 
 SCHEMA = {
     "key": pl.String,
@@ -68,6 +68,11 @@ class CacheSettings(Settings):
         return i % count == index
 
 
+def engine_decides(settings: EngineSettings) -> str:
+    """What decides, of how an engine is built, what it samples; part of the keys of completions and of RL's weights."""
+    return f"{settings.max_model_len} {settings.dtype}"
+
+
 class CompletionCache:
     """Completions by key; each key begins with `decided_by`, a hash of what all requests of a job share."""
 
@@ -78,7 +83,7 @@ class CompletionCache:
         weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
         self.decided_by = digest(
             weights,
-            f"{engine.settings.max_model_len} {engine.settings.dtype}",
+            engine_decides(engine.settings),
             fingerprint("mrt.sampling.engine", with_versions=track_versions),
         )[:16]
 

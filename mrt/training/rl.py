@@ -43,6 +43,7 @@ from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.grading.grade import Grader, Grading
+from mrt.sampling.cache import engine_decides
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import ProverSettings
 from mrt.training.devices import batches, join_processes
@@ -159,9 +160,8 @@ class Train(TrainingStage):
         examples = RL_PROMPTS.read(self.prompts).to_dicts()
         if not examples:
             raise ValueError(f"{self.prompts}: there are no prompts")
-        engine = f"{self.engine.max_model_len} {self.engine.dtype}"  # what decides of an engine what it samples
         groups = (self.recipe, self.parameterization, self.grading)
-        self.make(examples, self.method, *map(slice_of, groups), engine)
+        self.make(examples, self.method, *map(slice_of, groups), engine_decides(self.engine))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import reduce
 from importlib import import_module
 
 import numpy as np
@@ -172,13 +173,23 @@ def test_traces_are_grouped_as_the_experiment_says(tmp_path, monkeypatch):
     assert longest == [2, 5]
 
 
-def test_the_groups_of_the_config_reach_figure_3():
+def figures_of(*configs):
+    """The figures and tables of an experiment, whose configs are laid over each other."""
     from mrt.config.load import load
+    from mrt.planning.dry_run import laid_over
     from workflow.figures import Figures
     from workflow.paths import Paths
 
-    config = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
-    settings = json.loads(Figures(config, Paths(config)).settings("scaling"))
+    config = load(reduce(laid_over, configs))
+    return Figures(config, Paths(config))
+
+
+def read(*names):
+    return [yaml.safe_load((ROOT / name).read_text()) for name in names]
+
+
+def test_the_groups_of_the_config_reach_figure_3():
+    settings = json.loads(figures_of(*read("config/paper_case_study.yaml")).settings("scaling"))
     assert settings["options"] == {"episode_groups": [[6, 10], [26, 30], [41, 45]]}
 
 
@@ -208,47 +219,26 @@ def test_the_caption_of_figure_3_says_that_two_votes_are_worth_one():
 
 
 def test_logs_of_all_training_runs_reach_the_figures():
-    from mrt.config.load import load
-    from workflow.figures import Figures
-    from workflow.paths import Paths
-
-    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
-    raw["training"]["runs"] = 2
-    config = load(raw)
-    figures = Figures(config, Paths(config))
-    trained = {"mrt_1", "mrt_1_seed1"}
-    assert trained <= figures.tables("loss")["sft_log"].keys()
+    figures = figures_of(*read("tests/tiny.yaml"), {"training": {"runs": 2}})
+    assert {"mrt_1", "mrt_1_seed1"} <= figures.tables("loss")["sft_log"].keys()
     assert {"mrt_rl", "mrt_rl_seed1"} <= figures.tables("reward")["rl_log"].keys()
 
 
 def test_what_is_not_measured_is_not_asked_for_beside_the_cost():
     """Regret needs the meta-prover at every prefix: an experiment that leaves it out does not pay for it."""
-    from mrt.config.load import load
     from mrt.figures.runs import summary
-    from workflow.figures import Figures
-    from workflow.paths import Paths
 
-    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
-    raw["evaluation"]["measures"] = ["accuracy", "cost"]
-    config = load(raw)
-    assert {*Figures(config, Paths(config)).tables("runs")} == {"accuracy", "cost"}
+    figures = figures_of(*read("tests/tiny.yaml"), {"evaluation": {"measures": ["accuracy", "cost"]}})
+    assert {*figures.tables("runs")} == {"accuracy", "cost"}
     models = list(MODELS)
     tables = {"accuracy": of_models("accuracy", *models), "cost": of_models("cost", *models)}
     assert set(summary(tables, MODELS)["value"]) == {"accuracy", "tokens"}
 
 
 def test_the_direct_baseline_reaches_the_claims():
-    from functools import reduce
-
-    from mrt.config.load import load
-    from mrt.planning.dry_run import laid_over
-    from workflow.figures import Figures
-    from workflow.paths import Paths
-
-    files = ("config.yaml", "config/rl.yaml", "config/claims.yaml")
-    config = load(reduce(laid_over, (yaml.safe_load((ROOT / name).read_text()) for name in files)))
-    assert Figures(config, Paths(config)).tables("claims")["direct"] == {
-        "direct": {"toy_test": f"{config.results}/metrics/direct/toy_test.maj.parquet"}
+    figures = figures_of(*read("config.yaml", "config/rl.yaml", "config/claims.yaml"))
+    assert figures.tables("claims")["direct"] == {
+        "direct": {"toy_test": f"{figures.experiment.results}/metrics/direct/toy_test.maj.parquet"}
     }
 
 

@@ -14,6 +14,7 @@ INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times )?\[([+-]?[\d.]+), ([+-]?
 
 QUOTES = {  # where a page quotes five runs, if it has more than these
     "docs/rl.md": ("## What five runs", "The same experiment with one run"),
+    "docs/mu.md": ("## What it brings at equal compute", "- A first try"),
     "docs/backtracking.md": ("## What came out", "In MRT (RL), mu answers twice"),
 }
 
@@ -46,7 +47,7 @@ def test_the_makefile_runs_what_the_page_says():
     assert " ".join(f"results/{name}" for name in EXPERIMENTS) in commands
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/rl.md", "docs/backtracking.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/rl.md", "docs/mu.md", "docs/backtracking.md"])
 def test_what_others_quote_stands_on_the_page(name):
     """Intervals of five runs."""
     text = (ROOT / name).read_text()
