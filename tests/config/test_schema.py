@@ -35,7 +35,7 @@ def test_the_configs_are_valid():
         alone = "problems" in content.get("evaluation", {})  # others are laid over another config
         if alone and (SHARED.is_dir() or "../shared" not in path.read_text()):
             load(content)
-    over_rl = (["rl_seeds"], ["claims"], ["claims", "claims_figures"], ["mu"], ["mu", "mu_seeds"])
+    over_rl = (["rl_seeds"], ["claims"], ["claims", "claims_figures"], ["mu"], ["mu", "mu_seeds"], ["mu", "mu_confirm"])
     for over in (*over_rl, ["curriculum"], ["curriculum", "claims_curriculum"]):
         config = RL
         for name in over:
