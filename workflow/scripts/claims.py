@@ -35,7 +35,7 @@ EXPERIMENTS = {  # by results folder: heading, and the configuration files
 NOTES = {
     "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9): these rows are our questions."
     " [mu.md](mu.md) says what the models are.",
-    "mu_confirm": "The comparison above that came out for MRT (RL) at equal FLOPs, repeated alone, with eight training runs,"
+    "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with eight training runs,"
     " other training problems and 600 other test problems.",
 }
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
