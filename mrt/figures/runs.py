@@ -4,11 +4,11 @@
         --tables '{"cost": {...}, "accuracy": {...}, "regret": {...}}'
 
 Rows are methods. A cell is a mean over runs and problems with its 95 % interval (both are resampled). In parentheses is
-the difference to outcome-reward RL (GRPO) on the same problems, if there is a GRPO model, marked * if the interval
-excludes 0. Cost is the mean over runs and includes the whole lineage.
+the difference to the outcome-reward baseline on the same problems (the first GRPO model, else the first STaR model),
+marked * if the interval excludes 0. Cost is the mean over runs and includes the whole lineage.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -19,12 +19,13 @@ from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import ModelStyle
 from mrt.figures.tables import Layout
 
-REFERENCE = "grpo"
-NOTE = (
-    "Mean over training runs and problems, with a 95 % interval (bootstrap over both); in parentheses the difference to"
-    " GRPO, with * where its interval excludes 0. Tokens are those generated to train the model and its ancestors,"
-    " FLOPs those of generating, prefilling and training; the mean over runs."
+OUTCOME_REWARD = ("grpo", "star")  # methods that a difference is taken to, the first that there is
+NOTE = "Mean over training runs and problems, with a 95 % interval (bootstrap over both){difference}. Tokens are those"
+NOTE += (
+    " generated to train the model and its ancestors, FLOPs those of generating, prefilling and training; the mean over"
 )
+NOTE += " runs."
+DIFFERENCE = "; in parentheses the difference to {reference}, with * where its interval excludes 0"
 SCHEMA = {
     "dataset": pl.String,
     "model": pl.String,
@@ -35,6 +36,11 @@ SCHEMA = {
     "generated_tokens": pl.Float64,
     "flops": pl.Float64,
 }
+
+
+def baseline(names: Iterable[str], models: Mapping[str, ModelStyle]) -> str | None:
+    """The model, among those named, that the others are compared with."""
+    return next((n for method in OUTCOME_REWARD for n in names if models[n].method == method), None)
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
@@ -51,7 +57,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     rows: list[tuple[Any, ...]] = []
     for (dataset, value), here in values.group_by("dataset", "value", maintain_order=True):
         grids = {name: runs_of(of, "x") for name in models if (of := here.filter(pl.col("model") == name)).height}
-        reference = next((grids[name] for name in grids if models[name].method == REFERENCE), None)
+        reference = grids.get(baseline(grids, models) or "")
         for name, grid in grids.items():
             interval = bootstrap_runs(grid.values)
             difference: tuple[Any, ...] = (None, None, None)
@@ -76,7 +82,9 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         rows = {row["model"]: row for row in here.iter_rows(named=True)}
         for index, name in enumerate(names):
             cells[index].append(cell(rows[name]) if name in rows else "")
-    return Layout("training runs", header, cells, set(), NOTE)
+    reference = baseline(names, models)
+    difference = DIFFERENCE.format(reference=models[reference].label) if reference else ""
+    return Layout("training runs", header, cells, set(), NOTE.format(difference=difference))
 
 
 def cell(row: Mapping[str, Any]) -> str:

@@ -236,7 +236,7 @@ def test_what_is_not_measured_is_not_asked_for_beside_the_cost():
 
 
 def test_the_direct_baseline_reaches_the_claims():
-    figures = figures_of(*read("config.yaml", "config/rl.yaml", "config/claims.yaml"))
+    figures = figures_of(*read("config.yaml", "config/claims_star.yaml"))
     assert figures.tables("claims")["direct"] == {
         "direct": {"toy_test": f"{figures.experiment.results}/metrics/direct/toy_test.maj.parquet"}
     }
@@ -411,6 +411,9 @@ def test_runs_are_compared_over_seeds_and_problems():
     assert [row[c] for c in ("runs", "estimate", "low", "high")] == pytest.approx([2, 0.625, 0.5, 0.75])
     assert [row[c] for c in ("difference", "generated_tokens", "flops")] == pytest.approx([0.125, 30, 3])
     assert table.filter(model="again").is_empty() and table.filter(model="base")["flops"].to_list() == [0, 0]
+    assert "the difference to GRPO, with" in layout(table, models).note
+    without = {name: style for name, style in models.items() if style.method != "grpo"}
+    assert "difference" not in layout(table.filter(pl.col("model") != "grpo"), without).note
     parts = layout(table, models)
     assert parts.cells[2][-1] == "50.0 [40.0, 60.0] (-30.0*)" and parts.cells[1][-1] == "80.0 [80.0, 80.0]"
 

@@ -1,6 +1,6 @@
 """Make docs/claims.md from the claims of finished experiments, in the checkout that ran them (`make claims`):
 
-    python workflow/scripts/claims.py docs/claims.md results/claims results/claims_backtracking
+    python workflow/scripts/claims.py docs/claims.md results/claims_star results/claims_rl
 
 Each experiment has a section, which names its commit and its command. One that is not given keeps the section that the
 page has.
@@ -17,7 +17,8 @@ from mrt.figures.claims import layout
 from mrt.figures.tables import markdown
 
 EXPERIMENTS = {  # by results folder: heading, and the configuration files
-    "claims": ("Thoughts", "config.yaml config/rl.yaml config/claims.yaml"),
+    "claims_star": ("Thoughts, STaR and MRT (STaR)", "config.yaml config/claims_star.yaml"),
+    "claims_rl": ("GRPO and MRT (RL)", "config.yaml config/rl.yaml config/claims_rl.yaml"),
     "claims_curriculum": (
         "A budget that grows",
         "config.yaml config/rl.yaml config/curriculum.yaml config/claims_curriculum.yaml",
@@ -35,7 +36,7 @@ EXPERIMENTS = {  # by results folder: heading, and the configuration files
 NOTES = {
     "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9): these rows are our questions."
     " [mu.md](mu.md) says what the models are.",
-    "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with eight training runs,"
+    "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
 }
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
