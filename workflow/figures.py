@@ -40,9 +40,9 @@ class Figure(NamedTuple):
 
 FIGURES = {
     "pass1": Figure(RESULT, ["accuracy"], ["table1"], table=True),
-    "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
-    "maj_tokens": Figure(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
-    "pass_tokens": Figure(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"]),
+    "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True, of_what_is_measured=True),
+    "maj_tokens": Figure(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"], of_what_is_measured=True),
+    "pass_tokens": Figure(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"], of_what_is_measured=True),
     "regret": Figure(REGRET, ["regret"], ["fig9", "fig12"]),
     "episode_regret": Figure(REGRET, ["episode_regret"], ["fig26"]),
     "budget_forcing": Figure(REGRET, ["budget_forcing"], ["fig29"]),
@@ -134,14 +134,14 @@ class Figures:
         """Warmstart sets, and the solution trees that they are made from; of the first model that was searched."""
         models, ancestors = self.experiment.models, self.paths.trained_ancestors()
         names = [m for m in models if m in ancestors and models[m].method in TREE_METHODS]
-        of = {m: (str(models[m].parent), str(models[m].problems)) for m in names}
+        of = {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
         first = next(iter(of.values()), None)
         if first is None:
             return {"constructions": {}, "trees": {}}
-        parent, problems = first
+        searched, problems = first
         sets = {m: {problems: self.paths.of_model("sets", model=m)} for m in names if of[m] == first}
-        trees = self.paths.artifact("trees", model=parent, dataset=problems)
-        return {"constructions": sets, "trees": {parent: {problems: trees}}}
+        trees = self.paths.artifact("trees", model=searched, dataset=problems)
+        return {"constructions": sets, "trees": {searched: {problems: trees}}}
 
     def tables(self, name: str) -> dict[str, Tables]:
         """All tables that a figure or table is made from, by measure."""
@@ -171,9 +171,9 @@ class Figures:
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show."""
-        first, evaluation = FIGURES[name].measures[0], self.experiment.evaluation
-        if name == "claims" and not self.experiment.claims:
-            return False
+        evaluation, (first, *others) = self.experiment.evaluation, FIGURES[name].measures
+        if name == "claims":
+            return bool(self.experiment.claims) and not {first, *others}.isdisjoint(evaluation.measures)
         return first in evaluation.measures and bool(self.measured(first, evaluation.models))
 
     def labels(self, name: str, form: str) -> dict[str, str]:

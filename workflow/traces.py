@@ -47,7 +47,7 @@ class TracesPage:
             found[of] = list(dict.fromkeys([*found.get(of, []), *kinds]))
         for name in self.paths.trained_ancestors():
             if models[name].method in TREE_METHODS and not models[name].replicate_of:
-                of = str(models[name].parent), str(models[name].problems)
+                of = str(self.experiment.learns_from(name)), str(models[name].problems)
                 found[of] = list(dict.fromkeys([*found.get(of, []), ("trees", "parquet")]))
         return found
 

@@ -50,7 +50,9 @@ class Claim(Settings):
         None, description="Section 5's values: only of thoughts with so many episodes, first and last number included."
     )
     gains_over: str | None = Field(
-        None, description="Compare gains over this model: (model - it) / (than - it), which is 1 if both gain as much."
+        None,
+        description="Compare gains over this model: (model - it) / (than - it), which is 1 if both gain as much; their"
+        " difference, unless `than` clearly gains.",
     )
     expect: Literal["more", "less", "same", "not more"] = Field(
         description="What the paper says of `model` against `than`."
@@ -166,9 +168,9 @@ def compare(own: Grid, other: Grid, base: Grid | None = None, repeats: int = 200
     return Interval(float(estimate), float(low), float(high))
 
 
-def verdict(claim: Claim, interval: Interval) -> Verdict:
-    """Whether the interval confirms or refutes the claim; ratios are compared with 1, differences with 0."""
-    none = 1.0 if claim.gains_over or claim.value in EFFICIENCY else 0.0
+def verdict(claim: Claim, interval: Interval, *, ratio: bool = False) -> Verdict:
+    """Whether the interval confirms or refutes the claim; a ratio is compared with 1, a difference with 0."""
+    none = 1.0 if ratio else 0.0
     above, below = interval.low > none, interval.high < none
     if claim.expect == "not more":
         more = interval.low > none + claim.margin

@@ -25,14 +25,23 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     tallest = 0
     for axis, (trace, rows) in zip(axes, chosen, strict=True):
         axis.set_axis_off()
-        axis.set_title(f"{models[trace['model']].label}, {trace['problem_id']}")
+        axis.set_title(f"{models[trace['model']].label}, {trace['problem_id']}", parse_math=False)
         lines = 0
         for name, row in zip(NAMES, rows.iter_rows(named=True), strict=True):
             head = f"{name}:  J = {row['J']:.2f},  $r_\\mathrm{{prg}}$ = {row['progress']:+.2f}"
             body = [part for text in row["text"].strip().split("\n") for part in textwrap.wrap(text, WIDTH)]
             axis.text(0, -lines, head, fontsize=7, weight="bold", va="top")
             box = {"facecolor": "#f4f4f4", "edgecolor": colour(row["progress"]), "boxstyle": "round,pad=0.3"}
-            axis.text(0.02, -lines - 1.4, "\n".join(body), fontsize=6, va="top", family="monospace", bbox=box)
+            axis.text(
+                0.02,
+                -lines - 1.4,
+                "\n".join(body),
+                fontsize=6,
+                va="top",
+                family="monospace",
+                bbox=box,
+                parse_math=False,
+            )
             lines += len(body) + 3
         tallest = max(tallest, lines)
     for axis in axes:

@@ -14,6 +14,7 @@ from mrt.analysis.claims import (
     CURVES,
     EFFICIENCY,
     EQUAL_TOKENS,
+    KEY,
     Claim,
     Grid,
     compare,
@@ -49,7 +50,8 @@ SCHEMA = {
     "than_runs": pl.Int64,
     "problems": pl.Int64,
     "verdict": pl.String,
-    "needed": pl.Int64,
+    "expect": pl.String,
+    "needed": pl.Int64,  # runs that would decide it; null where that is not known, or none would
     "redraw": pl.String,
 }
 
@@ -83,19 +85,21 @@ def row_of(
     """The row of a claim on one dataset; None if a model has no such value there."""
     sides = [(claim.model, claim.value), (claim.than, claim.than_value or claim.value)]
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
-    curves = tables.get(CURVES.get(claim.value, ""))
+    curves = tables.get(CURVES[claim.value], pl.DataFrame()) if claim.value in CURVES else None
     found = [values.filter(model=name, value="accuracy" if curves is not None else value) for name, value in sides]
-    if any(side.is_empty() for side in found):
+    if any(side.is_empty() for side in found) or (curves is not None and curves.is_empty()):
         return None
+    if curves is not None:
+        curves = curves.filter(pl.col("dataset").is_in(found[0]["dataset"])).drop_nulls("tokens")
+        found = [side.join(curves, on=KEY, how="semi") for side in found]
     of_runs = [runs_of(side, "x") for side in found]
     shared = set.intersection(*(set(runs.problems) for runs in of_runs))
     if not shared:
         return None
     own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
-    bound = None
+    bound, ratio = None, claim.value in EFFICIENCY
     if curves is not None:
-        of_both = pl.col("problem_id").is_in(shared)
-        here = curves.filter(pl.col("dataset").is_in(found[0]["dataset"]), of_both).drop_nulls("tokens")
+        here = curves.filter(pl.col("problem_id").is_in(shared))
         one, two = (maj_curves(here.filter(model=name)) for name, _ in sides)
         of_problems = (*mean_of_runs(*one), *mean_of_runs(*two))
         most = max(len(own), len(other))
@@ -106,15 +110,31 @@ def row_of(
             interval, bound = bootstrap_token_efficiency(*one, *two)
             needed = runs_needed_for_ratio(interval, bootstrap_token_efficiency(*of_problems)[0], most)
     else:
-        interval, needed = compare(own, other, base[0] if base else None), runs_needed(own, other)
-    decided = verdict(claim, interval)
-    ratio = bool(base) or claim.value in EFFICIENCY
+        # a ratio of gains says nothing where the other model may have lost
+        ratio = bool(base) and compare(other, base[0]).low > 0
+        interval, needed = compare(own, other, base[0] if ratio else None), runs_needed(own, other)
+    decided = verdict(claim, interval, ratio=ratio)
+    if own.shape[1] == 1 and decided != "undecided":
+        decided, needed = "undecided", None  # one problem has no interval
     if decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None
     sizes = (len(own), len(other), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
-    return (claim.section, claim.says, what, *labels, *interval, ratio, bound, *sizes, decided, needed, claim.redraw)
+    return (
+        claim.section,
+        claim.says,
+        what,
+        *labels,
+        *interval,
+        ratio,
+        bound,
+        *sizes,
+        decided,
+        claim.expect,
+        needed,
+        claim.redraw,
+    )
 
 
 def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:
@@ -132,7 +152,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         sign, unit = ("", " x") if row["ratio"] else ("+", "")
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
         needed = f", would need about {row['needed']} runs" if row["needed"] else ""
-        if row["verdict"] == "undecided" and not needed:
+        if row["verdict"] == "undecided" and row["expect"] in ("more", "less") and not needed:
             needed = ", not by more runs"
         of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
         what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}"

@@ -37,7 +37,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 axis.axhspan(row["low"], row["high"], color=style["color"], alpha=0.08, linewidth=0)
                 handles[style["label"]] = line
                 continue
-            ends = [[row["estimate"] - row["low"]], [row["high"] - row["estimate"]]]
+            # where all problems are alike, an end may lie on the wrong side by rounding
+            ends = [[max(0.0, row["estimate"] - row["low"])], [max(0.0, row["high"] - row["estimate"])]]
             handles[style["label"]] = axis.errorbar(row[x], row["estimate"], yerr=ends, **style | {"linewidth": 1})
         axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
         axis.set_xlim(left=0)

@@ -18,8 +18,9 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     table = with_intervals(data, ["dataset", "model", "episodes"], ["regret", "hopeless", "reached"])
     table = table.filter(pl.col("reached") >= 0.05)
     whole = data.sort("episodes").group_by("dataset", "model", "run", "problem_id").agg(pl.col("hopeless").last())
-    hopeless = dict(whole.group_by("model").agg(pl.col("hopeless").mean()).rows())
-    named = {m: s.model_copy(update={"label": f"{s.label} ({hopeless[m]:.0%} hopeless)"}) for m, s in models.items()}
+    hopeless = whole.group_by("model").agg(pl.col("hopeless").mean()).rows()  # a model of short thoughts may have none
+    labels = {model: f"{models[model].label} ({share:.0%} hopeless)" for model, share in hopeless}
+    named = {m: s.model_copy(update={"label": labels.get(m, s.label)}) for m, s in models.items()}
     figure, drawn = curves(table, named, "episodes", "regret")
     for axis, rows in drawn:
         ticks = rows["episodes"].unique().sort().to_numpy()

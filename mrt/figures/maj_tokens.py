@@ -25,8 +25,9 @@ def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str
     figure, drawn = curves(found["maj"], models, "tokens", column)
     look = Appearance(models)
     for axis, rows in drawn:
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter("{x:.0f}")
+        if rows["tokens"].count():  # else nothing is drawn: imported completions may have no token counts
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter("{x:.0f}")
         ks = ", ".join(map(str, rows["k"].unique().sort()))
         axis.set(xlabel=f"tokens of k completions, k = {ks}", ylabel=f"{column}@k")
         if "linearized" in found:

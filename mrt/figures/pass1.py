@@ -32,8 +32,9 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """Accuracy and length with intervals by dataset and model, over all problems and by difficulty; differences."""
     data = tables["accuracy"]
     parts = [with_intervals(data, ["dataset", "model"], COLUMNS).with_columns(pl.lit("all").alias("difficulty"))]
-    graded = data.filter(pl.col("difficulty").is_not_null())
-    if 1 < graded["difficulty"].n_unique() <= MOST_DIFFICULTIES:
+    of_set = pl.col("difficulty").n_unique().over("dataset")
+    graded = data.drop_nulls("difficulty").filter((of_set > 1) & (of_set <= MOST_DIFFICULTIES))
+    if graded.height:
         levels = with_intervals(graded, ["dataset", "model", "difficulty"], COLUMNS)
         parts.append(levels.with_columns(pl.col("difficulty").map_elements(lambda d: f"{d:g}", pl.String)))
     averages = list(over_sets(data, models))

@@ -5,6 +5,7 @@ between a first attempt and its revision.
 """
 
 from collections.abc import Mapping
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     look = Appearance(models)
     sets = data["dataset"].unique(maintain_order=True).to_list()
     figure, axes = panels(2 * len(sets), columns=2)
-    curve = with_intervals(held(data), ["dataset", "model", "prefix"], ["J"])
+    every = spacing(data)
+    curve = with_intervals(held(data, every), ["dataset", "model", "prefix"], ["J"])
     shares = []
     for left, right, dataset in zip(axes[::2], axes[1::2], sets, strict=True):
         here, after = data.filter(dataset=dataset), curve.filter(dataset=dataset)
@@ -50,7 +52,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 )
             )
         left.set_yscale("log")
-        left.set(xlabel="progress of an episode", ylabel="share of episodes", title=dataset)
+        left.set(xlabel=f"progress of {'an episode' if every == 1 else f'{every} episodes'}", title=dataset)
+        left.set_ylabel("share")
         right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"{dataset} ({problems_in(after)})")
         if len(sets) == 1:
             legend(figure, left)
@@ -59,10 +62,16 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     return figure, pl.concat([curve, *shares], how="diagonal")
 
 
-def held(data: pl.DataFrame) -> pl.DataFrame:
-    """A row of every trace at each prefix up to the 95th percentile of lengths."""
+def spacing(data: pl.DataFrame) -> int:
+    """The n of a meta-prover that scores every n-th prefix, and each trace's last one."""
+    return gcd(*data.filter(pl.col("prefix") < pl.col("episodes"))["prefix"].unique()) or 1
+
+
+def held(data: pl.DataFrame, every: int) -> pl.DataFrame:
+    """A row of every trace at each `every`-th prefix up to the 95th percentile of lengths."""
     horizon = int(np.quantile(data.group_by(TRACE).agg(pl.col("prefix").max())["prefix"], 0.95))
-    return carried(data, "prefix", TRACE, horizon).drop_nulls("J").sort("dataset", "model", "prefix")
+    rows = carried(data, "prefix", TRACE, horizon).filter(pl.col("prefix") % every == 0)
+    return rows.drop_nulls("J").sort("dataset", "model", "prefix")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ An extrapolated point takes the trace and its answers after that many forced ext
 """
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -29,7 +28,11 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 errorbar(axis, line["budget"], line, "regret", **style)
         inner, outer = rows["budget"].to_numpy(), outside["budget"].to_numpy()
         ticks = sorted({*inner, *outer})
-        axis.set_xticks([ticks[0], *(b for a, b in pairwise(ticks) if b - a > 0.08 * ticks[-1])])
+        shown = ticks[:1]
+        for tick in ticks:
+            if tick - shown[-1] > 0.08 * ticks[-1]:
+                shown.append(tick)
+        axis.set_xticks(shown)
         if outside.height:
             edge = (inner.max() + outer.min()) / 2
             axis.axvline(edge, color="0.7", linewidth=0.6)

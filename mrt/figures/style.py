@@ -5,7 +5,7 @@ Changing the style redraws figures and recomputes no measure.
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import count, cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,20 @@ class Appearance:
     def __init__(self, models: Mapping[str, ModelStyle]) -> None:
         self.models = models
         others = [name for name, m in models.items() if m.method == "base"]
-        # Several models without a parent (real models, say) cannot all be black.
-        self._spare = dict(zip(others[1:], SPARE_COLOURS * 9, strict=False))
-        # Models of one method and iteration (with other hyperparameters, say) differ as iterations do.
+        # Several models without a parent (real models, say) cannot all be black, nor look like a method.
+        methods = {METHODS[m.method].colour for m in models.values() if m.method in METHODS}
+        spare = [colour for colour in SPARE_COLOURS if colour not in methods] or SPARE_COLOURS
+        self._spare = dict(zip(others[1:], cycle(spare), strict=False))
         kinds = [(m.method, m.iteration) for m in models.values()]
-        alike = [kinds[:i].count(kind) if kind[0] != "base" else 0 for i, kind in enumerate(kinds)]
-        self._step = {n: max(i - 1, 0) + k for n, (_, i), k in zip(models, kinds, alike, strict=True)}
+        self._step: dict[str, int] = {}
+        # The first model of each method and iteration looks as its iteration does; the others (with other
+        # hyperparameters, say) take what is left.
+        first = [n for i, n in enumerate(models) if kinds.index(kinds[i]) == i]
+        taken: set[tuple[str, int]] = set()
+        for name in (*(n for n in models if n in first), *(n for n in models if n not in first)):
+            colour, natural = self.colour(name), max(models[name].iteration - 1, 0)
+            self._step[name] = next(step for step in count(natural) if (colour, step) not in taken)
+            taken.add((colour, self._step[name]))
 
     def colour(self, name: str) -> str:
         return self._spare.get(name) or (

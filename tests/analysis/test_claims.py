@@ -39,10 +39,9 @@ def test_not_more_is_refuted_by_more_only():
 
 
 def test_ratios_are_compared_with_one():
-    assert verdict(claim("more", gains_over="c"), Interval(2.0, 1.1, 3.0)) == "confirmed"
-    assert verdict(claim("more", gains_over="c"), Interval(0.5, 0.1, 0.9)) == "refuted"
-    efficient = claim("more").model_copy(update={"value": "token efficiency"})
-    assert verdict(efficient, Interval(1.2, 0.9, 1.5)) == "undecided"
+    assert verdict(claim("more"), Interval(2.0, 1.1, 3.0), ratio=True) == "confirmed"
+    assert verdict(claim("more"), Interval(0.5, 0.1, 0.9), ratio=True) == "refuted"
+    assert verdict(claim("more"), Interval(1.2, 0.9, 1.5), ratio=True) == "undecided"
 
 
 def drawn(runs, shift, spread, seed, problems=100):

@@ -193,6 +193,7 @@ def test_mistakes_of_rl_are_named(path, value, message):
         ("evaluation.direct", DIRECT | {"samples": 8}, "evaluation.direct.k: 16 is more than the 8 samples"),
         ("evaluation.budget_forcing.budgets", [512], r"budget_forcing.budgets: 1 budgets for 2 numbers of extensions"),
         ("evaluation.budget_forcing.budgets", [9, 8], "more extensions go with a larger budget"),
+        ("evaluation.budget_forcing.budgets", [256, 384], r"larger than those within: got \[256, 384\], but .* to 256"),
         ("evaluation.budget_forcing.traces", 8, "8 is more than the 1 of prover.traces"),
         ("evaluation.budget_forcing.models", ["direct"], "evaluation.budget_forcing.models: there is no 'direct'"),
         ("evaluation.budget_forcing.extension", {"max_tokens": 5000}, "extension.max_tokens: 5000 does not fit"),

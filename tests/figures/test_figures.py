@@ -242,6 +242,120 @@ def test_the_direct_baseline_reaches_the_claims():
     }
 
 
+def test_claims_need_none_of_their_measures_in_particular():
+    """The table is made from those that the experiment measures, and so are figures of votes."""
+    claim = {"section": "8", "says": "x", "value": "accuracy", "model": "mrt_1", "than": "base", "expect": "more"}
+    changed = {"claims": [claim | {"redraw": "table1"}], "evaluation": {"measures": ["accuracy", "maj"]}}
+    assert figures_of(*read("tests/tiny.yaml"), changed).wanted("claims")
+    figures = figures_of(*read("tests/tiny_backtracking.yaml"), {"evaluation": {"measures": ["accuracy", "maj"]}})
+    assert {*figures.tables("maj_tokens")} == {*figures.tables("token_efficiency")} == {"maj"}
+
+
+def test_the_tree_drawn_is_the_one_that_sets_are_made_from():
+    large = {"models": {"large": {"label": "Large", "toy": "shipped"}}}
+    taught = {"models": {name: {"teacher": "large"} for name in ("warmstart", "rise", "rejection")}}
+    from workflow.traces import TracesPage
+
+    figures = figures_of(*read("config/backtracking.yaml"), large, taught)
+    assert {*figures.of_first_tree()["trees"]} == {"large"}
+    assert not any("trees/base/" in path for path in TracesPage(figures.experiment, figures.paths).tables())
+
+
+@pytest.mark.parametrize(
+    "names", ["config/paper.yaml", "config/backtracking_paper.yaml", "config.yaml config/claims_star.yaml"]
+)
+def test_no_two_models_look_alike(names):
+    figures = figures_of(*read(*names.split()))
+    look = Appearance({m: ModelStyle(**figures.experiment.style(m)) for m in figures.experiment.evaluation.models})
+    lines = [(line["color"], line["linestyle"], line["marker"]) for line in map(look.line, look.models)]
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_model_without_token_counts_has_no_curve_and_spoils_none(tmp_path):
+    """Imported completions need none."""
+    from mrt.figures import claims, maj_tokens
+    from mrt.figures.style import save
+
+    unknown = pl.col("tokens").replace_strict({}, default=None, return_dtype=pl.Float64)
+    maj = of_models("maj", "base", "star_1")
+    accuracy = of_models("accuracy", "base", "star_1")
+    figure, table = maj_tokens.draw({"maj": maj.with_columns(unknown)}, MODELS)
+    save(figure, tmp_path / "out")
+    assert table["tokens"].null_count() == table.height
+    asked = {"section": "8", "says": "x", "model": "star_1", "than": "base", "expect": "more", "redraw": "table1"}
+    efficiency = [asked | {"value": value} for value in ("token efficiency", "linearized token efficiency")]
+    some = maj.with_columns(pl.when(model="base").then(unknown).otherwise("tokens").alias("tokens"))
+    for table in (maj.with_columns(unknown), some, maj.clear(), pl.DataFrame()):
+        assert claims.summary({"maj": table, "accuracy": accuracy}, MODELS, efficiency).is_empty()
+    part = maj.with_columns(pl.when(pl.col("problem_id") == "p1").then(unknown).otherwise("tokens").alias("tokens"))
+    (n,) = claims.summary({"maj": part, "accuracy": accuracy}, MODELS, efficiency)["problems"]
+    assert n == len(PROBLEMS) - 1
+
+
+def test_gains_are_a_ratio_only_where_the_other_model_gains():
+    """Of two models that lose, the one that loses twice as much has not gained twice as much."""
+    from mrt.figures import claims
+
+    keys = [f"p{i}" for i in range(40)]
+    asked = {"section": "8", "says": "x", "value": "accuracy", "model": "a", "than": "b", "gains_over": "base"}
+    asked |= {"expect": "more", "redraw": "table1"}
+    styles = {name: ModelStyle(label=name) for name in ("base", "a", "b")}
+
+    def found(a, b):
+        noise = np.random.default_rng(0).random((3, 40)) / 100
+        rows = [
+            ("m", name, "d", key, 0.5 + shift + noise[i, j], 9.0)
+            for i, (name, shift) in enumerate({"base": 0, "a": a, "b": b}.items())
+            for j, key in enumerate(keys)
+        ]
+        table = pl.DataFrame(rows, schema=["_", "model", "dataset", "problem_id", "accuracy", "tokens"], orient="row")
+        return claims.summary({"accuracy": of_runs(table.drop("_"), {})}, styles, [asked])
+
+    assert found(0.2, 0.1).select("verdict", "ratio").row(0) == ("confirmed", True)
+    assert found(-0.2, -0.1).select("verdict", "ratio").row(0) == ("refuted", False)
+    assert found(0.1, -0.1).select("verdict", "ratio").row(0) == ("confirmed", False)
+
+
+def test_one_problem_decides_nothing():
+    from mrt.figures import claims
+
+    accuracy = of_models("accuracy", "base", "star_1").filter(pl.col("problem_id") == "p1")
+    asked = {"section": "8", "says": "x", "value": "accuracy", "model": "star_1", "than": "base", "redraw": "table1"}
+    (row,) = claims.summary({"accuracy": accuracy}, MODELS, [asked | {"expect": "more"}]).iter_rows(named=True)
+    assert row["verdict"] == "undecided" and row["low"] == row["high"] != 0
+
+
+def test_costs_of_models_that_are_always_right_are_drawn(tmp_path):
+    """Their intervals have an end on the wrong side, by rounding."""
+    from mrt.figures import cost
+    from mrt.figures.style import save
+
+    problems = pl.DataFrame({"problem_id": [f"p{i}" for i in range(150)]})
+    right = of_models("accuracy", "star_1").drop("problem_id").head(1).join(problems, how="cross")
+    tables = {"accuracy": right.with_columns(accuracy=pl.lit(1.0)), "cost": of_models("cost", "star_1")}
+    figure, table = cost.draw(tables, MODELS)
+    save(figure, tmp_path / "out")
+    assert table["estimate"].to_list() == pytest.approx([1.0])
+
+
+def test_a_model_of_short_thoughts_may_have_no_regret_by_episodes():
+    from mrt.figures import episode_regret
+
+    _, table = episode_regret.draw({"episode_regret": of_models("episode_regret", "base")}, MODELS)
+    assert table["model"].unique().to_list() == ["base"]
+
+
+def test_each_dataset_is_split_by_its_own_difficulties():
+    from mrt.figures.pass1 import summary
+
+    rows = of_models("accuracy", "base")
+    many = rows.with_columns(dataset=pl.lit("many"), difficulty=pl.int_range(pl.len()).cast(pl.Float64))
+    one = rows.with_columns(dataset=pl.lit("one"), difficulty=pl.lit(1.0))
+    table = summary({"accuracy": pl.concat([rows, many, one])}, MODELS)
+    split = table.filter(pl.col("difficulty") != "all").group_by("dataset").len()
+    assert split.rows() == [(rows["dataset"][0], 3)]
+
+
 def test_difficulties_are_sorted_by_number():
     from mrt.figures.pass1 import layout, summary
 
@@ -467,7 +581,7 @@ def test_a_backtrack_that_helps_and_one_that_does_not_are_drawn(tmp_path):
     from mrt.figures import backtrack
     from mrt.figures.style import save
 
-    texts = ("Step 1: a\n\nAnswer: 3", "\n\nWait, this seems off.\n\nStep 1:", " b\n\nAnswer: 4")
+    texts = ("Step 1: $\\boxed{a}$\n\nAnswer: 3", "\n\nWait, this seems off.\n\nStep 1:", " b\n\nAnswer: 4")
     gains = {"mrt": [0.2, 0.9, 0.5], "base": [0.0, 0.1, 0.2]}  # of the backtracks of three traces
     places = [(m, "test", "p", i, gain) for m, of in gains.items() for i, gain in enumerate(of)]
     traces = pl.DataFrame(
@@ -557,7 +671,7 @@ def test_a_curriculums_steps_are_counted_on():
 def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
     """A trace's last prefix is always scored: alone at its number, it would be a point of its own."""
     from mrt.figures import scaling
-    from mrt.figures.progress import held
+    from mrt.figures.progress import held, spacing
 
     names = {"a": [0, 2, 3], "b": [0, 2, 4], "c": [0, 2, 4, 5]}
     rows = [
@@ -565,8 +679,9 @@ def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
     ]
     schema = ["model", "dataset", "problem_id", "sample", "episodes", "prefix", "p", "maj", "tokens"]
     data = of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {})
-    curve = held(data.filter(p=1).rename({"maj": "J"}))
-    assert curve.group_by("prefix").len()["len"].to_list() == [3] * 5
+    assert spacing(data) == 2
+    curve = held(data.filter(p=1).rename({"maj": "J"}), spacing(data))
+    assert curve.group_by("prefix", maintain_order=True).len().rows() == [(0, 3), (2, 3), (4, 3)]  # of 3 and 5 no J
     _, table = scaling.draw({"prefixes": data}, {"m": ModelStyle(label="M")}, [[3, 5]])
     points = table.filter(p=1).sort("point").select("point", "prefix", "n", "tokens").rows()
     assert points == [(0, 0, 3, 0.0), (1, 2, 3, 20.0), (2, 4, 3, pytest.approx(110 / 3)), (3, 5, 3, 40.0)]
@@ -578,7 +693,7 @@ def test_a_trace_that_has_ended_keeps_its_last_J():
     lengths = {"a": 1, "b": 3, "c": 2}
     rows = [("m", "s", name, 0, j, j / 4) for name, k in lengths.items() for j in range(k + 1)]
     schema = ["model", "dataset", "problem_id", "sample", "prefix", "J"]
-    table = held(of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {}))
+    table = held(of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {}), 1)
     assert table.height == 3 * 3  # up to prefix 2, the 95th percentile, rounded down
     assert dict(table.filter(pl.col("prefix") == 2).select("problem_id", "J").iter_rows()) == {
         "a": 0.25,

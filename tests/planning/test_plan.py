@@ -94,6 +94,9 @@ def test_the_longest_path_goes_through_the_lineage():
     seconds, chain = longest_path(PAPER, plans)
     assert seconds == 5 + 100 + 10 + 3 + 900
     assert chain[0] == "sample rollouts base_7b" and chain[-1] == "train (SFT) mrt_7b_2"
+    searched = [job("search_tree", "base_8b", "numina", 1000), job("train", "warmstart_3b", "numina", 10)]
+    backtracking = load(yaml.safe_load((ROOT / "config" / "backtracking_paper.yaml").read_text()))
+    assert longest_path(backtracking, searched) == (1010, ["search trees base_8b", "train (SFT) warmstart_3b"])
 
 
 @given(st.floats(0, 1e15))
