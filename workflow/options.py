@@ -31,7 +31,7 @@ def files_of(name: str) -> Callable[[Wildcards, Any], str]:
 
 
 def content_of(file: Path | None) -> str | None:
-    """Content of a given file, for params: there, unlike as an input, its date does not matter."""
+    """Content of a given file or folder, for params: there, unlike as an input, its date does not matter."""
     return digest_of_files([Path(file)]) if file else None
 
 

@@ -1,5 +1,6 @@
 """Where artifacts lie, and which of them a model's training is made from."""
 
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ Input = Callable[[Wildcards], str | list[str]]
 
 def any_of(names: Collection[str]) -> str:
     """A wildcard constraint that matches just these names."""
-    return "|".join(names) or "(?!)"
+    return "|".join(map(re.escape, names)) or "(?!)"
 
 
 class Paths:

@@ -41,6 +41,21 @@ def size_mistakes(config: Config) -> Iterator[str]:
         named = ", ".join(dict.fromkeys(names))
         yield message if message.startswith("models.") else f"models.{named}{on}: {message}"
     yield from length_mistakes(config)
+    yield from (f"{path}: {what}" for path, what in seed_mistakes(config))
+    for name in config.expected.tokens:
+        yield from (f"{path}: {what}" for path, what in unknown("expected.tokens", name, config.models))
+    for name in config.expected.problems:
+        yield from (f"{path}: {what}" for path, what in unknown("expected.problems", name, config.problems))
+
+
+def seed_mistakes(config: Config) -> Iterator[tuple[str, str]]:
+    """Training runs of one model with the same seed: they would be the same run."""
+    seen: dict[tuple[str, int], str] = {}
+    for name, model in config.models.items():
+        if model.parent:
+            key = (model.replicate_of or name, config.recipe(name).seed)
+            if (first := seen.setdefault(key, name)) != name:
+                yield f"models.{name}.seed", f"{key[1]} is the seed of {first} too: they would be one training run"
 
 
 def training_mistakes(config: Config, name: str) -> None:

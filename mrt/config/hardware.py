@@ -58,8 +58,16 @@ class Architecture(Settings):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The architecture of a checkpoint folder; parameters are counted from the headers of its safetensors."""
+        """The architecture of a checkpoint folder; parameters are counted from the headers of its safetensors.
+
+        Raises UnknownSizes if its configuration does not give all sizes by their usual names.
+        """
         raw = json.loads((folder / "config.json").read_text())
+        raw = raw.get("text_config", raw)  # a model that sees images too
+        usual = ("num_attention_heads", "num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size")
+        if missing := [name for name in (*usual, "max_position_embeddings") if name not in raw]:
+            told = f"{folder / 'config.json'} does not say {', '.join(missing)}"
+            raise UnknownSizes(f"{told}: give the model its sizes, models.NAME.architecture")
         heads = raw["num_attention_heads"]
         return cls(
             parameters=sum(parameters_in(file) for file in folder.glob("*.safetensors")),

@@ -120,7 +120,9 @@ def settings_at(path: Sequence[str | int]) -> dict[str, Any]:
     for part in path:
         kinds = [group] if not get_args(group) else list(get_args(group))
         models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        if get_origin(group) is dict:
+        if get_origin(group) is list:
+            group = get_args(group)[0]
+        elif get_origin(group) is dict:
             group = get_args(group)[1]
         elif models and str(part) in models[0].model_fields:
             group = models[0].model_fields[str(part)].annotation

@@ -51,7 +51,9 @@ class Model(Settings):
         description="Log of this model's RL training elsewhere, for Figures 10 and 11: CSV or Parquet with columns"
         " step, reward, completion_tokens.",
     )
-    evaluate_on: list[str] | None = Field(None, description="Evaluation sets of this model; all if not given.")
+    evaluate_on: list[str] | None = Field(
+        None, min_length=1, description="Evaluation sets of this model; all if not given."
+    )
     parent: str | None = Field(None, description="Model that this one is trained from.")
     method: MethodName | None = Field(
         None,
@@ -152,6 +154,7 @@ class Training(SamplingSettings):
     samples: int = Field(1, ge=1, le=10_000, description="Rollouts per training problem (Algorithm 1, line 5: one).")
     runs: int = Field(
         1,
+        strict=True,
         ge=1,
         le=100,
         description="Training runs of every trained model, for intervals over runs. Run s > 0 of a model is its"

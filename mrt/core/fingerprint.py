@@ -131,7 +131,9 @@ class Bare(ast.NodeTransformer):
         default = node.value
         if isinstance(default, ast.Call) and called(default) == "Field" and default.args:
             default = default.args[0]
-        if isinstance(default, ast.Constant) and off(default.value):
+        # by convention, None and False turn a setting off; where both may stand, they are two things
+        both = "None" in ast.unparse(node.annotation)
+        if isinstance(default, ast.Constant) and (default.value is None if both else off(default.value)):
             self.types.append(node.annotation)
             return None
         return node

@@ -14,10 +14,11 @@ _PROSE = re.compile(  # what a solution may put around a box without changing it
     r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf)|mbox|q?quad|[ ,;:!()\[\]])(?![A-Za-z])"
     r"|\([A-Za-z ,.]{3,200}\)|[A-Za-z]{2,}|[\s.,;:!?'’${}]"
 )
-_LAST_LINE = re.compile(r"####[ \t]*(\S.*)")  # GSM8K's
+_LAST_LINE = re.compile(r"####[ \t]*(\S.*)\s*\Z")  # GSM8K's; elsewhere it is a heading
 _SAID = re.compile(r"(?i)\banswer(?: is)? ?:|\banswer is\b")
 _LETTER = re.compile(
-    r"(?i:answer)(?i:\s+is)?\s*:?\s*(?:[a-z]+\s+){0,3}[(*]{0,3}([A-J])[)*]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
+    r"(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:[a-z]+\s+){0,3}|\s*)"
+    r"[(*]{0,3}([A-J])[)*]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
 )
 
 

@@ -17,11 +17,14 @@ from typing import Any
 from mrt.grading.answers import LONGEST, boxed, closing
 
 Rule = Callable[[str, str], bool | None]
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau \
+upsilon varphi chi psi omega"  # in the order of Unicode
 _SYMBOLS = str.maketrans({
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "–": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
-    "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "∪": r"\cup ",
+    "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "∪": r"\cup ",
     "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "√": r"\sqrt ", "∅": r"\emptyset ",
 } | {digit: f"^{{{i}}}" for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+  | {chr(code): f"\\{name} " for code, name in enumerate(_GREEK.split(), start=0x3B1)}
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
@@ -30,12 +33,13 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     "spaces": (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
     "size of brackets": (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
     "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
+    "empty set": (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
     "or": (re.compile(rf"\\(?:lor|vee)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*or\s*\}}"), " or "),
     "and": (re.compile(rf"\\(?:land|wedge)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*and\s*\}}"), " and "),
     "powers in code": (re.compile(r"\*\*"), "^"),
     "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?:np\.|math\.)?({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
                           lambda m: rf"\{_CODE.get(m[1], m[1])} "),
-    "currency and points": (re.compile(r"\\\$|(?<=\d)\.(?!\d)"), ""),
+    "currency and points": (re.compile(r"\\\$|(?<=\d)\.(?!\d| ?\\(?:overline|bar|dot)(?![A-Za-z]))"), ""),
     "delimiters": (re.compile(r"\$|(?<!\\)\\[()\[\]]"), " "),
     "ordinals": (re.compile(r"(?<=\d) ?\^?\{?(?:\\(?:text|mathrm) ?\{)?(?:st|nd|rd|th)(?:\}{1,2}|\b)"), ""),
     "degrees": (re.compile(r"\^ ?\{ ?\\circ ?\}"), r"^\\circ"),
@@ -108,6 +112,7 @@ def plain_text(text: str) -> str:
 _DECIMAL = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:(?:\\times|\\cdot|\*) ?10\^\{([+-]?\d{1,3})\}|[eE]([+-]?\d{1,3}))?"
 )
+_REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\(?:overline|bar|dot) ?(?:\{(\d+)\}|(\d))")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?")
 _WORDY = re.compile(r"[A-Za-z][A-Za-z\s,.'’\"!-]*")
 _CHOICE = re.compile(r"\(?([A-Z])[).]?|\(([A-Z])\)\.?")
@@ -119,6 +124,10 @@ def number_in(text: str) -> tuple[Fraction, bool] | None:
     """The value of a normalised integer, decimal, fraction or mixed number, and whether it was written as a decimal."""
     if len(text) > 200:
         return None
+    if match := _REPEATING.fullmatch(text):
+        whole, digits, period = match[2] or "0", match[3], match[4] or match[5]
+        value = Fraction(int(digits + period) - int(digits or 0), (10 ** len(period) - 1) * 10 ** len(digits))
+        return (-1 if match[1] == "-" else 1) * (int(whole) + value), False
     if _THOUSANDS.fullmatch(text):
         text = re.sub("[ ,]", "", text)
     if match := _DECIMAL.fullmatch(text):
@@ -155,6 +164,12 @@ def choices(pred: str, gold: str) -> bool | None:
     return exact(both[3], gold) if both else None
 
 
+def bases(pred: str, gold: str) -> bool | None:
+    """Numbers in a base, on both sides: the same digits in the same base."""
+    one, other = (re.fullmatch(r"([\dA-Z]+)_\{(\d+)\}", plain_text(text)) for text in (pred, gold))
+    return one.groups() == other.groups() if one and other else None
+
+
 def words(pred: str, gold: str) -> bool | None:
     """Words, without case and punctuation."""
     one, other = plain_text(pred), plain_text(gold)
@@ -164,7 +179,7 @@ def words(pred: str, gold: str) -> bool | None:
     return None
 
 
-EXACT: list[Rule] = [texts, numbers, choices, words]
+EXACT: list[Rule] = [texts, numbers, bases, choices, words]
 
 
 def exact(pred: str, gold: str) -> bool | None:
@@ -198,9 +213,11 @@ _NOUN = re.compile(
     r"(?P<power>\^\{[23]\})?$"
 )
 _NOT_NOUNS = re.compile(  # words that can change the value of what stands before them
-    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|dozen|hundred|thousand|[mb]illion|of|to|is|are|"
+    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|dozen|hundred|thousand|[mbtr]+illion|of|to|is|are|"
+    r"negative|below|half|halves|thirds?|quarters?|(?:ten|hundred|thousand)ths?|"
     r"squared|cubed|over|times|factorial|plus|minus|none|pi|mod|in|by|otherwise)\b"
 )
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNITS = {
     name: names.split()[0]
     for names in (
@@ -306,6 +323,8 @@ def _quantity(text: str) -> tuple[str, str]:
     value = text[: match.start()].strip() if match else ""
     if not match or not re.search(r"\d", value) or items(value)[1:] or split(value, ("=", *_RELATIONS))[1]:
         return "", text
+    if "circ" in match[0] and _TRIGONOMETRIC.search(value):  # it is the angle's
+        return "", text
     if not (noun := match["noun"] or match["word"]):
         return ("degree" if "circ" in match[0] else "percent"), value
     singular = [word.removesuffix("s") if len(word) > 3 else word for word in noun.replace(".", " ").split()]
@@ -378,8 +397,7 @@ def algebra(pred: str, gold: str) -> bool | None:
     from sympy import And, Expr, MatrixExpr, nan, oo, zoo
     from sympy.core.relational import Relational
 
-    if (r"^\circ" in pred) != (r"^\circ" in gold):  # degrees beside radians
-        pred, gold = (re.sub(r"\^\\circ", r"\\cdot\\frac{\\pi}{180}", text) for text in (pred, gold))
+    pred, gold = (re.sub(r"(\d+(?:\.\d+)?)\^\\circ", r"(\\frac{\1\\pi}{180})", text) for text in (pred, gold))
     real = not (should_treat_as_complex(pred) or should_treat_as_complex(gold))
     one, other = _region(pred, real), _region(gold, real)
     if one is None or other is None or any(side.has(zoo, nan) for side in (one, other)):
@@ -456,8 +474,11 @@ def _same_values(one: Any, other: Any, real: bool) -> bool | None:
         a, b = (side.subs(point).doit().evalf(15, maxn=150) for side in (one, other))
         if not all(side.is_number and side.is_finite and (side.is_real or not real) for side in (a, b)):
             continue
-        size = max(abs(a), abs(b))
-        if abs(a - b) > 1e-5 * size or abs(gap.subs(point).doit().evalf(15, maxn=150)) > close * size:
+        size, rest = max(abs(a), abs(b)), gap.subs(point).doit()
+        if rest.is_Rational and not any(decimals):  # exact, however small beside 2^2022
+            if rest != 0:
+                return False
+        elif abs(a - b) > 1e-5 * size or abs(rest.evalf(15, maxn=150)) > close * size:
             return False
         agreed += 1
         if agreed >= 4 or not symbols:

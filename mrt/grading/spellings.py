@@ -3,15 +3,17 @@
     spellings("1234") == ["1234", "1,234", "1{,}234"]
 
 A model spreads the probability of an answer over its spellings. This list has those that models write often: thousands
-separators, a leading zero, fractions as `\\frac`, `\\dfrac` or with a slash, with and without `\\text`. It is not
-complete, so the sum over it bounds the answer's probability from below.
+separators, no leading zeros of an integer (AIME's 025) and one of a decimal, degrees, fractions as `\\frac`, `\\dfrac`
+or with a slash, with and without `\\text`. It is not complete, so the sum over it bounds the answer's probability from
+below.
 """
 
 import re
 from collections.abc import Iterator
 
-INTEGER = re.compile(r"-?\d{4,}")
-FRACTION = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))")
+INTEGER = re.compile(r"-?(?:\d+|\d{1,3}(?:(?:,|\{,\})\d{3})+)")
+FRACTION = re.compile(r"(-?)(?:\\[dt]?frac(?:\{(\d+)\}\{(\d+)\}|(\d)(\d))|(\d+)/(\d+))")
+DEGREES = re.compile(r"(-?\d+)\^(?:\{\\circ\}|\\circ)")
 DECIMAL = re.compile(r"(-?)0?(\.\d+)")
 TEXT = re.compile(r"(?:\\(?:text|mathrm|textbf)\{)?([A-Za-z]+)\}?")
 
@@ -25,8 +27,10 @@ def others(answer: str) -> Iterator[str]:
     """What an answer may be written as besides."""
     yield answer
     if INTEGER.fullmatch(answer):
-        grouped = f"{int(answer):,}"
-        yield from (grouped, grouped.replace(",", "{,}"))
+        value = int(re.sub(r"[,{}]", "", answer))
+        yield from (f"{value}", f"{value:,}", f"{value:,}".replace(",", "{,}"))
+    elif found := DEGREES.fullmatch(answer):
+        yield from (f"{found[1]}^\\circ", f"{found[1]}^{{\\circ}}", found[1])
     elif found := FRACTION.fullmatch(answer):
         sign, *parts = found.groups()
         above, below = (part for part in parts if part)

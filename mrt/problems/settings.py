@@ -104,6 +104,12 @@ class Dataset(Settings):
         return self
 
     @property
+    def local(self) -> Path | None:
+        """The file or dataset folder on this machine that it is read from."""
+        folder = Path(self.hub.path) if self.hub else None
+        return self.file or (folder if folder and folder.is_dir() else None)
+
+    @property
     def origin(self) -> str:
         """Where the problems are from, for messages and the column `source`."""
         if self.hub:

@@ -39,7 +39,10 @@ def text(value: Any) -> str | None:
 
 
 def number(value: Any) -> float | None:
-    """A value as a number, in text the first number (`Level 3`, `1983-I-1`); None if it is empty."""
+    """A value as a number, in text the first number (`Level 3`, `1983-I-1`); None if it is empty.
+
+    Raises ValueError if there is none, or if it is not finite.
+    """
     found = text(value)
     if found is None:
         return None
@@ -48,11 +51,16 @@ def number(value: Any) -> float | None:
     except ValueError:
         match = re.search(r"\d+(?:\.\d+)?", found)
         if not match:
-            raise ValueError(f"has no number in it: {found[:60]!r}") from None
+            raise ValueError(f"has no number in it: {found[:60]!r}; `keep` drops such rows") from None
         return float(match.group())
     if not math.isfinite(result):
         raise ValueError(f"is {found}")
     return result
+
+
+def number_if_any(value: Any) -> float | None:
+    """A value as a number; None also for a text without one (`Level ?`)."""
+    return number(value) if re.search(r"\d", text(value) or "") else None
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -29,6 +29,7 @@ class Prompt(Settings):
 
     instruction: str = Field(
         "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
+        pattern=r"\{problem\}",
         description="The user's message; `{problem}` stands for the problem.",
     )
     open_thought: str = Field(

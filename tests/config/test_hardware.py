@@ -1,5 +1,6 @@
 """How many GPUs jobs ask for."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, snakemake
 
-from mrt.config.hardware import GPUS, Architecture, Card
+from mrt.config.hardware import GPUS, Architecture, Card, UnknownSizes
 from mrt.config.load import load
 
 
@@ -34,6 +35,16 @@ def test_the_architecture_of_a_checkpoint_is_read():
         and found.context == 1024
         and found.heads * found.head_dim >= found.hidden
     )
+
+
+def test_a_model_that_sees_images_has_its_sizes_below_and_an_unusual_one_is_asked_for_them(tmp_path):
+    usual = json.loads((TOY_BASE / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "sees", "text_config": usual}))
+    (tmp_path / "model.safetensors").symlink_to(TOY_BASE / "model.safetensors")
+    assert Architecture.read(tmp_path) == Architecture.read(TOY_BASE)
+    (tmp_path / "config.json").write_text(json.dumps({"n_head": 12, "vocab_size": 9}))
+    with pytest.raises(UnknownSizes, match=r"does not say num_attention_heads.*models.NAME.architecture"):
+        Architecture.read(tmp_path)
 
 
 def experiment(**cluster):

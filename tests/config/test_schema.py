@@ -58,6 +58,7 @@ def test_a_replicate_is_its_original_with_another_seed():
     assert "again" in config.measured and "again" not in config.evaluation.models
     for wrong, message in (
         ({"replicate_of": "mrt_rl"}, "models.again.seed: a replicate needs a seed"),
+        ({"replicate_of": "mrt_rl", "seed": 0}, "models.again.seed: 0 is the seed of mrt_rl too"),
         ({"replicate_of": "mrtrl", "seed": 1}, "models.again.replicate_of: there is no 'mrtrl'; did you mean 'mrt_rl'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -206,6 +207,12 @@ def test_mistakes_of_rl_are_named(path, value, message):
             "likelihood",
             "there are no votes; leave prefixes, episode_regret out of measures",
         ),
+        ("training.runs", "3", "training.runs: .*integer"),
+        ("prompt.instruction", "Think.", "prompt.instruction: .*pattern"),
+        ("expected", {"tokens": {"bse": 5}}, "expected.tokens: there is no 'bse'; did you mean 'base'"),
+        ("expected", {"problems": {"toy_tst": 5}}, "expected.problems: there is no 'toy_tst'; did you mean 'toy_test'"),
+        ("models.base.evaluate_on", [], "models.base.evaluate_on: .*at least 1 item"),
+        ("claims", [{"modle": "x"}], "claims.0.modle: there is no such setting; did you mean 'model'"),
         ("evaluation.prover.opening", "so: ", "evaluation.prover.opening: .*pattern"),
         ("training.rl", {"variant": "implicit", "estimate": "likelihood"}, "the implicit variant asks mu nothing"),
         ("training.mu", "bsae", "training.mu: there is no 'bsae'; did you mean 'base'"),

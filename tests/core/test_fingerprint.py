@@ -151,6 +151,7 @@ MATTERS = {
     "a field's default": changed("record", "Field(3,", "Field(4,"),
     "a field's type": changed("record", "size: int", "size: float"),
     "a field that is no longer off": changed("record", "= None", '= "x"'),
+    "a field that is off where it may be unknown": changed("record", "str | None = None", "str | None = False"),
     "a new field that is on": changed("record", "    name:", "    fast: bool = True\n    name:"),
     "what the stage is run with": changed("stage", "run(work, Record)", "run(Record, work)"),
     "the type of a field that is off": {

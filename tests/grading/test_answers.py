@@ -41,6 +41,9 @@ from mrt.grading.grade import extract_answer
         ("The answer is for sure D, it cannot be A.", False, "D"),
         ("The answer is **4/7**", False, "4/7"),
         ("12 + 6 = 18\n#### 18", False, "18"),
+        ("#### Step 1: Add\n1 + 1 = 2\n\n#### Final Answer\nThe answer is 2.", False, "2"),
+        ("The answer depends on point A. So the value is 12.", False, "12"),
+        ("The answer is clearly (B).", False, "B"),
         (r"\boxed{" + "1" * 20_000 + "}", False, None),
     ],
 )

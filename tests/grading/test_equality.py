@@ -51,6 +51,10 @@ def test_what_is_unequal_by_construction_is_never_accepted(kind: str) -> None:
         ("2, 1", "1, 2"), (r"\left(3, 4\right]", "(3,4]"), (r"4:30 \text{ p.m.}", r"\text{4:30 p.m.}"),
         ("f(m) = 2m + 7", "f(n) = 2n+7"), (r"\boxed{7}", "$7$"), (r"\sqrt{8}", r"2\sqrt2"), ("-2 < x", "x > -2"),
         (r"\begin{pmatrix} 1 & 0.5 \\ 2 & 4 \end{pmatrix}", r"\begin{pmatrix}1&1/2\\2&4\end{pmatrix}"),
+        (r"2^{2022} - 1", r"4 \cdot 2^{2020} - 1"), (r"0.\overline{3}", r"\frac{1}{3}"), 
+        (r"-1.2\overline{45}", "-137/110"),
+        (r"0.\dot{9}", "1"), ("1011_2", "1011_{2}"), (r"\tan 45^\circ", "1"), (r"2\cos 40^\circ", r"2\sin 50^{\circ}"),
+        (r"30^\circ", "30"), (r"30^\circ", r"\frac{\pi}{6}"), (r"\varnothing", r"\emptyset"), (r"\varphi + 1", "1 + φ"),
         (r"\frac{3n+m}{2}", r"\frac{3}{2}n + \frac{1}{2}m"), (r"50\binom{10}{5}", r"50 \cdot \binom{10}{5}"),
     ],
 )  # fmt: skip
@@ -70,7 +74,9 @@ def test_equal(pred: str, gold: str) -> None:
         (r"50 \text{ red}, 20 \text{ blue}", r"50 \text{ red}, 30 \text{ blue}"), ("3u + 14", "14"),
         (r"50\binom{10}{5}", "302"), ("3m", "3"), ("1,000", "1,00"), ("f(2) = 50", "f(2) = 51"),
         ("f(x) = x", "g(x) = x"), ("x + y = 5", "5"), ("(1,2)", r"\{1,2\}"), ("1, 2", "(1,2)"), ("AB", "AC"),
-        ("ABC", "abc"),
+        ("ABC", "abc"), (r"1 - 2^{2012}", r"-2^{2012}"), (r"2^{2022} - 1", r"2^{2022} + 1"), ("100!", "100! + 1"),
+        (r"1 - \frac{1}{2^{2022}}", "1"), (r"0.\overline{3}", "0"), (r"0.\overline{3}", "0.3"), ("1011_2", "1011_3"),
+        (r"\tan 15^\circ", r"\tan 15"), (r"\cos 60^\circ", "60"), ("3 trillion", "3"), (r"7 \text{ tenths}", "7"),
         (r"2k\pi, k \in \mathbb{Z}", r"2k\pi, k \in \mathbb{N}"), ("x = 1, y = 2", "2, 1"), ("1 < x < 2", "1 < y < 2"),
     ],
 )  # fmt: skip

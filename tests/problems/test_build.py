@@ -20,7 +20,7 @@ from mrt.problems.build import Problems, Row, Tally, build, sample
 from mrt.problems.decontamination import Sets
 from mrt.problems.filters import asks_proof, offers_choice
 from mrt.problems.settings import Columns, Dataset, Hub, Toy
-from mrt.problems.sources import number, text
+from mrt.problems.sources import number, number_if_any, text
 
 BENCHMARKS = SHARED / "benchmarks"
 REPOSITORY = ROOT
@@ -79,6 +79,7 @@ def test_number() -> None:
         number("hard")
     with pytest.raises(ValueError, match="inf"):
         number("inf")
+    assert [number_if_any(x) for x in ("Level 3", "Level ?", None)] == [3, None, None]
 
 
 # ---- rules
@@ -515,3 +516,16 @@ def test_overlaps_are_those_of_comparing_with_every_problem(others, mine):
     shared = ((len(own & theirs), len(theirs)) for theirs in map(Sets.shingles, texts))
     expected = any(common > 0 and common >= 0.4 * min(len(own), size) for common, size in shared)
     assert Sets(texts).overlaps(problem) == expected
+
+
+def test_an_edit_of_a_dataset_folder_is_seen(tmp_path: Path) -> None:
+    """A hub dataset may be a folder on this machine: its content counts, as a file's does."""
+    from workflow.options import content_of
+
+    (tmp_path / "train.jsonl").write_text('{"problem": "1 + 1?", "answer": "2"}')
+    hub = {"path": str(tmp_path), "revision": "main"}
+    local = Dataset.model_validate({"hub": hub}).local
+    before = content_of(local)
+    (tmp_path / "train.jsonl").write_text('{"problem": "1 + 1?", "answer": "3"}')
+    assert local == tmp_path and content_of(local) != before
+    assert Dataset.model_validate({"hub": hub | {"path": "owner/name"}}).local is None

@@ -12,7 +12,7 @@ rule build_dataset:
         ANALYSIS
     params:
         code=options.code("problems.build"),
-        content=lambda w: content_of(experiment.problems[w.dataset].file),
+        content=lambda w: content_of(experiment.problems[w.dataset].local),
         dataset=lambda w: slice_of(experiment.problems[w.dataset]),
         inputs=files_of("disjoint"),
     shell:
