@@ -40,9 +40,9 @@ class Figure(NamedTuple):
 
 FIGURES = {
     "pass1": Figure(RESULT, ["accuracy"], ["table1"], table=True),
-    "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True, of_what_is_measured=True),
-    "maj_tokens": Figure(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"], of_what_is_measured=True),
-    "pass_tokens": Figure(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"], of_what_is_measured=True),
+    "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
+    "maj_tokens": Figure(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
+    "pass_tokens": Figure(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"]),
     "regret": Figure(REGRET, ["regret"], ["fig9", "fig12"]),
     "episode_regret": Figure(REGRET, ["episode_regret"], ["fig26"]),
     "budget_forcing": Figure(REGRET, ["budget_forcing"], ["fig29"]),
