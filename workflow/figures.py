@@ -171,9 +171,10 @@ class Figures:
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show."""
-        evaluation, (first, *others) = self.experiment.evaluation, FIGURES[name].measures
+        evaluation, measures = self.experiment.evaluation, FIGURES[name].measures
         if name == "claims":
-            return bool(self.experiment.claims) and not {first, *others}.isdisjoint(evaluation.measures)
+            return bool(self.experiment.claims) and not set(measures).isdisjoint(evaluation.measures)
+        first = measures[0]
         return first in evaluation.measures and bool(self.measured(first, evaluation.models))
 
     def labels(self, name: str, form: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from mrt.config import memory
 from mrt.config.hardware import Cluster
 from mrt.config.schema import Config, overlaid
-from mrt.config.sections import OF_MU, Evaluation, Model, TracesPage, Training
+from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.sampling.imports import check_completions
@@ -41,21 +41,16 @@ def size_mistakes(config: Config) -> Iterator[str]:
         named = ", ".join(dict.fromkeys(names))
         yield message if message.startswith("models.") else f"models.{named}{on}: {message}"
     yield from length_mistakes(config)
-    yield from (f"{path}: {what}" for path, what in seed_mistakes(config))
-    for name in config.expected.tokens:
-        yield from (f"{path}: {what}" for path, what in unknown("expected.tokens", name, config.models))
-    for name in config.expected.problems:
-        yield from (f"{path}: {what}" for path, what in unknown("expected.problems", name, config.problems))
 
 
-def seed_mistakes(config: Config) -> Iterator[tuple[str, str]]:
+def seed_mistakes(config: Config) -> Iterator[str]:
     """Training runs of one model with the same seed: they would be the same run."""
     seen: dict[tuple[str, int], str] = {}
     for name, model in config.models.items():
         if model.parent:
             key = (model.replicate_of or name, config.recipe(name).seed)
             if (first := seen.setdefault(key, name)) != name:
-                yield f"models.{name}.seed", f"{key[1]} is the seed of {first} too: they would be one training run"
+                yield f"models.{name}.seed: {key[1]} is the seed of {first} too: they would be one training run"
 
 
 def training_mistakes(config: Config, name: str) -> None:
@@ -169,6 +164,11 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if evaluation:
         yield from evaluation_contradictions(evaluation, problems, models)
         yield from claim_mistakes(config.get("claims"), evaluation.models)
+    if expected := parsed(Expected, section("expected")):
+        for name in expected.tokens:
+            yield from unknown("expected.tokens", name, models)
+        for name in expected.problems:
+            yield from unknown("expected.problems", name, problems)
     if (page := parsed(TracesPage, section("traces"))) and (file := page.prefix_accuracy):
         yield from file_mistakes("traces.prefix_accuracy", file, partial(prefix_accuracy, file))
     longest = section("engine").get("max_model_len")

@@ -113,28 +113,15 @@ def row_of(
         # a ratio of gains says nothing where the other model may have lost
         ratio = bool(base) and compare(other, base[0]).low > 0
         interval, needed = compare(own, other, base[0] if ratio else None), runs_needed(own, other)
-    decided = verdict(claim, interval, ratio=ratio)
-    if own.shape[1] == 1 and decided != "undecided":
-        decided, needed = "undecided", None  # one problem has no interval
-    if decided != "undecided" or claim.expect not in ("more", "less"):
+    alone = own.shape[1] == 1  # one problem has no interval
+    decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
+    if alone or decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None
     sizes = (len(own), len(other), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
-    return (
-        claim.section,
-        claim.says,
-        what,
-        *labels,
-        *interval,
-        ratio,
-        bound,
-        *sizes,
-        decided,
-        claim.expect,
-        needed,
-        claim.redraw,
-    )
+    found_here = (*interval, ratio, bound, *sizes, decided)
+    return (claim.section, claim.says, what, *labels, *found_here, claim.expect, needed, claim.redraw)
 
 
 def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:

@@ -26,6 +26,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     sets = data["dataset"].unique(maintain_order=True).to_list()
     figure, axes = panels(2 * len(sets), columns=2)
     every = spacing(data)
+    unit = "an episode" if every == 1 else f"{every} episodes"
     curve = with_intervals(held(data, every), ["dataset", "model", "prefix"], ["J"])
     shares = []
     for left, right, dataset in zip(axes[::2], axes[1::2], sets, strict=True):
@@ -52,8 +53,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 )
             )
         left.set_yscale("log")
-        left.set(xlabel=f"progress of {'an episode' if every == 1 else f'{every} episodes'}", title=dataset)
-        left.set_ylabel("share")
+        left.set(xlabel=f"progress of {unit}", ylabel="share", title=dataset)
         right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"{dataset} ({problems_in(after)})")
         if len(sets) == 1:
             legend(figure, left)

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, with_intervals
+from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, with_intervals, with_room
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
@@ -28,11 +28,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 errorbar(axis, line["budget"], line, "regret", **style)
         inner, outer = rows["budget"].to_numpy(), outside["budget"].to_numpy()
         ticks = sorted({*inner, *outer})
-        shown = ticks[:1]
-        for tick in ticks:
-            if tick - shown[-1] > 0.08 * ticks[-1]:
-                shown.append(tick)
-        axis.set_xticks(shown)
+        axis.set_xticks(with_room(ticks, 0.08 * ticks[-1]))
         if outside.height:
             edge = (inner.max() + outer.min()) / 2
             axis.axvline(edge, color="0.7", linewidth=0.6)

@@ -20,11 +20,11 @@ from mrt.figures.style import ModelStyle
 from mrt.figures.tables import Layout
 
 OUTCOME_REWARD = ("grpo", "star")  # methods that a difference is taken to, the first that there is
-NOTE = "Mean over training runs and problems, with a 95 % interval (bootstrap over both){difference}. Tokens are those"
-NOTE += (
+NOTE = (
+    "Mean over training runs and problems, with a 95 % interval (bootstrap over both){difference}. Tokens are those"
     " generated to train the model and its ancestors, FLOPs those of generating, prefilling and training; the mean over"
+    " runs."
 )
-NOTE += " runs."
 DIFFERENCE = "; in parentheses the difference to {reference}, with * where its interval excludes 0"
 SCHEMA = {
     "dataset": pl.String,

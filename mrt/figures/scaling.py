@@ -15,7 +15,17 @@ import numpy as np
 import polars as pl
 
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import SPARE_COLOURS, Appearance, ModelStyle, carried, errorbar, legend, panels, with_intervals
+from mrt.figures.style import (
+    SPARE_COLOURS,
+    Appearance,
+    ModelStyle,
+    carried,
+    errorbar,
+    legend,
+    panels,
+    with_intervals,
+    with_room,
+)
 
 GROUPS = 3
 VOTES_COLOUR = "#4C9A2A"
@@ -44,12 +54,10 @@ def groups(data: pl.DataFrame, wanted: Sequence[tuple[int, int]] | None) -> Iter
 def mark_episodes(axis: Any, tokens: Sequence[float], prefixes: Sequence[int]) -> None:
     """A second axis above: how many episodes the points at these tokens have, named where there is room."""
     low, high = axis.get_xlim()
-    named: list[tuple[float, str]] = []
-    for at, prefix in zip(tokens, prefixes, strict=True):
-        if not named or at - named[-1][0] >= (high - low) / 12:
-            named.append((at, str(prefix)))
+    names = dict(zip(tokens, map(str, prefixes), strict=True))
+    shown = with_room(tokens, (high - low) / 12)
     above = axis.secondary_xaxis("top")
-    above.set_xticks([at for at, _ in named], [name for _, name in named])
+    above.set_xticks(shown, [names[at] for at in shown])
     above.tick_params(labelsize=6, length=2, pad=1)
 
 

@@ -6,6 +6,7 @@ Changing the style redraws figures and recomputes no measure.
 import os
 from collections.abc import Mapping, Sequence
 from itertools import count, cycle, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,9 @@ class Appearance:
         self._step: dict[str, int] = {}
         # The first model of each method and iteration looks as its iteration does; the others (with other
         # hyperparameters, say) take what is left.
-        first = [n for i, n in enumerate(models) if kinds.index(kinds[i]) == i]
+        again = [kind in kinds[:i] for i, kind in enumerate(kinds)]
         taken: set[tuple[str, int]] = set()
-        for name in (*(n for n in models if n in first), *(n for n in models if n not in first)):
+        for _, name in sorted(zip(again, models, strict=True), key=itemgetter(0)):
             colour, natural = self.colour(name), max(models[name].iteration - 1, 0)
             self._step[name] = next(step for step in count(natural) if (colour, step) not in taken)
             taken.add((colour, self._step[name]))
@@ -132,6 +133,15 @@ def carried(data: pl.DataFrame, index: str, by: Sequence[str], last: int) -> pl.
     """
     places = data.select(by).unique(maintain_order=True).join(pl.DataFrame({index: range(last + 1)}), how="cross")
     return places.sort(index).join_asof(data.sort(index), on=index, by=list(by), check_sortedness=False)
+
+
+def with_room(places: Sequence[float], least: float) -> list[float]:
+    """Those of the places, in order, that stand at least so far behind the last one taken: ticks that can be read."""
+    taken: list[float] = []
+    for place in places:
+        if not taken or place - taken[-1] >= least:
+            taken.append(place)
+    return taken
 
 
 def problems_in(table: pl.DataFrame) -> str:

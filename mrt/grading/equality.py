@@ -213,7 +213,7 @@ _NOUN = re.compile(
     r"(?P<power>\^\{[23]\})?$"
 )
 _NOT_NOUNS = re.compile(  # words that can change the value of what stands before them
-    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|dozen|hundred|thousand|[mbtr]+illion|of|to|is|are|"
+    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|dozen|hundred|thousand|(?:m|b|tr)illion|of|to|is|are|"
     r"negative|below|half|halves|thirds?|quarters?|(?:ten|hundred|thousand)ths?|"
     r"squared|cubed|over|times|factorial|plus|minus|none|pi|mod|in|by|otherwise)\b"
 )
@@ -398,6 +398,8 @@ def algebra(pred: str, gold: str) -> bool | None:
     from sympy.core.relational import Relational
 
     pred, gold = (re.sub(r"(\d+(?:\.\d+)?)\^\\circ", r"(\\frac{\1\\pi}{180})", text) for text in (pred, gold))
+    if (r"^\circ" in pred) != (r"^\circ" in gold):  # degrees of more than a number, beside radians
+        pred, gold = (re.sub(r"\^\\circ", r"\\cdot\\frac{\\pi}{180}", text) for text in (pred, gold))
     real = not (should_treat_as_complex(pred) or should_treat_as_complex(gold))
     one, other = _region(pred, real), _region(gold, real)
     if one is None or other is None or any(side.has(zoo, nan) for side in (one, other)):

@@ -12,6 +12,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from mrt.grading.answers import boxed
 from mrt.problems.decontamination import Sets, squeezed, toy_key
 from mrt.problems.filters import asks_proof, offers_choice
 from mrt.problems.settings import Dataset, Toy
-from mrt.problems.sources import number, number_if_any, read_source, text
+from mrt.problems.sources import number, read_source, text
 from mrt.toy.world import draw_problem
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
             item: tuple[int, tuple[int, dict[str, Any]]], key: str = key, low: float = low, high: float = high
         ) -> bool:
             at, record = item[1]
-            found = value(number_if_any, at, record, keep[key], f"keep.{key}")
+            found = value(partial(number, needed=False), at, record, keep[key], f"keep.{key}")
             return found is not None and low <= found <= high
 
         indexed = tally.filter(f"keep {key} {low:g} to {high:g}", indexed, inside)

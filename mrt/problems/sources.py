@@ -38,10 +38,10 @@ def text(value: Any) -> str | None:
     return found or None
 
 
-def number(value: Any) -> float | None:
+def number(value: Any, *, needed: bool = True) -> float | None:
     """A value as a number, in text the first number (`Level 3`, `1983-I-1`); None if it is empty.
 
-    Raises ValueError if there is none, or if it is not finite.
+    Raises ValueError if it is not finite, and, unless `needed` is False, if there is none (`Level ?`).
     """
     found = text(value)
     if found is None:
@@ -50,17 +50,14 @@ def number(value: Any) -> float | None:
         result = float(found)
     except ValueError:
         match = re.search(r"\d+(?:\.\d+)?", found)
+        if not match and not needed:
+            return None
         if not match:
             raise ValueError(f"has no number in it: {found[:60]!r}; `keep` drops such rows") from None
         return float(match.group())
     if not math.isfinite(result):
         raise ValueError(f"is {found}")
     return result
-
-
-def number_if_any(value: Any) -> float | None:
-    """A value as a number; None also for a text without one (`Level ?`)."""
-    return number(value) if re.search(r"\d", text(value) or "") else None
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -12,7 +12,7 @@ import yaml
 from conftest import ROOT
 
 from mrt.figures.stage import of_runs
-from mrt.figures.style import Appearance, ModelStyle, with_intervals
+from mrt.figures.style import Appearance, ModelStyle, with_intervals, with_room
 
 MODELS = {
     "base": ModelStyle(label="Base"),
@@ -341,6 +341,11 @@ def test_a_model_of_short_thoughts_may_have_no_regret_by_episodes():
 
     _, table = episode_regret.draw({"episode_regret": of_models("episode_regret", "base")}, MODELS)
     assert table["model"].unique().to_list() == ["base"]
+
+
+def test_ticks_stand_apart_from_the_last_one_shown():
+    """Not from the one before: of many that are close together, more than the first are shown."""
+    assert with_room([*range(1000, 15000, 1000)], 1120) == [*range(1000, 15000, 2000)]
 
 
 def test_each_dataset_is_split_by_its_own_difficulties():

@@ -51,10 +51,11 @@ def test_what_is_unequal_by_construction_is_never_accepted(kind: str) -> None:
         ("2, 1", "1, 2"), (r"\left(3, 4\right]", "(3,4]"), (r"4:30 \text{ p.m.}", r"\text{4:30 p.m.}"),
         ("f(m) = 2m + 7", "f(n) = 2n+7"), (r"\boxed{7}", "$7$"), (r"\sqrt{8}", r"2\sqrt2"), ("-2 < x", "x > -2"),
         (r"\begin{pmatrix} 1 & 0.5 \\ 2 & 4 \end{pmatrix}", r"\begin{pmatrix}1&1/2\\2&4\end{pmatrix}"),
-        (r"2^{2022} - 1", r"4 \cdot 2^{2020} - 1"), (r"0.\overline{3}", r"\frac{1}{3}"), 
+        (r"2^{2022} - 1", r"4 \cdot 2^{2020} - 1"), (r"0.\overline{3}", r"\frac{1}{3}"),
         (r"-1.2\overline{45}", "-137/110"),
         (r"0.\dot{9}", "1"), ("1011_2", "1011_{2}"), (r"\tan 45^\circ", "1"), (r"2\cos 40^\circ", r"2\sin 50^{\circ}"),
-        (r"30^\circ", "30"), (r"30^\circ", r"\frac{\pi}{6}"), (r"\varnothing", r"\emptyset"), (r"\varphi + 1", "1 + φ"),
+        (r"30^\circ", "30"), (r"30^\circ", r"\frac{\pi}{6}"), (r"\frac{45}{2}^\circ", r"\frac{\pi}{8}"),
+        (r"\varnothing", r"\emptyset"), (r"\varphi + 1", "1 + φ"),
         (r"\frac{3n+m}{2}", r"\frac{3}{2}n + \frac{1}{2}m"), (r"50\binom{10}{5}", r"50 \cdot \binom{10}{5}"),
     ],
 )  # fmt: skip

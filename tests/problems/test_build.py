@@ -20,7 +20,7 @@ from mrt.problems.build import Problems, Row, Tally, build, sample
 from mrt.problems.decontamination import Sets
 from mrt.problems.filters import asks_proof, offers_choice
 from mrt.problems.settings import Columns, Dataset, Hub, Toy
-from mrt.problems.sources import number, number_if_any, text
+from mrt.problems.sources import number, text
 
 BENCHMARKS = SHARED / "benchmarks"
 REPOSITORY = ROOT
@@ -79,7 +79,9 @@ def test_number() -> None:
         number("hard")
     with pytest.raises(ValueError, match="inf"):
         number("inf")
-    assert [number_if_any(x) for x in ("Level 3", "Level ?", None)] == [3, None, None]
+    assert [number(x, needed=False) for x in ("Level 3", "Level ?", None)] == [3, None, None]
+    with pytest.raises(ValueError, match="inf"):
+        number("inf", needed=False)
 
 
 # ---- rules
