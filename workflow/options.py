@@ -120,6 +120,7 @@ class Options:
     def engine(self, name: str) -> Any:
         """All engine settings of a model; most change no distribution (docs/operations.md)."""
         gpus, longest = self.experiment.sampling_gpus(name), self.experiment.longest(name)
+        gpus = gpus or self.experiment.engine.tensor_parallel_size or 1
         sizes = {"tensor_parallel_size": gpus if gpus > 1 else None, "max_model_len": longest}
         return self.experiment.engine.model_copy(update=sizes)
 
@@ -176,12 +177,19 @@ class Options:
             options |= {"max_prompt_length": recipe.max_prompt_length, **self.of_weights(self.paths.parent(w))}
         return options_of(**options)
 
+    def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A model's hyperparameters: those that affect the weights, and the others."""
+        recipe = self.experiment.recipe(name)
+        every = compact(recipe)
+        others = {field: every.pop(field) for field in recipe.execution & set(every)}
+        return every, others
+
     def sft(self, w: Wildcards) -> str:
-        return self.of_parent(w, recipe=self.experiment.recipe(w.model))
+        return self.of_parent(w, recipe=self.recipe(w.model)[0])
 
     def rl(self, w: Wildcards) -> str:
         parameterization, method = self.experiment.parameterization, self.experiment.models[w.model].method
-        recipe, grading = self.experiment.recipe(w.model), self.experiment.grading
+        recipe, grading = self.recipe(w.model)[0], self.experiment.grading
         return self.of_parent(w, method=method, recipe=recipe, parameterization=parameterization, grading=grading)
 
     def trained_by(self, *, with_engine: bool = False) -> Execution:
@@ -191,12 +199,13 @@ class Options:
             state, cached = f"{self.paths.results}/.state/{w.model}", f"{self.paths.results}/.cache/models/{w.model}"
             report_to = self.experiment.training.report_to or None
             engine = self.engine(w.model) if with_engine else None
-            return options_of(state=state, cache=cached, report_to=report_to, engine=engine)
+            recipe = self.recipe(w.model)[1] or None
+            return options_of(state=state, cache=cached, report_to=report_to, engine=engine, recipe=recipe)
 
         return execution
 
     def launch(self, w: Wildcards, threads: int) -> str:
-        """Options that start a training's processes; they change results within rounding only."""
+        """Options that start a training's processes. They change SFT within rounding only; RL draws by process."""
         nodes, processes = self.experiment.training_processes(w.model)
         cpus = self.resources.training_cores(w, threads)
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"

@@ -102,8 +102,9 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
                 start["its prefix of a thought"] = begun
             completion = recipe.decoding.max_tokens
             yield f"{path}.decoding.max_tokens", completion, {**start, "the completion": completion}
-            if model.method == "mrt_rl":
-                whole = {**start, **forcing, "the answer": recipe.answer_tokens}
+            if model.method == "mrt_rl" and recipe.estimate == "answers":
+                along = {"the completion": completion} if recipe.variant == "per_episode" else {}
+                whole = {**start, **along, **forcing, "the answer": recipe.answer_tokens}
                 yield f"{path}.answer_tokens", recipe.answer_tokens, whole
 
 

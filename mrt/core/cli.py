@@ -40,7 +40,9 @@ class Stage(BaseSettings):
     def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Unpack the groups into single options; an option given by itself takes precedence."""
         single = {name: value for name, value in given.items() if name not in GROUPS}
-        return {**given.get("execution", {}), **given.get("inputs", {}), **given.get("settings", {}), **single}
+        return (
+            together(together(given.get("execution", {}), given.get("inputs", {})), given.get("settings", {})) | single
+        )
 
     @classmethod
     def module(cls) -> str:
@@ -78,6 +80,12 @@ class Stage(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Options come from the command line only: environment variables named like an option are ignored."""
         return (init_settings,)
+
+
+def together(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Two groups of options; the second takes precedence. A setting may have some of its fields in each."""
+    shared = {n: {**first[n], **v} for n, v in second.items() if isinstance(v, dict) and isinstance(first.get(n), dict)}
+    return first | second | shared
 
 
 def run(stage: type[Stage]) -> None:

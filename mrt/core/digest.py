@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,13 @@ def off(value: object) -> bool:
     return value is None or value is False
 
 
-def slice_of(settings: BaseModel, without: str = "") -> str:
-    """A group of settings as canonical JSON, perhaps without one field: rules keep it in their params and pass it on.
+def slice_of(settings: BaseModel, without: Collection[str] = ()) -> str:
+    """A group of settings as canonical JSON, perhaps without some fields: rules keep it in their params and pass it on.
 
     A field that is None or False, and is so by default, is left out. So a new option of this kind changes no slice and
     no fingerprint.
     """
-    return json.dumps(told(settings, settings.model_dump(mode="json", exclude={without})), sort_keys=True)
+    return json.dumps(told(settings, settings.model_dump(mode="json", exclude=set(without))), sort_keys=True)
 
 
 def told(settings: object, dumped: object) -> object:

@@ -223,13 +223,7 @@ class Allocate(Prove):
             return [] if waiting[name] else ask(name)
 
         requests = [request for name in traces for request in ask(name)]
-        order = {name: number for number, name in enumerate(traces)}
-
-        def shard_of(request: int) -> int:
-            at = places[asked[request]]
-            return order[at.problem_id, at.sample]
-
-        self.draw(requests, then, cache=cache, shard_of=shard_of)
+        self.draw(requests, then, cache=cache, shard_of=lambda request: places[asked[request]].trace)
         return found
 
 

@@ -86,7 +86,8 @@ class Force(TraceStage):
 
     def cli_cmd(self) -> None:
         settings = self.forcing
-        traces = self.traces(settings.traces).with_columns(pl.col("text").list.join(""))
+        traces, cache = self.shard_of_traces(settings.traces)
+        traces = traces.with_columns(pl.col("text").list.join(""))
         keys = traces.select(TRACE).rows()
         prompts = traces["prompt"].to_list()
         going_on = settings.extension.stopped_by(CLOSE)
@@ -117,8 +118,8 @@ class Force(TraceStage):
                 yield from ask(i, count)
 
         first = [request for i in range(len(keys)) for request in ask(i, 0)]
-        drawn = self.draw(first, then)
-        if drawn is None:
+        drawn = self.draw(first, then, cache=cache, shard_of=lambda request: asked[request][1])
+        if self.cache.shard:
             return
         in_order = sorted(thoughts)  # each thought extends the one before
         thought_tokens = dict(zip(in_order, self.sampler.count(thoughts[key] for key in in_order), strict=True))
@@ -126,7 +127,7 @@ class Force(TraceStage):
         openings = (prompts[i] + closed(thoughts[i, count], self.template) for i, count in in_order)
         opening_tokens = dict(zip(in_order, self.sampler.count(openings), strict=True))
         answers, extensions = [], []
-        for (what, i, count), completions in zip(asked, drawn, strict=True):
+        for (what, i, count), completions in zip(asked, drawn or [], strict=True):
             if what == "extension":
                 added = thoughts[i, count][len(thoughts[i, count - 1].rstrip("\n")) :]
                 extensions.append((*keys[i], count, added, completions[0].tokens, completions[0].finish_reason))

@@ -88,9 +88,10 @@ class CompletionCache:
         )[:16]
 
     def keys(self, request: Request) -> list[str]:
-        """A key for each of a request's completions."""
-        asked = digest(request.opening, request.scored) if request.scored else slice_of(request.decoding)
-        how = digest(asked, str(request.prompt))  # the prompt is rendered once for all completions
+        """A key for each of a request's completions; a scored text, which is not drawn, has no seed in its key."""
+        if request.scored:
+            return [self.decided_by + digest(request.opening, request.scored, str(request.prompt))] * request.n
+        how = digest(slice_of(request.decoding), str(request.prompt))  # the prompt is rendered once for all completions
         return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:

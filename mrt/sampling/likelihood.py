@@ -56,11 +56,10 @@ class Score(Prove):
         golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
         asked = [(i, spelling) for i, place in enumerate(places) for spelling in spellings(golds[place.problem_id])]
         of = [i for i, _ in asked]  # the place of each request
-        of_trace: dict[tuple[str, int], list[int]] = defaultdict(list)
+        of_trace: dict[int, list[int]] = defaultdict(list)
         for i, place in enumerate(places):
-            of_trace[place.problem_id, place.sample].append(i)
-        traces = {i: (number, own) for number, own in enumerate(of_trace.values()) for i in own}  # by place
-        missing = Counter(traces[i][0] for i in of)
+            of_trace[place.trace].append(i)
+        missing = Counter(places[i].trace for i in of)
         J = np.zeros(len(places))
 
         def then(request: int, completions: list[Completion]) -> list[Request]:
@@ -68,9 +67,10 @@ class Score(Prove):
                 return []
             at = of[request]
             J[at] += sum(map(probability, completions))
-            number, own = traces[at]
-            missing[number] -= 1
-            kept = [] if missing[number] else [own[j] for j in self.kept(J[own])]
+            trace = places[at].trace
+            own = of_trace[trace]
+            missing[trace] -= 1
+            kept = [] if missing[trace] else [own[j] for j in self.kept(np.minimum(J[own], 1.0))]
             of.extend(kept)
             return [replace(places[i].request, n=EXAMPLES, priority=-1) for i in kept]
 
@@ -78,7 +78,7 @@ class Score(Prove):
             replace(places[i].request, n=1, scored=spelling, opening=self.opening(places[i].prefix))
             for i, spelling in asked
         ]
-        drawn = self.draw(requests, then, cache=cache, shard_of=lambda request: traces[of[request]][0])
+        drawn = self.draw(requests, then, cache=cache, shard_of=lambda request: places[of[request]].trace)
         found: list[list[Completion]] = [[] for _ in places]
         for i, completions in zip(of, drawn or [], strict=True):
             found[i] += completions

@@ -84,6 +84,7 @@ class Place(NamedTuple):
 
     problem_id: str
     sample: int
+    trace: int  # its trace's number in the job, which decides the shard
     prefix: Prefix
     request: Request
 
@@ -96,18 +97,20 @@ class Prove(TraceStage):
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="How an answer is forced.")
 
     def cli_cmd(self) -> None:
-        places = list(self.places(self.traces(self.prover.traces)))
-        answers = self.draw([place.request for place in places])
-        if answers is not None:
-            self.write(places, answers)
+        traces, cache = self.shard_of_traces(self.prover.traces)
+        places = list(self.places(traces))
+        requests = [place.request for place in places]
+        answers = self.draw(requests, cache=cache, shard_of=lambda request: places[request].trace)
+        if not self.cache.shard:
+            self.write(places, answers or [])
 
     def places(self, traces: pl.DataFrame) -> Iterator[Place]:
         """The prefixes of these traces, in order."""
         decoding = self.prover.decoding.stopped_by(*self.parameterization.answer_ends)
-        for problem_id, sample, episodes, closed, prompt in traces.iter_rows():
+        for trace, (problem_id, sample, episodes, closed, prompt) in enumerate(traces.iter_rows()):
             for prefix in prefixes(prompt, episodes, closed, self.parameterization, self.prover.every):
                 seed = self.seed_of(problem_id, sample, prefix.j, "prover")
-                yield Place(problem_id, sample, prefix, Request(prefix, self.prover.answers, seed, decoding))
+                yield Place(problem_id, sample, trace, prefix, Request(prefix, self.prover.answers, seed, decoding))
 
     def write(self, places: Sequence[Place], answers: Sequence[Sequence[Completion]]) -> None:
         """Write the forced answers of each place."""

@@ -28,8 +28,8 @@ class SamplingStage(Stage):
 
     @model_validator(mode="after")
     def _sharded(self) -> "SamplingStage":
-        if self.in_rounds and self.cache.shard:
-            raise ValueError(f"--cache.shard: {self.in_rounds}")
+        if self.in_rounds and (self.cache.shard or self.cache.gather):
+            raise ValueError(f"--cache.shard, --cache.gather: {self.in_rounds}")
         return self
 
     @cached_property
@@ -61,8 +61,7 @@ class TraceStage(SamplingStage):
     episodes: Path = Field(description="Episodes of these rollouts (Parquet).")
 
     def shard_of_traces(self, most: int | None) -> tuple[pl.DataFrame, CacheSettings]:
-        """The traces of this shard, whole, for stages whose requests at a prefix depend on its trace's other prefixes;
-        and the cache without the shard."""
+        """The traces of this shard, whole, so that the engine reads each once; and the cache without the shard."""
         traces, cache = self.traces(most), self.cache
         if cache.shard:
             index, count = map(int, cache.shard.split("/"))

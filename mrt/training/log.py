@@ -48,6 +48,7 @@ RL_COLUMNS = {
     "kl": "kl",
     "entropy": "entropy",
     "logp_difference": "sampling/sampling_logp_difference/mean",
+    "importance_ratio": "sampling/importance_sampling_ratio/mean",
     "tokens_sampled": "tokens_sampled",
     "tokens_forced": "tokens_forced",
     "tokens_read": "tokens_read",

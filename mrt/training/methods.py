@@ -21,7 +21,7 @@ METHODS = {
     "star": Method(("rollouts",), "#009E73"),
     "mrt": Method(("rollouts", "prover"), "#D55E00"),
     "grpo": Method((), "#0072B2"),
-    "mrt_rl": Method(("rollouts",), "#E69F00"),
+    "mrt_rl": Method((), "#E69F00"),  # and the rollouts, if prompts have prefixes
     "length_penalty": Method((), "#CC79A7"),
     "cold_start": Method(("rollouts",), "#999999"),
     "warmstart": Method(("trees",), "#666666"),

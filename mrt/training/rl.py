@@ -31,7 +31,7 @@ outcome term (docs/rl.md).
 
 import random
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -55,6 +55,8 @@ from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 
 class RL(Settings):
     """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
+
+    execution: ClassVar = {"save_steps", "gpu_memory_utilization"}  # fields that do not affect the weights
 
     variant: Literal["explicit", "implicit", "per_episode", "termination"] = Field(
         "explicit",
@@ -157,11 +159,19 @@ class Train(TrainingStage):
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
 
     def cli_cmd(self) -> None:
-        examples = RL_PROMPTS.read(self.prompts).to_dicts()
-        if not examples:
-            raise ValueError(f"{self.prompts}: there are no prompts")
-        groups = (self.recipe, self.parameterization, self.grading)
-        self.make(examples, self.method, *map(slice_of, groups), engine_decides(self.engine))
+        examples, groups = (
+            RL_PROMPTS.read(self.prompts).to_dicts(),
+            self.recipe.batch_size // self.recipe.num_generations,
+        )
+        if len(examples) < groups:
+            raise ValueError(
+                f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
+            )
+        decisive = (
+            slice_of(self.recipe, without=self.recipe.execution),
+            *map(slice_of, (self.parameterization, self.grading)),
+        )
+        self.make(examples, self.method, *decisive, engine_decides(self.engine))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
@@ -217,6 +227,8 @@ class Train(TrainingStage):
             max_completion_length=recipe.decoding.max_tokens,
             beta=recipe.beta,
             loss_type=recipe.loss,
+            # TRL's default weighs a completion by the product of its tokens' ratios, which in bfloat16 is far from 1
+            vllm_importance_sampling_mode="token_truncate",
             # divided by the deviation, a penalty would have the same size at any alpha where all of a group are right
             scale_rewards="none" if self.method == "length_penalty" else "group",
             bf16=recipe.bf16,

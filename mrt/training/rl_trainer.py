@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Any
 
@@ -94,11 +95,18 @@ def make_trainer_class() -> type:
     """GRPOTrainer with the advantages of the module's table; a function because importing TRL takes seconds."""
     import torch
     from trl import GRPOTrainer
+    from trl.trainer.utils import RepeatSampler
 
     def left_aligned(values: Any, counts: list[tuple[int, int]], width: int) -> Any:
         """The last so many values of each row, moved to its beginning and padded to this width."""
         rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
         return torch.stack(rows)
+
+    class OrderedByEpoch(RepeatSampler):
+        """TRL's sampler; the order of an epoch depends on its number, so that a resumed training has the same."""
+
+        def set_epoch(self, epoch: int) -> None:
+            self.generator.manual_seed(self.seed + epoch)
 
     class MRTTrainer(GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
@@ -140,6 +148,16 @@ def make_trainer_class() -> type:
                 return generate(prompts, sampling_params=each, **options)
 
             return drawn
+
+        def _get_train_sampler(self, dataset: Any = None) -> Any:
+            theirs = super()._get_train_sampler(dataset)
+            return OrderedByEpoch(
+                theirs.data_source, theirs.mini_repeat_count, theirs.batch_size, theirs.repeat_count, seed=theirs.seed
+            )
+
+        def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+            """Token ids as the sampling engine has them: a chat prompt begins with a special token of its own."""
+            return self.processing_class(prompts, add_special_tokens=False)["input_ids"], None, {}
 
         def note(self, name: str, value: float) -> None:
             self._metrics["train" if self.model.training else "eval"][name].append(float(value))
@@ -277,7 +295,7 @@ def make_trainer_class() -> type:
             self.cached += prompts
 
         def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
-            """J of the current policy at each prefix, asked for once per prefix."""
+            """J of the current policy at each prefix, asked for once per prefix; 0 where the context is full."""
             # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
             size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
             if size > 1:
@@ -289,6 +307,10 @@ def make_trainer_class() -> type:
             by = self.by_likelihood if self.recipe.estimate == "likelihood" else self.by_answers
             J = by(dict(zip(forced, gold, strict=True)), size)
             return [J[prompt] for prompt in forced][own]
+
+        def fits(self, ids: list[int]) -> bool:
+            """Whether the engine's context has room behind these tokens."""
+            return len(ids) < int(self.vllm_generation.llm.model_config.max_model_len)
 
         def by_likelihood(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
             """J at each prompt: the probability of its gold answer, in all its spellings."""
@@ -303,6 +325,8 @@ def make_trainer_class() -> type:
                 found = self.frozen.log_probabilities(list(zip(before, own, strict=True)))
                 self.spent.add(flops=self.frozen.taken() / share)
             else:
+                rows = [i for i, of in enumerate(zip(before, own, strict=True)) if self.fits([*chain(*of)])]
+                asked, before, own = ([of[i] for i in rows] for of in (asked, before, own))
                 texts = [[*b, *o] for b, o in zip(before, own, strict=True)]
                 outputs = self.read(texts, cached=True)
                 unread = [i for i, of in enumerate(zip(outputs, own, strict=True)) if not readable(*of)]
@@ -325,7 +349,7 @@ def make_trainer_class() -> type:
             """J at each prompt: the share of right forced answers."""
             from vllm import SamplingParams
 
-            prompts, each = list(gold_of), self.recipe.answers or self.num_generations
+            each = self.recipe.answers or self.num_generations
             stop = self.parameterization.answer_ends
             parameters = SamplingParams(
                 n=each,
@@ -335,7 +359,11 @@ def make_trainer_class() -> type:
                 stop=list(stop) or None,
                 detokenize=vllm_reads(self.processing_class, stop),
             )
-            ids = [self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
+            ids_of = {
+                prompt: self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in gold_of
+            }
+            prompts = [prompt for prompt, own in ids_of.items() if self.fits(own)]
+            ids = [ids_of[prompt] for prompt in prompts]
             outputs = self.vllm_generation.llm.generate(
                 [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
             )
@@ -347,7 +375,7 @@ def make_trainer_class() -> type:
             self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], share)
             answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
             right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
-            return dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
+            return dict.fromkeys(gold_of, 0.0) | dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantage of each token [completions, tokens], from the progress of its episode."""

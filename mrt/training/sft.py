@@ -32,6 +32,8 @@ TRAINED_ON = ("prompt", "completion", "weight")
 class SFT(Settings):
     """Hyperparameters of supervised fine-tuning; the defaults are Table 2's."""
 
+    execution: ClassVar = {"save_steps"}  # fields that do not affect the weights
+
     learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 2).")
     epochs: float = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")
     batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples per step, over all devices (Table 2).")
@@ -210,7 +212,7 @@ class Train(TrainingStage):
         ]
         if not examples:
             raise ValueError(f"{self.set}: the training set is empty; loosen its filter rules or sample more problems")
-        self.make(examples, slice_of(self.recipe))
+        self.make(examples, slice_of(self.recipe, without=self.recipe.execution))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""

@@ -97,3 +97,16 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
     assert said[-1].endswith(", 0 to sample")
     for one, two in zip((out, thoughts), again, strict=True):
         assert pl.read_parquet(one).equals(pl.read_parquet(two))
+
+    shares = []
+    for shard in ("0/2", "1/2"):  # half of the thoughts each, with all that is asked of a thought
+        none = force("none", folder=tmp_path / "shards", shard=shard)
+        assert not any(path.exists() for path in none)
+        shares.append(pl.read_parquet(tmp_path / "shards").height)
+    assert shares[0] == shares[1] / 2 == 12 / 2 * (3 + 2 * 2)
+    for one, two in zip((out, thoughts), force("two", folder=tmp_path / "shards", gather=2), strict=True):
+        assert (
+            pl.read_parquet(one)
+            .drop("mean_logprob", strict=False)
+            .equals(pl.read_parquet(two).drop("mean_logprob", strict=False))
+        )

@@ -1,5 +1,6 @@
 """J by likelihood: the probabilities are the model's own, a prefix is read once, and J is a probability."""
 
+from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -11,7 +12,7 @@ from mrt.analysis.progress import progress_table
 from mrt.core.artifacts import ANSWER_GRADES, PROVER
 from mrt.episodes.parameterization import OpenEnded
 from mrt.sampling.allocation import Thresholds
-from mrt.sampling.cache import CacheSettings
+from mrt.sampling.cache import CacheSettings, CompletionCache
 from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request
 from mrt.sampling.likelihood import Score, boxed, probability
 from mrt.sampling.prover import Prefix
@@ -146,6 +147,14 @@ def test_answers_are_sampled_where_the_filter_keeps_and_nowhere_else():
     assert kept(np.array([0.2, 0.5])) == kept(np.array([0.65, 0.7])) == kept(np.array([0.9])) == []
     both = stage(filters=[rule, rule.model_copy(update={"tolerance": 0.05})]).kept
     assert both(np.array([0.2, 0.66, 0.68, 0.7])) == [1, 3] and both(np.array([0.2, 0.5, 0.7])) == [2]
+
+
+def test_the_key_of_a_scored_text_has_no_seed(engine, tmp_path):
+    """Nothing is drawn, so that another seed finds what one has read."""
+    cache = CompletionCache(tmp_path, engine)
+    one, two = (Request("a", 1, seed, Decoding(), scored="8", opening=OPENING) for seed in (1, 2))
+    assert cache.keys(one) == cache.keys(two) != cache.keys(replace(one, scored="9"))
+    assert cache.keys(replace(one, scored="")) != cache.keys(replace(two, scored=""))
 
 
 def test_shards_write_what_one_job_writes(tmp_path):

@@ -80,10 +80,12 @@ def test_prefixes_are_drawn_among_those_that_fit(made):
     def size(problem, j):
         return len(tokenizer(f"<{problem}>" + "".join(PIECES[:j]), add_special_tokens=False)["input_ids"])
 
-    for most in (size("p00", 2), size("p00", 1), size("p00", 0), 1):
+    for most in (size("p00", 2), size("p00", 1), size("p00", 0)):
         rows = made("mrt_rl", max_prompt_length=most, model=str(TOY_BASE)).select("problem_id", "prefix").rows()
-        fits = {problem: {j for j in range(3) if size(problem, j) <= most} or {0} for problem, _ in rows}
+        fits = {problem: {j for j in range(3) if size(problem, j) <= most} for problem, _ in rows}
         assert all(j in fits[problem] for problem, j in rows)
         assert {j for _, j in rows} == set.union(*fits.values())
+    for method in ("grpo", "mrt_rl"):  # where not even the problem fits
+        assert made(method, max_prompt_length=1, model=str(TOY_BASE)).is_empty()
     with pytest.raises(ValueError, match="needs --model"):
         made("mrt_rl", max_prompt_length=9)

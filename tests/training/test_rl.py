@@ -226,6 +226,76 @@ def test_the_trainer_reads_off_what_the_sampling_engine_reads_off(tmp_path, monk
     assert max(found.values()) > 0.9
 
 
+def test_where_the_context_is_full_J_is_0_and_nothing_is_asked(tmp_path, monkeypatch):
+    """vLLM would end the run: with per_episode, a boundary may lie that far in a completion."""
+    trainer, _, _ = two_token_trainer(tmp_path, RL(answers=2), 0.4, 0.5, monkeypatch)
+    asked = []
+
+    def generate(prompts, sampling_params, **_):
+        asked.extend(len(prompt["prompt_token_ids"]) for prompt in prompts)
+        one = SimpleNamespace(text="1", token_ids=[5], finish_reason="stop")
+        return [SimpleNamespace(outputs=[one, one]) for _ in prompts]
+
+    llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
+    trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
+    monkeypatch.setattr(rl_trainer, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
+    gold_of = {"1 " * 30: "1", "1 2": "1"}
+    assert trainer.by_answers(gold_of, 1) == {"1 " * 30: 0.0, "1 2": 1.0}
+    assert len(asked) == 1 and asked[0] < 20
+    read = []
+    monkeypatch.setattr(trainer, "read", lambda texts, cached: read.extend(texts) or [])
+    assert trainer.by_likelihood({"1 " * 30: "1"}, 1) == {"1 " * 30: 0.0} and not read
+
+
+def test_a_prompt_begins_with_one_special_token_only(tmp_path, monkeypatch):
+    """The chat template's: the engine of rollouts adds none (R1-Distill's and Llama 3's tokenizers would)."""
+    from tokenizers.processors import TemplateProcessing
+
+    trainer, _, _ = two_token_trainer(tmp_path, RL(), 0.4, 0.5, monkeypatch)
+    tokenizer = trainer.processing_class
+    begin = tokenizer.eos_token, tokenizer.eos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
+    prompt = f"{begin[0]}1"
+    assert tokenizer(prompt)["input_ids"][:2] == [begin[1]] * 2
+    ((first, *others),), images, fields = trainer._tokenize_prompts([prompt])
+    assert first == begin[1] not in others and (images, fields) == (None, {})
+
+
+def test_the_order_of_an_epoch_follows_from_its_number(tmp_path, monkeypatch):
+    """A training that resumes in its second epoch has the order that it would have had."""
+    trainer, _, _ = two_token_trainer(tmp_path, RL(), 0.4, 0.5, monkeypatch)
+    trainer.train_dataset = list(range(40))
+
+    def order(epochs):
+        sampler = trainer._get_train_sampler()
+        for epoch in epochs:
+            sampler.set_epoch(epoch)
+            found = list(sampler)
+        return found
+
+    assert order([0, 1]) == order([1]) != order([0])
+    assert order([0]) == list(rl_trainer_sampler(trainer)) and sorted(set(order([1]))) == list(range(40))
+
+
+def rl_trainer_sampler(trainer):
+    """TRL's own sampler, whose first epoch ours has."""
+    from trl import GRPOTrainer
+
+    return GRPOTrainer._get_train_sampler(trainer)
+
+
+def test_too_few_prompts_for_a_step_are_told_of(tmp_path):
+    """TRL would make an epoch of no step of them."""
+    from mrt.core.artifacts import RL_PROMPTS
+
+    row = dict.fromkeys(RL_PROMPTS.columns, "x") | {"sample": 0, "prefix": 0, "inside": False}
+    RL_PROMPTS.write(pl.DataFrame([row], schema=RL_PROMPTS.columns), tmp_path / "prompts.parquet")
+    paths = {name: tmp_path / name for name in ("out", "history", "state")}
+    stage = Train(model="m", prompts=tmp_path / "prompts.parquet", method="grpo", recipe=RL(**QUICK), **paths)
+    with pytest.raises(ValueError, match=r"a step takes 4 prompts, and there are 1; lower batch_size"):
+        stage.cli_cmd()
+
+
 def test_termination_is_the_outcome_above_what_stopping_would_bring(tmp_path, monkeypatch):
     trainer, rows, _ = two_token_trainer(tmp_path, RL(variant="termination", alpha=7.0), 0.4, 0.5, monkeypatch)
     monkeypatch.setattr(trainer, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
@@ -245,6 +315,11 @@ def test_trl_has_the_divergence_and_the_loss_of_the_recipe(recipe, told):
     """GRPO as published has a divergence to the parent and means over each completion; our default is TRL's present."""
     args = told("grpo", RL(**QUICK | recipe))
     assert (args.beta, args.loss_type) == (recipe.get("beta", 0.0), recipe.get("loss", "dapo"))
+
+
+def test_a_token_is_weighted_by_its_own_ratio(told):
+    """The product over a completion of thousands of tokens, TRL's default, is nearly 0 in bfloat16."""
+    assert told("grpo", RL(**QUICK)).vllm_importance_sampling_mode == "token_truncate"
 
 
 ENGINE = EngineSettings(max_model_len=512, cpu_cache_gib=0.1)
@@ -490,6 +565,7 @@ def test_two_processes_train_in_bf16_with_checkpointing(prompts, tmp_path):
     _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8, **one)
     log = two_processes(tmp_path, *options)
     assert log["step"].to_list() == [1] and 1e-4 < log["logp_difference"][0] < DOUBTFUL
+    assert log["importance_ratio"][0] == pytest.approx(1, abs=0.02)
     assert log["tokens_forced"][0] > 0 and log["grad_norm"][0] > 0
 
 
@@ -498,11 +574,14 @@ def test_what_the_engine_samples_decides_the_kept_checkpoint(tmp_path, monkeypat
     from mrt.core.artifacts import RL_PROMPTS
 
     row = dict.fromkeys(RL_PROMPTS.columns, "x") | {"sample": 0, "prefix": 0, "inside": False}
-    RL_PROMPTS.write(pl.DataFrame([row], schema=RL_PROMPTS.columns), tmp_path / "prompts.parquet")
+    rows = [row | {"problem_id": f"{i}"} for i in range(64)]
+    RL_PROMPTS.write(pl.DataFrame(rows, schema=RL_PROMPTS.columns), tmp_path / "prompts.parquet")
     found = []
     monkeypatch.setattr(Train, "make", lambda self, examples, *decisive: found.append(decisive))
     for engine in ({}, {"dtype": "bfloat16"}, {"max_model_len": 512}, {"cpu_cache_gib": 2.0}):
         paths = {name: tmp_path / name for name in ("out", "history", "state")}
         prompts = tmp_path / "prompts.parquet"
         Train(model="m", prompts=prompts, method="grpo", engine=EngineSettings(**engine), **paths).cli_cmd()
-    assert len(set(found[:3])) == 3 and found[3] == found[0]
+    recipe = RL(save_steps=7, gpu_memory_utilization=0.5)
+    Train(model="m", prompts=prompts, method="grpo", recipe=recipe, **paths).cli_cmd()
+    assert len(set(found[:3])) == 3 and found[3] == found[4] == found[0]

@@ -10,7 +10,7 @@ rule cut_episodes:
         ANALYSIS
     params:
         code=options.code("episodes.cut"),
-        parameterization=slice_of(experiment.parameterization, without="template"),
+        parameterization=slice_of(experiment.parameterization, without={"template"}),
     shell:
         "python -m mrt.episodes.cut --rollouts {input:q} --parameterization {params.parameterization:q}"
         " --out {output:q} > {log:q} 2>&1"

@@ -1,0 +1,59 @@
+"""The options that rules hand to stages: which of them decide a result, and which do not."""
+
+import json
+from functools import reduce
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from conftest import ROOT
+from pydantic import ValidationError
+
+from mrt.config.load import load
+from mrt.planning.dry_run import laid_over
+from mrt.sampling.linearized import Linearize
+from mrt.sampling.tree import Search
+from mrt.training.rl import Train as RLTrain
+from workflow.options import Options
+from workflow.paths import Paths
+from workflow.resources import JobResources
+
+
+def options_of(*files, **more):
+    """Options of these configurations and further settings, laid over each other."""
+    config = load(reduce(laid_over, [*(yaml.safe_load((ROOT / name).read_text()) for name in files), more]))
+    paths = Paths(config)
+    return Options(config, paths, JobResources(config))
+
+
+@pytest.mark.parametrize("kind", ["trees", "linearized"])
+def test_what_is_sampled_in_rounds_gathers_no_shards(kind):
+    """Its stage refuses it."""
+    options = options_of("config/backtracking.yaml", cluster={"shards": 2})
+    w = SimpleNamespace(model="base", dataset="toy_test")
+    assert "gather" not in options.sampled_by(kind)(w, 1) and '"gather": 2' in options.sampled_by("rollouts")(w, 1)
+    for told in ({"gather": 2}, {"shard": "0/2"}):
+        with pytest.raises(ValidationError, match=r"is not sampled in shards|are not sampled in shards"):
+            stage = Search if kind == "trees" else Linearize
+            stage(model="m", names=("m", "d"), problems="p", out="o", cache={"folder": "f"} | told)
+
+
+def test_an_engine_is_spread_over_gpus_that_nobody_described():
+    """`engine.tensor_parallel_size` holds without `cluster.gpu` too."""
+    options = options_of("config.yaml", engine={"tensor_parallel_size": 2})
+    assert options.engine("base").tensor_parallel_size == 2
+
+
+def test_what_leaves_the_weights_alone_trains_nothing_anew():
+    """How often it is saved, and how much memory its engine takes, are in no setting that Snakemake compares."""
+    w, found = SimpleNamespace(model="mrt_rl"), []
+    for own in ({}, {"save_steps": 7, "gpu_memory_utilization": 0.4}):
+        training = {"rl": own, "recipe": {"save_steps": 7} if own else {}}
+        options = options_of("config.yaml", "config/rl.yaml", training=training)
+        sft = SimpleNamespace(model="star_1")
+        execution = json.loads(options.trained_by(with_engine=True)(w, 1))
+        found.append((options.rl(w), options.sft(sft), execution["recipe"]))
+    assert found[0][:2] == found[1][:2] and found[1][2] == {"save_steps": 7, "gpu_memory_utilization": 0.4}
+    groups = {"settings": {"recipe": {"seed": 3}}, "execution": {"recipe": found[1][2], "state": "s"}}
+    train = RLTrain(model="m", prompts="p", method="grpo", history="h", out="o", **groups)
+    assert (train.recipe.seed, train.recipe.save_steps, train.recipe.gpu_memory_utilization) == (3, 7, 0.4)
