@@ -210,6 +210,20 @@ class Options:
         cpus = self.resources.training_cores(w, threads)
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"
 
+    def cost(self, w: Wildcards) -> str:
+        """The models of another lineage, and perhaps of other sizes, that a model's training data came from."""
+        experiment, own = self.experiment, self.experiment.models[w.model]
+        learnt = str(experiment.learns_from(w.model))
+        root_of = {name: list(experiment.lineage(name))[-1] for name in experiment.models}
+        mu = experiment.mu(learnt, str(own.problems))
+        samplers = {phase: root_of[name] for phase, name in (("rollouts", learnt), ("tree", learnt), ("prover", mu))}
+        others = {
+            phase: (experiment.weights(root), experiment.models[root].revision)
+            for phase, root in samplers.items()
+            if root != root_of[w.model]
+        }
+        return options_of(sampled_by=others or None)
+
     # ---- analysis ----
 
     def extrapolates(self, name: str) -> bool:

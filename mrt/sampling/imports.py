@@ -9,6 +9,7 @@ of one problem are its samples, in the order of the file.
 """
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from pydantic import Field
@@ -19,9 +20,13 @@ from mrt.problems.sources import read_file, read_rows
 
 
 def check_completions(file: Path) -> None:
-    """Raise ValueError if the first row of a file of completions lacks a required column."""
-    rows = read_rows(file)
-    _, first = next(iter(rows), (0, {}))
+    """Raise ValueError if a row of a file of completions has no text, or the first lacks a required column."""
+    first: dict[str, Any] | None = None
+    for number, row in read_rows(file):
+        first = first or row
+        if row.get("text", "") is None:
+            raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
+    first = first or {}
     missing = [name for name in ("problem_id", "text") if name not in first]
     if missing:
         raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(first) or 'no rows'}")
@@ -37,9 +42,8 @@ class Import(Stage):
 
     def cli_cmd(self) -> None:
         table = pl.DataFrame([row for _, row in read_file(self.file)], infer_schema_length=None)
-        missing = [
-            name for name in ("problem_id", "text", *(["model"] if self.model else [])) if name not in table.columns
-        ]
+        check_completions(self.file)
+        missing = [name for name in (["model"] if self.model else []) if name not in table.columns]
         if missing:
             raise ValueError(f"{self.file}: no column {', '.join(missing)}; found {', '.join(table.columns)}")
         table = table.with_columns(pl.col("problem_id").cast(pl.String))  # JSON may have numbers

@@ -19,14 +19,15 @@ from mrt.training.flops import Sizes, pairs
 
 
 class Sampled(NamedTuple):
-    """Tokens generated and read, and pairs of a token and one that it attends to."""
+    """Tokens generated and read, pairs of a token and one that it attends to, and tokens that are read and scored."""
 
     generated: int
     read: int
     pairs: float
+    scored: int = 0
 
     def flops(self, sizes: Sizes) -> float:
-        return float(sizes.sampling(self.generated + self.read, self.pairs, self.generated))
+        return float(sizes.sampling(self.generated + self.read, self.pairs, self.generated + self.scored))
 
 
 def of_rollouts(table: pl.DataFrame) -> Sampled:
@@ -46,7 +47,10 @@ def of_tree(table: pl.DataFrame) -> Sampled:
 
 
 def of_prover(table: pl.DataFrame) -> Sampled:
-    """Work of forced answers: chat prompts and traces are read once, the forcing text at each prefix."""
+    """Work of forced answers: chat prompts and traces are read once, the forcing text at each prefix.
+
+    Gold answers whose probability was read off are read too; the engine then scores all that it reads.
+    """
     at = table.unique([*TRACE, "prefix"]).with_columns(
         (pl.col("problem_tokens") + pl.col("prefix_tokens")).alias("end")
     )
@@ -60,7 +64,10 @@ def of_prover(table: pl.DataFrame) -> Sampled:
     read = sum(int((end - start).sum()) for start, end in parts)
     attended = sum(float(pairs(start, end).sum()) for start, end in parts)
     behind = pairs(table["prompt_tokens"], table["prompt_tokens"] + table["tokens"])
-    return Sampled(int(table["tokens"].sum()), read, attended + float(behind.sum()))
+    answers = table.filter(pl.col("finish_reason") == "scored")
+    read += (golds := int(answers["tokens"].sum()))
+    drawn = int(table["tokens"].sum()) - golds
+    return Sampled(drawn, read, attended + float(behind.sum()), read if golds else 0)
 
 
 class Cost(Stage):
@@ -72,13 +79,17 @@ class Cost(Stage):
     tree: Path | None = Field(None, description="Solution trees that its training set was made from.")
     prover: Path | None = Field(None, description="The meta-prover's answers, if its training set was made from them.")
     parent: Path | None = Field(None, description="Training cost of its parent, if that was trained here.")
+    sampled_by: dict[str, tuple[str, str | None]] = Field(
+        {}, description="Model and revision that a phase sampled from, where it is not of this lineage: teacher, mu."
+    )
     out: Path = Field(description="Tokens and FLOPs by model of the lineage and phase (Parquet).")
 
     def cli_cmd(self) -> None:
         last = read_table(self.log).sort("step").row(-1, named=True)
         sizes = Sizes(*(last[name] for name in Sizes._fields))
-        answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens"]
+        answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens", "finish_reason"]
         nodes = ["node", "drawn", "tokens", "context_tokens"]
+        sizes_of = {phase: Sizes.of_given(*model) for phase, model in self.sampled_by.items()}
         sampled = {
             "rollouts": self.rollouts
             and of_rollouts(ROLLOUTS.read(self.rollouts, [*TRACE, "tokens", "prompt_tokens"])),
@@ -86,7 +97,7 @@ class Cost(Stage):
             "prover": self.prover and of_prover(PROVER.read(self.prover, answers)),
         }
         rows: list[tuple[str, str, int, int, int, float]] = [
-            (self.model, phase, work.generated, work.read, 0, work.flops(sizes))
+            (self.model, phase, work.generated, work.read, 0, work.flops(sizes_of.get(phase, sizes)))
             for phase, work in sampled.items()
             if work
         ]

@@ -32,6 +32,13 @@ def test_ids_may_be_numbers_and_samples_are_counted(problems):
     assert imported(problems, rows) == [("1", 0, "b"), ("2", 0, "a"), ("2", 1, "c")]
 
 
+def test_a_row_without_a_text_stops_before_any_job(problems):
+    rows = [{"problem_id": "1", "text": text} for text in ("a", None, "")]
+    with pytest.raises(ValueError, match=r"traces\.jsonl, row 2: text is null; leave the row out"):
+        imported(problems, rows)
+    assert imported(problems, [rows[0], rows[2]]) == [("1", 0, "a"), ("1", 1, "")]
+
+
 def test_rows_may_name_no_model(problems):
     rows = [{"problem_id": "1", "text": "a"}, {"problem_id": "1", "text": "b", "model": "B"}]
     assert imported(problems, rows, model="B") == [("1", 0, "b")]

@@ -1,6 +1,7 @@
 """What training takes: tokens and FLOPs along the lineage."""
 
 import polars as pl
+from conftest import TOY_BASE
 
 from mrt.core.artifacts import COST, PROVER, ROLLOUTS
 from mrt.training.cost import Cost, of_prover, of_rollouts
@@ -46,6 +47,31 @@ def test_the_lineage_adds_up(tmp_path):
         ("rl", "rollouts", 200, 30, 0, drawn),
         ("rl", "training", 48, 3, 60, 9e9),
     ]
+
+
+def test_gold_answers_are_read_and_not_generated():
+    """Where their probability is read off, the output layer runs for all that is read."""
+    drawn = of_prover(forced(3, 1))
+    scored = of_prover(forced(3, 1).with_columns(finish_reason=pl.lit("scored")))
+    assert (drawn.generated, drawn.read, drawn.scored) == (15, 71, 0)
+    assert (scored.generated, scored.read, scored.scored) == (0, 86, 86) and scored.pairs == drawn.pairs
+    sizes = Sizes(**SIZES)
+    assert scored.flops(sizes) - drawn.flops(sizes) == 2 * 100 * 71
+    some = forced(3, 1).with_columns(finish_reason=pl.when(prefix=0).then(pl.lit("scored")).otherwise("finish_reason"))
+    assert (of_prover(some).generated, of_prover(some).scored) == (10, 76)
+
+
+def test_a_teacher_and_another_mu_count_with_their_own_sizes(tmp_path):
+    pl.DataFrame({"step": [1], "num_tokens": [5], "flops": [1.0]} | SIZES).write_parquet(tmp_path / "log.parquet")
+    forced(3, 4).write_parquet(tmp_path / "prover.parquet")
+    given = Sizes.of_given(str(TOY_BASE))
+    assert given.output_weights > 0 and given != Sizes(**SIZES)
+    cost = Cost(
+        model="m", log=tmp_path / "log.parquet", prover=tmp_path / "prover.parquet", out=tmp_path / "cost.parquet",
+        settings={"sampled_by": {"prover": [str(TOY_BASE), None]}},
+    )  # fmt: skip
+    cost.cli_cmd()
+    assert COST.read(cost.out)["flops"].to_list() == [of_prover(forced(3, 4)).flops(given), 1.0]
 
 
 def test_a_resumed_trainer_counts_on():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, TOY_BASE
 from pydantic import ValidationError
 
 from mrt.config.load import load
@@ -36,6 +36,19 @@ def test_what_is_sampled_in_rounds_gathers_no_shards(kind):
         with pytest.raises(ValidationError, match=r"is not sampled in shards|are not sampled in shards"):
             stage = Search if kind == "trees" else Linearize
             stage(model="m", names=("m", "d"), problems="p", out="o", cache={"folder": "f"} | told)
+
+
+def test_cost_knows_which_models_of_another_lineage_were_sampled_from():
+    """The warmstart of the 3B learns from trees of the 8B (Appendix A.2); the others from models of their own."""
+    options = options_of("config/backtracking_paper.yaml")
+    known = options.experiment
+    of_8b = [known.weights("base_8b"), known.models["base_8b"].revision]
+    assert json.loads(options.cost(SimpleNamespace(model="warmstart_3b")))["sampled_by"]["tree"] == of_8b
+    assert options.cost(SimpleNamespace(model="warmstart_8b")) == "{}"
+    judged = options_of(
+        "config.yaml", models={"judge": {"label": "Judge", "path": str(TOY_BASE)}}, training={"mu": "judge"}
+    )
+    assert json.loads(judged.cost(SimpleNamespace(model="mrt_1"))) == {"sampled_by": {"prover": [str(TOY_BASE), None]}}
 
 
 def test_an_engine_is_spread_over_gpus_that_nobody_described():

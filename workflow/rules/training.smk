@@ -210,7 +210,7 @@ rule tabulate_log:
         "python -m mrt.training.log --history {input:q} --out {output:q} > {log:q} 2>&1"
 
 
-# What the training of a model and of its ancestors took.
+# What the training of a model and of its ancestors took; a teacher's sizes are read with transformers.
 rule add_up_cost:
     input:
         log=paths.of_model("models", "log.parquet"),
@@ -226,13 +226,14 @@ rule add_up_cost:
         model=any_of(paths.trained),
     localrule: True
     conda:
-        ANALYSIS
+        TRAINING
     params:
         code=options.code("training.cost"),
+        settings=options.cost,
         learnt=optional("rollouts", "tree", "prover", "parent"),
     shell:
-        "python -m mrt.training.cost --model {wildcards.model} --log {input.log:q} {params.learnt} --out {output:q}"
-        " > {log:q} 2>&1"
+        "python -m mrt.training.cost --settings {params.settings:q} --model {wildcards.model} --log {input.log:q}"
+        " {params.learnt} --out {output:q} > {log:q} 2>&1"
 
 
 # The RL log of a model that was trained elsewhere.
