@@ -296,6 +296,8 @@ def backtracking_contradictions(
     for path, settings in asked.items():
         if isinstance(settings, dict) and settings.get("estimate") == "likelihood":
             yield f"{path}.estimate", "after an attempt mu repeats its answer: J is 0 or 1, and needs no likelihood"
+        if isinstance(settings, dict) and settings.get("variant") == "implicit":
+            yield f"{path}.variant", "after a backtrack mu is the model itself: both halves of a group would be alike"
     prompt = parsed(Prompt, config.get("prompt", {}))
     if prompt and prompt.open_thought:
         yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'

@@ -263,6 +263,10 @@ def test_evaluation_sets_have_their_own_settings():
         ({"backtracking": None}, "evaluation.episodes: only completions of backtracking search are cut"),
         ({"training": {"prover": {"estimate": "likelihood"}}}, "training.prover.estimate: after an attempt mu repeats"),
         ({"models": {"mrt_rl": {"rl": {"estimate": "likelihood"}}}}, "models.mrt_rl.rl.estimate: after an attempt mu"),
+        (
+            {"models": {"mrt_rl": {"rl": {"variant": "implicit"}}}},
+            "models.mrt_rl.rl.variant: after a backtrack mu is the",
+        ),
         ({"prompt": {"open_thought": "<think>"}}, "prompt.open_thought: attempts stand in no thought"),
         ({"evaluation": {"measures": ["budget_forcing"]}}, "evaluation.measures: budget_forcing extends thoughts"),
         ({"evaluation": {"direct": {"model": "base", "samples": 4, "k": [1]}}}, "evaluation.direct: .* no thought"),
