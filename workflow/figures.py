@@ -88,6 +88,7 @@ LACKING = {  # measures that not every experiment has, and what it takes
     "cost": "a model with a parent",
     "constructions": "a model of method warmstart, rise or rejection",
     "traces": "backtracking",
+    "claims": "claims in the configuration",
 }
 
 
@@ -148,13 +149,16 @@ class Figures:
         models = self.experiment.evaluation.models if FIGURES[name].of_traces else self.experiment.measured
         measures = FIGURES[name].measures
         if FIGURES[name].of_what_is_measured:
-            measures = [m for m in measures if m in self.experiment.evaluation.measures or m not in MEASURES]
+            asked = {*self.experiment.evaluation.measures, "cost"}
+            measures = [m for m in measures if m in asked or m not in MEASURES]
         return {measure: self.measured(measure, models) for measure in measures}
 
     def files(self, name: str) -> list[str]:
         """The files of these tables; if the experiment can have none, what it lacks, which Snakemake reports."""
-        found = [path for of in self.tables(name).values() for sets in of.values() for path in sets.values()]
-        return found or [LACKING.get(FIGURES[name].measures[0], "models to measure")]
+        tables, first = self.tables(name), "claims" if name == "claims" else FIGURES[name].measures[0]
+        found = [path for of in tables.values() for sets in of.values() for path in sets.values()]
+        there = self.experiment.claims if name == "claims" else tables.get(first)
+        return found if found and there else [LACKING.get(first, "models to measure")]
 
     def settings(self, name: str) -> str:
         """All that a figure or table is told, as JSON; the order of the models is theirs in the legend."""

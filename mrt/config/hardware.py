@@ -149,7 +149,10 @@ class Cluster(Card):
         description="Jobs that share the sampling from a model on a dataset.",
     )
     training_gpus: int | None = Field(
-        None, ge=1, le=10_000, description="GPUs of a training job; if not given, as many as its memory requires."
+        None,
+        ge=1,
+        le=10_000,
+        description="GPUs of a training job; if not given, all of a node, or of as many nodes as its memory requires.",
     )
     training_nodes: int | None = Field(
         None, ge=1, le=1024, description="Nodes of a training job; if not given, as few as its GPUs need."

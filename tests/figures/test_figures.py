@@ -249,6 +249,27 @@ def test_claims_need_none_of_their_measures_in_particular():
     assert figures_of(*read("tests/tiny.yaml"), changed).wanted("claims")
 
 
+@pytest.mark.parametrize(
+    ("name", "lacks"),
+    [
+        ("backtrack", "backtracking"),
+        ("claims", "claims in the configuration"),
+        ("cost", "a model with a parent"),
+        ("constructions", "a model of method warmstart, rise or rejection"),
+        ("reward", "a model that RL trained, or one with a training_log"),
+    ],
+)
+def test_a_figure_that_an_experiment_cannot_have_says_what_it_lacks(name, lacks):
+    """Not at the end, with a traceback, but where the target is asked for."""
+    alone = read("tests/tiny.yaml")[0]
+    alone["models"] = {"base": alone["models"]["base"]}
+    alone["evaluation"] = {"problems": ["toy_test"], "models": ["base"], "measures": ["accuracy", "progress"]}
+    figures = figures_of(alone)
+    assert figures.files(name) == [lacks] and figures.files("pass1") != ["models to measure"]
+    trained = figures_of(*read("tests/tiny.yaml"))
+    assert trained.files("cost")[0].endswith(".parquet") and trained.files("reward")[0].endswith(".parquet")
+
+
 def test_the_tree_drawn_is_the_one_that_sets_are_made_from():
     large = {"models": {"large": {"label": "Large", "toy": "shipped"}}}
     taught = {"models": {name: {"teacher": "large"} for name in ("warmstart", "rise", "rejection")}}
