@@ -263,7 +263,8 @@ def test_a_figure_that_an_experiment_cannot_have_says_what_it_lacks(name, lacks)
     """Not at the end, with a traceback, but where the target is asked for."""
     alone = read("tests/tiny.yaml")[0]
     alone["models"] = {"base": alone["models"]["base"]}
-    alone["evaluation"] = {"problems": ["toy_test"], "models": ["base"], "measures": ["accuracy", "progress"]}
+    alone["evaluation"] |= {"models": ["base"], "measures": ["accuracy", "progress"], "direct": None}
+    alone["evaluation"]["budget_forcing"]["models"] = ["base"]
     figures = figures_of(alone)
     assert figures.files(name) == [lacks] and figures.files("pass1") != ["models to measure"]
     trained = figures_of(*read("tests/tiny.yaml"))
