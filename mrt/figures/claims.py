@@ -33,7 +33,8 @@ from mrt.figures.token_efficiency import maj_curves
 NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems."
     " Confirmed or refuted: the interval excludes no difference; else undecided, with the runs of each model that would"
-    " decide it if the estimate stayed what it is."
+    " decide it if the estimate stayed what it is. The verdict is of the direction, not of the size; where models are"
+    " said to be alike, a difference within the margin in parentheses counts as none."
 )
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct")  # values shown in percent
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
@@ -51,6 +52,7 @@ SCHEMA = {
     "problems": pl.Int64,
     "verdict": pl.String,
     "expect": pl.String,
+    "margin": pl.Float64,  # the difference that counts as none, where models are said to be alike
     "needed": pl.Int64,  # runs that would decide it; null where that is not known, or none would
     "redraw": pl.String,
 }
@@ -97,6 +99,7 @@ def row_of(
     if not shared:
         return None
     own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
+    alone = own.shape[1] == 1  # one problem has no interval
     bound, ratio = None, claim.value in EFFICIENCY
     if curves is not None:
         here = curves.filter(pl.col("problem_id").is_in(shared))
@@ -112,8 +115,8 @@ def row_of(
     else:
         # a ratio of gains says nothing where the other model may have lost
         ratio = bool(base) and compare(other, base[0]).low > 0
-        interval, needed = compare(own, other, base[0] if ratio else None), runs_needed(own, other)
-    alone = own.shape[1] == 1  # one problem has no interval
+        interval = compare(own, other, base[0] if ratio else None)
+        needed = None if alone else runs_needed(own, other)
     decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
     if alone or decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None
@@ -121,7 +124,8 @@ def row_of(
     labels = (models[claim.model].label, models[claim.than].label)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
     found_here = (*interval, ratio, bound, *sizes, decided)
-    return (claim.section, claim.says, what, *labels, *found_here, claim.expect, needed, claim.redraw)
+    margin = None if claim.expect in ("more", "less") else claim.margin
+    return (claim.section, claim.says, what, *labels, *found_here, claim.expect, margin, needed, claim.redraw)
 
 
 def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:
@@ -141,6 +145,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         needed = f", would need about {row['needed']} runs" if row["needed"] else ""
         if row["verdict"] == "undecided" and row["expect"] in ("more", "less") and not needed:
             needed = ", not by more runs"
+        needed += "" if row["margin"] is None else f" (alike within {scale * row['margin']:g})"
         of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
         what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}"
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"

@@ -336,6 +336,7 @@ def test_gains_are_a_ratio_only_where_the_other_model_gains():
     assert found(0.1, -0.1).select("verdict", "ratio").row(0) == ("confirmed", False)
 
 
+@pytest.mark.filterwarnings("error")
 def test_one_problem_decides_nothing():
     from mrt.figures import claims
 
@@ -660,6 +661,9 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     assert rows[2][2].startswith("token efficiency, A against B: ≥ ")
     assert rows[3][2].startswith("maj at equal tokens, A against B: +21.0 [")
     assert rows[1][3:5] == ["2 against 1", "undecided, not by more runs"]
+    alike = [text | {"value": "accuracy", "expect": e, "margin": 0.3} for e in ("same", "not more")]
+    verdicts = [row[4] for row in claims.layout(claims.summary(tables, styles, alike), styles).cells]
+    assert verdicts == ["confirmed (alike within 30)"] * 2
 
 
 def test_section_5_is_decided_within_one_model(tmp_path):

@@ -9,19 +9,23 @@ from workflow.scripts.claims import COMMAND, EXPERIMENTS, page
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
 PLACES = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \d[^|]* \| (?:confirmed|refuted|undecided)", PAGE, re.MULTILINE)
-INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
-
-
+INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
 QUOTES = {  # where a page quotes five runs, if it has more than these
-    "docs/rl.md": ("## What five runs", "The same experiment with one run"),
-    "docs/mu.md": ("## What it brings at equal compute", "- A first try"),
-    "docs/backtracking.md": ("## What came out", "In MRT (RL), mu answers twice"),
+    "docs/rl.md": [("## What five runs", "The same experiment with one run")],
+    "docs/mu.md": [("## What it brings at equal compute", "- A first try")],
+    "docs/backtracking.md": [("## What came out", "In MRT (RL), mu answers twice")],
+    "docs/laptop.md": [
+        ("What holds over five runs", "| model |"),
+        ("Five runs of each model", "- From the base"),
+        ("**The rule is not the paper's.**", "**Training runs differ"),
+    ],
 }
 
 
-def numbers(found):
-    """An estimate and the ends of its interval, whichever model is named first."""
-    return tuple(sorted(abs(float(x)) for x in found))
+def numbers(found, sign=1):
+    """An estimate and the ends of its interval; with sign -1, of the other model against the one."""
+    estimate, *ends = (sign * float(x) for x in found)
+    return estimate, *sorted(ends)
 
 
 def test_the_page_is_what_its_script_makes_of_its_sections():
@@ -47,13 +51,13 @@ def test_the_makefile_runs_what_the_page_says():
     assert " ".join(f"results/{name}" for name in EXPERIMENTS) in commands
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/rl.md", "docs/mu.md", "docs/backtracking.md"])
+@pytest.mark.parametrize("name", ["README.md", *QUOTES])
 def test_what_others_quote_stands_on_the_page(name):
     """Intervals of five runs."""
     text = (ROOT / name).read_text()
-    begin, end = QUOTES.get(name, ("", None))
-    quoted = text.split(begin)[1].split(end)[0] if begin else text
-    there = {numbers(found) for found in INTERVAL.findall(PAGE)}
+    parts = [text.split(begin)[1].split(end)[0] for begin, end in QUOTES.get(name, [])]
+    quoted = "\n".join(parts) or text
+    there = {numbers(found, sign) for found in INTERVAL.findall(PAGE) for sign in (1, -1)}
     found = INTERVAL.findall(quoted)
     assert len(found) >= 4
     assert [x for x in found if numbers(x) not in there] == []

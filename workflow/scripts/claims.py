@@ -45,8 +45,9 @@ INTRODUCTION = """# The paper's claims, and what they are here
 One row is one claim of the paper, or a question that it leaves open: where it stands and what it says; the same
 comparison on the toy world, with its 95 % interval over training runs and problems; the verdict; and the target that
 redraws it. A claim is **confirmed** or **refuted** only if the interval leaves no other possibility; else it is
-**undecided** here. The toy is a 1M-parameter model on sums: what is refuted does not hold everywhere, and may well hold
-at the paper's scale.
+**undecided** here. The verdict is of the direction: how large the difference is in the paper, it does not say. `5
+against 1` are five runs against a model that is given, of which there is only one. The toy is a 1M-parameter model on
+sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
 
 Of {claims} rows {confirmed} are confirmed, {refuted} refuted, {undecided} undecided. `make claims` makes this page;
 other pages quote it.
