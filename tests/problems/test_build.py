@@ -371,6 +371,20 @@ def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
     assert "duplicate problem         1         1" in str(tally)
 
 
+def test_the_answer_after_a_mark_in_the_solution(tmp_path: Path) -> None:
+    """GSM8K's way: what stands after the last mark; a solution without one is dropped and counted."""
+    rows = [
+        {"problem": "p", "solution": "2 + 3 is 5.\n#### 5\nNo, 4.\n#### 1,004"},
+        {"problem": "q", "solution": r"so \boxed{7}"},
+    ]
+    options = {"answer_from_solution": True, "answer_after": "####"}
+    file = write_jsonl(tmp_path / "a.jsonl", rows)
+    table, tally = build("a", Dataset(file=file, split="train", **options))
+    assert table["answer"].to_list() == ["1,004"] and dropped(tally)["nothing after ####"] == 1
+    with pytest.raises(ValidationError, match="answer_after goes with `answer_from_solution: true`"):
+        Dataset(file=file, split="train", answer_after="####")
+
+
 def test_answer_from_solution(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"problem": "a", "solution": r"\boxed{1}", "answer": "no"},

@@ -1,6 +1,7 @@
 """The options that rules hand to stages: which of them decide a result, and which do not."""
 
 import json
+import re
 from functools import reduce
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from mrt.planning.dry_run import laid_over
 from mrt.sampling.linearized import Linearize
 from mrt.sampling.tree import Search
 from mrt.training.rl import Train as RLTrain
+from workflow.figures import FIGURES
 from workflow.options import Options
 from workflow.paths import Paths
 from workflow.resources import JobResources
@@ -70,3 +72,32 @@ def test_what_leaves_the_weights_alone_trains_nothing_anew():
     groups = {"settings": {"recipe": {"seed": 3}}, "execution": {"recipe": found[1][2], "state": "s"}}
     train = RLTrain(model="m", prompts="p", method="grpo", history="h", out="o", **groups)
     assert (train.recipe.seed, train.recipe.save_steps, train.recipe.gpu_memory_utilization) == (3, 7, 0.4)
+
+
+def test_without_versions_neither_fingerprints_nor_stages_look_at_them():
+    """`track_versions: false`: a new vLLM then reruns nothing."""
+    usual, without = options_of("config.yaml"), options_of("config.yaml", track_versions=False)
+    w = SimpleNamespace(model="star_1", dataset="toy_train")
+    told = json.loads(without.sft(w))
+    assert told.pop("track_versions") == "false" and told == json.loads(usual.sft(w))
+    assert '"track_versions": "false"' in without.rollouts(w)
+    stages = ("sampling.rollouts", "training.sft")
+    assert all(usual.code(stage) != without.code(stage) for stage in stages)
+    given = {"model": "m", "prompts": "p", "method": "grpo", "history": "h", "out": "o", "state": "s"}
+    assert not RLTrain(**given, settings={"track_versions": "false"}).track_versions
+
+
+def test_the_axis_of_regret_and_a_base_made_anew_are_as_configured():
+    w = SimpleNamespace(model="base")
+    changed = options_of("config.yaml", evaluation={"regret_tokens": "thought"}, models={"base": {"toy": "remade"}})
+    assert json.loads(changed.regret(w))["axis"] == "thought" != json.loads(options_of("config.yaml").regret(w))["axis"]
+    assert changed.of_weights("base")["model"] == "results/laptop/models/toy_base"
+    assert changed.paths.checkpoint("base") and not options_of("config.yaml").paths.checkpoint("base")
+
+
+def test_every_figure_and_measure_is_grouped_on_a_cluster():
+    """Else each is a job of its own, which waits in the queue longer than it runs."""
+    grouped = dict(line.split("=") for line in yaml.safe_load((ROOT / "slurm" / "config.yaml").read_text())["groups"])
+    assert {name for name, group in grouped.items() if group == "draw"} == set(FIGURES)
+    rules = re.findall(r"^rule (\w+):", (ROOT / "workflow" / "rules" / "analysis.smk").read_text(), re.MULTILINE)
+    assert {rule for rule in rules if rule.startswith("measure_")} <= grouped.keys()
