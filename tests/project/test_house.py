@@ -16,7 +16,7 @@ STAGES = [
     *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "training.toy_base"),
     *("training.sets", "training.cold_start", "training.warmstart", "training.prompts", "training.sft", "training.rl"),
     *("training.log", "training.cost", "figures.pass1", "figures.regret", "figures.runs", "figures.provenance"),
-    "traces.page",
+    *("sampling.likelihood", "problems.contamination", "planning.calibrate", "traces.page"),
 ]
 
 
@@ -67,6 +67,13 @@ def test_importing_the_library_or_reading_a_config_imports_nothing_heavy():
     code = "import sys, mrt.config.load, mrt.analysis.evaluate, mrt.grading.grade\n"
     code += f"print([module for module in {heavy} if module in sys.modules])"
     assert run(sys.executable, "-c", code).stdout.strip() == "[]"
+
+
+def test_every_stage_is_run_by_hand():
+    """Of figures, which share one main function, some are."""
+    modules = {path for path in (ROOT / "mrt").rglob("*.py") if "\n    run(" in path.read_text()}
+    names = {".".join(path.relative_to(ROOT / "mrt").with_suffix("").parts) for path in modules}
+    assert names - {"core.show", "planning.plan", "planning.why", "figures.stage", "config.reference"} <= set(STAGES)
 
 
 @pytest.mark.parametrize("stage", STAGES)

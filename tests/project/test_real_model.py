@@ -142,6 +142,7 @@ def test_vllm_and_transformers_agree_and_texts_are_read_alike(smollm2):
     drawn = engine.generate([Request(prompt, 2, 1, Decoding(temperature=1.0, max_tokens=48, logprobs=True))])[0]
     model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32).eval()
     (before,) = engine.encode([prompt])
+    compared = 0
     for completion in drawn:
         (ids,) = engine.encode([completion.text])
         ids += [engine.tokenizer.eos_token_id] * (completion.finish_reason == "stop")
@@ -149,8 +150,10 @@ def test_vllm_and_transformers_agree_and_texts_are_read_alike(smollm2):
             continue
         with torch.no_grad():
             logits = model(torch.tensor([before + ids])).logits[0, len(before) - 1 : -1]
+        compared += 1
         picked = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])
         assert completion.mean_logprob == pytest.approx(picked.mean().item(), abs=1e-3)
+    assert compared
     assert line_of(engine.tokenizer) is not None
     whole = prompt + drawn[0].text + "\n\nWait, 12 + 7 = 19.\n</think>\n\n**Answer:** \\boxed{19}"
     texts = [whole[:end] for end in range(1, len(whole), 7)]
