@@ -164,7 +164,26 @@ class Why(Stage):
         made_by = {file: job for job in jobs for file in job.outputs}
         for job in jobs:
             explain(job, made_by)
+        for rule in STAGES:
+            self.add_own_causes([job for job in jobs if job.rule == rule and job.behind and not job.causes])
         print(report(jobs))
+
+    def add_own_causes(self, jobs: list[Job]) -> None:
+        """Fill in the causes of jobs of one rule that depend on others: for these Snakemake looks no further.
+
+        So it is asked again, for this rule alone, as if the other jobs had run and made what they made before.
+        """
+        if not jobs:
+            return
+        try:
+            printed = dry_run(self.configfile, [job.outputs[0] for job in jobs], "--allowed-rules", jobs[0].rule)
+        except ValueError:  # some of what they read is not there yet
+            return
+        alone = {job.name: job for job in planned_jobs(printed)}
+        for job in jobs:
+            if found := alone.get(job.name):
+                explain(found, {})
+                job.causes = found.causes
 
 
 def report(jobs: list[Job]) -> str:

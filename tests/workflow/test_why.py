@@ -45,6 +45,18 @@ def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
     assert "that measure or draw" in said
 
 
+def test_a_cause_of_its_own_is_told_of_a_job_behind_others(folder):
+    """Snakemake says only that its input is made anew, while the trainer has changed too."""
+
+    def both(folder):
+        edit(*GRADER)(folder)
+        edit("mrt/training/sft.py", "width = 50 * batch", "width = 60 * batch")(folder)
+
+    said = why(folder, both, "pass1")
+    assert "mrt.training.sft.bucketed_order is changed\n    train" in said
+    assert "2 will train, 0 may train, 2 will sample" in said
+
+
 def test_a_changed_setting_is_told_with_both_values(folder):
     said = why(folder, setting("training.recipe.epochs", 2), "results/tiny/models/star_1.history.parquet")
     assert said.splitlines()[2:4] == ["recipe.epochs: 1.0 -> 2.0", "    train star_1  (will train)"]
