@@ -54,7 +54,7 @@ def test_a_cause_of_its_own_is_told_of_a_job_behind_others(folder):
 
     said = why(folder, both, "pass1")
     assert "mrt.training.sft.bucketed_order is changed\n    train" in said
-    assert "2 will train, 0 may train, 2 will sample" in said
+    assert "3 will train, 0 may train, 3 will sample" in said  # RL too, which grades
 
 
 def test_a_changed_setting_is_told_with_both_values(folder):
