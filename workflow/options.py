@@ -212,16 +212,18 @@ class Options:
 
     def cost(self, w: Wildcards) -> str:
         """The models of another lineage, and perhaps of other sizes, that a model's training data came from."""
-        experiment, own = self.experiment, self.experiment.models[w.model]
-        learnt = str(experiment.learns_from(w.model))
-        root_of = {name: list(experiment.lineage(name))[-1] for name in experiment.models}
-        mu = experiment.mu(learnt, str(own.problems))
-        samplers = {phase: root_of[name] for phase, name in (("rollouts", learnt), ("tree", learnt), ("prover", mu))}
-        others = {
-            phase: (experiment.weights(root), experiment.models[root].revision)
-            for phase, root in samplers.items()
-            if root != root_of[w.model]
-        }
+        experiment, learnt = self.experiment, str(self.experiment.learns_from(w.model))
+        mu = experiment.mu(learnt, str(experiment.models[w.model].problems))
+        own, others = list(experiment.lineage(w.model))[-1], {}
+        for phase, kind, name in (
+            ("rollouts", "rollouts", learnt),
+            ("tree", "trees", learnt),
+            ("prover", "prover", mu),
+        ):
+            root = list(experiment.lineage(name))[-1]
+            weights = experiment.weights(root)  # None: completions that somebody sampled elsewhere
+            if self.paths.if_learnt(kind)(w) and root != own and weights:
+                others[phase] = weights, experiment.models[root].revision
         return options_of(sampled_by=others or None)
 
     # ---- analysis ----

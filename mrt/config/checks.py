@@ -60,7 +60,9 @@ def training_mistakes(config: Config, name: str) -> None:
         raise ValueError(
             f"batch_size {config.recipe(name).batch_size} is not divided by its {nodes} x {processes} GPUs"
         )
-    shared = config.sampling_gpus(name)  # in RL the processes of a node share engines
+    shared = (
+        config.sampling_gpus(name) or config.engine.tensor_parallel_size or 1
+    )  # in RL the processes of a node share engines
     if isinstance(config.recipe(name), RL) and shared > 1 and processes % shared:
         raise ValueError(f"its engine, on {shared} GPUs, does not divide the {processes} of a node")
     if config.cluster.hardware and isinstance(config.recipe(name), RL):
@@ -260,7 +262,7 @@ def model_mistakes(
             yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
     if model.rollouts:
         file = model.rollouts.file
-        yield from file_mistakes(f"{path}.rollouts.file", file, partial(check_completions, file))
+        yield from file_mistakes(f"{path}.rollouts.file", file, partial(check_completions, file, model.rollouts.model))
     if model.training_log:
         yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
         if model.parent:

@@ -124,7 +124,7 @@ def row_of(
     labels = (models[claim.model].label, models[claim.than].label)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
     found_here = (*interval, ratio, bound, *sizes, decided)
-    margin = None if claim.expect in ("more", "less") else claim.margin
+    margin = None if claim.expect in ("more", "less") else claim.margin or None
     return (claim.section, claim.says, what, *labels, *found_here, claim.expect, margin, needed, claim.redraw)
 
 

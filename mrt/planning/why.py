@@ -164,7 +164,7 @@ class Why(Stage):
         made_by = {file: job for job in jobs for file in job.outputs}
         for job in jobs:
             explain(job, made_by)
-        for rule in STAGES:
+        for rule in [*STAGES, *(f"{stage}_shard" for stage in STAGES)]:
             self.add_own_causes([job for job in jobs if job.rule == rule and job.behind and not job.causes])
         print(report(jobs))
 
@@ -177,7 +177,9 @@ class Why(Stage):
             return
         try:
             printed = dry_run(self.configfile, [job.outputs[0] for job in jobs], "--allowed-rules", jobs[0].rule)
-        except ValueError:  # some of what they read is not there yet
+        except ValueError:  # some of what they read is not there yet: a job of which this is true has no other cause
+            for job in jobs if len(jobs) > 1 else []:
+                self.add_own_causes([job])
             return
         alone = {job.name: job for job in planned_jobs(printed)}
         for job in jobs:

@@ -19,17 +19,16 @@ from mrt.core.cli import Stage, run
 from mrt.problems.sources import read_file, read_rows
 
 
-def check_completions(file: Path) -> None:
-    """Raise ValueError if a row of a file of completions has no text, or the first lacks a required column."""
-    first: dict[str, Any] | None = None
-    for number, row in read_rows(file):
-        first = first or row
-        if row.get("text", "") is None:
-            raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
-    first = first or {}
+def check_completions(file: Path, model: str | None = None) -> None:
+    """Raise ValueError if a required column is missing, or if a completion, of this model if one is named, is null."""
+    rows = dict(read_rows(file))
+    first: dict[str, Any] = next(iter(rows.values()), {})
     missing = [name for name in ("problem_id", "text") if name not in first]
     if missing:
         raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(first) or 'no rows'}")
+    for number, row in rows.items():
+        if row.get("text") is None and model in (None, row.get("model")):
+            raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
 
 
 class Import(Stage):
@@ -42,7 +41,7 @@ class Import(Stage):
 
     def cli_cmd(self) -> None:
         table = pl.DataFrame([row for _, row in read_file(self.file)], infer_schema_length=None)
-        check_completions(self.file)
+        check_completions(self.file, self.model)
         missing = [name for name in (["model"] if self.model else []) if name not in table.columns]
         if missing:
             raise ValueError(f"{self.file}: no column {', '.join(missing)}; found {', '.join(table.columns)}")

@@ -49,7 +49,8 @@ def of_tree(table: pl.DataFrame) -> Sampled:
 def of_prover(table: pl.DataFrame) -> Sampled:
     """Work of forced answers: chat prompts and traces are read once, the forcing text at each prefix.
 
-    Gold answers whose probability was read off are read too; the engine then scores all that it reads.
+    Gold answers whose probability was read off are read too, each of its spellings with the opening; the engine then
+    scores all that it reads.
     """
     at = table.unique([*TRACE, "prefix"]).with_columns(
         (pl.col("problem_tokens") + pl.col("prefix_tokens")).alias("end")

@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer with the rewards and advantages of `mrt.training.rl`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from math import exp
@@ -103,10 +103,17 @@ def make_trainer_class() -> type:
         return torch.stack(rows)
 
     class OrderedByEpoch(RepeatSampler):
-        """TRL's sampler; the order of an epoch depends on its number, so that a resumed training has the same."""
+        """TRL's sampler; the order of an epoch depends on its number, so that a resumed training has the same.
 
-        def set_epoch(self, epoch: int) -> None:
-            self.generator.manual_seed(self.seed + epoch)
+        It asks for the number: `set_epoch` is not passed on through the samplers that skip batches and split them over
+        processes.
+        """
+
+        epoch: Callable[[], int] = int  # 0 where nobody tells
+
+        def __iter__(self) -> Any:
+            self.generator.manual_seed(self.seed + self.epoch())
+            return super().__iter__()
 
     class MRTTrainer(GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
@@ -151,9 +158,11 @@ def make_trainer_class() -> type:
 
         def _get_train_sampler(self, dataset: Any = None) -> Any:
             theirs = super()._get_train_sampler(dataset)
-            return OrderedByEpoch(
+            ours = OrderedByEpoch(
                 theirs.data_source, theirs.mini_repeat_count, theirs.batch_size, theirs.repeat_count, seed=theirs.seed
             )
+            ours.epoch = lambda: int(self.state.epoch or 0)
+            return ours
 
         def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
             """Token ids as the sampling engine has them: a chat prompt begins with a special token of its own."""
@@ -189,7 +198,9 @@ def make_trainer_class() -> type:
             progress = self.method == "mrt_rl" and self.model.training
             stops = [False] * len(inputs)
             if progress and variant == "implicit":
-                stops = [(first + i) % self.num_generations >= self.num_generations // 2 for i in range(len(inputs))]
+                forced = self.processing_class([x["forced"] for x in inputs], add_special_tokens=False)["input_ids"]
+                half = self.num_generations // 2
+                stops = [self.fits(ids) and (first + i) % self.num_generations >= half for i, ids in enumerate(forced)]
                 told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
                 inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)

@@ -37,6 +37,10 @@ def test_a_row_without_a_text_stops_before_any_job(problems):
     with pytest.raises(ValueError, match=r"traces\.jsonl, row 2: text is null; leave the row out"):
         imported(problems, rows)
     assert imported(problems, [rows[0], rows[2]]) == [("1", 0, "a"), ("1", 1, "")]
+    with pytest.raises(ValueError, match=r"traces\.jsonl, row 2: text is null"):
+        imported(problems, [rows[0], {"problem_id": "1"}])
+    of_others = [row | {"model": model} for row, model in zip(rows, "ABA", strict=True)]
+    assert imported(problems, of_others, model="A") == [("1", 0, "a"), ("1", 1, "")]
 
 
 def test_rows_may_name_no_model(problems):

@@ -245,6 +245,7 @@ def test_where_the_context_is_full_J_is_0_and_nothing_is_asked(tmp_path, monkeyp
     read = []
     monkeypatch.setattr(trainer, "read", lambda texts, cached: read.extend(texts) or [])
     assert trainer.by_likelihood({"1 " * 30: "1"}, 1) == {"1 " * 30: 0.0} and not read
+    assert trainer.by_answers({"1 " * 30: "1"}, 1) == {"1 " * 30: 0.0}
 
 
 def test_a_prompt_begins_with_one_special_token_only(tmp_path, monkeypatch):
@@ -263,25 +264,25 @@ def test_a_prompt_begins_with_one_special_token_only(tmp_path, monkeypatch):
 
 def test_the_order_of_an_epoch_follows_from_its_number(tmp_path, monkeypatch):
     """A training that resumes in its second epoch has the order that it would have had."""
+    from accelerate.data_loader import prepare_data_loader, skip_first_batches
+    from torch.utils.data import DataLoader
+    from trl import GRPOTrainer
+
     trainer, _, _ = two_token_trainer(tmp_path, RL(), 0.4, 0.5, monkeypatch)
     trainer.train_dataset = list(range(40))
 
-    def order(epochs):
-        sampler = trainer._get_train_sampler()
-        for epoch in epochs:
-            sampler.set_epoch(epoch)
-            found = list(sampler)
-        return found
+    def batches(epoch, skipped=0, processes=1):
+        trainer.state.epoch = epoch
+        loader = DataLoader(trainer.train_dataset, batch_size=GROUP, sampler=trainer._get_train_sampler())
+        split = {"num_processes": processes, "process_index": processes - 1, "put_on_device": False}
+        loader = prepare_data_loader(loader, **split)
+        return [batch.tolist() for batch in (skip_first_batches(loader, skipped) if skipped else loader)]
 
-    assert order([0, 1]) == order([1]) != order([0])
-    assert order([0]) == list(rl_trainer_sampler(trainer)) and sorted(set(order([1]))) == list(range(40))
-
-
-def rl_trainer_sampler(trainer):
-    """TRL's own sampler, whose first epoch ours has."""
-    from trl import GRPOTrainer
-
-    return GRPOTrainer._get_train_sampler(trainer)
+    for processes in (1, 2):
+        first, second = batches(None, 0, processes), batches(1.0, 0, processes)
+        assert first != second and batches(1.4, 3, processes) == second[3:]
+    theirs = GRPOTrainer._get_train_sampler(trainer)
+    assert [i for batch in batches(0.0) for i in batch] == list(theirs)  # TRL's first epoch is ours
 
 
 def test_too_few_prompts_for_a_step_are_told_of(tmp_path):

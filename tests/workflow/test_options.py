@@ -40,7 +40,7 @@ def test_what_is_sampled_in_rounds_gathers_no_shards(kind):
             stage(model="m", names=("m", "d"), problems="p", out="o", cache={"folder": "f"} | told)
 
 
-def test_cost_knows_which_models_of_another_lineage_were_sampled_from():
+def test_cost_knows_which_models_of_another_lineage_were_sampled_from(tmp_path):
     """The warmstart of the 3B learns from trees of the 8B (Appendix A.2); the others from models of their own."""
     options = options_of("config/backtracking_paper.yaml")
     known = options.experiment
@@ -51,12 +51,21 @@ def test_cost_knows_which_models_of_another_lineage_were_sampled_from():
         "config.yaml", models={"judge": {"label": "Judge", "path": str(TOY_BASE)}}, training={"mu": "judge"}
     )
     assert json.loads(judged.cost(SimpleNamespace(model="mrt_1"))) == {"sampled_by": {"prover": [str(TOY_BASE), None]}}
+    assert judged.cost(SimpleNamespace(model="star_1")) == "{}"  # asks mu nothing
+
+    cold = {"label": "Cold", "parent": "base", "method": "cold_start", "teacher": "r1", "problems": "toy_train"}
+    file = tmp_path / "traces.jsonl"
+    file.write_text('{"problem_id": "1", "text": "x"}\n')
+    taught = options_of("config.yaml", models={"r1": {"label": "R1", "rollouts": {"file": str(file)}}, "cold": cold})
+    assert taught.cost(SimpleNamespace(model="cold")) == "{}"  # nobody knows what sampled them
 
 
 def test_an_engine_is_spread_over_gpus_that_nobody_described():
     """`engine.tensor_parallel_size` holds without `cluster.gpu` too."""
     options = options_of("config.yaml", engine={"tensor_parallel_size": 2})
     assert options.engine("base").tensor_parallel_size == 2
+    with pytest.raises(ValueError, match="its engine, on 2 GPUs, does not divide the 1 of a node"):
+        options_of("config.yaml", "config/rl.yaml", engine={"tensor_parallel_size": 2})
 
 
 def test_what_leaves_the_weights_alone_trains_nothing_anew():
