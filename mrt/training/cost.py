@@ -14,6 +14,7 @@ from pydantic import Field
 
 from mrt.core.artifacts import COST, PROVER, ROLLOUTS, TRACE, TREE
 from mrt.core.cli import Stage, run
+from mrt.core.hub import folder_of
 from mrt.core.storage import read_table
 from mrt.training.flops import Sizes, pairs
 
@@ -71,6 +72,15 @@ def of_prover(table: pl.DataFrame) -> Sampled:
     return Sampled(drawn, read, attended + float(behind.sum()), read if golds else 0)
 
 
+def sizes_of(model: str, revision: str | None = None) -> Sizes:
+    """Sizes of a checkpoint folder or a hub model, whose weights are not loaded."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return Sizes.of(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder_of(model, revision))))
+
+
 class Cost(Stage):
     """Add up a model's training cost, on top of its parent's."""
 
@@ -90,7 +100,7 @@ class Cost(Stage):
         sizes = Sizes(*(last[name] for name in Sizes._fields))
         answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens", "finish_reason"]
         nodes = ["node", "drawn", "tokens", "context_tokens"]
-        sizes_of = {phase: Sizes.of_given(*model) for phase, model in self.sampled_by.items()}
+        others = {phase: sizes_of(*model) for phase, model in self.sampled_by.items()}
         sampled = {
             "rollouts": self.rollouts
             and of_rollouts(ROLLOUTS.read(self.rollouts, [*TRACE, "tokens", "prompt_tokens"])),
@@ -98,7 +108,7 @@ class Cost(Stage):
             "prover": self.prover and of_prover(PROVER.read(self.prover, answers)),
         }
         rows: list[tuple[str, str, int, int, int, float]] = [
-            (self.model, phase, work.generated, work.read, 0, work.flops(sizes_of.get(phase, sizes)))
+            (self.model, phase, work.generated, work.read, 0, work.flops(others.get(phase, sizes)))
             for phase, work in sampled.items()
             if work
         ]

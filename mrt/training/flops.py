@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mrt.core.hub import folder_of
 from mrt.training.devices import count
 
 
@@ -37,15 +36,6 @@ class Sizes(NamedTuple):
         width = config.num_hidden_layers * config.num_attention_heads * head
         last = config.num_hidden_layers * config.hidden_size * config.intermediate_size
         return cls(sum(map(count, matrices)), count(outer[1]), width, last)
-
-    @classmethod
-    def of_given(cls, model: str, revision: str | None = None) -> "Sizes":
-        """Sizes of a checkpoint folder or a hub model, whose weights are not loaded."""
-        import torch
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        with torch.device("meta"):
-            return cls.of(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder_of(model, revision))))
 
     def sampling(self, tokens: Any, pairs: Any, outputs: Any = 0) -> Any:
         """FLOPs of tokens that the engine reads or generates.

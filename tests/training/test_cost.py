@@ -4,7 +4,7 @@ import polars as pl
 from conftest import TOY_BASE
 
 from mrt.core.artifacts import COST, PROVER, ROLLOUTS
-from mrt.training.cost import Cost, of_prover, of_rollouts
+from mrt.training.cost import Cost, of_prover, of_rollouts, sizes_of
 from mrt.training.flops import Sizes
 
 SIZES = {"block_weights": 900, "output_weights": 100, "attention_width": 8, "last_weights": 100}
@@ -64,7 +64,7 @@ def test_gold_answers_are_read_and_not_generated():
 def test_a_teacher_and_another_mu_count_with_their_own_sizes(tmp_path):
     pl.DataFrame({"step": [1], "num_tokens": [5], "flops": [1.0]} | SIZES).write_parquet(tmp_path / "log.parquet")
     forced(3, 4).write_parquet(tmp_path / "prover.parquet")
-    given = Sizes.of_given(str(TOY_BASE))
+    given = sizes_of(str(TOY_BASE))
     assert given.output_weights > 0 and given != Sizes(**SIZES)
     cost = Cost(
         model="m", log=tmp_path / "log.parquet", prover=tmp_path / "prover.parquet", out=tmp_path / "cost.parquet",

@@ -210,7 +210,7 @@ DECIDE_NOTHING = {
     },
     "the text of an error of the command line": edit("mrt/core/cli.py", "option(s) are not right", "options are wrong"),
     "the text of a trainer's error": edit("mrt/training/sft.py", "the training set is empty", "the set is empty"),
-    "the text of the engine's error": edit("mrt/training/rl.py", "there are no prompts", "there is no prompt"),
+    "the text of the engine's error": edit("mrt/training/rl.py", "; lower batch_size", "; take a smaller batch_size"),
     "what a trainer prints": edit("mrt/training/sft.py", "dropped as longer than", "left out as longer than"),
     "a progress bar's unit": edit("mrt/sampling/engine.py", 'unit=" requests"', 'unit=" prompts"'),
     "how tables are written": edit(
