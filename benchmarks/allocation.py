@@ -174,10 +174,11 @@ def report(table: pl.DataFrame) -> Report:
     header = ("", "traces", "prefixes each", "times fewer answers", "filter decisions changed, %",
               "of another 20 answers, %", "J lost at the cut", "|J| that another 20 change there")  # fmt: skip
     text = [
-        "`training.allocation` gives a prefix only as many of the 20 answers as MRT (STaR)'s filter needs. Changed is a"
-        " decision to keep or drop a trace that all 20 answers at every prefix would have made otherwise; beside it,"
-        " how often another 20 answers everywhere decide otherwise. J lost: that of the prefix kept by all answers less"
-        " that of the one kept by those allocated, each by rollouts or answers that neither has seen.",
+        "`training.allocation` samples at a prefix only as many of the 20 answers as MRT (STaR)'s filter needs. A"
+        " filter decision, to keep or drop a trace, is changed if all 20 answers at every prefix decide otherwise; the"
+        " next column says how often another 20 answers everywhere change it. `J lost at the cut`: J of the prefix that"
+        " all answers keep, minus J of the prefix that the allocated answers keep, both by rollouts or answers that"
+        " were used for neither.",
         markdown(header, rows),
     ]
     times = []
@@ -190,11 +191,12 @@ def report(table: pl.DataFrame) -> Report:
             times.append((name, ours, f"{fewer:.1f}", f"{every:.1f}", f"{authors:.1f}"))
             what = f"meta-prover with allocation, {name}: times faster than the authors' way"
             why = (
-                f"With {fewer:.1f} times fewer answers it is {every:.1f} times faster: it draws in rounds, which wait."
+                f"With {fewer:.1f} times fewer answers it is {every:.1f} times faster than with all: it samples in"
+                " rounds, and each waits for the one before."
             )
             goals.append(Goal(what, authors, 6, why=why))
     text += [
-        "In seconds, of the stage with grading within:",
+        "Seconds of the whole stage, grading included:",
         markdown(("", "allocated, seconds", "times fewer answers", "20 each: times", "the authors' way: times"), times),
     ]
     return Report(text, goals, {"fewer": draw(table)})

@@ -203,15 +203,15 @@ def report(table: pl.DataFrame) -> Report:
     report = Report(
         [
             f"[maj@p]_j of {middle(table, 'maj@p', 'answers'):,.0f} answers at"
-            f" {middle(table, 'maj@p', 'prefixes'):,.0f} prefixes, p = {', '.join(map(str, VOTES))}: exactly"
-            f" {exact:.2f} s; {DRAWS:,} draws a prefix and p, as the authors do it, {drawn:,.0f} s (scaled up from a"
-            f" few prefixes), {drawn / exact:,.0f} times that, and off by up to {error:.4f}.",
+            f" {middle(table, 'maj@p', 'prefixes'):,.0f} prefixes, p = {', '.join(map(str, VOTES))}: the exact value"
+            f" takes {exact:.2f} s. {DRAWS:,} draws for each prefix and p, as the authors do it, take {drawn:,.0f} s"
+            f" (scaled up from a few prefixes), {drawn / exact:,.0f} times as long, and are off by up to {error:.4f}.",
             f"The measures at full size: {len(names)} benchmarks, {SAMPLES} samples a problem, {LONG} prefixes a"
             f" sample, {FORCED} forced answers a prefix: {answers / 1e6:.2f} million answers a model,"
-            f" {MODELS * answers / 1e6:.1f} million of {MODELS} models. Every stage is a process of its own;"
-            f" its seconds include its start. {LARGEST} is the largest benchmark"
+            f" {MODELS * answers / 1e6:.1f} million of {MODELS} models. Every stage is a process of its own, and its"
+            f" seconds include the start of the process. {LARGEST} is the largest benchmark"
             f" ({middle(table, LARGEST, 'answers') / 1e6:.2f} million answers). One model was"
-            f" measured; the sum over {MODELS} models is {MODELS} times its.",
+            f" measured; the seconds of {MODELS} models are {MODELS} times those.",
             markdown(("measure", f"s on {LARGEST}, one model", "peak GiB", f"s, sum of {MODELS} models"), rows),
         ],
         [

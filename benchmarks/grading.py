@@ -208,12 +208,14 @@ def report(table: pl.DataFrame) -> Report:
         [
             markdown(("answers", "graded by", "answers a second", "ratio"), rows),
             f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {distinct:,} distinct pairs,"
-            " each judged once. What the exact rules leave open is taken apart and parsed in workers"
-            " (docs/grading.md).",
-            f"{differ} of {pairs} verdicts differ from Math-Verify's. As labelled are {right['ours']} of ours and"
-            f" {right['naive']} of Math-Verify's; wrongly accepted are {wrong['ours']} and {wrong['naive']}.",
-            f"Hostile answers, each among 200 ordinary ones (which take {middle(table, 'ordinary', 'seconds'):.2f} s"
-            f" alone), with one worker and a limit of {LIMIT:g} s, as RL grades:",
+            " each judged once. Pairs that the exact rules do not decide are parsed in worker processes"
+            " ([grading](grading.md)).",
+            f"{differ} of {pairs} verdicts differ from Math-Verify's. Ours agree with the label in {right['ours']}"
+            f" pairs, Math-Verify's in {right['naive']}; ours wrongly accept {wrong['ours']}, Math-Verify's"
+            f" {wrong['naive']}.",
+            f"Hostile answers, each graded together with 200 ordinary ones (which take"
+            f" {middle(table, 'ordinary', 'seconds'):.2f} s by themselves), with one worker and a limit of {LIMIT:g} s,"
+            " as in RL:",
             markdown(
                 ("hostile answer", "adds, in s", "ran out of time", "other verdicts changed"),
                 [

@@ -26,8 +26,8 @@ from benchmarks.prover import ANSWERS
 from benchmarks.record import Goal, Record, Report, markdown, middle
 from mrt.config.load import load
 from mrt.core import vllm_environment
+from mrt.core.settings import laid_over
 from mrt.grading.grade import Grader
-from mrt.planning.dry_run import laid_over
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion
@@ -161,19 +161,20 @@ def report(table: pl.DataFrame) -> Report:
         for low in bins
     ]
     text = [
-        f"{middle(table, 'all', 'traces'):.0f} traces of {middle(table, 'all', 'prefixes a trace'):.1f} prefixes,"
-        f" against J by {ANSWERS} answers; {middle(table, 'all', 'share of answers with the opening'):.1%} of the"
-        " answers have the opening.",
+        f"J by likelihood, and by another {ANSWERS} answers, compared with J by {ANSWERS} answers at the prefixes of"
+        f" {middle(table, 'all', 'traces'):.0f} traces, {middle(table, 'all', 'prefixes a trace'):.1f} each."
+        f" {middle(table, 'all', 'share of answers with the opening'):.1%} of the answers begin with the opening.",
         markdown(("J by", *OF_J), rows),
-        "MRT (STaR)'s decisions: to keep or drop a trace, and up to which prefix. Likelihoods tell J of 0.9998 from"
-        f" 0.9999, and their maximum is often a later prefix; within {TOLERANCE} (`rules.tolerance`) the shorter one is"
-        " kept, by either estimate. J lost is that at the prefix which the answers keep less that at the one which the"
-        " estimate keeps, by a third 20 answers.",
+        "The decisions of MRT (STaR): whether a trace is kept, and up to which prefix. A likelihood tells J of 0.9998"
+        f" from J of 0.9999, so that its maximum is often at a later prefix. `within {TOLERANCE}` (`rules.tolerance`)"
+        f" keeps the first prefix whose J is at most {TOLERANCE} below the maximum. `J lost at the cut`: J of the"
+        f" prefix that the {ANSWERS} answers keep, minus J of the prefix that the estimate keeps, both by a third"
+        f" {ANSWERS} answers.",
         markdown(("J by", *OF_DECISIONS), decided),
-        "Calibration, by J of the likelihood:",
+        "Calibration, prefixes grouped by their J by likelihood:",
         markdown(("prefixes", "J by likelihood", f"J by {PARTS * ANSWERS} answers"), calibration),
-        "Tokens of mu at a prefix, without those of the trace, which are read once either way. No number here depends"
-        " on the machine.",
+        "Tokens of mu at a prefix. Those of the trace are left out, as both prefill them once. These numbers are the"
+        " same on every machine.",
         markdown(("", "prefilled", "generated"), [[way, *(f"{n:.1f}" for n in them)] for way, them in spent.items()]),
     ]
     ratio = sum(spent["likelihood"]) / sum(spent[answers])

@@ -243,8 +243,9 @@ def report(table: pl.DataFrame) -> Report:
         value, jobs = 1 - share["stages"], middle(table, case, "jobs")
         starting = middle(table, case, "core-seconds, processes") / jobs
         why = (
-            f"{share['imports']:.1%} is for the import of vLLM, for which all cores wait; {share['processes']:.1%} for"
-            f" Python as it starts and ends, {starting:.2f} s in each of {jobs:.0f} jobs, most of which do less."
+            f"{share['imports']:.1%} is the import of vLLM, for which all cores wait. {share['processes']:.1%} is"
+            f" Python starting and ending, {starting:.2f} s in each of {jobs:.0f} jobs; most jobs take less than that"
+            " for their work."
         )
         goals.append(Goal(f"{case}: share of core-seconds outside the stages", value, 0.15, at_most=True, why=why))
     jobs, planned = growth(table, EMPTY), growth(table, PLAN)
@@ -261,10 +262,10 @@ def report(table: pl.DataFrame) -> Report:
     ):
         goals.append(Goal(f"{what}: exponent of its growth with jobs", found, 1.15, at_most=True))
     text = [
-        "A run is taken apart by what Snakemake says and by the stages' logs. Each core-second is the work of a stage"
-        " (`stages`), the import of vLLM, torch, TRL and transformers (`imports`), a job outside its stage, as"
-        " Python starts and ends (`processes`), a core that is free while a job that could run waits, or before the"
-        " first job and after the last (`snakemake`), or a core that is free as no job can run yet (`idle`)."
+        "Every core-second of a run falls into one of five classes, by Snakemake's output and the stages' logs."
+        " `stages`: the work of a stage. `imports`: the import of vLLM, torch, TRL and transformers. `processes`: the"
+        " rest of a job, in which Python starts and ends. `snakemake`: a core is free though a job could run, or before"
+        " the first job or after the last. `idle`: a core is free because no job can run yet."
     ]
     rows = []
     for case, share in runs.items():
@@ -275,14 +276,14 @@ def report(table: pl.DataFrame) -> Report:
         text.append(markdown(("run", "jobs", "seconds", *PARTS), rows))
     if FINISHED not in runs:
         text.append(
-            "No finished experiment was found (`MRT_FINISHED_RUN=FOLDER`). The smallest one has little work in its"
-            " stages, so that its share of what is no work is the largest that one meets."
+            "No finished experiment was found (`MRT_FINISHED_RUN=FOLDER`). The stages of the smallest one have little"
+            " work, so that no experiment has a larger share of overhead."
         )
     text.append(
-        f"Jobs without work, {figures(jobs[0])} to {figures(jobs[-1])} of them on {CORES} cores: {figures(first)}"
-        f" core-seconds outside the stages, and {figures(each)} more a job. A plan of {figures(planned[0])} to"
-        f" {figures(planned[-1])} jobs: {figures(first_planned)} seconds, and {1000 * each_planned:.2g} milliseconds"
-        " a job."
+        f"A run of {figures(jobs[0])} to {figures(jobs[-1])} jobs without work, on {CORES} cores, spends"
+        f" {figures(first)} core-seconds outside the stages, and {figures(each)} more for each job. A plan of"
+        f" {figures(planned[0])} to {figures(planned[-1])} jobs takes {figures(first_planned)} seconds, and"
+        f" {1000 * each_planned:.2g} milliseconds more for each job."
     )
     return Report(text, goals, {"growth": drawn(jobs, added, planned, plans)})
 

@@ -38,7 +38,14 @@ LONGEST, REAL = 31_000, "lengths of real thoughts"  # tokens of a prompt and its
 LONGER = "thoughts of 900 tokens, answers of 64"
 DECODED = 24  # tokens per sequence to measure the decoding rate on
 SETTINGS = {"ours": {}, "blocks of 128": {"block_size": 128}, "256 sequences": {"max_num_seqs": 256}}
-PARTS = ("model", "sampling", "scheduling", "tokens drawn", "texts", "taking up")  # of vLLM's time, see `taken_apart`
+PARTS = {
+    "model": "forward pass",
+    "sampling": "sampling",
+    "scheduling": "scheduling",
+    "tokens drawn": "appending tokens",
+    "texts": "detokenizing",
+    "taking up": "adding requests",
+}  # of vLLM's time, as recorded (`taken_apart`) and as shown
 GOALS = (("the authors' way", 2.5), ("no prefix cache", 10.0), ("transformers", 60.0))
 GOALS_OF = ("toy", "thoughts of 1,000 tokens")
 Run = Callable[[Sequence[Sequence[Request]]], int]  # requests of each trace -> number of generated tokens
@@ -344,16 +351,17 @@ def main() -> None:
 
 
 WHY = {
-    "the authors' way": "It takes {tokens:.1f} times our tokens through the model (blocks of 128; prefixes are shared"
-    " there, too) in {steps:.1f} times as many steps; but the model is {model:.0%} of our time. Most of the rest is"
-    " vLLM's Python, the same for each request and token whoever asks.",
-    "no prefix cache": "It takes {tokens:.1f} times our tokens through the model, which is {model:.0%} of our time."
-    " These thoughts are too short for more.",
-    "transformers": "Thoughts are short here; where they are of 1,000 tokens, the goal is met.",
+    "the authors' way": "It computes {tokens:.1f} times as many tokens (blocks of 128; it shares prefixes, too) in"
+    " {steps:.1f} times as many steps. But the model's forward pass is only {model:.0%} of our time; most of the rest"
+    " is vLLM's Python code, which takes the same time for a request and a token in both.",
+    "no prefix cache": "It computes {tokens:.1f} times as many tokens. But the model's forward pass is only {model:.0%}"
+    " of our time, and these thoughts are short.",
+    "transformers": "These thoughts are short; with thoughts of 1,000 tokens the goal is met.",
 }
 FLOOR = (
-    "Each answer reads {again:.0f} prompt tokens again, those that fill no block, to draw {drawn:.1f}; and the engine"
-    " takes it up. Its first token alone is {first:.0%} of our time, so that both account for {both:.0%}."
+    "The limit counts each distinct prompt token once. But every answer also prefills the {again:.0f} prompt tokens"
+    " that fill no cache block, to generate {drawn:.1f}. To sample only the first token of every answer takes"
+    " {first:.0%} of our time; the limit and this make {both:.0%} of it."
 )
 
 
@@ -395,31 +403,36 @@ def report(table: pl.DataFrame) -> Report:
             goals.append(Goal(f"meta-prover, {name}: share of the engine's limit", floor, 0.85, why=why))
         rows.append(cells)
     text = [
-        "The same forced answers, 20 at every prefix: how many times longer the others take, and which share of the"
-        " engine's limit we reach (decoding at its saturated rate, each distinct prefix token read once). First tokens:"
-        " the time, in that of ours, of as many answers of one token at cached prefixes. Transformers was"
-        " timed on a part and scaled up.",
+        "All sample the same forced answers, 20 at every prefix. `times`: how many times our seconds another way takes"
+        " (transformers was timed on a part of the work and scaled up). `share of the limit`: the shortest time that"
+        " the engine could take, over our time; in it the engine decodes at its highest rate and prefills each distinct"
+        " prefix token once. `first tokens`: the time of as many answers of one token at cached prefixes, over our"
+        " time.",
         markdown(
             ("workload", "ours, seconds", *(f"{who}: times" for who, _ in GOALS), "share of the limit", "first tokens"),
             rows,
         ),
-        "Where our seconds go: vLLM's model, drawing tokens, scheduling, what it does with tokens drawn, texts, taking"
-        " up requests; the rest is ours. All but the model is Python on one core. Beside it, how many prompt tokens an"
-        " answer reads that another one has read, as they fill no block of 32, and how many it draws.",
-        markdown(("workload", *PARTS, "rest", "tokens read again", "tokens drawn"), taken),
+        "Shares of our seconds by part of vLLM: the model's forward pass, sampling tokens, scheduling, appending the"
+        " sampled tokens to their requests, detokenizing, and adding requests; the rest is our own code. All but the"
+        " forward pass is Python on one core. The last columns: the prompt tokens that an answer prefills although"
+        " another answer has done so, because they fill no block of 32, and the tokens that it generates.",
+        markdown(("workload", *PARTS.values(), "rest", "prefilled again", "generated"), taken),
     ]
     if has(table, "settings: ours"):
         base = middle(table, "settings: ours", "seconds")
         found = [(name, f"{middle(table, f'settings: {name}', 'seconds') / base:.2f}") for name in SETTINGS]
         text += [
-            "Each setting changed alone, time in that of ours (blocks of 32, 1,024 sequences), the toy's traces:",
+            "One setting changed at a time; the time on the toy's traces over that with our settings (blocks of 32"
+            " tokens, 1,024 sequences):",
             markdown(("setting", "time"), found),
         ]
     if has(table, REAL, "longest"):
-        text.append(f"The real thoughts are of up to {middle(table, REAL, 'longest'):,.0f} tokens.")
+        text.append(f"The longest of the real thoughts has {middle(table, REAL, 'longest'):,.0f} tokens.")
     if has(table, "toy: ours", "peak GiB"):
         gibibytes = middle(table, "toy: ours", "peak GiB")
-        text.append(f"Peak memory of a process that answers the toy's traces: {gibibytes:.2f} GiB, 1 of it the cache.")
+        text.append(
+            f"Peak memory of a process that answers the toy's traces: {gibibytes:.2f} GiB, 1 GiB of it the KV cache."
+        )
     return Report(text, goals, {"times": draw(table, names)})
 
 
@@ -436,7 +449,7 @@ def draw(table: pl.DataFrame, names: Sequence[str]) -> Any:
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
     axis.set_xscale("log")
-    axis.set_xlabel("time, in that of ours")
+    axis.set_xlabel("time, times ours")
     figure.set_figwidth(6)
     figure.legend(loc="outside lower center", ncols=5)
     return figure

@@ -60,7 +60,8 @@ class Goal:
     def row(self) -> tuple[str, ...]:
         bound = f"{'at most' if self.at_most else 'at least'} {self.bound:g}"
         by = abs(self.value - self.bound) / abs(self.bound)
-        return self.what, bound, figures(self.value), "met" if self.met else f"missed by {by:.0%}. {self.why}".strip()
+        missed = f"missed by {f'{by:.0%}' if by >= 0.01 else 'less than 1%'}. {self.why}".strip()
+        return self.what, bound, figures(self.value), "met" if self.met else missed
 
 
 @dataclass

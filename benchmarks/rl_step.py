@@ -203,18 +203,20 @@ def report(table: pl.DataFrame) -> Report:
         if kind != PLAIN and (bound := 1.0 if kind == "grpo" else 1.1)
     ]
     text = [
-        f"TRL's GRPOTrainer and ours, in turn on one engine: the toy base, {COMPLETIONS} completions a step in groups"
-        f" of {GROUP}, of up to {LONGEST} tokens; medians over the steps. Tokens of forced answers are sampled too;"
-        " nothing is trained on them. Ours leaves padding out when it trains, and gives every completion its own seed.",
+        f"TRL's GRPOTrainer and ours take turns on one engine with the toy base: {COMPLETIONS} completions a step in"
+        f" groups of {GROUP}, each of at most {LONGEST} tokens; medians over the steps. Sampled tokens include those of"
+        " forced answers, which are not trained on. Ours trains without padding, and gives every completion its own"
+        " seed.",
         markdown(("trainer", *columns, "to TRL's"), rows),
-        "Where a step's seconds go, and their shares. `log-probabilities` are the trainer's own of what was sampled:"
-        " TRL corrects with them, and ours stops if they are not the engine's. `forced answers` are sampled and graded."
-        " `weights` are handed over to the engine once a step.",
+        "Seconds of a step by phase, then their shares. `log-probabilities`: the trainer computes those of the sampled"
+        " tokens, for TRL's importance ratio, and ours stops if they differ from the engine's. `forced answers`:"
+        " sampled and graded. `weights`: handed to the engine once a step.",
         markdown(("trainer", *PHASES), [(kind, *seconds) for kind, seconds in phases.items()]),
         markdown(("trainer", *PHASES), [(kind, *parts) for kind, parts in share.items()]),
-        "A share bounds what overlapping or joining phases can save: all of `grading` if it ran beside the engine, and"
-        " less than the `forced answers` of the explicit variant if prefixes were answered in one submission with the"
-        " completions. A step of the per-episode variant takes longer as it asks for answers after every episode.",
+        "A phase's share is the most that one could save by overlapping it with another: all of `grading` if it ran"
+        " beside the engine, and less than the explicit variant's `forced answers` if they were sampled together with"
+        " the completions. A step of the per-episode variant takes longer because it forces answers after every"
+        " episode.",
     ]
     return Report(text, goals, {"phases": drawn(phases)})
 

@@ -29,21 +29,21 @@ INSIDE = {"SET": "problems", "EVALUATION": "others", "TABLES": "progress"}  # ta
 TITLE = "Scaling: what twice the input takes"
 DOUBLINGS = (1, 2, 4, 8, 16)
 BOUND = 1.15
-TEXT = """Each line of the table is a stage on synthetic tables, of which one dimension doubles four times. Seconds
-are those of the stage's work (the less of two runs where it is short), MiB its peak of resident memory beyond
-what it held before. The exponent is the slope over the last two doublings. Where the whole growth is below 0.2 s
-or 16 MiB it tells nothing. Stages that sample ran with an engine that answers at once, so that their
-own work shows; those with vLLM and the trainer ran at smaller sizes in one process each.
+TEXT = """Each row is a stage on synthetic tables, of which one dimension doubles four times. Seconds are the time of
+the stage's work (of two runs the faster one, where it is short); MiB is the growth of its peak resident memory. The
+exponent is the slope of log(value) over log(size) in the last two doublings. No exponent is given where the whole
+growth is below 0.2 s or 16 MiB. Stages that sample ran with an engine that answers at once, so that their own work
+shows; those with vLLM and the trainer ran at smaller sizes, each in its own process.
 
-An episode has a fixed length, so that a thought of twice as many episodes is twice as long, and the prompts
-of its prefixes are together four times as long. What they have in common is tokenized once
-(`mrt/sampling/tokens.py`), if the tokenizer is one whose tokens provably do not reach across the end of a line;
-with another one each prompt is tokenized whole, and the time grows with the square. Prompts are made when
-the engine takes them. What stays quadratic is copying: a request has all of its token ids.
+Episodes have a fixed length. A thought of twice as many episodes is twice as long, and the prompts of its prefixes
+are together four times as long. The text that they share is tokenized once (`mrt/sampling/tokens.py`) if no token of
+the tokenizer can reach across the end of a line; with any other tokenizer each prompt is tokenized whole, and the
+time is quadratic. Prompts are made when the engine needs them. Copying stays quadratic, as a request holds all its
+token ids.
 
-In the figure the dashed line is growth in proportion; lines above the bound of the exponent are orange."""
+The dashed line is linear growth. Lines above the bound of the exponent are orange."""
 WHY = {
-    "prover, prefixes: exponent of seconds": "Quadratic, as said below: vLLM takes the token ids of each prompt whole.",
+    "prover, prefixes: exponent of seconds": "In part it is quadratic: a request holds all token ids of its prompt.",
 }
 SHORT = 3.0  # seconds; what takes less is run again, and the faster run counts
 LEAST = {"seconds": 0.2, "MiB": 16.0}  # with less growth, from the smallest to the largest size, no exponent is given

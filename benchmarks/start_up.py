@@ -117,11 +117,11 @@ def report(table: pl.DataFrame) -> Report:
             [(n, way[f"{n}, alone"], way[f"{n}, forked"]) for n in ("sampling", "training")],
         ),
         f"The laptop experiment starts an engine {engines:.0f} times and a trainer {trainers:.0f} times: {before:.0f} s"
-        f" of start-up in processes of their own, {after:.0f} s forked, {first:.0f} s of it the one import. Where the"
-        " time of a sampling job of its own goes:",
+        f" of start-up in processes of their own, {after:.0f} s forked, of which the one import takes {first:.0f} s."
+        " Where the time of a sampling job in its own process goes:",
         markdown(("part", "seconds"), [(part, middle(table, part, "seconds")) for part in parts]),
-        "On a GPU jobs are not forked (CUDA does not go through a fork); there, parts of a stage are fewer and longer"
-        " (`cluster.shards`).",
+        "On a GPU jobs are not forked, as CUDA does not survive a fork. There a stage is cut into fewer and longer"
+        " shards (`cluster.shards`).",
     ]
     goals = [Goal("start-up of the laptop run: times less when forked", before / after, 2.0)]
     return Report(text, goals)

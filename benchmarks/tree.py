@@ -65,8 +65,8 @@ def report(table: pl.DataFrame) -> Report:
     each = [middle(table, name, "seconds") / middle(table, name, "tokens") for name in WAYS]
     return Report(
         [
-            "The trees of [backtracking search](backtracking.md) beside as many tokens of independent solutions:",
+            "The trees of [backtracking search](backtracking.md), and independent solutions of about as many tokens:",
             markdown(("", *quantities), rows),
-            f"A token of the search takes {each[0] / each[1]:.2f} times as long as one drawn independently.",
+            f"A token of the search takes {each[0] / each[1]:.2f} times as long as one of an independent solution.",
         ]
     )

@@ -155,10 +155,12 @@ class Figures:
 
     def files(self, name: str) -> list[str]:
         """The files of these tables; if the experiment can have none, what it lacks, which Snakemake reports."""
-        tables, first = self.tables(name), "claims" if name == "claims" else FIGURES[name].measures[0]
+        tables, needed = self.tables(name), FIGURES[name].measures[0]
+        there: Any = tables.get(needed)
+        if name == "claims":
+            needed, there = "claims", self.experiment.claims
         found = [path for of in tables.values() for sets in of.values() for path in sets.values()]
-        there = self.experiment.claims if name == "claims" else tables.get(first)
-        return found if found and there else [LACKING.get(first, "models to measure")]
+        return found if found and there else [LACKING.get(needed, "models to measure")]
 
     def settings(self, name: str) -> str:
         """All that a figure or table is told, as JSON; the order of the models is theirs in the legend."""

@@ -119,8 +119,7 @@ class Options:
 
     def engine(self, name: str) -> Any:
         """All engine settings of a model; most change no distribution (docs/operations.md)."""
-        gpus, longest = self.experiment.sampling_gpus(name), self.experiment.longest(name)
-        gpus = gpus or self.experiment.engine.tensor_parallel_size or 1
+        gpus, longest = self.experiment.tensor_parallel_size(name), self.experiment.longest(name)
         sizes = {"tensor_parallel_size": gpus if gpus > 1 else None, "max_model_len": longest}
         return self.experiment.engine.model_copy(update=sizes)
 
@@ -214,15 +213,12 @@ class Options:
         """The models of another lineage, and perhaps of other sizes, that a model's training data came from."""
         experiment, learnt = self.experiment, str(self.experiment.learns_from(w.model))
         mu = experiment.mu(learnt, str(experiment.models[w.model].problems))
-        own, others = list(experiment.lineage(w.model))[-1], {}
-        for phase, kind, name in (
-            ("rollouts", "rollouts", learnt),
-            ("tree", "trees", learnt),
-            ("prover", "prover", mu),
-        ):
-            root = list(experiment.lineage(name))[-1]
+        phases = {"rollouts": ("rollouts", learnt), "tree": ("trees", learnt), "prover": ("prover", mu)}
+        others = {}
+        for phase, (kind, name) in phases.items():
+            root = experiment.root(name)
             weights = experiment.weights(root)  # None: completions that somebody sampled elsewhere
-            if self.paths.if_learnt(kind)(w) and root != own and weights:
+            if self.paths.if_learnt(kind)(w) and root != experiment.root(w.model) and weights:
                 others[phase] = weights, experiment.models[root].revision
         return options_of(sampled_by=others or None)
 

@@ -15,7 +15,7 @@ from mrt.config.schema import Config, overlaid
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
-from mrt.sampling.imports import check_completions
+from mrt.sampling.imports import completions_in
 from mrt.sampling.rollouts import Prompt
 from mrt.traces.page import prefix_accuracy
 from mrt.training.log import check_log
@@ -60,9 +60,7 @@ def training_mistakes(config: Config, name: str) -> None:
         raise ValueError(
             f"batch_size {config.recipe(name).batch_size} is not divided by its {nodes} x {processes} GPUs"
         )
-    shared = (
-        config.sampling_gpus(name) or config.engine.tensor_parallel_size or 1
-    )  # in RL the processes of a node share engines
+    shared = config.tensor_parallel_size(name)  # in RL the processes of a node share engines
     if isinstance(config.recipe(name), RL) and shared > 1 and processes % shared:
         raise ValueError(f"its engine, on {shared} GPUs, does not divide the {processes} of a node")
     if config.cluster.hardware and isinstance(config.recipe(name), RL):
@@ -262,7 +260,7 @@ def model_mistakes(
             yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
     if model.rollouts:
         file = model.rollouts.file
-        yield from file_mistakes(f"{path}.rollouts.file", file, partial(check_completions, file, model.rollouts.model))
+        yield from file_mistakes(f"{path}.rollouts.file", file, partial(completions_in, file, model.rollouts.model))
     if model.training_log:
         yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
         if model.parent:

@@ -67,6 +67,10 @@ class Config(Settings):
             yield current
             current = self.models[current].parent
 
+    def root(self, name: str) -> str:
+        """The given model that a model's lineage begins with."""
+        return list(self.lineage(name))[-1]
+
     @property
     def parameterization(self) -> Parameterization:
         """How completions are cut into episodes and how the meta-prover answers."""
@@ -164,7 +168,7 @@ class Config(Settings):
 
     def root_folder(self, name: str) -> Path | None:
         """Folder of the given model that a model's lineage begins with, if it is on this machine."""
-        root = list(self.lineage(name))[-1]
+        root = self.root(name)
         weights = self.weights(root)
         if weights is None or Path(weights, "config.json").is_file():
             return Path(weights) if weights else None
@@ -172,7 +176,7 @@ class Config(Settings):
 
     def architecture(self, name: str) -> Architecture:
         """A model's sizes, which are those of the root of its lineage; raises UnknownSizes."""
-        root = list(self.lineage(name))[-1]
+        root = self.root(name)
         if declared := self.models[root].architecture:
             return declared
         if (folder := self.root_folder(name)) is None:
@@ -185,7 +189,7 @@ class Config(Settings):
 
     def longest(self, name: str) -> int | None:
         """Longest prompt plus completion, in tokens, that a model's engine accepts: at most the model's context."""
-        root = self.models[list(self.lineage(name))[-1]]
+        root = self.models[self.root(name)]
         own = root.architecture.context if root.architecture else None
         if own is None and (folder := self.root_folder(name)):
             own = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
@@ -214,6 +218,10 @@ class Config(Settings):
         if asked := self.engine.tensor_parallel_size:
             return memory.check_engine(architecture, engine, hardware, asked)
         return memory.sampling_gpus(architecture, engine, hardware, self.cluster.gpus_per_node)
+
+    def tensor_parallel_size(self, name: str) -> int:
+        """Number of devices that a model's engine is spread over; without `cluster.gpu`, as many as are asked for."""
+        return self.sampling_gpus(name) or self.engine.tensor_parallel_size or 1
 
     def training_size(self, name: str) -> memory.Training:
         """What a model's training holds on a GPU at once."""

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, 
 
 from mrt.core import storage
 from mrt.core.fingerprint import fingerprint, reached, versions
+from mrt.core.settings import laid_over
 
 PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that only say where files are
 GROUPS = {"settings", "inputs", "execution"}  # options that contain other options
@@ -40,9 +41,8 @@ class Stage(BaseSettings):
     def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Unpack the groups into single options; an option given by itself takes precedence."""
         single = {name: value for name, value in given.items() if name not in GROUPS}
-        return (
-            together(together(given.get("execution", {}), given.get("inputs", {})), given.get("settings", {})) | single
-        )
+        groups: list[dict[str, Any]] = [given.get(name, {}) for name in ("execution", "inputs", "settings")]
+        return laid_over(laid_over(*groups[:2]), groups[2]) | single  # a setting may have fields in two of them
 
     @classmethod
     def module(cls) -> str:
@@ -80,12 +80,6 @@ class Stage(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Options come from the command line only: environment variables named like an option are ignored."""
         return (init_settings,)
-
-
-def together(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Two groups of options; the second takes precedence. A setting may have some of its fields in each."""
-    shared = {n: {**first[n], **v} for n, v in second.items() if isinstance(v, dict) and isinstance(first.get(n), dict)}
-    return first | second | shared
 
 
 def run(stage: type[Stage]) -> None:

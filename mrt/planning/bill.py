@@ -134,7 +134,7 @@ class Lengths:
             if name in self.expected.tokens:
                 return self.expected.tokens[name]
         half = self.config.sampling(dataset).decoding.max_tokens / 2
-        self.guessed.add(f"expected.tokens.{list(self.config.lineage(model))[-1]}: {half:.0f}")
+        self.guessed.add(f"expected.tokens.{self.config.root(model)}: {half:.0f}")
         return half
 
 

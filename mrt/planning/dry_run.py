@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 def dry_run(files: Iterable[Path], targets: Iterable[str] = (), *options: str) -> str:
@@ -50,12 +50,3 @@ def config_files_named(arguments: Sequence[str]) -> list[str]:
         else:
             named += ["--configfile", argument] if after else [argument]
     return named
-
-
-def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Two configurations merged as Snakemake merges them: groups key by key, all else replaced."""
-    both = {
-        k: laid_over(below[k], v) if isinstance(v, dict) and isinstance(below.get(k), dict) else v
-        for k, v in above.items()
-    }
-    return {**below, **both}

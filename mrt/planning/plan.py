@@ -28,8 +28,9 @@ from mrt.config.load import check_yaml, load
 from mrt.config.memory import engine_parts, told, training_parts
 from mrt.config.schema import Config
 from mrt.core.cli import Stage, run
+from mrt.core.settings import laid_over
 from mrt.planning.bill import CORE, STAGES, Bill, Planned, Reached, Work, longest_path, planned
-from mrt.planning.dry_run import config_files_named, counted, described, dry_run, laid_over
+from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 
 
 class Plan(Stage):

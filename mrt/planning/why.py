@@ -177,7 +177,7 @@ class Why(Stage):
             return
         try:
             printed = dry_run(self.configfile, [job.outputs[0] for job in jobs], "--allowed-rules", jobs[0].rule)
-        except ValueError:  # some of what they read is not there yet: a job of which this is true has no other cause
+        except ValueError:  # some of what they read is missing: each is asked for by itself
             for job in jobs if len(jobs) > 1 else []:
                 self.add_own_causes([job])
             return

@@ -16,19 +16,23 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import Stage, run
-from mrt.problems.sources import read_file, read_rows
+from mrt.problems.sources import read_file
 
 
-def check_completions(file: Path, model: str | None = None) -> None:
-    """Raise ValueError if a required column is missing, or if a completion, of this model if one is named, is null."""
-    rows = dict(read_rows(file))
-    first: dict[str, Any] = next(iter(rows.values()), {})
+def completions_in(file: Path, model: str | None = None) -> list[dict[str, Any]]:
+    """Rows of a file of completions.
+
+    Raises ValueError if a required column is missing, or if a completion, of this model if one is named, is null.
+    """
+    rows = read_file(file)
+    first = rows[0][1] if rows else {}
     missing = [name for name in ("problem_id", "text") if name not in first]
     if missing:
         raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(first) or 'no rows'}")
-    for number, row in rows.items():
+    for number, row in rows:
         if row.get("text") is None and model in (None, row.get("model")):
             raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
+    return [row for _, row in rows]
 
 
 class Import(Stage):
@@ -40,11 +44,9 @@ class Import(Stage):
     out: Path = Field(description="Rollouts (Parquet).")
 
     def cli_cmd(self) -> None:
-        table = pl.DataFrame([row for _, row in read_file(self.file)], infer_schema_length=None)
-        check_completions(self.file, self.model)
-        missing = [name for name in (["model"] if self.model else []) if name not in table.columns]
-        if missing:
-            raise ValueError(f"{self.file}: no column {', '.join(missing)}; found {', '.join(table.columns)}")
+        table = pl.DataFrame(completions_in(self.file, self.model), infer_schema_length=None)
+        if self.model and "model" not in table.columns:
+            raise ValueError(f"{self.file}: no column model; found {', '.join(table.columns)}")
         table = table.with_columns(pl.col("problem_id").cast(pl.String))  # JSON may have numbers
         if self.model:
             known = sorted(map(str, table["model"].drop_nulls().unique()))

@@ -159,18 +159,12 @@ class Train(TrainingStage):
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
 
     def cli_cmd(self) -> None:
-        examples, groups = (
-            RL_PROMPTS.read(self.prompts).to_dicts(),
-            self.recipe.batch_size // self.recipe.num_generations,
-        )
-        if len(examples) < groups:
+        examples, recipe = RL_PROMPTS.read(self.prompts).to_dicts(), self.recipe
+        if len(examples) < (groups := recipe.batch_size // recipe.num_generations):
             raise ValueError(
                 f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
             )
-        decisive = (
-            slice_of(self.recipe, without=self.recipe.execution),
-            *map(slice_of, (self.parameterization, self.grading)),
-        )
+        decisive = slice_of(recipe, recipe.execution), slice_of(self.parameterization), slice_of(self.grading)
         self.make(examples, self.method, *decisive, engine_decides(self.engine))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:

@@ -1,10 +1,9 @@
 """TRL's GRPOTrainer with the rewards and advantages of `mrt.training.rl`."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
-from math import exp
+from math import exp, inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from mrt.grading.grade import Grader
 from mrt.grading.spellings import spellings
 from mrt.sampling.engine import seed_of, text_of, vllm_reads
 from mrt.sampling.scoring import log_probability, readable, reading
-from mrt.sampling.tokens import end_of, pieces
+from mrt.sampling.tokens import encode, end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
 from mrt.training.methods import RLMethod
@@ -166,7 +165,11 @@ def make_trainer_class() -> type:
 
         def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
             """Token ids as the sampling engine has them: a chat prompt begins with a special token of its own."""
-            return self.processing_class(prompts, add_special_tokens=False)["input_ids"], None, {}
+            return self.encode(prompts), None, {}
+
+        def encode(self, texts: Iterable[str]) -> list[list[int]]:
+            """Token ids of texts, without special tokens."""
+            return list(encode(self.processing_class, texts))
 
         def note(self, name: str, value: float) -> None:
             self._metrics["train" if self.model.training else "eval"][name].append(float(value))
@@ -198,8 +201,7 @@ def make_trainer_class() -> type:
             progress = self.method == "mrt_rl" and self.model.training
             stops = [False] * len(inputs)
             if progress and variant == "implicit":
-                forced = self.processing_class([x["forced"] for x in inputs], add_special_tokens=False)["input_ids"]
-                half = self.num_generations // 2
+                forced, half = self.encode(x["forced"] for x in inputs), self.num_generations // 2
                 stops = [self.fits(ids) and (first + i) % self.num_generations >= half for i, ids in enumerate(forced)]
                 told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
                 inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
@@ -210,9 +212,7 @@ def make_trainer_class() -> type:
             lengths = self.count_sampled(output)
             outcomes = self.outcomes[first : first + len(inputs)]
             stopped = torch.tensor(stops, device=outcomes.device)
-            begun = map(
-                len, self.processing_class([x["prefix_text"] for x in inputs], add_special_tokens=False)["input_ids"]
-            )
+            begun = map(len, self.encode(x["prefix_text"] for x in inputs))
             whole = torch.tensor([b + n for b, n in zip(begun, lengths, strict=True)], device=outcomes.device)
             self.note("outcome", self.mean_of(outcomes[~stopped]))
             self.note("trace_tokens", self.mean_of(whole[~stopped]))
@@ -326,24 +326,22 @@ def make_trainer_class() -> type:
         def by_likelihood(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
             """J at each prompt: the probability of its gold answer, in all its spellings."""
             asked = [(prompt, spelling) for prompt, gold in gold_of.items() for spelling in spellings(gold)]
-            before, own = (
-                [self.processing_class(text, add_special_tokens=False)["input_ids"] for text in texts]
-                for texts in ([prompt for prompt, _ in asked], [spelling for _, spelling in asked])
-            )
-            opening = self.processing_class(self.recipe.opening, add_special_tokens=False)["input_ids"]
+            before, own = self.encode(prompt for prompt, _ in asked), self.encode(spelling for _, spelling in asked)
+            (opening,) = self.encode([self.recipe.opening])
             before = [[*ids, *opening] for ids in before]  # as a completion's tokens, not as those of a longer prompt
             if self.frozen:
                 found = self.frozen.log_probabilities(list(zip(before, own, strict=True)))
                 self.spent.add(flops=self.frozen.taken() / share)
             else:
-                rows = [i for i, of in enumerate(zip(before, own, strict=True)) if self.fits([*chain(*of)])]
-                asked, before, own = ([of[i] for i in rows] for of in (asked, before, own))
-                texts = [[*b, *o] for b, o in zip(before, own, strict=True)]
+                found = [-inf] * len(asked)
+                room = [i for i, (ids, text) in enumerate(zip(before, own, strict=True)) if self.fits(ids + text)]
+                texts = [before[i] + own[i] for i in room]
                 outputs = self.read(texts, cached=True)
-                unread = [i for i, of in enumerate(zip(outputs, own, strict=True)) if not readable(*of)]
-                for i, output in zip(unread, self.read([texts[i] for i in unread], cached=False), strict=True):
-                    outputs[i] = output
-                found = [log_probability(self.processing_class, *of) for of in zip(outputs, own, strict=True)]
+                unread = [n for n, i in enumerate(room) if not readable(outputs[n], own[i])]
+                for n, output in zip(unread, self.read([texts[n] for n in unread], cached=False), strict=True):
+                    outputs[n] = output
+                for i, output in zip(room, outputs, strict=True):
+                    found[i] = log_probability(self.processing_class, output, own[i])
                 self.count_forced(texts, [], share)
             J = dict.fromkeys(gold_of, 0.0)
             for (prompt, _), logp in zip(asked, found, strict=True):
@@ -370,9 +368,7 @@ def make_trainer_class() -> type:
                 stop=list(stop) or None,
                 detokenize=vllm_reads(self.processing_class, stop),
             )
-            ids_of = {
-                prompt: self.processing_class(prompt, add_special_tokens=False)["input_ids"] for prompt in gold_of
-            }
+            ids_of = dict(zip(gold_of, self.encode(gold_of), strict=True))
             prompts = [prompt for prompt, own in ids_of.items() if self.fits(own)]
             ids = [ids_of[prompt] for prompt in prompts]
             outputs = self.vllm_generation.llm.generate(

@@ -19,7 +19,7 @@ from mrt.config.load import load
 from mrt.config.schema import Config
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.digest import identity_of_model
-from mrt.planning.dry_run import laid_over
+from mrt.core.settings import laid_over
 
 FILES = {name: ROOT / "config" / f"{name}.yaml" for name in ("paper", "paper_case_study", "backtracking_paper")}
 RAW = {name: yaml.safe_load(path.read_text()) for name, path in FILES.items()}

@@ -9,7 +9,7 @@ import yaml
 from conftest import ROOT
 
 from mrt.config.load import load
-from mrt.planning.dry_run import laid_over
+from mrt.core.settings import laid_over
 
 LAPTOP = yaml.safe_load((ROOT / "config.yaml").read_text())
 

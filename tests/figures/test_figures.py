@@ -176,7 +176,7 @@ def test_traces_are_grouped_as_the_experiment_says(tmp_path, monkeypatch):
 def figures_of(*configs):
     """The figures and tables of an experiment, whose configs are laid over each other."""
     from mrt.config.load import load
-    from mrt.planning.dry_run import laid_over
+    from mrt.core.settings import laid_over
     from workflow.figures import Figures
     from workflow.paths import Paths
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from mrt.config.hardware import GPUS
 from mrt.config.load import load
+from mrt.core.settings import laid_over
 from mrt.planning.bill import Bill, Planned, Reached, Work, longest_path, planned, seconds_of
-from mrt.planning.dry_run import config_files_named, counted, described, dry_run, laid_over
+from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 from mrt.planning.plan import short
 
 PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))

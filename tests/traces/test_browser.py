@@ -127,7 +127,7 @@ def test_prefixes_samples_and_problems_by_keys(opened):
     assert "mu at prefix 1" in column.locator(".forced > summary").inner_text()
     page.keyboard.press("ArrowLeft")
     assert "mu at prefix 0" in column.locator(".forced > summary").inner_text()
-    assert column.locator("section.beyond").count() == column.locator("section").count()
+    assert column.locator("section.beyond").count() == column.locator("section").count() > 0
     page.keyboard.press("]")
     assert column.locator("button[aria-pressed=true]").inner_text().startswith("1")
     page.keyboard.press("ArrowDown")
@@ -137,7 +137,7 @@ def test_prefixes_samples_and_problems_by_keys(opened):
 
 
 def test_two_models_side_by_side_and_a_link_to_them(opened):
-    page = opened("#p%2F4%3F%23/other/1//base/0/1/base/1/0")
+    page = opened("#p%2F13%3F%23/other/1//base/0/1/base/1/0")
     titles = page.locator("#columns h2").all_inner_texts()
     assert (
         titles == ["other", "base"] and page.input_value("#first") == "other" and page.input_value("#second") == "base"
@@ -148,7 +148,8 @@ def test_two_models_side_by_side_and_a_link_to_them(opened):
     assert left["y"] == right["y"] and left["x"] < right["x"]
     page.keyboard.press("x")
     page.keyboard.press("ArrowRight")
-    assert page.url.endswith("/base/0/2") or page.locator("#columns article").nth(1).locator("section").count() == 1
+    assert page.locator("#columns article").nth(1).locator("section").count() > 1
+    assert page.url.endswith("/base/0/2")
 
 
 def test_text_of_models_is_never_markup(opened):
@@ -190,7 +191,9 @@ def test_nothing_runs_out_of_the_window(opened, width):
     for scheme in ("light", "dark"):
         page = opened("#p%2F3%3F%23/base/0/1/other/0/1", width=width, color_scheme=scheme)
         assert page.locator("#columns article").count() == 2
-        for section in page.locator("section").all():
+        sections = page.locator("section").all()
+        assert sections
+        for section in sections:
             section.scroll_into_view_if_needed()  # draws its LaTeX
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(
@@ -260,9 +263,10 @@ CONTRAST = """() => {
   const light = (rgb) => rgb.map((c) => c / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const paper = parse(getComputedStyle(document.body).backgroundColor);
-  return Math.min(...[...document.querySelectorAll("section .label, section p")].map((node) => {
+  const nodes = [...document.querySelectorAll("section .label, section p")];
+  return nodes.length && Math.min(...nodes.map((node) => {
     const under = over(parse(getComputedStyle(node.closest("section")).backgroundColor), paper);
-    const [a, b] = [light(over(parse(getComputedStyle(node).color), under)), light(under)].sort();
+    const [a, b] = [light(over(parse(getComputedStyle(node).color), under)), light(under)].sort((x, y) => x - y);
     return (b + 0.05) / (a + 0.05);
   }));
 }"""

@@ -18,6 +18,7 @@ from conftest import ROOT, TOY_BASE, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.core.artifacts import RL_PROMPTS
 from mrt.episodes.parameterization import OpenEnded
 from mrt.grading.grade import Grader
 from mrt.sampling.engine import Decoding, EngineSettings
@@ -285,14 +286,18 @@ def test_the_order_of_an_epoch_follows_from_its_number(tmp_path, monkeypatch):
     assert [i for batch in batches(0.0) for i in batch] == list(theirs)  # TRL's first epoch is ours
 
 
+def some_prompts(folder, count):
+    """A file of so many prompts."""
+    row = dict.fromkeys(RL_PROMPTS.columns, "x") | {"sample": 0, "prefix": 0, "inside": False}
+    rows = [row | {"problem_id": f"{i}"} for i in range(count)]
+    RL_PROMPTS.write(pl.DataFrame(rows, schema=RL_PROMPTS.columns), folder / "prompts.parquet")
+    return folder / "prompts.parquet"
+
+
 def test_too_few_prompts_for_a_step_are_told_of(tmp_path):
     """TRL would make an epoch of no step of them."""
-    from mrt.core.artifacts import RL_PROMPTS
-
-    row = dict.fromkeys(RL_PROMPTS.columns, "x") | {"sample": 0, "prefix": 0, "inside": False}
-    RL_PROMPTS.write(pl.DataFrame([row], schema=RL_PROMPTS.columns), tmp_path / "prompts.parquet")
     paths = {name: tmp_path / name for name in ("out", "history", "state")}
-    stage = Train(model="m", prompts=tmp_path / "prompts.parquet", method="grpo", recipe=RL(**QUICK), **paths)
+    stage = Train(model="m", prompts=some_prompts(tmp_path, 1), method="grpo", recipe=RL(**QUICK), **paths)
     with pytest.raises(ValueError, match=r"a step takes 4 prompts, and there are 1; lower batch_size"):
         stage.cli_cmd()
 
@@ -572,16 +577,10 @@ def test_two_processes_train_in_bf16_with_checkpointing(prompts, tmp_path):
 
 def test_what_the_engine_samples_decides_the_kept_checkpoint(tmp_path, monkeypatch):
     """Its precision and longest text; not its memory."""
-    from mrt.core.artifacts import RL_PROMPTS
-
-    row = dict.fromkeys(RL_PROMPTS.columns, "x") | {"sample": 0, "prefix": 0, "inside": False}
-    rows = [row | {"problem_id": f"{i}"} for i in range(64)]
-    RL_PROMPTS.write(pl.DataFrame(rows, schema=RL_PROMPTS.columns), tmp_path / "prompts.parquet")
-    found = []
+    found, prompts = [], some_prompts(tmp_path, 64)
     monkeypatch.setattr(Train, "make", lambda self, examples, *decisive: found.append(decisive))
     for engine in ({}, {"dtype": "bfloat16"}, {"max_model_len": 512}, {"cpu_cache_gib": 2.0}):
         paths = {name: tmp_path / name for name in ("out", "history", "state")}
-        prompts = tmp_path / "prompts.parquet"
         Train(model="m", prompts=prompts, method="grpo", engine=EngineSettings(**engine), **paths).cli_cmd()
     recipe = RL(save_steps=7, gpu_memory_utilization=0.5)
     Train(model="m", prompts=prompts, method="grpo", recipe=recipe, **paths).cli_cmd()

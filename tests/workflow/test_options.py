@@ -11,7 +11,7 @@ from conftest import ROOT, TOY_BASE
 from pydantic import ValidationError
 
 from mrt.config.load import load
-from mrt.planning.dry_run import laid_over
+from mrt.core.settings import laid_over
 from mrt.sampling.linearized import Linearize
 from mrt.sampling.tree import Search
 from mrt.training.rl import Train as RLTrain
