@@ -19,6 +19,7 @@ STAGES = {
     "episodes.cut": "cut thoughts into episodes",
     "sampling.prover": "forced answers at every prefix, with vLLM",
     "sampling.allocation": "the same, as many as MRT (STaR)'s filter needs",
+    "sampling.likelihood": "J at every prefix as the probability of the gold answer, with vLLM",
     "sampling.budget_forcing": "thoughts made to go on, and their answers, with vLLM",
     "sampling.tree": "solution trees, with vLLM",
     "sampling.linearized": "attempt after attempt in one text, with vLLM",

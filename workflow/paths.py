@@ -19,7 +19,7 @@ def any_of(names: Collection[str]) -> str:
 
 
 class Paths:
-    """Paths and path patterns of an experiment's artifacts (docs/architecture.md, "Artifacts")."""
+    """Paths and path patterns of an experiment's artifacts (docs/artifacts.md)."""
 
     def __init__(self, experiment: Config) -> None:
         self.experiment = experiment

@@ -143,7 +143,8 @@ def complaint(build: str | None, driver: str | None, problem: str | None) -> str
         f"{given}, but torch cannot use them: {problem or 'torch finds none'}.\n"
         f"  torch: {torch}; driver: {driver or 'unknown, nvidia-smi lists no card'}\n"
         "  What to do, one of: `bash setup.sh --gpu`, for an environment with CUDA; a newer driver (CUDA 13 needs 580\n"
-        "  or later); `export MRT_DEVICE=cpu`, or an empty CUDA_VISIBLE_DEVICES, to use the CPU on purpose."
+        "  or later); to use the CPU on purpose, `bash setup.sh --cpu` and `export MRT_DEVICE=cpu` (or an empty\n"
+        "  CUDA_VISIBLE_DEVICES)."
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables that stages pass on: their columns, types and keys (docs/architecture.md, "Artifacts").
+"""The tables that stages pass on: their columns, types and keys (docs/artifacts.md).
 
 A table is checked when it is written (columns, types, keys neither null nor repeated, number of rows) and when it is
 read. A truncated, empty or foreign file stops the stage that reads it, with an error that names the file and says how

@@ -1,4 +1,4 @@
-"""Base class of all settings: unknown fields, infinite numbers and NaN are errors. And settings laid over others."""
+"""Base class of all settings: unknown fields, infinite numbers and NaN are errors. And a merge of configurations."""
 
 from typing import Any
 

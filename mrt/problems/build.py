@@ -201,7 +201,7 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
 
 
 def build(name: str, settings: Dataset, others: Iterable[str] = ()) -> tuple[pl.DataFrame, Tally]:
-    """The table of a dataset (architecture.md: `problems/{d}.parquet`), and what each rule dropped.
+    """The table of a dataset (docs/artifacts.md: `problems/{d}.parquet`), and what each rule dropped.
 
     `others` are the texts of the problems that must not occur in the set.
     """

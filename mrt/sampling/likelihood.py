@@ -1,4 +1,4 @@
-"""J for the price of reading: the probability that mu writes the gold answer, without sampling or grading.
+"""J by likelihood: the probability that mu writes the gold answer, without sampling or grading.
 
     python -m mrt.sampling.likelihood --model results/laptop/models/base --rollouts rollouts.parquet \
         --episodes episodes.parquet --problems problems.parquet --out prover.parquet \

@@ -1,4 +1,4 @@
-"""A frozen mu in RL: what answers are worth to the parent, at all boundaries of many thoughts, in few forward passes.
+"""A frozen mu in RL: the parent's probability of the gold answer, at all boundaries of many thoughts, in few passes.
 
 The current policy's J comes from the engine that samples (`mrt.sampling.scoring`). The parent has no engine, so it
 reads its J in plain forward passes. The texts of a step are prefixes of a few thoughts with an answer behind each; they

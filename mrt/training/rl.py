@@ -23,7 +23,7 @@ J(mu; z_0:j) is estimated from G further answers that the current policy is forc
 for the whole group, so subtracting the group's mean would cancel it; the explicit advantage is therefore not normalised
 (Algorithm 2, line 11, "in place of"). J does not depend on the completion, so it is a baseline: the expected gradient
 is 1 + alpha times that of the outcome, under the distribution of prefixes. In the implicit variant J enters through the
-group's mean: half of the group are answers of mu, so continuing is reinforced where it does better than stopping.
+group's mean, which is a baseline too, as the stop phrase is in the prompt; the half that is told to stop trains mu.
 Equation 3 itself holds the contexts c_j-1 fixed and differentiates each episode's own progress alone; `per_episode` has
 this gradient, in which nothing cancels by telescoping. With `centred`, the group's mean outcome is subtracted from the
 outcome term (docs/rl.md).

@@ -1,4 +1,4 @@
-"""RL's engine: built as ours is, handed the trainer's weights, and checked to sample from them."""
+"""RL's engine: created with the options of mrt.sampling.engine, given the trainer's weights, checked to sample them."""
 
 import os
 from collections.abc import Iterator

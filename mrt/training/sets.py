@@ -102,7 +102,7 @@ def mrt_set(
     rules: Rules,
     template: Template,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """MRT (STaR)'s examples and its table of rules; the tables are the artifacts of `docs/architecture.md`."""
+    """MRT (STaR)'s examples and its table of rules; the tables are those of docs/artifacts.md."""
     answered = prover.join(
         prover_grades.select(*TRACE, "prefix", "answer_index", "correct"), on=[*TRACE, "prefix", "answer_index"]
     )

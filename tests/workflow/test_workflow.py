@@ -293,6 +293,16 @@ def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
     assert SET.read(folder / target).height > 0
 
 
+def test_a_training_on_several_nodes_stops_before_any_job_without_slurm(tmp_path):
+    checkout(tmp_path)
+    (tmp_path / "two.yaml").write_text("cluster: {training_nodes: 2}\n")
+    files = ("--configfile", ROOT / "tests" / "tiny.yaml", "two.yaml")
+    done = snakemake(tmp_path, "--cores", 2, *files, check=False)
+    assert done.returncode == 1 and "The training of mrt_1 takes 2 nodes." in done.stderr + done.stdout
+    assert not list(tmp_path.glob("results/**/*.parquet"))
+    assert snakemake(tmp_path, "--cores", 2, "results/tiny/problems/toy_test.parquet", *files).returncode == 0
+
+
 def test_a_bad_config_stops_before_any_job(tmp_path):
     folder = checkout(tmp_path)
     bad = (ROOT / "tests" / "tiny.yaml").read_text().replace("parent: base, method: star", "parent: bsae, method: star")

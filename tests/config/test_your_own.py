@@ -1,0 +1,37 @@
+"""The configurations that docs/your_own.md shows: each is accepted, and the one for a GPU fits on it."""
+
+import json
+import re
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from mrt.config.load import load
+from mrt.core.settings import laid_over
+
+BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "your_own.md").read_text(), re.DOTALL)
+FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl")
+REST = {  # what a block that is a part of a configuration leaves out
+    "problems": {"train": {"file": FILES[1], "split": "train"}, "test": {"file": FILES[2], "split": "test"}},
+    "evaluation": {"problems": ["test"], "measures": ["accuracy"]},
+}
+QWEN3 = {"parameters": 596_049_920, "layers": 28, "hidden": 1024, "intermediate": 3072, "heads": 16, "kv_heads": 8}
+QWEN3 |= {"head_dim": 128, "vocabulary": 151_936, "context": 40_960}  # the hub would tell; tests do not ask it
+
+
+@pytest.mark.parametrize("shown", BLOCKS, ids=range(len(BLOCKS)))
+def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i, name in enumerate(FILES):
+        (tmp_path / name).write_text(json.dumps({"problem": f"What is {i} + {i}?", "answer": str(2 * i)}) + "\n")
+    row = {"problem_id": "0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
+    (tmp_path / "traces.jsonl").write_text(json.dumps(row) + "\n")
+    given = yaml.safe_load(shown)
+    whole = given if "evaluation" in given else laid_over(REST | {"results": "results/mine"}, given)
+    whole["evaluation"] = {"models": list(whole["models"])} | whole["evaluation"]
+    if "cluster" in whole:
+        whole["models"]["base"]["architecture"] = QWEN3
+    config = load(whole)
+    if "cluster" in whole:
+        assert config.training_processes("mrt_1") == (1, 1) and config.sampling_gpus("mrt_1") == 1
