@@ -4,7 +4,7 @@ from mrt.config.schema import Config
 from mrt.config.sections import OF_MU
 from mrt.core.digest import digest_of_files, options_of
 from mrt.traces.page import assets
-from mrt.training.methods import TREE_METHODS
+from mrt.training.methods import TRACE_METHODS, TREE_METHODS
 from workflow.options import content_of
 from workflow.paths import Paths
 
@@ -25,9 +25,7 @@ class TracesPage:
     def sets(self) -> dict[str, tuple[str, str]]:
         """Training sets made of traces: {trained model: (the model that it learns from, dataset)}."""
         trained, models = self.paths.trained_ancestors(), self.experiment.models
-        names = [
-            m for m in models if m in trained and models[m].method in ("star", "mrt") and not models[m].replicate_of
-        ]
+        names = [m for m in models if m in trained and models[m].method in TRACE_METHODS and not models[m].replicate_of]
         return {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
 
     def kinds(self) -> dict[tuple[str, str], list[tuple[str, str]]]:

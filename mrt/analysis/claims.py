@@ -96,8 +96,11 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part("progress", "progress", "progress"),
         *part_of(backtracks(tables.get("progress")), "progress of the backtrack", "progress"),
         *part("episodes", "episodes", "episodes"),
-        *(found for name, table in ends(tables.get("prefixes")) for found in part_of(table, name, "maj")),
-        *part_of(direct(tables.get("prefixes"), tables.get("direct")), "direct at the end", "pass"),
+        *(
+            found
+            for name, table in ends(tables.get("prefixes"), tables.get("direct"))
+            for found in part_of(table, name, "pass" if "pass" in table.columns else "maj")
+        ),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
 
@@ -128,15 +131,17 @@ def direct(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None) -> pl.Da
     )
 
 
-def ends(prefixes: pl.DataFrame | None) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Section 5's comparison at the tokens of a whole thought: its answer, or votes after half of its episodes.
+def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Section 5's comparison at the tokens of a whole thought: its answer, votes after half of it, or `direct`.
 
     Args:
         prefixes: measure `prefixes`, [maj@p]_j of each trace.
+        answers: measure `maj` of the model that does not think, if there is one.
 
     Yields:
-        Name and rows of: the answer at the end of a thought; one answer after half of its episodes; and the vote there
-        of as many answers as cost no more than the whole thought with its answer. Thoughts of one episode have no half.
+        Name and rows, all of the same traces, of: the answer at the end of a thought; one answer after half of its
+        episodes; the vote there of as many answers as cost no more than the whole thought with its answer; and
+        `direct`. Thoughts of one episode have no half.
     """
     if prefixes is None or prefixes.is_empty():
         return
@@ -146,10 +151,13 @@ def ends(prefixes: pl.DataFrame | None) -> Iterator[tuple[str, pl.DataFrame]]:
     half = prefixes.filter(pl.col("prefix") == last)
     affordable = half.join(whole.select(*trace, most="tokens"), on=trace).filter(pl.col("tokens") <= pl.col("most"))
     votes = affordable.sort("p").group_by(trace, maintain_order=True).last()
-    of_both = votes.select(trace)
+    of_both, baseline = votes.select(trace), direct(prefixes, answers)
+    if baseline.height:
+        of_both = of_both.join(baseline, on=trace, how="semi")
+        yield "direct at the end", baseline.join(of_both, on=trace, how="semi")
     yield "answer at the end", whole.join(of_both, on=trace, how="semi")
     yield "answer halfway", half.filter(pl.col("p") == 1).join(of_both, on=trace, how="semi")
-    yield "votes halfway", votes
+    yield "votes halfway", votes.join(of_both, on=trace, how="semi")
 
 
 def compare(own: Grid, other: Grid, base: Grid | None = None, repeats: int = 2000, seed: int = 0) -> Interval:
@@ -186,10 +194,12 @@ def verdict(claim: Claim, interval: Interval, *, ratio: bool = False) -> Verdict
 def runs_needed(own: Grid, other: Grid) -> int | None:
     """Runs of each model with which the present difference would exclude 0; None if no number of runs would.
 
-    More runs lower the variance between runs, and that of what a run says of a single problem. They do not lower the
-    variance between problems.
+    Where each model has one run nothing is known of that: None, too. More runs lower the variance between runs, and
+    that of what a run says of a single problem. They do not lower the variance between problems.
     """
     trained = [grid for grid in (own, other) if grid.shape[0] > 1]
+    if not trained:
+        return None
     noise = sum(unexplained(grid) / grid.size for grid in trained)
     of_problems = (own.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / own.shape[1] - noise
     of_runs = sum(grid.mean(axis=1).var(ddof=1) for grid in trained)

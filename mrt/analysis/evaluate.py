@@ -67,8 +67,11 @@ def accuracy(
     )
 
 
-def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
-    """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 17 to 19)."""
+def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: int = 0) -> pl.DataFrame:
+    """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 17 to 19).
+
+    `inserted` tokens are added to those of each completion: what its prompt holds to force an answer.
+    """
     joined = graded(rollouts.select(*TRACE, "tokens"), grades, TRACE)
     totals = joined.group_by("problem_id").agg(
         pl.len().alias("n"), pl.col("correct").sum().alias("c"), pl.col("tokens").mean()
@@ -76,7 +79,7 @@ def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl.DataF
     table = maj_at_k_table(joined, ["problem_id"], ks).join(totals, on="problem_id", validate="m:1")
     passes = pl.Series("pass", pass_at_k(table["n"].to_numpy(), table["c"].to_numpy(), table["k"].to_numpy()))
     return (
-        table.with_columns(passes, (pl.col("k") * pl.col("tokens")).alias("tokens"))
+        table.with_columns(passes, (pl.col("k") * (pl.col("tokens") + inserted)).alias("tokens"))
         .select("problem_id", "k", "maj", "pass", "tokens")
         .sort("problem_id", "k")
     )
@@ -209,6 +212,7 @@ class Evaluate(Stage):
     forced: Path | None = Field(None, description="The measure `budget_forcing` (Parquet), for extrapolated regret.")
     closing: str = Field(CLOSE, description="Text that marks a finished completion.")
     ks: list[int] = Field([1, 2, 4, 8], description="Values of k for maj@k and pass@k.")
+    inserted: int | None = Field(None, ge=1, description="`maj`: tokens that the prompt inserts in place of a thought.")
     votes: list[int] = Field([1, 2, 4, 8], description="Votes p of [maj@p]_j.")
     weighted: bool = Field(False, description="Weigh votes of [maj@p]_j by 2^(mean token log-probability).")
     budgets: list[int] = Field([4096, 8192, 12288, 16384], description="Token budgets C_0.")
@@ -238,7 +242,7 @@ class Evaluate(Stage):
                     self.table("rollouts", *TRACE, "tokens"),
                     self.table("grades", *TRACE, "correct", "cluster"),
                 )
-                result = maj(rollouts, grades, self.ks)
+                result = maj(rollouts, grades, self.ks, self.inserted or 0)
             case "prefixes":
                 prover = self.table("prover", *ANSWER, *LENGTHS, *(["mean_logprob"] if self.weighted else []))
                 grades = self.table("grades", *ANSWER, "correct", "cluster")

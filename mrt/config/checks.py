@@ -298,6 +298,8 @@ def backtracking_contradictions(
             yield f"{path}.estimate", "after an attempt mu repeats its answer: J is 0 or 1, and needs no likelihood"
         if isinstance(settings, dict) and settings.get("variant") == "implicit":
             yield f"{path}.variant", "after a backtrack mu is the model itself: both halves of a group would be alike"
+        if isinstance(settings, dict) and settings.get("every", 1) != 1:
+            yield f"{path}.every", "progress of a backtrack needs J right before and after it; leave it out"
     prompt = parsed(Prompt, config.get("prompt", {}))
     if prompt and prompt.open_thought:
         yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'

@@ -109,6 +109,11 @@ class Config(Settings):
         own = self.evaluation.k if name in self.measured else []
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
 
+    def inserted_tokens(self, name: str) -> int | None:
+        """Tokens that a model's prompt inserts in place of a thought, if it is the direct baseline."""
+        direct = self.evaluation.direct
+        return direct.inserted_tokens if direct and direct.model == name else None
+
     def filters(self, name: str, dataset: str) -> list[Thresholds]:
         """Thresholds of MRT (STaR)'s filters that decide where a model's answers on a dataset are sampled.
 

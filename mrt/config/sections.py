@@ -191,6 +191,11 @@ class Direct(Settings):
         min_length=1,
         description="The k of pass@k; if not given, the defaults up to `samples`.",
     )
+    inserted_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens of a stop phrase in the model's prompt; each answer counts with them (docs/metrics.md).",
+    )
 
     @field_validator("k")
     @classmethod

@@ -1,7 +1,7 @@
 """Attempt, backtrack, revision: on-policy traces with J after each episode (Figure 13).
 
-Two traces of the last model that has any: the backtrack of one makes the most progress, that of the other the least.
-Both are of one problem if a problem has both.
+Two traces of the last model that has any, of the problem in which the progress of backtracks differs most: the one
+whose backtrack makes the most progress there, and the one whose makes the least.
 """
 
 import textwrap

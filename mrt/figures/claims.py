@@ -144,7 +144,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
         needed = f", would need about {row['needed']} runs" if row["needed"] else ""
         if row["verdict"] == "undecided" and row["expect"] in ("more", "less") and not needed:
-            needed = ", not by more runs"
+            needed = ", not by more runs" if max(row["runs"], row["than_runs"]) > 1 else ", with one run"
         needed += "" if row["margin"] is None else f" (alike within {scale * row['margin']:g})"
         of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
         what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}"

@@ -32,7 +32,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         here = table.filter(dataset=dataset, value=value)
         for row in here.iter_rows(named=True):
             style = look.line(row["model"]) | {"linestyle": "none"}
-            if not row[x]:  # not trained here: a reference level
+            if not row["flops"]:  # not trained here: a reference level
                 line = axis.axhline(row["estimate"], color=style["color"], linewidth=0.8, linestyle=":")
                 axis.axhspan(row["low"], row["high"], color=style["color"], alpha=0.08, linewidth=0)
                 handles[style["label"]] = line

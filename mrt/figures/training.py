@@ -15,9 +15,9 @@ def by_step(
 ) -> tuple[Any, pl.DataFrame]:
     """A panel for each of the `columns` (name: label) of training logs; returns the figure and what it draws.
 
-    A line is the mean of a model's training runs; its band reaches from the lowest to the highest. The faint line is
-    every step. The steps of a model that goes on from another one in the figure are counted on from that one's last, as
-    in a curriculum (Figure 11).
+    A line is the mean of a model's training runs, as far as all of them go; its band reaches from the lowest to the
+    highest. The faint line is every step. The steps of a model that goes on from another one in the figure are counted
+    on from that one's last, as in a curriculum (Figure 11).
     """
     lines = []
     last = dict(logs.group_by("model").agg(pl.col("step").max()).iter_rows())
@@ -40,6 +40,7 @@ def by_step(
             *(c.min().name.suffix("_low") for c in smoothed),
             *(c.max().name.suffix("_high") for c in smoothed),
         )
+        .filter((pl.col("runs") == pl.col("runs").max()).over("model"))
         .sort("model", "step")
     )
     look = Appearance(models)

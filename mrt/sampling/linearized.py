@@ -73,7 +73,6 @@ class Linearize(SamplingStage):
         traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]
         decoding = settings.decoding.stopped_by(*words.answer_ends)
         back = STEP_END + words.marker + STEP_END
-        back_tokens = len(engine.encode([back])[0])
         written = [""] * len(traces)  # each trace's text so far, less what has left the window
         spent = [0] * len(traces)
         rows: list[tuple[object, ...]] = []
@@ -89,11 +88,13 @@ class Linearize(SamplingStage):
             drawn = self.draw(requests) or []
             seen = engine.count(prompts)
             longest = max(longest, *seen)
+            added = [c.text.rstrip("\n") + back for (c,) in drawn]  # c.tokens may count a marker, which c.text lacks
+            lengths = engine.count(added)
             for trace, (c,) in enumerate(drawn):
                 sizes = (problem_tokens[traces[trace][0]], spent[trace], seen[trace])
                 rows.append((*names[trace], 0, c.text, c.tokens, *sizes, c.finish_reason, c.mean_logprob))
-                written[trace] += c.text.rstrip("\n") + back
-                spent[trace] += c.tokens + back_tokens
+                written[trace] += added[trace]
+                spent[trace] += lengths[trace]
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
         PROVER.write(table, self.out)
         print(f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, {longest} seen at once at most")

@@ -34,7 +34,8 @@ class ProverSettings(Settings):
     estimate: Literal["answers", "likelihood"] = Field(
         "answers",
         description="J from sampled answers, as in the paper, or the probability of the gold answer"
-        " (mrt.sampling.likelihood): cheaper and without noise, of a mu that answers without an explanation.",
+        " (mrt.sampling.likelihood): cheaper and without noise, of a mu that answers without an explanation, at"
+        " temperature 1.",
     )
     opening: str = Field(
         "Final Answer:** \\boxed{",

@@ -50,6 +50,8 @@ def of_tree(table: pl.DataFrame) -> Sampled:
 def of_prover(table: pl.DataFrame) -> Sampled:
     """Work of forced answers: chat prompts and traces are read once, the forcing text at each prefix.
 
+    After an attempt mu repeats its answer: the prompt is then shorter than the prefix, and nothing more is read.
+
     Gold answers whose probability was read off are read too, each of its spellings with the opening; the engine then
     scores all that it reads.
     """
@@ -61,7 +63,7 @@ def of_prover(table: pl.DataFrame) -> Sampled:
     parts = [
         (0, problems),
         (thoughts["problem_tokens"], thoughts["end"]),
-        (at["end"], at["prompt_tokens"]),
+        (at.select(pl.min_horizontal("end", "prompt_tokens")).to_series(), at["prompt_tokens"]),
     ]
     read = sum(int((end - start).sum()) for start, end in parts)
     attended = sum(float(pairs(start, end).sum()) for start, end in parts)

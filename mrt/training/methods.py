@@ -6,6 +6,7 @@ TraceMethod = Literal["star", "mrt"]
 RLMethod = Literal["grpo", "length_penalty", "mrt_rl"]
 TreeMethod = Literal["warmstart", "rise", "rejection"]
 MethodName = Literal[TraceMethod, RLMethod, "cold_start", TreeMethod]
+TRACE_METHODS: tuple[str, ...] = get_args(TraceMethod)
 RL_METHODS: tuple[str, ...] = get_args(RLMethod)
 TREE_METHODS: tuple[str, ...] = get_args(TreeMethod)
 
@@ -28,3 +29,4 @@ METHODS = {
     "rise": Method(("trees",), "#56B4E9"),
     "rejection": Method(("trees",), "#882255"),
 }
+SFT_METHODS = tuple(name for name in METHODS if name not in RL_METHODS)

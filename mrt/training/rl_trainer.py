@@ -56,9 +56,9 @@ def episode_advantages(
 
     Args:
         outcome: r, 0 or 1.
-        J: J before the completion and after each of its episodes [episodes + 1].
-        ends: token at which each episode ends, increasing [episodes]. The tokens after the last end are the answer and
-            get r + alpha (r - J_last).
+        J: J before the completion and at each of `ends` [boundaries + 1].
+        ends: tokens up to each boundary between episodes, increasing [boundaries]. The tokens after the last one, those
+            of the last episode and of the answer, get r + alpha (r - J_last): the outcome stands for J after them.
         tokens: number of tokens of the completion.
     """
     found = np.full(tokens, outcome + alpha * (outcome - J[-1]))

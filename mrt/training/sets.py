@@ -20,6 +20,8 @@ from mrt.core.settings import Settings
 from mrt.episodes.parameterization import CLOSE, Backtracking, OpenEnded, Parameterization, Template
 from mrt.training.methods import TraceMethod
 
+ROUNDING = 1e-9  # J is a share of answers: differences of such numbers are rounded
+
 
 class Rules(Settings):
     """Which traces enter a training set."""
@@ -85,7 +87,7 @@ def best_prefixes(progress: pl.DataFrame, tolerance: float = 0.0) -> pl.DataFram
     return (
         cumulative.filter(pl.col("prefix") > 0)
         .filter((pl.col("answers") == pl.col("answers").max()).over(TRACE))
-        .filter((pl.col("gain") >= pl.col("gain").max() - tolerance).over(TRACE))
+        .filter((pl.col("gain") >= pl.col("gain").max() - tolerance - ROUNDING).over(TRACE))
         .sort(*TRACE, "prefix")
         .group_by(TRACE, maintain_order=True)
         .agg(pl.col("prefix", "episodes", "J", "gain").first())
@@ -123,7 +125,9 @@ def mrt_set(
         .join(right, on=[*TRACE, "prefix"], how="left", validate="1:1")
     )
     filtered = Filter(traces)
-    filtered.keep(f"cumulative progress above {rules.minimum_progress:g}", pl.col("gain") > rules.minimum_progress)
+    filtered.keep(
+        f"cumulative progress above {rules.minimum_progress:g}", pl.col("gain") > rules.minimum_progress + ROUNDING
+    )
     if rules.minimum_J:
         filtered.keep(f"J at least {rules.minimum_J:g}", pl.col("J") >= rules.minimum_J)
     if rules.whole_trace_correct:
@@ -145,7 +149,6 @@ def suffix_set(
     episodes: pl.DataFrame,
     progress: pl.DataFrame | None,
     rules: Rules,
-    words: Backtracking,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Examples in the backtracking parameterization, and their table of rules (Appendix A.1).
 
@@ -153,7 +156,11 @@ def suffix_set(
     belongs to the prompt. The revision must be right. With `progress`, for MRT (STaR), the backtrack's progress must be
     above `minimum_progress`, and may be the loss weight. Without it, for STaR, right single attempts are learnt too.
     """
-    parts = episodes.sort(*TRACE, "episode").group_by(TRACE, maintain_order=True).agg(pl.col("text").alias("episodes"))
+    parts = (
+        episodes.sort(*TRACE, "episode")
+        .group_by(TRACE, maintain_order=True)
+        .agg(pl.col("text").alias("episodes"), pl.col("closed").first())
+    )
     traces = (
         rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1")
         .join(parts, on=TRACE, validate="1:1")
@@ -164,8 +171,8 @@ def suffix_set(
         traces = traces.join(of_backtrack, on=TRACE, how="left", validate="1:1")
     filtered = Filter(traces)
     filtered.keep(
-        "ended by itself, with an answer",
-        (pl.col("finish_reason") != "length") & pl.col("text").str.contains(words.closing, literal=True),
+        "ended by itself, with an answer in the last episode",
+        (pl.col("finish_reason") != "length") & pl.col("closed"),
     )
     if progress is None:
         filtered.keep("one attempt, or attempt, backtrack, revision", pl.col("count").is_in([1, 3]))
@@ -174,7 +181,8 @@ def suffix_set(
     filtered.keep("last answer right", pl.col("correct"))
     if progress is not None:
         filtered.keep(
-            f"progress of the backtrack above {rules.minimum_progress:g}", pl.col("gain") > rules.minimum_progress
+            f"progress of the backtrack above {rules.minimum_progress:g}",
+            pl.col("gain") > rules.minimum_progress + ROUNDING,
         )
     rows = []
     for row in filtered.rows.iter_rows(named=True):
@@ -224,7 +232,6 @@ class MakeSet(SetStage):
                 EPISODES.read(self.episodes),
                 PROGRESS.read(self.progress) if self.method == "mrt" and self.progress else None,
                 self.rules,
-                self.parameterization,
             )
         elif self.method == "star":
             examples, counts = star_set(rollouts, grades)

@@ -72,6 +72,10 @@ def test_the_runs_that_would_decide_it_do():
     assert runs_needed(drawn(5, 0.5, 1e-6, 8), drawn(5, 0, 1e-6, 9)) == 6  # more than there are
 
 
+def test_one_run_of_each_model_does_not_tell_how_many_would_do():
+    assert runs_needed(drawn(1, 0.02, 0.05, 4), drawn(1, 0, 0.05, 5)) is None
+
+
 def test_what_a_run_says_of_single_problems_is_no_variance_between_problems():
     """Two models alike on every problem, with one noisy sample of each in a run: more runs do tell them apart."""
     rng = np.random.default_rng(1)
@@ -154,3 +158,19 @@ def test_a_model_without_thoughts_has_the_tokens_of_each_thought():
     assert direct(prefixes, answers).select("model", "sample", "pass").rows() == [("a", 0, 0.2), ("a", 1, 0.4)]
     assert direct(prefixes, answers.filter(dataset="e")).is_empty()
     assert direct(prefixes, None).is_empty() and direct(None, answers).is_empty()
+
+
+def test_all_that_section_5_compares_is_of_the_same_traces():
+    """The second trace is too short for an answer of the direct baseline, the third for one after half of it."""
+    own = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p"}
+    traces = {0: (2, 30.0, 20.0), 1: (2, 9.0, 8.0), 2: (2, 30.0, 99.0)}  # episodes, tokens at the end and halfway
+    rows = [
+        own | {"sample": i, "episodes": k, "prefix": j, "p": 1, "maj": 0.5, "tokens": tokens}
+        for i, (k, *at) in traces.items()
+        for j, tokens in ((k, at[0]), (k // 2, at[1]))
+    ]
+    answers = pl.DataFrame([own | {"model": "direct", "run": "direct", "k": 1, "pass": 0.1, "tokens": 10.0}])
+    found = {name: table["sample"].to_list() for name, table in ends(pl.DataFrame(rows), answers)}
+    names = ("direct at the end", "answer at the end", "answer halfway", "votes halfway")
+    assert found == {name: [0] for name in names}
+    assert "direct at the end" not in dict(ends(pl.DataFrame(rows), None))

@@ -51,6 +51,11 @@ def test_maj_at_1_is_accuracy_and_costs_grow_with_k():
     assert table["tokens"].to_list() == [20, 40, 30, 60]
 
 
+def test_a_stop_phrase_in_the_prompt_counts_with_every_answer():
+    """The direct baseline's tokens are those of [maj@1]_0, whose prompt is the same."""
+    assert maj(ROLLOUTS, GRADES, [1, 2], inserted=11)["tokens"].to_list() == [31, 62, 41, 82]
+
+
 def test_prefixes_count_prompt_and_answers():
     keys = {"problem_id": ["p"] * 4, "sample": [0] * 4, "prefix": [0, 0, 1, 1], "answer_index": [0, 1, 0, 1]}
     prompts = {"problem_tokens": [90] * 4, "prefix_tokens": [0, 0, 20, 20], "prompt_tokens": [100, 100, 120, 120]}

@@ -255,6 +255,19 @@ def test_evaluation_sets_have_their_own_settings():
     assert config.sampling("toy_train").samples == config.training.samples
 
 
+def test_the_direct_baseline_counts_the_stop_phrase_in_its_prompt():
+    """As many tokens as its prompt has more than that of a thought."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "mrt" / "toy" / "weights")
+    for file in ("config.yaml", "tests/tiny.yaml"):
+        config = load(yaml.safe_load((ROOT / file).read_text()))
+        prompts = [config.models[name].prompt or config.prompt for name in ("direct", "base")]
+        told, usual = (prompt.render(tokenizer, "x") for prompt in prompts)
+        more = len(tokenizer.encode(told)) - len(tokenizer.encode(usual))
+        assert config.inserted_tokens("direct") == more > 0 and config.inserted_tokens("base") is None
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -267,6 +280,7 @@ def test_evaluation_sets_have_their_own_settings():
             {"models": {"mrt_rl": {"rl": {"variant": "implicit"}}}},
             "models.mrt_rl.rl.variant: after a backtrack mu is the",
         ),
+        ({"evaluation": {"prover": {"every": 2}}}, "evaluation.prover.every: progress of a backtrack needs J right"),
         ({"prompt": {"open_thought": "<think>"}}, "prompt.open_thought: attempts stand in no thought"),
         ({"evaluation": {"measures": ["budget_forcing"]}}, "evaluation.measures: budget_forcing extends thoughts"),
         ({"evaluation": {"direct": {"model": "base", "samples": 4, "k": [1]}}}, "evaluation.direct: .* no thought"),

@@ -661,6 +661,10 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     assert rows[2][2].startswith("token efficiency, A against B: ≥ ")
     assert rows[3][2].startswith("maj at equal tokens, A against B: +21.0 [")
     assert rows[1][3:5] == ["2 against 1", "undecided, not by more runs"]
+    alone = {name: rows.filter(run="a") if "run" in rows.columns else rows for name, rows in tables.items()}
+    alone = {name: pl.concat([rows, tables[name].filter(model="b")]) for name, rows in alone.items()}
+    (row,) = claims.layout(claims.summary(alone, styles, [asked[1]]), styles).cells
+    assert row[3:5] == ["1", "undecided, with one run"]
     alike = [text | {"value": "accuracy", "expect": e, "margin": 0.3} for e in ("same", "not more")]
     verdicts = [row[4] for row in claims.layout(claims.summary(tables, styles, alike), styles).cells]
     assert verdicts == ["confirmed (alike within 30)"] * 2

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.episodes.cut import CutRollouts
-from mrt.episodes.parameterization import OpenEnded, Template, split_episodes
+from mrt.episodes.parameterization import OpenEnded, Template
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import Prove, ProverSettings, prefixes
 from mrt.sampling.rollouts import Prompt, Sample
@@ -82,4 +82,3 @@ def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_pat
     thoughts = pl.read_parquet(episodes).group_by("problem_id", "sample").agg(pl.len().alias("k"))
     last = answers.group_by("problem_id", "sample").agg(pl.col("prefix").max())
     assert last.join(thoughts, on=["problem_id", "sample"]).filter(pl.col("prefix") != pl.col("k")).is_empty()
-    assert split_episodes(table["text"][0].split("</think>")[0])

@@ -26,7 +26,7 @@ from mrt.training import rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
 from mrt.training.rl import RL, Train
 from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
-from mrt.training.rl_trainer import episode_advantages, length_penalized, outcome_reward
+from mrt.training.rl_trainer import episode_advantages, length_penalized, make_trainer_class, outcome_reward
 
 groups = st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=4, max_size=4)
 
@@ -58,6 +58,42 @@ def test_the_progress_of_the_episodes_adds_up_to_that_of_the_whole(alpha, episod
     one_each = [found[end - 1] - 1.0 for end in ends] + [found[-1] - 1.0]
     assert sum(one_each) == pytest.approx(alpha * (1.0 - 0.25))
     assert len(found) == tokens
+
+
+def test_each_token_is_credited_with_the_progress_of_its_own_episode():
+    """What follows the last boundary, an episode and the answer, is credited with the outcome less J there."""
+    import torch
+    from transformers import AutoTokenizer
+
+    tokenizer, words = AutoTokenizer.from_pretrained(TOY_BASE), OpenEnded()
+    episodes = [
+        "Try 1 + 2 = 3.\n\n3 is less than 9.\n\nNo answer so far.\n\n",
+        "Wait, try 4 + 5 = 9.\n\n9 is exactly 9.\n\nThe answer so far is 4 + 5 = 9.\n\n",
+        "But wait, try 2 + 5 = 7.\n\n7 is less than 9.\n\nThe answer so far is 4 + 5 = 9.\n\n",
+        "Wait, try 1 + 5 = 6.\n\n6 is less than 9.\n\nThe answer so far is 4 + 5 = 9.\n",
+    ]
+    answer = "</think>\n\n**Step-by-Step Explanation and Answer:**\n\n1. **Ends:** they add up to \\boxed{9}."
+    chat, (first, *rest) = "<|user|>x<|assistant|><think>\n", episodes
+    asked = []
+
+    def accuracy_at(prompts, gold):
+        asked.extend(zip(prompts, gold, strict=True))
+        return [0.5, 0.75]
+
+    fake = SimpleNamespace(
+        processing_class=tokenizer, parameterization=words, recipe=SimpleNamespace(alpha=2.0), accuracy_at=accuracy_at
+    )
+    prompt, own = (tokenizer.encode(text, add_special_tokens=False) for text in (chat + first, "".join(rest) + answer))
+    output = {"prompt_ids": torch.tensor([prompt]), "completion_ids": torch.tensor([[*own, 0]])}
+    output["prompt_mask"] = torch.ones(1, len(prompt), dtype=torch.int64)
+    output["completion_mask"] = torch.tensor([[1] * len(own) + [0]])
+    inputs = [{"prompt": chat + first, "prefix_text": first, "answer": "9"}]
+    (found,) = make_trainer_class().by_episode(fake, inputs, output, [1.0], [0.125])
+    assert asked == [(chat + words.force("".join(episodes[:n])), "9") for n in (2, 3)]
+    at = np.cumsum([0] + [len(tokenizer.decode([token])) for token in own])[:-1]  # where each token's text begins
+    ends = np.cumsum([len(episode) for episode in rest[:-1]])
+    progress = np.array([0.5 - 0.125, 0.75 - 0.5, 1.0 - 0.75])[np.searchsorted(ends, at, side="right")]
+    assert found[:-1].tolist() == pytest.approx((1.0 + 2.0 * progress).tolist()) and found[-1] == 0
 
 
 def test_a_completion_is_graded_with_the_prefix_that_it_goes_on_from():

@@ -81,6 +81,14 @@ def test_within_a_tolerance_the_shorter_prefix_is_kept():
     assert best_prefixes(progress, 1.0)["prefix"].to_list() == [1, 1, 1]
 
 
+def test_limits_hold_to_the_digit_where_shares_of_answers_are_rounded():
+    """0.75 - 0.25 and 0.7 - 0.25 differ by a little more than 0.05, 0.35 - 0.3 is a little less."""
+    progress, _, _ = scored((0.25, 0.7, 0.75), (0.0, 0.7, 0.75), (0.3, 0.35))
+    assert best_prefixes(progress, 0.05)["prefix"].to_list() == [1, 1, 1]
+    _, counts = make(Rules(minimum_progress=0.05), curves=((0.3, 0.35), (0.35, 0.4), (0.0, 0.1)))
+    assert counts.rows()[1] == ("cumulative progress above 0.05", 1, 2)
+
+
 def test_mrt_closes_the_thought_at_the_best_prefix_and_adds_a_right_answer():
     examples, counts = make()
     header = Template().header
@@ -143,7 +151,11 @@ def traces(*texts):
         orient="row",
     )
     episodes = pl.DataFrame(
-        [("p", i, n, e, True) for i, text in enumerate(texts) for n, e in enumerate(words.cut(text).episodes)],
+        [
+            ("p", i, n, e, words.cut(text).closed)
+            for i, text in enumerate(texts)
+            for n, e in enumerate(words.cut(text).episodes)
+        ],
         schema=artifacts.EPISODES.columns,
         orient="row",
     )
@@ -152,7 +164,7 @@ def traces(*texts):
         schema=artifacts.GRADES.columns,
         orient="row",
     )
-    return rollouts, grades, episodes, words
+    return rollouts, grades, episodes
 
 
 def test_what_backtracks_is_learnt_from_its_backtrack_on():
@@ -166,14 +178,24 @@ def test_what_backtracks_is_learnt_from_its_backtrack_on():
         "Step 1: e\n\nAnswer: 4",
         first + BACKTRACK + " f...",
     )
-    *tables, words = traces(*texts)
+    tables = traces(*texts)
     gains = [0.5, 0.1, 0.9, None, 0.9]
     rows = [("p", i, 2, 3, 9, 12.0, 8, 0.5, gain) for i, gain in enumerate(gains) if gain is not None]
     progress = pl.DataFrame(rows, schema=artifacts.PROGRESS.columns, orient="row")
     rules = Rules(minimum_progress=0.3, weight="progress")
-    examples, counts = suffix_set(*tables, progress, rules, words)
+    examples, counts = suffix_set(*tables, progress, rules)
     assert examples.rows() == [("p", 0, 1, "x: " + first, BACKTRACK + " b\n\nAnswer: 4", 0.5)]
     assert counts["kept"].to_list() == [5, 4, 3, 2, 1]
-    examples, _ = suffix_set(*tables, None, Rules(), words)  # STaR
+    examples, _ = suffix_set(*tables, None, Rules())  # STaR
     assert examples["sample"].to_list() == [0, 1, 3]
     assert examples["completion"][2] == texts[3] and examples["prompt"][2] == "x: "
+
+
+def test_a_revision_without_an_answer_is_not_learnt():
+    """The attempt's answer may be right; the last episode has none."""
+    from mrt.training.sets import suffix_set
+
+    whole = "Step 1: a\n\nAnswer: 4\n\n" + BACKTRACK
+    rollouts, grades, episodes = traces(whole + " b", whole + " c\n\nAnswer: 4")
+    examples, counts = suffix_set(rollouts, grades.with_columns(correct=True), episodes, None, Rules())
+    assert examples["sample"].to_list() == [1] and counts["dropped"].sum() == 1

@@ -115,16 +115,15 @@ def test_the_window_holds_and_tokens_add_up_over_a_hundred_attempts(results, mod
         (pl.col("prompt_tokens") - pl.col("question")).alias("own")
     )
     assert seen["own"].max() <= WINDOW < seen["prefix_tokens"].max() and seen["own"].min() == 0
-    back = len(tokenizer(BACK, add_special_tokens=False)["input_ids"])
-    for _, trace in table.group_by("problem_id"):
-        spent = 0
-        for tokens, before in trace.sort("prefix").select("tokens", "prefix_tokens").iter_rows():
-            assert before == spent
-            spent += tokens + back
+    total = {}
+    for (problem,), trace in table.group_by("problem_id"):
+        written = ""
+        for text, tokens, before in trace.sort("prefix").select("text", "tokens", "prefix_tokens").iter_rows():
+            assert before == len(tokenizer(written, add_special_tokens=False)["input_ids"])  # each marker once
+            written += text.rstrip("\n") + BACK
+            total[problem] = before + tokens
     measured = pl.read_parquet(results / "metrics" / model / "toy_test.linearized.parquet")
-    total = table.group_by("problem_id").agg((pl.col("tokens").sum() + 8 * back).alias("total"))
-    last = measured.filter(k=9).join(total, on="problem_id")
-    assert last.height == 12 and (last["tokens"] == last["total"]).all()
+    assert dict(measured.filter(k=9).select("problem_id", "tokens").iter_rows()) == total
 
 
 def test_what_is_measured_ends_after_attempt_backtrack_and_revision(results):

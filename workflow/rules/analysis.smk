@@ -48,7 +48,9 @@ rule measure_maj:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        settings=lambda w: options_of(measure="maj", ks=experiment.ks(w.model)),
+        settings=lambda w: options_of(
+            measure="maj", ks=experiment.ks(w.model), inserted=experiment.inserted_tokens(w.model)
+        ),
     shell:
         evaluate("rollouts", "grades")
 

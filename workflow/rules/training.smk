@@ -113,7 +113,7 @@ rule train:
     log:
         paths.log("train", "model"),
     wildcard_constraints:
-        model=paths.trained_with("star", "mrt", "cold_start", *TREE_METHODS),
+        model=paths.trained_with(*SFT_METHODS),
     cache: True
     conda:
         TRAINING
