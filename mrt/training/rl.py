@@ -12,7 +12,7 @@ completion i in a group of G; r_i is its 0/1 outcome.
 | length_penalty | x | s_i - mean s; s_i = r_i (1 - alpha sigmoid(z_i)), z_i: length, as below |
 | mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), not normalised over the group |
 | mrt_rl, implicit | x, z_0:j | as grpo, but half of the group is told that time is up |
-| mrt_rl, per_episode | x, z_0:j | for each token of episode t: r_i + alpha (J_t - J_t-1); after the last one J_t is r_i |
+| mrt_rl, per_episode | x, z_0:j | r_i + alpha (J_t - J_t-1) for a token of episode t; J_t of the last one is r_i |
 | mrt_rl, termination | x, z_0:j | r_i - J(mu; z_0:j), as the authors' RL code has it |
 
 z_i is the length of completion i, standardised over the right ones of its group. The length penalty's advantage is not
