@@ -355,7 +355,7 @@ WHY = {
     " {steps:.1f} times as many steps. But the model's forward pass is only {model:.0%} of our time; most of the rest"
     " is vLLM's Python code, which takes the same time for a request and a token in both.",
     "no prefix cache": "It computes {tokens:.1f} times as many tokens. But the model's forward pass is only {model:.0%}"
-    " of our time, and these thoughts are short.",
+    " of our time, and even thoughts of 1,000 tokens are too short for more.",
     "transformers": "These thoughts are short; with thoughts of 1,000 tokens the goal is met.",
 }
 FLOOR = (

@@ -89,14 +89,15 @@ def start_early(workflow: Workflow) -> None:
 
 def refuse_several_nodes(workflow: Workflow) -> None:
     """Raise WorkflowError if a job on this machine takes several nodes, which only SLURM can give."""
-    if not workflow.local_exec or workflow.remote_exec:
+    if not workflow.local_exec or workflow.remote_exec or workflow.touch:
         return
     asked = [(job.resources.get("nodes", 1), job.wildcards) for job in workflow.dag.needrun_jobs()]
     if several := [f"The training of {of.model} takes {nodes} nodes." for nodes, of in asked if nodes > 1]:
         raise WorkflowError(
             "\n".join(several)
-            + "\nThis machine is one node: use SLURM (--profile slurm), set cluster.gpus_per_node and cluster."
-            "training_gpus to what this machine has, or lower what a training holds (`mrt plan` tells)."
+            + "\nThis machine is one node: use SLURM (--profile slurm), leave out cluster.training_nodes, set"
+            " cluster.gpus_per_node and cluster.training_gpus to what this machine has, or lower what a training holds"
+            " (`mrt plan` tells)."
         )
 
 

@@ -141,7 +141,8 @@ def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> 
     Yields:
         Name and rows, all of the same traces, of: the answer at the end of a thought; one answer after half of its
         episodes; the vote there of as many answers as cost no more than the whole thought with its answer; and
-        `direct`. Thoughts of one episode have no half.
+        `direct`. Left out are thoughts of one episode, which have no half, and those that afford no answer there or, on
+        a dataset that has `answers`, no direct one.
     """
     if prefixes is None or prefixes.is_empty():
         return
@@ -153,7 +154,8 @@ def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> 
     votes = affordable.sort("p").group_by(trace, maintain_order=True).last()
     of_both, baseline = votes.select(trace), direct(prefixes, answers)
     if baseline.height:
-        of_both = of_both.join(baseline, on=trace, how="semi")
+        elsewhere = ~pl.col("dataset").is_in(baseline["dataset"].unique().implode())
+        of_both = pl.concat([of_both.join(baseline, on=trace, how="semi"), of_both.filter(elsewhere)])
         yield "direct at the end", baseline.join(of_both, on=trace, how="semi")
     yield "answer at the end", whole.join(of_both, on=trace, how="semi")
     yield "answer halfway", half.filter(pl.col("p") == 1).join(of_both, on=trace, how="semi")
@@ -194,12 +196,10 @@ def verdict(claim: Claim, interval: Interval, *, ratio: bool = False) -> Verdict
 def runs_needed(own: Grid, other: Grid) -> int | None:
     """Runs of each model with which the present difference would exclude 0; None if no number of runs would.
 
-    Where each model has one run nothing is known of that: None, too. More runs lower the variance between runs, and
-    that of what a run says of a single problem. They do not lower the variance between problems.
+    More runs lower the variance between runs, and that of what a run says of a single problem. They do not lower the
+    variance between problems.
     """
     trained = [grid for grid in (own, other) if grid.shape[0] > 1]
-    if not trained:
-        return None
     noise = sum(unexplained(grid) / grid.size for grid in trained)
     of_problems = (own.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / own.shape[1] - noise
     of_runs = sum(grid.mean(axis=1).var(ddof=1) for grid in trained)

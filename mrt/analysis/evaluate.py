@@ -70,7 +70,7 @@ def accuracy(
 def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: int = 0) -> pl.DataFrame:
     """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 17 to 19).
 
-    `inserted` tokens are added to those of each completion: what its prompt holds to force an answer.
+    `inserted` tokens are added once: what the prompt holds to force an answer, as at a prefix of [maj@p]_j.
     """
     joined = graded(rollouts.select(*TRACE, "tokens"), grades, TRACE)
     totals = joined.group_by("problem_id").agg(
@@ -79,7 +79,7 @@ def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: i
     table = maj_at_k_table(joined, ["problem_id"], ks).join(totals, on="problem_id", validate="m:1")
     passes = pl.Series("pass", pass_at_k(table["n"].to_numpy(), table["c"].to_numpy(), table["k"].to_numpy()))
     return (
-        table.with_columns(passes, (pl.col("k") * (pl.col("tokens") + inserted)).alias("tokens"))
+        table.with_columns(passes, (inserted + pl.col("k") * pl.col("tokens")).alias("tokens"))
         .select("problem_id", "k", "maj", "pass", "tokens")
         .sort("problem_id", "k")
     )

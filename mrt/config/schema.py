@@ -112,7 +112,7 @@ class Config(Settings):
     def inserted_tokens(self, name: str) -> int | None:
         """Tokens that a model's prompt inserts in place of a thought, if it is the direct baseline."""
         direct = self.evaluation.direct
-        return direct.inserted_tokens if direct and direct.model == name else None
+        return direct.inserted_tokens if direct and direct.model in (name, self.models[name].replicate_of) else None
 
     def filters(self, name: str, dataset: str) -> list[Thresholds]:
         """Thresholds of MRT (STaR)'s filters that decide where a model's answers on a dataset are sampled.

@@ -194,7 +194,7 @@ class Direct(Settings):
     inserted_tokens: int | None = Field(
         None,
         ge=1,
-        description="Tokens of a stop phrase in the model's prompt; each answer counts with them (docs/metrics.md).",
+        description="Tokens of a stop phrase in the model's prompt, which are counted too (docs/metrics.md).",
     )
 
     @field_validator("k")

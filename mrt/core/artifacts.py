@@ -86,7 +86,10 @@ EPISODES = Artifact(
     [*TRACE, "episode"],
     "episodes/{m}/{d}.parquet",
     "every thought, cut; joining its episodes gives it back",
-    {"episode": "from 0", "closed": "the thought was closed by `</think>`"},
+    {
+        "episode": "from 0",
+        "closed": "the thought was closed by `</think>`; in backtracking search: the last episode has an answer",
+    },
 )
 PROVER = Artifact(
     {

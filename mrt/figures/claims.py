@@ -33,8 +33,8 @@ from mrt.figures.token_efficiency import maj_curves
 NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems."
     " Confirmed or refuted: the interval excludes no difference; else undecided, with the runs of each model that would"
-    " decide it if the estimate stayed what it is. The verdict is of the direction, not of the size; where models are"
-    " said to be alike, a difference within the margin in parentheses counts as none."
+    " decide it if the estimate stayed what it is (one run does not tell). The verdict is of the direction, not of the"
+    " size; where models are said to be alike, a difference within the margin in parentheses counts as none."
 )
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct")  # values shown in percent
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
@@ -118,7 +118,7 @@ def row_of(
         interval = compare(own, other, base[0] if ratio else None)
         needed = None if alone else runs_needed(own, other)
     decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
-    if alone or decided != "undecided" or claim.expect not in ("more", "less"):
+    if alone or max(len(own), len(other)) == 1 or decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None
     sizes = (len(own), len(other), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label)
@@ -144,7 +144,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
         needed = f", would need about {row['needed']} runs" if row["needed"] else ""
         if row["verdict"] == "undecided" and row["expect"] in ("more", "less") and not needed:
-            needed = ", not by more runs" if max(row["runs"], row["than_runs"]) > 1 else ", with one run"
+            needed = ", not by more runs" if max(row["runs"], row["than_runs"]) > 1 else ""
         needed += "" if row["margin"] is None else f" (alike within {scale * row['margin']:g})"
         of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
         what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}"

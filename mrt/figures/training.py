@@ -20,7 +20,8 @@ def by_step(
     on from that one's last, as in a curriculum (Figure 11).
     """
     lines = []
-    last = dict(logs.group_by("model").agg(pl.col("step").max()).iter_rows())
+    whole = logs.group_by("model", "run").agg(pl.col("step").max())
+    last = dict(whole.group_by("model").agg(pl.col("step").min()).iter_rows())
     for (model, _), log in logs.sort("step").group_by("model", "run", maintain_order=True):
         parent, before = models[model].parent, 0
         while parent and parent in last:

@@ -42,6 +42,7 @@ from mrt.sampling.prover import Place, Prove
 LEVELS = (np.arange(20) + 0.5) / 20  # grid of the values of J
 FRESH = (LEVELS * (1 - LEVELS)) ** -0.5  # Beta(1/2, 1/2) on the grid: mostly near 0 or 1
 FRESH /= FRESH.sum()
+ROUNDING = 1e-9  # differences of J are rounded: 0.75 - 0.7 is a little more than 0.05
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -68,11 +69,11 @@ class Thresholds(Settings):
 
     def best(self, J: Floats) -> int:
         """The prefix to keep, given J at all: the shortest within `tolerance` of the best, never the empty one."""
-        return 1 + int((J[1:] >= J[1:].max() - self.tolerance).argmax())
+        return 1 + int((J[1:] >= J[1:].max() - self.tolerance - ROUNDING).argmax())
 
     def decide(self, best: Floats, start: Floats) -> npt.NDArray[np.bool_]:
         """Whether traces are kept, given J at their best prefix and at the empty one."""
-        return (best >= self.minimum_J) & (best - start > self.minimum_progress)
+        return (best >= self.minimum_J) & (best - start > self.minimum_progress + ROUNDING)
 
 
 def paths_of_J(drawn: Ints, right: Ints, stay: float, paths: int, rng: np.random.Generator) -> Floats:

@@ -50,20 +50,20 @@ def of_tree(table: pl.DataFrame) -> Sampled:
 def of_prover(table: pl.DataFrame) -> Sampled:
     """Work of forced answers: chat prompts and traces are read once, the forcing text at each prefix.
 
-    After an attempt mu repeats its answer: the prompt is then shorter than the prefix, and nothing more is read.
+    After an attempt mu repeats its answer: the prompt is then shorter than the prefix, and the rest is not read.
 
     Gold answers whose probability was read off are read too, each of its spellings with the opening; the engine then
     scores all that it reads.
     """
     at = table.unique([*TRACE, "prefix"]).with_columns(
-        (pl.col("problem_tokens") + pl.col("prefix_tokens")).alias("end")
+        pl.min_horizontal(pl.col("problem_tokens") + pl.col("prefix_tokens"), "prompt_tokens").alias("end")
     )
     problems = at.unique("problem_id")["problem_tokens"]
     thoughts = at.group_by(TRACE).agg(pl.col("problem_tokens").first(), pl.col("end").max())
     parts = [
         (0, problems),
         (thoughts["problem_tokens"], thoughts["end"]),
-        (at.select(pl.min_horizontal("end", "prompt_tokens")).to_series(), at["prompt_tokens"]),
+        (at["end"], at["prompt_tokens"]),
     ]
     read = sum(int((end - start).sum()) for start, end in parts)
     attended = sum(float(pairs(start, end).sum()) for start, end in parts)

@@ -18,9 +18,8 @@ from mrt.core.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER
 from mrt.core.cli import Stage, run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import CLOSE, Backtracking, OpenEnded, Parameterization, Template
+from mrt.sampling.allocation import ROUNDING
 from mrt.training.methods import TraceMethod
-
-ROUNDING = 1e-9  # J is a share of answers: differences of such numbers are rounded
 
 
 class Rules(Settings):

@@ -51,9 +51,18 @@ def test_maj_at_1_is_accuracy_and_costs_grow_with_k():
     assert table["tokens"].to_list() == [20, 40, 30, 60]
 
 
-def test_a_stop_phrase_in_the_prompt_counts_with_every_answer():
-    """The direct baseline's tokens are those of [maj@1]_0, whose prompt is the same."""
-    assert maj(ROLLOUTS, GRADES, [1, 2], inserted=11)["tokens"].to_list() == [31, 62, 41, 82]
+def test_a_stop_phrase_in_the_prompt_counts_once():
+    """The direct baseline's tokens are those of [maj@p]_0, whose prompt is the same."""
+    table = maj(ROLLOUTS, GRADES, [1, 2], inserted=11)
+    assert table["tokens"].to_list() == [31, 51, 41, 71]
+    keys = ("problem_id", "answer_index")
+    lengths = {"sample": 0, "prefix": 0, "problem_tokens": 5, "prefix_tokens": 0, "prompt_tokens": 16}
+    forced = ROLLOUTS.select("problem_id", "tokens", answer_index="sample").with_columns(
+        **{name: pl.lit(value, pl.Int64) for name, value in lengths.items()}
+    )
+    grades = GRADES.rename({"sample": "answer_index"}).with_columns(sample=pl.lit(0), prefix=pl.lit(0))
+    same = prefixes(forced, grades.select("sample", "prefix", "correct", "cluster", *keys), [1, 2])
+    assert same["tokens"].to_list() == table["tokens"].to_list()
 
 
 def test_prefixes_count_prompt_and_answers():

@@ -663,8 +663,9 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     assert rows[1][3:5] == ["2 against 1", "undecided, not by more runs"]
     alone = {name: rows.filter(run="a") if "run" in rows.columns else rows for name, rows in tables.items()}
     alone = {name: pl.concat([rows, tables[name].filter(model="b")]) for name, rows in alone.items()}
-    (row,) = claims.layout(claims.summary(alone, styles, [asked[1]]), styles).cells
-    assert row[3:5] == ["1", "undecided, with one run"]
+    few = [asked[1], asked[2] | {"expect": "less"}]
+    assert claims.summary(alone, styles, few)["needed"].to_list() == [None, None]
+    assert claims.layout(claims.summary(alone, styles, few[:1]), styles).cells[0][3:5] == ["1", "undecided"]
     alike = [text | {"value": "accuracy", "expect": e, "margin": 0.3} for e in ("same", "not more")]
     verdicts = [row[4] for row in claims.layout(claims.summary(tables, styles, alike), styles).cells]
     assert verdicts == ["confirmed (alike within 30)"] * 2
@@ -699,6 +700,20 @@ def test_a_curriculums_steps_are_counted_on():
     _, table = reward.draw({"rl_log": of_runs(logs, {})}, styles)
     assert table.filter(model="short")["step"].to_list() == list(range(1, 61))
     assert table.filter(model="long")["step"].to_list() == list(range(61, 121))
+
+
+def test_a_line_of_training_ends_where_the_shortest_run_does_and_the_next_goes_on_there():
+    from mrt.figures import reward
+
+    styles = {"short": ModelStyle(label="8K"), "long": ModelStyle(label="16K", parent="short")}
+    log = measure("rl_log", "short")
+    logs = [of_runs(log.select(pl.lit(model).alias("model"), pl.all()), {}) for model in styles]
+    second = [
+        one.with_columns(pl.format("{}_seed1", "model").alias("run")).filter(pl.col("step") <= 50) for one in logs
+    ]
+    _, table = reward.draw({"rl_log": pl.concat([*logs, *second])}, styles)
+    assert table.filter(model="short")["step"].to_list() == list(range(1, 51)) and table["runs"].unique().item() == 2
+    assert table.filter(model="long")["step"].to_list() == list(range(51, 101))
 
 
 def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():

@@ -51,6 +51,19 @@ def test_the_prefix_kept_is_the_one_that_the_training_set_takes(curve, seed):
     assert best_prefixes(table)["prefix"].item() == trace.best()
 
 
+@pytest.mark.parametrize(
+    "curve", [(0.25, 0.7, 0.75), (0.0, 0.7, 0.75), (0.1, 1 - 3e-10, 1.0), (0.35, 0.4), (0.3, 0.35)]
+)
+def test_limits_that_are_met_exactly_are_decided_as_for_the_training_set(curve):
+    limits = Thresholds(tolerance=0.05, minimum_progress=0.05)
+    rows = [("p", 0, j, len(curve) - 1, 20, J) for j, J in enumerate(curve)]
+    names = ["problem_id", "sample", "prefix", "episodes", "answers", "J"]
+    (kept,) = best_prefixes(pl.DataFrame(rows, schema=names, orient="row"), limits.tolerance).iter_rows(named=True)
+    J = np.array(curve)
+    assert limits.best(J) == kept["prefix"] == 1
+    assert limits.decide(J[1:2], J[:1]).tolist() == [len(curve) > 2]
+
+
 def test_hopeless_and_plainly_solved_traces_get_few_answers():
     assert settled(answers_of([0.0] * 10)).drawn.sum() <= 40
     assert settled(answers_of([0.0] * 3 + [1.0] * 7)).drawn.sum() <= 80  # of 200

@@ -64,7 +64,7 @@ def test_gold_answers_are_read_and_not_generated():
 def test_where_mu_repeats_an_attempt_nothing_more_is_read():
     """Its prompt ends before the attempt's answer: 20 tokens of the prefix, of which it has 12."""
     table = forced(3, 1).with_columns(prompt_tokens=pl.min_horizontal("prompt_tokens", pl.lit(42)))
-    assert of_prover(table).read == 30 + 20 + 7 + (42 - 40)
+    assert of_prover(table).read == 30 + 12 + 7 + 2
 
 
 def test_a_teacher_and_another_mu_count_with_their_own_sizes(tmp_path):
