@@ -19,7 +19,12 @@ PLACES = [
     # Snakemake: a run is guarded, and a job records what it made (https://github.com/snakemake/snakemake)
     ("workflow/running.py", "snakemake.workflow:Workflow.execute", ("executor_plugin", "executor_settings"), ()),
     ("workflow/running.py", "snakemake.workflow:Workflow", (), ("async_run", "is_main_process", "remote_exec")),
-    ("workflow/running.py", "snakemake.workflow:Workflow", (), ("subprocess_exec", "local_exec", "global_resources")),
+    (
+        "workflow/running.py",
+        "snakemake.workflow:Workflow",
+        (),
+        ("subprocess_exec", "local_exec", "touch", "global_resources"),
+    ),
     ("workflow/running.py", "snakemake.dag:DAG", (), ("finished_jobs", "needrun_jobs")),
     ("workflow/running.py", "snakemake.persistence:PersistenceBase", (), ("finished",)),
     ("workflow/running.py", "snakemake.settings.types:RemoteExecutionSettings", ("immediate_submit",), ()),
