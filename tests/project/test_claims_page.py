@@ -49,6 +49,9 @@ def test_the_makefile_runs_what_the_page_says():
     commands = (ROOT / "Makefile").read_text().replace(".venv/bin/", "")
     assert all(COMMAND.format(files=files) in commands for _, files in EXPERIMENTS.values())
     assert " ".join(f"results/{name}" for name in EXPERIMENTS) in commands
+    said = re.findall(r"^```sh\n(snakemake .*)\n```$", PAGE, re.MULTILINE)
+    sections = [heading for heading, _ in EXPERIMENTS.values() if f"\n## {heading}\n" in PAGE]
+    assert len(said) == len(sections) >= 5 and all(command in commands for command in said)
 
 
 @pytest.mark.parametrize("name", ["README.md", *QUOTES])
