@@ -212,7 +212,7 @@ class Train(TrainingStage):
         ]
         if not examples:
             raise ValueError(f"{self.set}: the training set is empty; loosen its filter rules or sample more problems")
-        self.make(examples, slice_of(self.recipe, self.recipe.execution))
+        self.make(examples, slice_of(self.recipe, without=self.recipe.execution))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
