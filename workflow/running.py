@@ -88,13 +88,14 @@ def start_early(workflow: Workflow) -> None:
 
 
 def refuse_several_nodes(workflow: Workflow) -> None:
-    """Raise WorkflowError if a job on this machine takes several nodes, which only SLURM can give."""
+    """Raise WorkflowError if a training on this machine takes several nodes, which only SLURM can give."""
     if not workflow.local_exec or workflow.remote_exec or workflow.touch:
         return
-    asked = [(job.resources.get("nodes", 1), job.wildcards) for job in workflow.dag.needrun_jobs()]
-    if several := [f"The training of {of.model} takes {nodes} nodes." for nodes, of in asked if nodes > 1]:
+    trainings = [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
+    asked = {job.wildcards.model: job.resources.get("nodes", 1) for job in trainings}
+    if several := [f"The training of {name} takes {nodes} nodes." for name, nodes in asked.items() if nodes > 1]:
         raise WorkflowError(
-            "\n".join(several)
+            "\n".join(sorted(several))
             + "\nThis machine is one node: use SLURM (--profile slurm), leave out cluster.training_nodes, set"
             " cluster.gpus_per_node and cluster.training_gpus to what this machine has, or lower what a training holds"
             " (`mrt plan` tells)."

@@ -100,12 +100,12 @@ def row_of(
         return None
     own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
     alone = own.shape[1] == 1  # one problem has no interval
+    most = max(len(own), len(other))
     bound, ratio = None, claim.value in EFFICIENCY
     if curves is not None:
         here = curves.filter(pl.col("problem_id").is_in(shared))
         one, two = (maj_curves(here.filter(model=name)) for name, _ in sides)
         of_problems = (*mean_of_runs(*one), *mean_of_runs(*two))
-        most = max(len(own), len(other))
         if claim.value == EQUAL_TOKENS:
             interval = bootstrap_curves(accuracy_gain, *one, *two)
             needed = runs_needed_of_curves(interval, bootstrap_curves(accuracy_gain, *of_problems), most)
@@ -118,7 +118,7 @@ def row_of(
         interval = compare(own, other, base[0] if ratio else None)
         needed = None if alone else runs_needed(own, other)
     decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
-    if alone or max(len(own), len(other)) == 1 or decided != "undecided" or claim.expect not in ("more", "less"):
+    if alone or most == 1 or decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None
     sizes = (len(own), len(other), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label)
