@@ -74,6 +74,8 @@ FIGURES = {
             "episodes",
             "prefixes",
             "direct",
+            "sft_log",
+            "rl_log",
         ],
         [],
         "the paper's claims",

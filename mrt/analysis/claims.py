@@ -1,8 +1,9 @@
 """Claims about models as comparisons that measurements decide, over training runs and problems.
 
-A claim compares a value (accuracy, regret at a budget, ...) of one model with that of another on the same problems. Its
-interval resamples training runs and problems (`mrt.analysis.bootstrap`). It is confirmed or refuted only if that
-interval excludes no difference; else it is undecided, and the spread of the runs tells how many would decide it.
+A claim compares a value (accuracy, regret at a budget, ...) of one model with that of another on the same problems, or
+with 0. Its interval resamples training runs and problems (`mrt.analysis.bootstrap`), of what a training logs the runs
+alone. It is confirmed or refuted only if that interval excludes no difference; else it is undecided, and the spread of
+the runs tells how many would decide it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,29 +24,36 @@ Verdict = Literal["confirmed", "refuted", "undecided"]
 EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "linearized"}  # ratios, and their measures
 EQUAL_TOKENS = "maj at equal tokens"
 CURVES = {**EFFICIENCY, EQUAL_TOKENS: "maj"}  # values of whole curves, and their measures
+LOGGED = {"training loss": ("sft_log", "loss"), "training length": ("rl_log", "completion_tokens")}  # measure, column
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 VALUES = (
     *("accuracy", "tokens", r"regret at \d+", r"(maj|pass|linearized) at \d+", r"regret after \d+ episodes"),
-    *(r"accuracy after \d+ extensions", "progress( of the backtrack)?", "episodes", *CURVES),
+    *(r"accuracy after \d+ extensions", r"gain from \d+ extensions", "progress( of the backtrack)?", "episodes"),
+    *(*CURVES, *LOGGED),
     *("answer at the end", "(answer|votes) halfway", "direct at the end"),
 )
 Value = Annotated[str, StringConstraints(pattern=f"^({'|'.join(VALUES)})$")]
 
 
 class Claim(Settings):
-    """What the paper says of two models, and the comparison that decides it."""
+    """What the paper says of two models, or of one, and the comparison that decides it."""
 
-    section: str = Field(description="Where the paper says it.")
+    section: str = Field(description="Where the paper says it; `ours` for a question that is not the paper's.")
     says: str = Field(description="What it says, with its number.")
     value: Value = Field(
         description="What is compared: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`, `linearized at"
-        " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `progress` (of an episode, or `of the"
-        " backtrack`), `episodes`, `token efficiency`, `linearized token efficiency` or `maj at equal tokens`; of"
-        " Section 5 `answer at the end`, `answer halfway`, `votes halfway` and `direct at the end`."
+        " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `gain from 2 extensions`, `progress` (of an"
+        " episode, or `of the backtrack`), `episodes`, `token efficiency`, `linearized token efficiency` or `maj at"
+        " equal tokens`; of Section 5 `answer at the end`, `answer halfway`, `votes halfway` and `direct at the end`;"
+        " of the second half of a training's steps `training loss` (SFT) and `training length` (RL, tokens)."
     )
     model: str = Field(description="The model that it is about.")
-    than: str = Field(description="The model that it is compared with.")
-    than_value: Value | None = Field(None, description="What of `than` it is compared with, if not the same value.")
+    than: str | None = Field(None, description="The model that it is compared with; by default the value is, with 0.")
+    than_value: Value | None = Field(
+        None,
+        description="What of `than` it is compared with, if not the same value: of `linearized token efficiency` the"
+        " other mode, `token efficiency`.",
+    )
     episodes: tuple[int, int] | None = Field(
         None, description="Section 5's values: only of thoughts with so many episodes, first and last number included."
     )
@@ -62,8 +70,11 @@ class Claim(Settings):
 
     @model_validator(mode="after")
     def _compares_two_curves(self) -> Self:
-        if self.value in CURVES and (self.gains_over or self.than_value):
-            raise ValueError(f"{self.value} compares two curves; leave out gains_over and than_value")
+        other = self.than_value or self.value
+        if self.value in CURVES and (self.than is None or self.gains_over or other not in CURVES):
+            raise ValueError(f"{self.value} compares the curves of two models; give `than`, leave out gains_over")
+        if self.than is None and (self.than_value or self.gains_over):
+            raise ValueError("than_value and gains_over need `than`")
         return self
 
 
@@ -93,6 +104,7 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part("regret", pl.format("regret at {}", "budget"), "regret"),
         *part("episode_regret", pl.format("regret after {} episodes", "episodes"), "regret"),
         *part("budget_forcing", pl.format("accuracy after {} extensions", "extensions"), "accuracy"),
+        *part_of(gains(tables.get("budget_forcing")), pl.format("gain from {} extensions", "extensions"), "gain"),
         *part("progress", "progress", "progress"),
         *part_of(backtracks(tables.get("progress")), "progress of the backtrack", "progress"),
         *part("episodes", "episodes", "episodes"),
@@ -101,6 +113,11 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
             for name, table in ends(tables.get("prefixes"), tables.get("direct"))
             for found in part_of(table, name, "pass" if "pass" in table.columns else "maj")
         ),
+        *(
+            found
+            for name, (measure, column) in LOGGED.items()
+            for found in part_of(second_half(tables.get(measure)), name, column)
+        ),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
 
@@ -108,6 +125,22 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 def backtracks(progress: pl.DataFrame | None) -> pl.DataFrame:
     """Rows of backtracks: the second episode, between an attempt and its revision (Figure 16)."""
     return pl.DataFrame() if progress is None else progress.filter(pl.col("prefix") == BACKTRACK)
+
+
+def gains(forced: pl.DataFrame | None) -> pl.DataFrame:
+    """Rows of `budget_forcing` with the accuracy that the extensions brought to each trace: column gain."""
+    if forced is None or forced.is_empty():
+        return pl.DataFrame()
+    as_written = pl.col("accuracy").filter(pl.col("extensions") == 0).first().over(*KEY, "sample")
+    return forced.with_columns((pl.col("accuracy") - as_written).alias("gain"))
+
+
+def second_half(log: pl.DataFrame | None) -> pl.DataFrame:
+    """The second half of each training's steps, as rows of one problem: a training has one log for all of them."""
+    if log is None or log.is_empty():
+        return pl.DataFrame()
+    of_run = ["model", "run", "dataset"]
+    return log.filter(pl.col("step") > pl.col("step").max().over(of_run) / 2).with_columns(problem_id=pl.lit("all"))
 
 
 def direct(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None) -> pl.DataFrame:
@@ -200,8 +233,10 @@ def runs_needed(own: Grid, other: Grid) -> int | None:
     variance between problems.
     """
     trained = [grid for grid in (own, other) if grid.shape[0] > 1]
-    noise = sum(unexplained(grid) / grid.size for grid in trained)
-    of_problems = (own.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / own.shape[1] - noise
+    of_problems = 0.0
+    if own.shape[1] > 1:
+        noise = sum(unexplained(grid) / grid.size for grid in trained)
+        of_problems = (own.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / own.shape[1] - noise
     of_runs = sum(grid.mean(axis=1).var(ddof=1) for grid in trained)
     return enough(float(own.mean() - other.mean()), max(0.0, of_problems), of_runs, max(map(len, (own, other))))
 

@@ -142,11 +142,13 @@ def regret(
     """Normalized regret of each problem at each token budget, the mean over its traces (Section 8.5.1, Figure 9).
 
     With `forced` (the measure `budget_forcing`), also at the `extrapolated` budgets, one for each number of extensions:
-    the curve of an extended trace continues through its points after up to that many extensions. `axis` says which
-    tokens count: those until there is an answer, or those of the thought alone (docs/metrics.md).
+    the curve of an extended trace continues through its points after up to that many extensions. These take the place
+    of `budgets` as large (Figure 12, whose first model has a smaller budget than the second). `axis` says which tokens
+    count: those until there is an answer, or those of the thought alone (docs/metrics.md).
     """
     progress = progress.select(*PREFIX, "J", pl.col(AXES[axis]).alias("tokens"))
-    parts = [normalized_regret_table(progress, budgets).with_columns(pl.lit(0, pl.Int64).alias("extensions"))]
+    within = [c for c in budgets if forced is None or c < min(extrapolated or [c + 1])]
+    parts = [normalized_regret_table(progress, within).with_columns(pl.lit(0, pl.Int64).alias("extensions"))]
     if forced is not None:
         last = progress.group_by(TRACE).agg(pl.col("prefix").max().alias("last"))
         points = forced.filter(pl.col("extensions") > 0).join(last, on=TRACE, validate="m:1")

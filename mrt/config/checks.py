@@ -402,12 +402,9 @@ def forcing_contradictions(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
         yield f"{path}.budgets", f"{len(forcing.budgets)} budgets for {len(counts)} numbers of extensions, {counts}"
     if sorted(forcing.budgets) != forcing.budgets:
         yield f"{path}.budgets", f"more extensions go with a larger budget (got {forcing.budgets})"
-    elif forcing.budgets and "regret" in evaluation.measures and forcing.budgets[0] <= max(evaluation.budgets):
-        within = f"evaluation.budgets goes up to {max(evaluation.budgets)}"
-        yield (
-            f"{path}.budgets",
-            f"extrapolated budgets are larger than those within: got {forcing.budgets}, but {within}",
-        )
+    elif forcing.budgets and "regret" in evaluation.measures and forcing.budgets[0] <= min(evaluation.budgets):
+        within = f"evaluation.budgets begins at {min(evaluation.budgets)}"
+        yield f"{path}.budgets", f"no budget is left that is not extrapolated: got {forcing.budgets}, but {within}"
     if forcing.traces and evaluation.prover.traces and forcing.traces > evaluation.prover.traces:
         yield f"{path}.traces", f"{forcing.traces} is more than the {evaluation.prover.traces} of prover.traces"
 

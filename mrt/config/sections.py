@@ -212,7 +212,9 @@ class Extrapolation(BudgetForcing):
 
     models: list[str] | None = Field(None, description="Models whose thoughts are extended; all if not given.")
     budgets: list[Count] = Field(
-        [20480, 24576, 28672, 32768], description="C_0 for each number of extensions with forced answers, except 0."
+        [20480, 24576, 28672, 32768],
+        description="C_0 for each number of extensions with forced answers, except 0; of the models that are extended,"
+        " in place of those of `evaluation.budgets` that are as large.",
     )
 
 

@@ -7,6 +7,7 @@ and the verdict. An undecided claim says how many runs would decide it at the pr
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from mrt.analysis.bootstrap import runs_of
@@ -15,6 +16,7 @@ from mrt.analysis.claims import (
     EFFICIENCY,
     EQUAL_TOKENS,
     KEY,
+    LOGGED,
     Claim,
     Grid,
     compare,
@@ -36,7 +38,7 @@ NOTE = (
     " decide it if the estimate stayed what it is (one run does not tell). The verdict is of the direction, not of the"
     " size; where models are said to be alike, a difference within the margin in parentheses counts as none."
 )
-SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct")  # values shown in percent
+SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
 SCHEMA = {
     "section": pl.String,
@@ -65,12 +67,14 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
     rows = []
     for claim in asked:
         values = of_group[claim.episodes]
-        for dataset in values["dataset"].unique(maintain_order=True):
-            found = row_of(claim, values.filter(dataset=dataset), tables, models)
-            if found:
-                rows.append(found)
-            else:
-                print(f"{claim.value} of {claim.model} or {claim.than} is not measured on {dataset}: {claim.says}")
+        of_sets = (
+            row_of(claim, values.filter(dataset=dataset), tables, models)
+            for dataset in values["dataset"].unique(maintain_order=True)
+        )
+        found = [row for row in of_sets if row]
+        if not found:
+            print(f"{claim.value} of {claim.model} or {claim.than} is not measured: {claim.says}")
+        rows += found
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -85,26 +89,27 @@ def row_of(
     claim: Claim, values: pl.DataFrame, tables: Tables, models: Mapping[str, ModelStyle]
 ) -> tuple[Any, ...] | None:
     """The row of a claim on one dataset; None if a model has no such value there."""
-    sides = [(claim.model, claim.value), (claim.than, claim.than_value or claim.value)]
+    sides = [(claim.model, claim.value)]
+    sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
-    curves = tables.get(CURVES[claim.value], pl.DataFrame()) if claim.value in CURVES else None
-    found = [values.filter(model=name, value="accuracy" if curves is not None else value) for name, value in sides]
-    if any(side.is_empty() for side in found) or (curves is not None and curves.is_empty()):
+    curves = [curves_of(tables, *side) for side in sides] if claim.value in CURVES else []
+    found = [values.filter(model=name, value="accuracy" if curves else value) for name, value in sides]
+    if any(side.is_empty() for side in found) or any(side.is_empty() for side in curves):
         return None
-    if curves is not None:
-        curves = curves.filter(pl.col("dataset").is_in(found[0]["dataset"])).drop_nulls("tokens")
-        found = [side.join(curves, on=KEY, how="semi") for side in found]
+    if curves:
+        curves = [curve.filter(pl.col("dataset").is_in(found[0]["dataset"])) for curve in curves]
+        found = [side.join(curve, on=KEY, how="semi") for side, curve in zip(found, curves, strict=True)]
     of_runs = [runs_of(side, "x") for side in found]
     shared = set.intersection(*(set(runs.problems) for runs in of_runs))
     if not shared:
         return None
-    own, other, *base = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
-    alone = own.shape[1] == 1  # one problem has no interval
+    own, *others = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
+    other, *base = others or [np.zeros((1, own.shape[1]))]
+    alone = own.shape[1] == 1 and (claim.value not in LOGGED or len(own) == 1)  # one problem has no interval
     most = max(len(own), len(other))
     bound, ratio = None, claim.value in EFFICIENCY
-    if curves is not None:
-        here = curves.filter(pl.col("problem_id").is_in(shared))
-        one, two = (maj_curves(here.filter(model=name)) for name, _ in sides)
+    if curves:
+        one, two = (maj_curves(curve.filter(pl.col("problem_id").is_in(shared))) for curve in curves)
         of_problems = (*mean_of_runs(*one), *mean_of_runs(*two))
         if claim.value == EQUAL_TOKENS:
             interval = bootstrap_curves(accuracy_gain, *one, *two)
@@ -116,16 +121,22 @@ def row_of(
         # a ratio of gains says nothing where the other model may have lost
         ratio = bool(base) and compare(other, base[0]).low > 0
         interval = compare(own, other, base[0] if ratio else None)
-        needed = None if alone else runs_needed(own, other)
+        needed = runs_needed(own, other)
     decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
     if alone or most == 1 or decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None
-    sizes = (len(own), len(other), own.shape[1])
-    labels = (models[claim.model].label, models[claim.than].label)
+    sizes = (len(own), len(other) if claim.than else len(own), own.shape[1])
+    labels = (models[claim.model].label, models[claim.than].label if claim.than else None)
     what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
     found_here = (*interval, ratio, bound, *sizes, decided)
     margin = None if claim.expect in ("more", "less") else claim.margin or None
     return (claim.section, claim.says, what, *labels, *found_here, claim.expect, margin, needed, claim.redraw)
+
+
+def curves_of(tables: Tables, model: str, value: str) -> pl.DataFrame:
+    """The rows of maj@k and its tokens that a model's curve is drawn from."""
+    table = tables.get(CURVES[value], pl.DataFrame())
+    return table if table.is_empty() else table.filter(model=model).drop_nulls("tokens")
 
 
 def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:
@@ -135,18 +146,19 @@ def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
-    header = ["", "the paper", "here", "runs", "verdict", "redraw"]
+    header = ["", "claim", "here", "runs", "verdict", "redraw"]
     cells = []
     for row in table.iter_rows(named=True):
         scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
-        digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"] == "tokens" else 3
+        digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"] in ("tokens", "training length") else 3
         sign, unit = ("", " x") if row["ratio"] else ("+", "")
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
         needed = f", would need about {row['needed']} runs" if row["needed"] else ""
         if row["verdict"] == "undecided" and row["expect"] in ("more", "less") and not needed:
             needed = ", not by more runs" if max(row["runs"], row["than_runs"]) > 1 else ""
         needed += "" if row["margin"] is None else f" (alike within {scale * row['margin']:g})"
-        of = row["model"] if " against " in row["value"] else f"{row['model']} against {row['than']}"
+        sides = list(dict.fromkeys(side for side in (row["model"], row["than"]) if side))
+        of = " against ".join(sides)
         what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}"
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
         cells.append([row["section"], row["says"], what, runs.format(**row), row["verdict"] + needed, row["redraw"]])

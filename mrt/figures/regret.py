@@ -30,12 +30,12 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         ticks = sorted({*inner, *outer})
         axis.set_xticks(with_room(ticks, 0.08 * ticks[-1]))
         if outside.height:
-            edge = (inner.max() + outer.min()) / 2
+            edge = (inner[inner < outer.min()].max() + outer.min()) / 2
             axis.axvline(edge, color="0.7", linewidth=0.6)
             counts = ", ".join(map(str, outside["extensions"].unique().sort()))
-            axis.text(
-                edge, axis.get_ylim()[1], f" extrapolated: {counts} extensions", fontsize=6, va="top", color="0.4"
-            )
+            only = "" if inner.max() < edge else "dashed: "  # a model with a larger budget of its own is not
+            text = f" {only}extrapolated, {counts} extensions"
+            axis.text(edge, axis.get_ylim()[1], text, fontsize=6, va="top", color="0.4")
         axis.set(xlabel="token budget $C_0$", ylabel="normalized regret")
     name_lines(figure, [axis for axis, _ in drawn], at_ends=beyond.is_empty())
     return figure, table

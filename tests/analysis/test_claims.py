@@ -70,6 +70,8 @@ def test_the_runs_that_would_decide_it_do():
         runs_needed(np.repeat(base, 3, axis=0), np.repeat(base[:, ::-1] + 1e-3, 3, axis=0)) is None
     )  # the problems do
     assert runs_needed(drawn(5, 0.5, 1e-6, 8), drawn(5, 0, 1e-6, 9)) == 6  # more than there are
+    logged = np.array([[1.0], [2.0], [3.0]])  # of runs alone: both have a variance of 1
+    assert runs_needed(logged, logged - 0.5) == np.ceil(2 * (1.96 / 0.5) ** 2)
 
 
 def test_what_a_run_says_of_single_problems_is_no_variance_between_problems():
@@ -95,6 +97,30 @@ def test_progress_of_a_backtrack_is_that_of_the_second_episode():
     table = pl.DataFrame([rows | {"prefix": j, "progress": x} for j, x in enumerate((None, 0.1, 0.5, -0.3))])
     found = {value: x for value, *_, x in values_of({"progress": table}).iter_rows()}
     assert found == {"progress": pytest.approx(0.1), "progress of the backtrack": 0.5}
+
+
+def test_a_training_log_counts_from_its_second_half_on_as_one_problem():
+    logs = [
+        pl.DataFrame({"model": "a", "run": run, "dataset": "d", "step": [1, 2, 3, 4], "loss": [9.0, 9.0, low, low + 2]})
+        for run, low in (("a", 1.0), ("a_seed1", 3.0))
+    ]
+    found = values_of({"sft_log": pl.concat(logs)})
+    assert found.select("value", "run", "problem_id", "x").rows() == [
+        ("training loss", "a", "all", 2.0),
+        ("training loss", "a_seed1", "all", 4.0),
+    ]
+
+
+def test_a_gain_is_what_extensions_bring_to_a_trace():
+    rows = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p"}
+    forced = [
+        rows | {"sample": i, "extensions": n, "accuracy": x}
+        for i, of in enumerate(((0.25, 0.75), (1.0, 0.0)))
+        for n, x in zip((0, 2), of, strict=True)
+    ]
+    found = {value: x for value, *_, x in values_of({"budget_forcing": pl.DataFrame(forced)}).iter_rows()}
+    assert found["accuracy after 2 extensions"] == 0.375 and found["gain from 2 extensions"] == -0.25
+    assert found["gain from 0 extensions"] == 0.0
 
 
 def test_every_measure_gives_its_values_by_problem():
@@ -139,8 +165,14 @@ def test_a_claim_is_about_a_value_that_there_is():
         claim().model_validate(claim().model_dump() | {"value": "regrets at 256"})
     for value in ("regret at 256", "accuracy after 4 extensions", "progress of the backtrack", "token efficiency"):
         assert claim().model_validate(claim().model_dump() | {"value": value}).value == value
-    with pytest.raises(ValueError, match="compares two curves; leave out gains_over"):
-        claim().model_validate(claim().model_dump() | {"value": "token efficiency", "gains_over": "c"})
+    curves = claim().model_dump() | {"value": "linearized token efficiency"}
+    assert claim().model_validate(curves | {"than_value": "token efficiency"}).than == "b"
+    for wrong in ({"gains_over": "c"}, {"than": None}, {"than_value": "accuracy"}):
+        with pytest.raises(ValueError, match="compares the curves of two models"):
+            claim().model_validate(curves | wrong)
+    assert claim().model_validate(claim().model_dump() | {"than": None}).than is None
+    with pytest.raises(ValueError, match="need `than`"):
+        claim().model_validate(claim().model_dump() | {"than": None, "gains_over": "c"})
 
 
 def test_a_model_without_thoughts_has_the_tokens_of_each_thought():

@@ -116,6 +116,8 @@ def test_regret_is_extrapolated_through_the_forced_extensions():
     assert within == pytest.approx((normalized_regret([0, 10, 20], [0, 0.5, 0.5], 20) + 1) / 2)
     assert first == pytest.approx(normalized_regret([0, 10, 20, 40], [0, 0.5, 0.5, 1], 40))
     assert second == pytest.approx(normalized_regret([0, 10, 20, 40, 60], [0, 0.5, 0.5, 1, 0], 60))
+    overlapping = regret(progress, [20, 30, 40, 50], forced, [40, 60])
+    assert overlapping.select("extensions", "budget").rows() == [(0, 20), (0, 30), (2, 40), (4, 60)]
     with pytest.raises(ValueError, match=r"1 extrapolated budgets for extensions \[2, 4\]"):
         regret(progress, [20], forced, [40])
 

@@ -53,7 +53,9 @@ def test_every_config_says_what_runs_it():
 def test_a_replicate_is_its_original_with_another_seed():
     again = {"again": {"replicate_of": "mrt_rl", "seed": 7}}
     config = load(laid_over(RL, {"models": again}))
-    assert config.models["again"].method == "mrt_rl" and config.style("again")["label"] == "MRT (RL), seed 7"
+    assert (
+        config.models["again"].method == "mrt_rl" and config.style("again")["label"] == "MRT (RL), by episode, seed 7"
+    )
     assert config.recipe("again") == config.recipe("mrt_rl").model_copy(update={"seed": 7})
     assert "again" in config.measured and "again" not in config.evaluation.models
     for wrong, message in (
@@ -194,7 +196,7 @@ def test_mistakes_of_rl_are_named(path, value, message):
         ("evaluation.direct", DIRECT | {"samples": 8}, "evaluation.direct.k: 16 is more than the 8 samples"),
         ("evaluation.budget_forcing.budgets", [512], r"budget_forcing.budgets: 1 budgets for 2 numbers of extensions"),
         ("evaluation.budget_forcing.budgets", [9, 8], "more extensions go with a larger budget"),
-        ("evaluation.budget_forcing.budgets", [256, 384], r"larger than those within: got \[256, 384\], but .* to 256"),
+        ("evaluation.budget_forcing.budgets", [64, 384], r"not extrapolated: got \[64, 384\], but .* begins at 64"),
         ("evaluation.budget_forcing.traces", 8, "8 is more than the 1 of prover.traces"),
         ("evaluation.budget_forcing.models", ["direct"], "evaluation.budget_forcing.models: there is no 'direct'"),
         ("evaluation.budget_forcing.extension", {"max_tokens": 5000}, "extension.max_tokens: 5000 does not fit"),

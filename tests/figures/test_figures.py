@@ -671,6 +671,49 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     assert verdicts == ["confirmed (alike within 30)"] * 2
 
 
+def test_a_model_is_compared_with_zero_across_modes_and_by_its_log():
+    from mrt.figures import claims
+
+    keys = [("d", f"p{i}") for i in range(20)]
+    schema = ["model", "dataset", "problem_id"]
+    rng = np.random.default_rng(0)
+    progress = [("a", *key, 2, 0.2 + rng.random() / 10) for key in keys]
+    curve = [("a", *key, k, 0.5 + k / 20 + rng.random() / 100, 40.0 * k) for key in keys for k in (1, 2, 4)]
+    maj = pl.DataFrame(curve, schema=[*schema, "k", "maj", "tokens"], orient="row").with_columns(
+        pl.lit(0.0).alias("pass")
+    )
+    tables = {
+        "progress": pl.DataFrame(progress, schema=[*schema, "prefix", "progress"], orient="row"),
+        "maj": maj,
+        "linearized": maj.with_columns(pl.col("tokens") / 2),
+        "accuracy": maj.filter(k=1).rename({"maj": "accuracy"}),
+        "sft_log": pl.DataFrame(
+            [
+                (m, "train", step, x + i / 100)
+                for m, x in (("a", 0.1), ("a1", 0.12), ("b", 0.3))
+                for i, step in enumerate((1, 2))
+            ],
+            schema=["model", "dataset", "step", "loss"],
+            orient="row",
+        ),
+    }
+    tables = {name: of_runs(rows, {"a1": "a"}) for name, rows in tables.items()}
+    styles = {"a": ModelStyle(label="A"), "b": ModelStyle(label="B")}
+    text = {"section": "ours", "says": "?", "model": "a", "expect": "more", "redraw": "table1"}
+    asked = [
+        text | {"value": "progress of the backtrack"},
+        text | {"value": "linearized token efficiency", "than": "a", "than_value": "token efficiency"},
+        text | {"value": "training loss", "than": "b", "expect": "less"},
+    ]
+    found = claims.summary(tables, styles, asked)
+    assert found["verdict"].to_list() == ["confirmed"] * 3
+    assert found["estimate"].to_list() == pytest.approx([0.25, 2.0, -0.19], abs=0.02)
+    shown = [row[2].split(": ")[0] for row in claims.layout(found, {}).cells]
+    efficiency = "linearized token efficiency against token efficiency, A"
+    assert shown == ["progress of the backtrack, A", efficiency, "training loss, A against B"]
+    assert [row[3] for row in claims.layout(found, {}).cells] == ["1", "1", "2 against 1"]
+
+
 def test_section_5_is_decided_within_one_model(tmp_path):
     """The end of a thought is worth .5 with one answer, half of it with votes more, in long thoughts alone."""
     from mrt.figures import claims
