@@ -192,7 +192,7 @@ def python(*arguments, folder=ROOT):
 
 def planned(folder, *arguments):
     """The rules that a dry run would run, with their counts."""
-    done = snakemake(folder, "-n", *arguments)
+    done = snakemake(folder, "-n", *arguments, "--quiet", "rules")
     return dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
 
 

@@ -95,6 +95,7 @@ def test_from_an_instruct_model_to_regret(smollm2, tmp_path):
         },
         "segmentation": {"by": "steps", "min_steps": 1, "max_episodes": 2},
         "engine": {"max_model_len": 512, "cpu_cache_gib": 0.5},
+        "training_threads": 1,  # with two beside other tests they mostly wait for each other
         "training": {
             "decoding": {"temperature": 0.7, "max_tokens": 48},
             "prover": {"answers": 2, "decoding": answer},

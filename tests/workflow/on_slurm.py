@@ -32,7 +32,7 @@ class Checkout:
     def start(self, *arguments, targets=(), **options):
         self.runs += 1
         self.out = self.folder / f"out{self.runs}"
-        profile = ["--profile", "slurm", "--seconds-between-status-checks", "2"]
+        profile = ["--profile", "slurm", "--seconds-between-status-checks", "1", "--latency-wait", "1"]
         command = [Path(sys.executable).parent / "snakemake", *targets, *profile, *self.always]
         with self.out.open("w") as out:
             options = {"cwd": self.folder, "stdout": out, "stderr": subprocess.STDOUT, **options}

@@ -24,8 +24,7 @@ def results(tmp_path_factory):
     shutil.copy(ROOT / "tests" / "tiny_backtracking.yaml", folder / "config.yaml")
     learnt = ("sets/star.parquet", "prompts/grpo.parquet")  # of models that are not trained here
     snakemake(folder, "--cores", "2", "all", *(f"results/tiny_backtracking/{name}" for name in learnt))
-    for number in FIGURES.values():
-        assert not planned(folder, f"fig{number}")
+    assert not planned(folder, *(f"fig{number}" for number in FIGURES.values()))
     return folder / "results" / "tiny_backtracking"
 
 

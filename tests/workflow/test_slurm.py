@@ -49,7 +49,7 @@ def prepared(folder, change):
 
 def on_slurm(cluster, folder, *arguments):
     """Run the workflow through the profile; what it printed."""
-    options = ["--profile", "slurm", "--jobs", "3", "--seconds-between-status-checks", "2"]
+    options = ["--profile", "slurm", "--jobs", "3", "--seconds-between-status-checks", "1"]
     command = [Path(sys.executable).parent / "snakemake", *options, *arguments]
     with (folder / "out").open("w") as out:
         status = cluster.start(*command, cwd=folder, stdout=out, stderr=subprocess.STDOUT).wait(timeout=LONG)
@@ -76,8 +76,8 @@ def small_run(cluster, tmp_path_factory):
     return folder
 
 
-def test_artifacts_up_to_training_are_those_of_a_run_here(small_run, finished):
-    compared = 0
+def test_artifacts_up_to_training_are_those_of_a_run_here(small_run, request):
+    finished, compared = request.getfixturevalue("finished"), 0  # a process that waits for it has SLURM's run begun
     for kind in ("problems", "rollouts/base", "episodes/base", "prover/base", "grades/base", "progress/base", "sets"):
         for file in sorted((small_run / "results" / "tiny" / kind).glob("*.parquet")):
             here = finished / file.relative_to(small_run)
@@ -101,7 +101,7 @@ def test_sampling_and_training_have_gpus_and_nothing_else_has(small_run, cluster
 
 def test_short_jobs_go_together(small_run, cluster):
     names = [name.split()[0] for name in jobs_of(cluster, small_run)]
-    assert not {"measure_accuracy", "measure_maj", "progress", "measure_regret"} & set(names)
+    assert not {"measure_accuracy", "measure_maj", "measure_progress", "measure_regret"} & set(names)
 
 
 def test_training_on_two_nodes_equals_that_on_one(cluster, finished, tmp_path):
