@@ -78,11 +78,13 @@ def bootstrap_runs(
     repeats: int = 2000,
     seed: int = 0,
     level: float = 0.95,
+    *,
+    same_runs: bool = False,
 ) -> Interval:
     """Interval of a mean over training runs and problems, or of the difference of two methods' means.
 
     A resample draws both runs and problems; all runs are measured on the same drawn problems. Two methods share the
-    drawn problems, not the runs. With a single run, the interval holds for that run only.
+    drawn problems, and the runs if they are the `same_runs`. With a single run, the interval holds for that run only.
 
     Args:
         values, other: one value per run and problem [runs, problems], for the same problems in the same order; NaN
@@ -93,7 +95,7 @@ def bootstrap_runs(
     grids = [np.asarray(grid, dtype=np.float64) for grid in (values, other) if grid is not None]
     if any(grid.ndim != 2 or not grid.size for grid in grids) or len({grid.shape[-1] for grid in grids}) > 1:
         raise ValueError("bootstrap: needs values [runs, problems] of the same problems")
-    drawn = resampled_means(grids, repeats, seed)
+    drawn = resampled_means(grids, repeats, seed, same_runs=same_runs)
     signs = (1.0, -1.0)
     estimate = sum(sign * np.nanmean(grid) for sign, grid in zip(signs, grids, strict=False))
     found = np.sum([sign * draws for sign, draws in zip(signs, drawn, strict=False)], axis=0)
@@ -122,16 +124,21 @@ def runs_of(
     return Runs(wide[problem].to_list(), wide.drop(problem).fill_null(float("nan")).to_numpy().T)
 
 
-def resampled_means(grids: Sequence[npt.NDArray[np.float64]], repeats: int, seed: int) -> list[npt.NDArray[np.float64]]:
-    """Means over drawn runs and problems [repeats, ...] of each grid [runs, problems, ...]; they share the problems.
+def resampled_means(
+    grids: Sequence[npt.NDArray[np.float64]], repeats: int, seed: int, *, same_runs: bool = False
+) -> list[npt.NDArray[np.float64]]:
+    """Means over drawn runs and problems [repeats, ...] of each grid [runs, problems, ...].
 
-    Of a grid with NaN the mean of the other values; NaN if a resample has none of these.
+    They share the problems, and with `same_runs`, where all are of the same runs in the same order, these too. Of a
+    grid with NaN the mean of the other values; NaN if a resample has none of these.
     """
     rng = np.random.default_rng(seed)
     problems = resample_shares(rng, repeats, grids[0].shape[1])
-    means = []
+    means, runs = [], None
     for grid in grids:
-        runs, known = resample_shares(rng, repeats, grid.shape[0]), ~np.isnan(grid)
+        if runs is None or not same_runs:
+            runs = resample_shares(rng, repeats, grid.shape[0])
+        known = ~np.isnan(grid)
         sums = np.einsum("br,rp...,bp->b...", runs, np.where(known, grid, 0.0), problems, optimize=True)
         if not known.all():
             weights = np.einsum("br,rp...,bp->b...", runs, known.astype(float), problems, optimize=True)

@@ -25,6 +25,7 @@ EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "lineari
 EQUAL_TOKENS = "maj at equal tokens"
 CURVES = {**EFFICIENCY, EQUAL_TOKENS: "maj"}  # values of whole curves, and their measures
 LOGGED = {"training loss": ("sft_log", "loss"), "training length": ("rl_log", "completion_tokens")}  # measure, column
+SIGNED = ("gain", "progress")  # values of which 0 is none
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
 VALUES = (
     *("accuracy", "tokens", r"regret at \d+", r"(maj|pass|linearized) at \d+", r"regret after \d+ episodes"),
@@ -48,7 +49,9 @@ class Claim(Settings):
         " of the second half of a training's steps `training loss` (SFT) and `training length` (RL, tokens)."
     )
     model: str = Field(description="The model that it is about.")
-    than: str | None = Field(None, description="The model that it is compared with; by default the value is, with 0.")
+    than: str | None = Field(
+        None, description="The model that it is compared with; a gain, or progress, may be without: with 0."
+    )
     than_value: Value | None = Field(
         None,
         description="What of `than` it is compared with, if not the same value: of `linearized token efficiency` the"
@@ -69,12 +72,14 @@ class Claim(Settings):
     redraw: str = Field(description="Target that redraws what it is seen in.")
 
     @model_validator(mode="after")
-    def _compares_two_curves(self) -> Self:
-        other = self.than_value or self.value
-        if self.value in CURVES and (self.than is None or self.gains_over or other not in CURVES):
-            raise ValueError(f"{self.value} compares the curves of two models; give `than`, leave out gains_over")
-        if self.than is None and (self.than_value or self.gains_over):
-            raise ValueError("than_value and gains_over need `than`")
+    def _compares_like_with_like(self) -> Self:
+        if self.than is None and (self.gains_over or self.than_value or not self.value.startswith(SIGNED)):
+            raise ValueError(f"{self.value} needs `than`; only a gain, and progress, are compared with 0")
+        kinds = [2 if value in EFFICIENCY else value == EQUAL_TOKENS for value in (self.value, self.than_value)]
+        if self.than_value and kinds[0] != kinds[1]:
+            raise ValueError(f"{self.value} cannot be compared with {self.than_value}")
+        if self.value in CURVES and self.gains_over:
+            raise ValueError(f"{self.value} compares two curves; leave out gains_over")
         return self
 
 
@@ -139,8 +144,8 @@ def second_half(log: pl.DataFrame | None) -> pl.DataFrame:
     """The second half of each training's steps, as rows of one problem: a training has one log for all of them."""
     if log is None or log.is_empty():
         return pl.DataFrame()
-    of_run = ["model", "run", "dataset"]
-    return log.filter(pl.col("step") > pl.col("step").max().over(of_run) / 2).with_columns(problem_id=pl.lit("all"))
+    late = log.filter(pl.col("step") > pl.col("step").max().over("model", "run") / 2)
+    return late.with_columns(dataset=pl.lit("training"), problem_id=pl.lit("all"))
 
 
 def direct(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None) -> pl.DataFrame:
@@ -195,14 +200,17 @@ def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> 
     yield "votes halfway", votes.join(of_both, on=trace, how="semi")
 
 
-def compare(own: Grid, other: Grid, base: Grid | None = None, repeats: int = 2000, seed: int = 0) -> Interval:
+def compare(
+    own: Grid, other: Grid, base: Grid | None = None, repeats: int = 2000, seed: int = 0, *, same_runs: bool = False
+) -> Interval:
     """Interval of mean(own) - mean(other), or, with `base`, of (own - base) / (other - base), over runs and problems.
 
     Args:
         own, other, base: values [runs, problems] of the same problems in the same order.
+        same_runs: whether `own` and `other` are values of the same runs.
     """
     if base is None:
-        return bootstrap_runs(own, other, repeats, seed)
+        return bootstrap_runs(own, other, repeats, seed, same_runs=same_runs)
     a, b, zero = resampled_means((own, other, base), repeats, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = (a - zero) / (b - zero)

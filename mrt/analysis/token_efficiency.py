@@ -2,6 +2,7 @@
 tokens (Section 8.3)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,11 @@ def curve(tokens: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Floats, Float
 
 
 def bootstrap_curves(
-    statistic: Callable[..., float], *curves: npt.ArrayLike, repeats: int = 1000, seed: int = 0
+    statistic: Callable[..., float],
+    *curves: npt.ArrayLike,
+    repeats: int = 1000,
+    seed: int = 0,
+    same_runs: bool = False,
 ) -> Interval:
     """A statistic of two models' mean curves, with a 95 % interval over training runs and problems.
 
@@ -88,27 +93,28 @@ def bootstrap_curves(
         statistic: of tokens and accuracies of one curve and of the other, each [points].
         curves: tokens and accuracy of the one, tokens and accuracy of the other, by run and problem, for the same
             problems in the same order [runs, problems, points].
+        same_runs: whether both are of the same runs (as of `bootstrap_runs`).
     """
     data = [np.asarray(values, dtype=np.float64) for values in curves]
     if any(values.ndim != 3 or not values.size for values in data) or len({values.shape[1] for values in data}) > 1:
         raise ValueError("token efficiency: needs curves [runs, problems, points] of the same problems")
     estimate = statistic(*(values.mean(axis=(0, 1)) for values in data))
     both = [np.stack(model, axis=-1) for model in (data[:2], data[2:])]  # tokens and accuracies of one draw
-    own, other = resampled_means(both, repeats, seed)
+    own, other = resampled_means(both, repeats, seed, same_runs=same_runs)
     found = [statistic(*own[i].T, *other[i].T) for i in range(repeats)]
     low, high = np.nanquantile(found, [0.025, 0.975])
     return Interval(estimate, float(low), float(high))
 
 
-def bootstrap_token_efficiency(*curves: npt.ArrayLike, repeats: int = 1000, seed: int = 0) -> tuple[Interval, str]:
+def bootstrap_token_efficiency(*curves: npt.ArrayLike, **options: Any) -> tuple[Interval, str]:
     """`token_efficiency` of two models' mean curves, with an interval over training runs and problems.
 
     Args:
-        curves: as of `bootstrap_curves` [runs, problems, points].
+        curves, options: as of `bootstrap_curves` [runs, problems, points].
 
     Returns:
         The interval of the ratio, and the kind of the estimate. A resample whose curves share no accuracy counts with
         its bound.
     """
-    interval = bootstrap_curves(lambda *means: token_efficiency(*means)[0], *curves, repeats=repeats, seed=seed)
+    interval = bootstrap_curves(lambda *means: token_efficiency(*means)[0], *curves, **options)
     return interval, token_efficiency(*(np.asarray(values).mean(axis=(0, 1)) for values in curves))[1]

@@ -67,14 +67,14 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
     rows = []
     for claim in asked:
         values = of_group[claim.episodes]
-        of_sets = (
-            row_of(claim, values.filter(dataset=dataset), tables, models)
-            for dataset in values["dataset"].unique(maintain_order=True)
-        )
-        found = [row for row in of_sets if row]
-        if not found:
-            print(f"{claim.value} of {claim.model} or {claim.than} is not measured: {claim.says}")
-        rows += found
+        measured = values.filter(value="accuracy" if claim.value in CURVES else claim.value)
+        for dataset in measured["dataset"].unique(maintain_order=True).to_list() or ["any dataset"]:
+            found = row_of(claim, values.filter(dataset=dataset), tables, models)
+            if found:
+                rows.append(found)
+            else:
+                of = " or ".join(filter(None, (claim.model, claim.than)))
+                print(f"{claim.value} of {of} is not measured on {dataset}: {claim.says}")
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -105,22 +105,23 @@ def row_of(
         return None
     own, *others = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
     other, *base = others or [np.zeros((1, own.shape[1]))]
-    alone = own.shape[1] == 1 and (claim.value not in LOGGED or len(own) == 1)  # one problem has no interval
-    most = max(len(own), len(other))
+    # one problem has no interval; a log is of one, and has that of the runs
+    alone = own.shape[1] == 1 and (claim.value not in LOGGED or min(len(own), len(other)) == 1)
+    most, same_runs = max(len(own), len(other)), claim.model == claim.than
     bound, ratio = None, claim.value in EFFICIENCY
     if curves:
         one, two = (maj_curves(curve.filter(pl.col("problem_id").is_in(shared))) for curve in curves)
         of_problems = (*mean_of_runs(*one), *mean_of_runs(*two))
         if claim.value == EQUAL_TOKENS:
-            interval = bootstrap_curves(accuracy_gain, *one, *two)
+            interval = bootstrap_curves(accuracy_gain, *one, *two, same_runs=same_runs)
             needed = runs_needed_of_curves(interval, bootstrap_curves(accuracy_gain, *of_problems), most)
         else:
-            interval, bound = bootstrap_token_efficiency(*one, *two)
+            interval, bound = bootstrap_token_efficiency(*one, *two, same_runs=same_runs)
             needed = runs_needed_for_ratio(interval, bootstrap_token_efficiency(*of_problems)[0], most)
     else:
         # a ratio of gains says nothing where the other model may have lost
         ratio = bool(base) and compare(other, base[0]).low > 0
-        interval = compare(own, other, base[0] if ratio else None)
+        interval = compare(own, other, base[0] if ratio else None, same_runs=same_runs)
         needed = runs_needed(own, other)
     decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
     if alone or most == 1 or decided != "undecided" or claim.expect not in ("more", "less"):

@@ -20,7 +20,9 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     from matplotlib.ticker import EngFormatter
 
     table = summary(tables, models)
-    budgets = [value for value in table["value"].unique(maintain_order=True) if value.startswith("regret")]
+    models_of = {value: here["model"].n_unique() for (value,), here in table.group_by("value", maintain_order=True)}
+    most = max(models_of.values(), default=0)  # of models that are extended, larger budgets are extrapolated
+    budgets = [value for value, number in models_of.items() if value.startswith("regret") and number == most]
     shown = ["accuracy", *budgets[-1:]]
     table = table.filter(pl.col("value").is_in(shown))
     sets = table["dataset"].unique(maintain_order=True).to_list()

@@ -58,6 +58,13 @@ def test_gains_are_compared_over_a_common_base():
     assert compare(strong, weak).estimate == pytest.approx(0.2, abs=0.02)
 
 
+def test_the_same_runs_are_drawn_together():
+    """What all values of a run have in common does not blur their difference."""
+    of_runs = drawn(4, 0, 0.5, 10)
+    apart, together = (compare(of_runs + 0.1, of_runs, same_runs=same) for same in (False, True))
+    assert together.low == pytest.approx(0.1) == together.high and apart.low < 0
+
+
 def test_the_runs_that_would_decide_it_do():
     one, other = drawn(3, 0.02, 0.05, 4), drawn(3, 0, 0.05, 5)
     difference = one.mean() - other.mean()
@@ -101,13 +108,21 @@ def test_progress_of_a_backtrack_is_that_of_the_second_episode():
 
 def test_a_training_log_counts_from_its_second_half_on_as_one_problem():
     logs = [
-        pl.DataFrame({"model": "a", "run": run, "dataset": "d", "step": [1, 2, 3, 4], "loss": [9.0, 9.0, low, low + 2]})
+        pl.DataFrame(
+            {
+                "model": "a",
+                "run": run,
+                "dataset": f"set of {run}",
+                "step": [1, 2, 3, 4],
+                "loss": [9.0, 9.0, low, low + 2],
+            }
+        )
         for run, low in (("a", 1.0), ("a_seed1", 3.0))
     ]
     found = values_of({"sft_log": pl.concat(logs)})
-    assert found.select("value", "run", "problem_id", "x").rows() == [
-        ("training loss", "a", "all", 2.0),
-        ("training loss", "a_seed1", "all", 4.0),
+    assert found.select("value", "run", "dataset", "problem_id", "x").rows() == [
+        ("training loss", "a", "training", "all", 2.0),
+        ("training loss", "a_seed1", "training", "all", 4.0),
     ]
 
 
@@ -167,12 +182,17 @@ def test_a_claim_is_about_a_value_that_there_is():
         assert claim().model_validate(claim().model_dump() | {"value": value}).value == value
     curves = claim().model_dump() | {"value": "linearized token efficiency"}
     assert claim().model_validate(curves | {"than_value": "token efficiency"}).than == "b"
-    for wrong in ({"gains_over": "c"}, {"than": None}, {"than_value": "accuracy"}):
-        with pytest.raises(ValueError, match="compares the curves of two models"):
-            claim().model_validate(curves | wrong)
-    assert claim().model_validate(claim().model_dump() | {"than": None}).than is None
-    with pytest.raises(ValueError, match="need `than`"):
-        claim().model_validate(claim().model_dump() | {"than": None, "gains_over": "c"})
+    assert claim().model_validate(claim().model_dump() | {"value": "gain from 2 extensions", "than": None}).than is None
+    for wrong, message in (
+        (curves | {"gains_over": "c"}, "compares two curves; leave out gains_over"),
+        (curves | {"than": None}, "linearized token efficiency needs `than`"),
+        (curves | {"than_value": "accuracy"}, "cannot be compared with accuracy"),
+        (curves | {"value": "maj at equal tokens", "than_value": "token efficiency"}, "cannot be compared with token"),
+        ({"than_value": "token efficiency"}, "accuracy cannot be compared with token efficiency"),
+        ({"than": None}, "accuracy needs `than`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            claim().model_validate(claim().model_dump() | wrong)
 
 
 def test_a_model_without_thoughts_has_the_tokens_of_each_thought():

@@ -690,14 +690,14 @@ def test_a_model_is_compared_with_zero_across_modes_and_by_its_log():
         "sft_log": pl.DataFrame(
             [
                 (m, "train", step, x + i / 100)
-                for m, x in (("a", 0.1), ("a1", 0.12), ("b", 0.3))
+                for m, x in (("a", 0.1), ("a1", 0.12), ("b", 0.3), ("b1", 0.31))
                 for i, step in enumerate((1, 2))
             ],
             schema=["model", "dataset", "step", "loss"],
             orient="row",
         ),
     }
-    tables = {name: of_runs(rows, {"a1": "a"}) for name, rows in tables.items()}
+    tables = {name: of_runs(rows, {"a1": "a", "b1": "b"}) for name, rows in tables.items()}
     styles = {"a": ModelStyle(label="A"), "b": ModelStyle(label="B")}
     text = {"section": "ours", "says": "?", "model": "a", "expect": "more", "redraw": "table1"}
     asked = [
@@ -707,11 +707,13 @@ def test_a_model_is_compared_with_zero_across_modes_and_by_its_log():
     ]
     found = claims.summary(tables, styles, asked)
     assert found["verdict"].to_list() == ["confirmed"] * 3
-    assert found["estimate"].to_list() == pytest.approx([0.25, 2.0, -0.19], abs=0.02)
+    assert found["estimate"].to_list() == pytest.approx([0.25, 2.0, -0.195], abs=0.02)
     shown = [row[2].split(": ")[0] for row in claims.layout(found, {}).cells]
     efficiency = "linearized token efficiency against token efficiency, A"
     assert shown == ["progress of the backtrack, A", efficiency, "training loss, A against B"]
-    assert [row[3] for row in claims.layout(found, {}).cells] == ["1", "1", "2 against 1"]
+    assert [row[3] for row in claims.layout(found, {}).cells] == ["1", "1", "2"]
+    few = {"sft_log": tables["sft_log"].filter(pl.col("run") != "b1")}  # how much b's runs differ is not known
+    assert claims.summary(few, styles, asked[2:])["verdict"].to_list() == ["undecided"]
 
 
 def test_section_5_is_decided_within_one_model(tmp_path):

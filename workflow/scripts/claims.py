@@ -31,26 +31,35 @@ EXPERIMENTS = {  # by results folder: heading, and the configuration files
         "Reading from the problem on, once more",
         "config.yaml config/rl.yaml config/mu.yaml config/mu_confirm.yaml",
     ),
+    "mu_published": (
+        "Reading from the problem on, against GRPO as published",
+        "config.yaml config/rl.yaml config/mu.yaml config/mu_published.yaml",
+    ),
     "claims_backtracking": ("Backtracking search", "config/backtracking.yaml config/claims_backtracking.yaml"),
 }
 NOTES = {
-    "claims_star": "MRT (STaR) keeps prefixes with J of at least 0.6, which is not the paper's rule. What is called the"
-    " paper's rule keeps any progress above 0 and weighs by it. Few episodes are 2 to 5, many are 6 and more (there 6"
-    " to 10 and 41 to 45).",
-    "claims_rl": "The paper gives one reward at the end of a trace (Sections 6.2 and 9): that is Algorithm 2. What is"
-    " by episode credits each episode with its own progress, the other way that Section 6.2 names ([rl.md](rl.md)).",
+    "claims_star": "MRT (STaR) keeps prefixes with J of at least 0.6, which is not the paper's rule. What is called"
+    " the paper's rule keeps any progress above 0 and weighs by it. Few episodes are 2 to 5, many are 6 and more"
+    " (there 6 to 10 and 41 to 45).",
+    "claims_rl": "MRT (RL) is Algorithm 2, which gives one reward at the end of a trace, as the paper does (Sections"
+    " 7.1 and 9). By episode is what the paper names and does not use: each episode is credited with its own progress,"
+    " alpha 2, centred ([rl.md](rl.md)). Lengths in training are of whole traces, prefixes of the parent's thoughts"
+    " included.",
     "claims_curriculum": "At test time, where the paper's Figure 11 is of training. Beyond 96 tokens the regret of the"
-    " first model is extrapolated by budget forcing, as in Figure 12.",
-    "claims_backtracking": "MRT (RL) credits each episode with its own progress (alpha 2, centred).",
-    "mu_seeds": "Whether MRT (RL) is worth its compute the paper leaves open (Section 9): these are our questions."
-    " MRT (RL) credits each episode with its own progress; [mu.md](mu.md) says what the models are.",
+    " first model is extrapolated by budget forcing, as in Figure 12; the table of models has none there.",
+    "claims_backtracking": "MRT (RL) is Algorithm 2; by episode credits each episode with its own progress, alpha 2,"
+    " centred. MRT (STaR) keeps backtracks with a progress of at least 0.3. The training loss is that of the second"
+    " half of the steps, on sets cut to the same number of tokens.",
+    "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9). Here MRT (RL) credits each"
+    " episode with its own progress; [mu.md](mu.md) says what the models are.",
     "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
+    "mu_published": "With new problems, and six training runs of each model.",
 }
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
 INTRODUCTION = """# The paper's claims, and what they are here
 
-One row is one claim of the paper: where it stands and what it says (*ours* is a question of our own); the same
+One row is one claim of the paper: where it stands and what it says (*ours*: not the paper's, but asked here); the same
 comparison on the toy world, with its 95 % interval over training runs and problems; the verdict; and the target that
 redraws it. A claim is **confirmed** or **refuted** only if the interval leaves no other possibility; else it is
 **undecided** here. The verdict is of the direction: how large the difference is in the paper, it does not say. `5
