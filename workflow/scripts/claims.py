@@ -43,8 +43,8 @@ NOTES = {
     " (there 6 to 10 and 41 to 45).",
     "claims_rl": "MRT (RL) is Algorithm 2, which gives one reward at the end of a trace, as the paper does (Sections"
     " 7.1 and 9). By episode is what the paper names and does not use: each episode is credited with its own progress,"
-    " alpha 2, centred ([rl.md](rl.md)). Lengths in training are of whole traces, prefixes of the parent's thoughts"
-    " included.",
+    " alpha 2, centred ([rl.md](rl.md)). Lengths are of traces at test time: in training MRT (RL) goes on from a prefix"
+    " of its parent's thought, and long thoughts have more of these.",
     "claims_curriculum": "At test time, where the paper's Figure 11 is of training. Beyond 96 tokens the regret of the"
     " first model is extrapolated by budget forcing, as in Figure 12; the table of models has none there.",
     "claims_backtracking": "MRT (RL) is Algorithm 2; by episode credits each episode with its own progress, alpha 2,"
