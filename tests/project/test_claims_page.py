@@ -12,7 +12,10 @@ PAGE = (ROOT / "docs" / "claims.md").read_text()
 PLACES = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \d[^|]* \| (?:confirmed|refuted|undecided)", PAGE, re.MULTILINE)
 INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
 QUOTES = {  # where a page quotes five runs, if it has more than these
-    "docs/rl.md": [("## What five runs", "The same experiment with one run")],
+    "docs/rl.md": [
+        ("`config/curriculum.yaml` does this", "![reward and length"),
+        ("## What five runs", "The same experiment with one run"),
+    ],
     "docs/mu.md": [("## What it brings at equal compute", "- A first try")],
     "docs/backtracking.md": [("## What came out", "In MRT (RL), mu answers twice")],
     "docs/laptop.md": [
