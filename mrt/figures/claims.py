@@ -38,6 +38,7 @@ NOTE = (
     " decide it if the estimate stayed what it is (one run does not tell). The verdict is of the direction, not of the"
     " size; where models are said to be alike, a difference within the margin in parentheses counts as none."
 )
+MOST = 100  # runs; more are not counted one by one
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
 SCHEMA = {
@@ -154,7 +155,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"] in ("tokens", "training length") else 3
         sign, unit = ("", " x") if row["ratio"] else ("+", "")
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
-        needed = f", would need about {row['needed']} runs" if row["needed"] else ""
+        number = f"about {row['needed']}" if (row["needed"] or 0) <= MOST else f"over {MOST}"
+        needed = f", would need {number} runs" if row["needed"] else ""
         if row["verdict"] == "undecided" and row["expect"] in ("more", "less") and not needed:
             needed = ", not by more runs" if max(row["runs"], row["than_runs"]) > 1 else ""
         needed += "" if row["margin"] is None else f" (alike within {scale * row['margin']:g})"

@@ -661,6 +661,8 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     assert rows[2][2].startswith("token efficiency, A against B: ≥ ")
     assert rows[3][2].startswith("maj at equal tokens, A against B: +21.0 [")
     assert rows[1][3:5] == ["2 against 1", "undecided, not by more runs"]
+    many = pl.lit(504, pl.Int64).alias("needed")
+    assert claims.layout(table[1:2].with_columns(many), styles).cells[0][4] == "undecided, would need over 100 runs"
     alone = {name: rows.filter(run="a") if "run" in rows.columns else rows for name, rows in tables.items()}
     alone = {name: pl.concat([rows, tables[name].filter(model="b")]) for name, rows in alone.items()}
     few = [asked[1], asked[2] | {"expect": "less"}]
