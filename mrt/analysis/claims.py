@@ -75,8 +75,8 @@ class Claim(Settings):
     def _compares_like_with_like(self) -> Self:
         if self.than is None and (self.gains_over or self.than_value or not self.value.startswith(SIGNED)):
             raise ValueError(f"{self.value} needs `than`; only a gain, and progress, are compared with 0")
-        kinds = [2 if value in EFFICIENCY else value == EQUAL_TOKENS for value in (self.value, self.than_value)]
-        if self.than_value and kinds[0] != kinds[1]:
+        both = {self.value, self.than_value or self.value}
+        if len(both) == 2 and both & CURVES.keys() and not both <= EFFICIENCY.keys():
             raise ValueError(f"{self.value} cannot be compared with {self.than_value}")
         if self.value in CURVES and self.gains_over:
             raise ValueError(f"{self.value} compares two curves; leave out gains_over")

@@ -176,9 +176,8 @@ def a_job_is_cancelled(run):
 
 def a_job_takes_too_long(run):
     main = run.start("late", "other")
-    run.cluster.run(
-        "scontrol", "update", f"JobId={run.lives('late').job}", "TimeLimit=1"
-    )  # it has begun: not 2 minutes
+    job = run.lives("late").job
+    run.cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")  # as it has begun: not 2 minutes
     until(lambda: "TIMEOUT" in run.queue("%T", "--states=all"), "time limit", run.out, every=2)
     run.let_end("other")  # whenever one ends well, the plugin looks more often
     assert "TIMEOUT" in run.ended_well(main)

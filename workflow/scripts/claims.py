@@ -66,8 +66,9 @@ redraws it. A claim is **confirmed** or **refuted** only if the interval leaves 
 against 1` are five runs against a model that is given, of which there is only one. The toy is a 1M-parameter model on
 sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
 
-Of {claims} rows of the paper {confirmed} are confirmed, {refuted} refuted, {undecided} undecided; of {questions} of
-ours, {yes} confirmed, {no} refuted, {open} undecided. `make claims` makes this page; other pages quote it.
+Of {claims} rows of the paper {paper[confirmed]} are confirmed, {paper[refuted]} refuted, {paper[undecided]} undecided.
+Of {questions} of ours {ours[confirmed]} are confirmed, {ours[refuted]} refuted, {ours[undecided]} undecided.
+`make claims` makes this page; other pages quote it.
 """
 
 
@@ -88,10 +89,8 @@ def page(old: str, new: dict[str, str]) -> str:
     sections = [new.get(heading) or kept.get(heading) for heading, _ in EXPERIMENTS.values()]
     text = "\n".join(part.strip() + "\n" for part in sections if part)
     rows = re.findall(r"^\| (ours)?[^|]*\|.*\| (confirmed|refuted|undecided)\b[^|]*\| \w+ \|$", text, re.MULTILINE)
-    verdicts = ("confirmed", "refuted", "undecided")
-    paper, ours = ([Counter(rows)[whose, verdict] for verdict in verdicts] for whose in ("", "ours"))
-    counts = dict(zip((*verdicts, "yes", "no", "open"), (*paper, *ours), strict=True))
-    return INTRODUCTION.format(claims=sum(paper), questions=sum(ours), **counts) + "\n" + text
+    paper, ours = (Counter(verdict for who, verdict in rows if who == whose) for whose in ("", "ours"))
+    return INTRODUCTION.format(paper=paper, claims=paper.total(), ours=ours, questions=ours.total()) + "\n" + text
 
 
 if __name__ == "__main__":
