@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mrt.core.cli import Stage, run
 from mrt.core.settings import Settings
@@ -36,6 +36,19 @@ CHAT_TEMPLATE = (
 )
 # of an answer, in the chat template
 OPENING = {"thoughts": "<think>\\n", "long_thoughts": "<think>\\n", "attempts": ""}
+RECIPE: dict[str, Any] = {
+    "learning_rate": 3e-3,
+    "epochs": 1,
+    "batch_size": 24,
+    "micro_batch_size": 24,
+    "max_length": 1024,
+    "bf16": False,
+    "warmup_ratio": 0.01,
+    "weight_decay": 0.01,
+    "adam_beta2": 0.98,
+    "gradient_checkpointing": False,
+    "save_steps": 1000,
+}
 SPECIAL_TOKENS = ["<pad>", "<eos>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 
 
@@ -153,21 +166,13 @@ class MakeBase(Stage):
     seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
     architecture: Architecture = Field(default_factory=Architecture, description="Size of the model.")
     recipe: SFT = Field(
-        default_factory=lambda: SFT(
-            learning_rate=3e-3,
-            epochs=1,
-            batch_size=24,
-            micro_batch_size=24,
-            max_length=1024,
-            bf16=False,
-            warmup_ratio=0.01,
-            weight_decay=0.01,
-            adam_beta2=0.98,
-            gradient_checkpointing=False,
-            save_steps=1000,
-        ),
-        description="Training hyperparameters.",
+        default_factory=lambda: SFT(**RECIPE), description="Training hyperparameters; those not given are RECIPE's."
     )
+
+    @field_validator("recipe", mode="before")
+    @classmethod
+    def _over_the_recipe(cls, given: Any) -> Any:
+        return RECIPE | given if isinstance(given, dict) else given
 
     def cli_cmd(self) -> None:
         rng = random.Random(self.seed)

@@ -16,7 +16,11 @@ QUOTES = {  # where a page quotes five runs, if it has more than these
         ("`config/curriculum.yaml` does this", "![reward and length"),
         ("## What five runs", "The same experiment with one run"),
     ],
-    "docs/mu.md": [("## What it brings at equal compute", "- A first try")],
+    "docs/mu.md": [
+        ("## What it brings at equal compute", "- A first try"),
+        ("## Once more, on other problems", "**What this does not say.**"),
+        ("## Where thoughts are long", "**A step takes"),
+    ],
     "docs/backtracking.md": [("## What came out", "In MRT (RL), mu answers twice")],
     "docs/laptop.md": [
         ("What holds over five runs", "| model |"),

@@ -1,16 +1,17 @@
 import random
 import re
+from hashlib import sha256
 from itertools import combinations
 
 import pytest
-from conftest import TOY_BASE
+from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.episodes.parameterization import MARKERS, Backtracking, Template, split_episodes, take_apart
 from mrt.toy import world
 from mrt.toy.attempts import solve
-from mrt.training.toy_base import OPENING, draw_example, make_tokenizer
+from mrt.training.toy_base import OPENING, RECIPE, MakeBase, draw_example, make_tokenizer
 
 
 @given(st.integers(), st.sampled_from(world.DIFFICULTIES))
@@ -125,3 +126,16 @@ def test_attempts_add_up_and_answer_what_they_took():
         assert low + high == answer and {low, high} <= set(problem.numbers)
         right += answer == problem.answer
     assert 30 < right < 270
+
+
+@pytest.mark.parametrize("name", ["weights", "weights_long", "weights_attempts"])
+def test_the_card_is_of_these_weights(name):
+    folder = ROOT / "mrt" / "toy" / name
+    assert sha256((folder / "model.safetensors").read_bytes()).hexdigest() in (folder / "README.md").read_text()
+
+
+def test_a_setting_that_is_given_leaves_the_others_of_the_recipe(tmp_path):
+    files = {name: tmp_path / name for name in ("out", "history", "state")}
+    recipe = MakeBase(**files, recipe={"bf16": True}).recipe
+    assert recipe == MakeBase(**files).recipe.model_copy(update={"bf16": True})
+    assert recipe.batch_size == RECIPE["batch_size"]

@@ -35,6 +35,10 @@ EXPERIMENTS = {  # by results folder: heading, and the configuration files
         "Reading from the problem on, against GRPO as published",
         "config.yaml config/rl.yaml config/mu.yaml config/mu_published.yaml",
     ),
+    "long_thoughts": (
+        "Reading from the problem on, where thoughts are long",
+        "config.yaml config/rl.yaml config/long_thoughts.yaml",
+    ),
     "claims_backtracking": ("Backtracking search", "config/backtracking.yaml config/claims_backtracking.yaml"),
 }
 NOTES = {
@@ -54,6 +58,7 @@ NOTES = {
     " episode with its own progress; [mu.md](mu.md) says what the models are.",
     "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
+    "long_thoughts": "The base explores for 10 to 30 episodes, some 300 tokens, on problems of 6 to 8 numbers.",
     "mu_published": "With new problems, and six training runs of each model.",
 }
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
