@@ -12,12 +12,13 @@ min_version("9.27.1")  # older ones were not tried
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
-from workflow.running import fork_stages, guard, refuse_several_nodes, start_early
+from workflow.running import fork_stages, guard, refuse_several_nodes, remember_signatures, start_early
 from workflow.terminal import tell_jobs, tell_results
 
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 fork_stages(workflow)
+remember_signatures()
 tell_jobs(workflow)
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
 if "models" not in config:

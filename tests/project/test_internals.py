@@ -26,6 +26,9 @@ PLACES = [
         ("subprocess_exec", "local_exec", "touch", "global_resources"),
     ),
     ("workflow/running.py", "snakemake.dag:DAG", (), ("finished_jobs", "needrun_jobs")),
+    ("workflow/running.py", "snakemake.common:get_function_params", ("func",), ()),
+    ("workflow/running.py", "snakemake.jobs:get_function_params", ("func",), ()),
+    ("workflow/running.py", "snakemake.rules:get_function_params", ("func",), ()),
     ("workflow/running.py", "snakemake.persistence:PersistenceBase", (), ("finished",)),
     ("workflow/running.py", "snakemake.settings.types:RemoteExecutionSettings", ("immediate_submit",), ()),
     # its SLURM plugin (https://github.com/snakemake/snakemake-executor-plugin-slurm)

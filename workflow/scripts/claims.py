@@ -58,8 +58,8 @@ NOTES = {
     " episode with its own progress; [mu.md](mu.md) says what the models are.",
     "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
-    "long_thoughts": "The base explores for 10 to 30 episodes, some 300 tokens, on problems of 6 to 8 numbers.",
     "mu_published": "With new problems, and six training runs of each model.",
+    "long_thoughts": "The base explores for 10 to 30 episodes, some 300 tokens, on problems of 6 to 8 numbers.",
 }
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
 INTRODUCTION = """# The paper's claims, and what they are here
