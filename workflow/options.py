@@ -170,11 +170,10 @@ class Options:
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = self.experiment.recipe(w.model)
         seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
-        options = {"method": method, "seed": seed, "prefixes": recipe.prefixes, "parameterization": self.words}
-        options["least_prefix"] = recipe.least_prefix or None
-        if recipe.max_prompt_length:  # counted in the parent's tokens
-            options |= {"max_prompt_length": recipe.max_prompt_length, **self.of_weights(self.paths.parent(w))}
-        return options_of(**options)
+        prompt, longest = self.prompt(self.paths.parent(w)), self.experiment.longest(w.model)
+        of_prefixes = recipe.model_dump(include={"prefixes", "least_prefix", "max_prompt_length"}, exclude_none=True)
+        options = {"prompt": prompt, "max_model_len": longest, "parameterization": self.words, **of_prefixes}
+        return self.of_parent(w, method=method, seed=seed, **options)
 
     def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """A model's hyperparameters: those that affect the weights, and the others."""

@@ -268,7 +268,7 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         learnt = str(config.learns_from(model))
         train = "train_rl" if trained.method in RL_METHODS else "train"
         made_by = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}
-        reads = METHODS[str(trained.method)].reads or ("rollouts",)  # RL's prompts are made from rollouts
+        reads = METHODS[str(trained.method)].reads or (("rollouts",) if config.begun(model) else ())
         before = [(made_by[kind], parent if kind == "prover" else learnt, d) for kind in reads]
         return then(ready(parent), *before, (train, model, d))
 

@@ -1,13 +1,13 @@
 """Prompts of RL: problems, or partial rollouts of them (Algorithm 2, line 7).
 
-    python -m mrt.training.prompts --method mrt_rl --problems problems.parquet --rollouts rollouts.parquet \\
+    python -m mrt.training.prompts --method mrt_rl --model results/laptop/models/base --problems problems.parquet \\
         --episodes episodes.parquet --out prompts.parquet
 
 For MRT (RL) a prompt is a problem followed by z_0:j, the first j of the k episodes of the parent's first thought about
 it; j is uniform from `least_prefix` to k - 1, among the prefixes that fit into `max_prompt_length`, and seeded by the
 problem. The prompt ends inside the thought. For the other methods j is `least_prefix`: 0 for thoughts, 1 for
-backtracking, where every prompt has the attempt z_0. All methods get the same problems in the same order; one whose
-shortest prompt does not fit is left out.
+backtracking, where every prompt has the attempt z_0. Where all j are 0 the parent's thoughts are not needed. All
+methods get the same problems in the same order; one whose shortest prompt does not fit is left out.
 """
 
 import random
@@ -18,11 +18,12 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
-from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS, TRACE
+from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.sampling.engine import seed_of
+from mrt.sampling.rollouts import Prompt
 from mrt.sampling.tokens import encode
 from mrt.training.methods import RLMethod
 
@@ -31,69 +32,79 @@ class MakePrompts(Stage):
     """Make a prompt from every problem, with a prefix of a thought for MRT (RL)."""
 
     method: RLMethod = Field(description="mrt_rl: prompts with a prefix.")
+    model: str = Field(description="Checkpoint folder or hub id of the parent, for its chat template and tokens.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
     problems: Path = Field(description="Dataset (Parquet).")
-    rollouts: Path = Field(description="The parent's rollouts (Parquet).")
-    episodes: Path | None = Field(None, description="Their episodes (Parquet), for prefixes.")
+    episodes: Path | None = Field(None, description="Episodes of the parent's rollouts (Parquet), for prefixes.")
     out: Path = Field(description="Prompts (Parquet).")
+    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     prefixes: float = Field(1.0, ge=0, le=1, description="Share of the problems that get a prefix; mrt_rl only.")
     least_prefix: int = Field(0, ge=0, description="Episodes that every prompt has; mrt_rl adds to them.")
     max_prompt_length: int | None = Field(None, ge=1, description="Longest prompt with its prefix, in tokens.")
-    model: str | None = Field(None, description="Checkpoint whose tokenizer counts these tokens.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
+    max_model_len: int | None = Field(
+        None, ge=16, description="Longest prompt plus completion, in tokens; the model's context if not given."
+    )
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
 
     def cli_cmd(self) -> None:
-        gold = PROBLEMS.read(self.problems, ["id", "answer"]).rename({"id": "problem_id"})
-        rollouts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt", "tokens"]).filter(pl.col("sample") == 0)
-        thoughtless = rollouts.filter(pl.col("tokens") == 0).height  # a problem that fills the context
-        if thoughtless:
-            print(f"{thoughtless} problems are left out: they fill the context, and so have no thought")
-        rollouts = rollouts.filter(pl.col("tokens").ne_missing(0))
-        traces = rollouts.join(gold, on="problem_id", validate="1:1")
-        if self.method == "mrt_rl" or self.least_prefix:
-            if self.episodes is None:
-                raise ValueError("prompts with a prefix need --episodes")
-            episodes = EPISODES.read(self.episodes).sort(EPISODES.keys).group_by(TRACE, maintain_order=True).agg("text")
-            traces = traces.join(episodes, on=TRACE, validate="1:1")
-        rows, left_out = [], 0
-        for row in traces.sort(TRACE).iter_rows(named=True):
-            episodes_of = row.get("text") or []
-            choose = random.Random(seed_of(self.seed, row["problem_id"], "prefix"))
-            choices = self.choices(row["prompt"], episodes_of)
+        thoughts, rows, left_out = self.thoughts(), list[tuple[Any, ...]](), 0
+        for problem_id, problem, answer in PROBLEMS.read(self.problems, ["id", "problem", "answer"]).sort("id").rows():
+            chat, episodes = self.prompt.render(self.tokenizer, problem), thoughts.get(problem_id, [])
+            choose = random.Random(seed_of(self.seed, problem_id, "prefix"))
+            choices = self.choices(chat, episodes)
             if not choices:
                 left_out += 1
                 continue
             j = choices[0]
             if self.method == "mrt_rl" and choose.random() < self.prefixes:
                 j = choose.choice(choices)
-            prefix = "".join(episodes_of[:j])
-            forced = row["prompt"] + self.parameterization.force(prefix)
-            prompt, inside = row["prompt"] + prefix, self.parameterization.inside
-            rows.append((row["problem_id"], 0, j, prefix, prompt, forced, row["answer"], inside))
+            prefix = "".join(episodes[:j])
+            forced, inside = chat + self.parameterization.force(prefix), self.parameterization.inside
+            rows.append((problem_id, 0, j, prefix, chat + prefix, forced, answer, inside))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         RL_PROMPTS.write(table, self.out)
         print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")
         if left_out:
-            print(f"{left_out} problems are left out: their shortest prompt has over {self.max_prompt_length} tokens")
+            print(f"{left_out} problems are left out: their shortest prompt has over {self.longest} tokens")
+
+    def thoughts(self) -> dict[str, list[str]]:
+        """The episodes of the parent's first thought about each problem; empty if no prompt has a prefix."""
+        if not self.least_prefix and (self.method != "mrt_rl" or not self.prefixes):
+            return {}
+        if self.episodes is None:
+            raise ValueError("prompts with a prefix need --episodes")
+        first = EPISODES.read(self.episodes).filter(pl.col("sample") == 0).sort(EPISODES.keys)
+        return dict(first.group_by("problem_id", maintain_order=True).agg("text").iter_rows())
 
     def choices(self, prompt: str, episodes: list[str]) -> list[int]:
         """The j that a prompt may have, the least first; none if even the shortest prompt is too long."""
         least = min(self.least_prefix, len(episodes))
         found = range(least, max(len(episodes), least + 1)) if self.method == "mrt_rl" else [least]
-        if self.max_prompt_length is None:
-            return list(found)
         sizes = map(len, encode(self.tokenizer, (prompt + "".join(episodes[:j]) for j in found)))
-        return [j for j, size in zip(found, sizes, strict=True) if size <= self.max_prompt_length]
+        return [j for j, size in zip(found, sizes, strict=True) if size <= self.longest]
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest prompt that leaves room for a completion, and is not longer than asked for."""
+        from transformers import AutoConfig
+
+        context = self.max_model_len
+        if context is None:
+            context = AutoConfig.from_pretrained(self.folder).get_text_config().max_position_embeddings
+        return min(context - 1, self.max_prompt_length or context)
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The model's tokenizer; ValueError if no model is given."""
+        """The parent's tokenizer."""
         from transformers import AutoTokenizer
 
-        if self.model is None:
-            raise ValueError("--max_prompt_length counts tokens, and needs --model")
-        return AutoTokenizer.from_pretrained(folder_of(self.model, self.revision))
+        return AutoTokenizer.from_pretrained(self.folder)
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of the parent's files."""
+        return folder_of(self.model, self.revision)
 
 
 if __name__ == "__main__":

@@ -4,45 +4,49 @@ import polars as pl
 import pytest
 from conftest import TOY_BASE
 
-from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS, ROLLOUTS
+from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.episodes.parameterization import Template
+from mrt.sampling.rollouts import Prompt
 from mrt.training.prompts import MakePrompts
 
 PIECES = ["One. ", "Wait, two. ", "Wait, three. "]
 
 
+@pytest.fixture(scope="module")
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TOY_BASE)
+
+
 @pytest.fixture
 def made(tmp_path):
-    """A function that makes the prompts of twenty problems, each with three episodes."""
+    """A function that makes the prompts of twenty problems, each with two thoughts of three episodes."""
     ids = [f"p{i:02}" for i in range(20)]
-    problems = [(i, f"question {i}", f"answer {i}", None, 3.0, "test", "train") for i in ids]
-    rollouts = [(i, s, f"<{i}>", "".join(PIECES) + "</think>", 9, 5, "stop", -1.0) for i in ids for s in range(2)]
-    episodes = [(i, s, t, piece, True) for i in ids for s in range(2) for t, piece in enumerate(PIECES)]
-    for name, kind, rows in (
-        ("problems", PROBLEMS, problems),
-        ("rollouts", ROLLOUTS, rollouts),
-        ("episodes", EPISODES, episodes),
-    ):
+    problems = [(i, f"question {i}", f"answer {i}", None, 3.0, "test", "train") for i in reversed(ids)]
+    episodes = [(i, s, t, f"{s or ''}{piece}", True) for i in ids for s in range(2) for t, piece in enumerate(PIECES)]
+    for name, kind, rows in (("problems", PROBLEMS, problems), ("episodes", EPISODES, episodes)):
         pl.DataFrame(rows, schema=kind.columns, orient="row").write_parquet(tmp_path / f"{name}.parquet")
 
-    def make(method, seed=0, episodes=True, **options):
-        files = {name: tmp_path / f"{name}.parquet" for name in ("problems", "rollouts", "episodes")}
+    def make(method, episodes=True, **options):
+        files = {name: tmp_path / f"{name}.parquet" for name in ("problems", "episodes")}
         if not episodes:
             del files["episodes"]
-        MakePrompts(method=method, seed=seed, out=tmp_path / "out.parquet", **files, **options).cli_cmd()
+        MakePrompts(method=method, model=str(TOY_BASE), out=tmp_path / "out.parquet", **files, **options).cli_cmd()
         return RL_PROMPTS.read(tmp_path / "out.parquet")
 
     return make
 
 
-def test_a_prompt_of_mrt_ends_inside_the_thought_of_one_partial_rollout(made):
+def test_a_prompt_of_mrt_ends_inside_the_thought_of_one_partial_rollout(made, tokenizer):
     prompts = made("mrt_rl")
     assert prompts["problem_id"].n_unique() == prompts.height == 20
     assert set(prompts["prefix"]) == {0, 1, 2}  # never the whole thought
     for row in prompts.iter_rows(named=True):
+        chat = Prompt().render(tokenizer, f"question {row['problem_id']}")
         assert row["prefix_text"] == "".join(PIECES[: row["prefix"]])
-        assert row["prompt"] == f"<{row['problem_id']}>" + row["prefix_text"]
-        assert row["forced"] == f"<{row['problem_id']}>" + Template().force(row["prefix_text"])
+        assert row["prompt"] == chat + row["prefix_text"]
+        assert row["forced"] == chat + Template().force(row["prefix_text"])
         assert row["answer"] == f"answer {row['problem_id']}" and row["inside"]
 
 
@@ -55,8 +59,15 @@ def test_rivals_have_the_same_problems_in_the_same_order_without_a_prefix(made):
     plain, mrt = made("grpo", episodes=False), made("mrt_rl")
     assert plain["problem_id"].to_list() == mrt["problem_id"].to_list()
     assert set(plain["prefix"]) == {0} and set(plain["prefix_text"]) == {""}
-    with pytest.raises(ValueError, match="need --episodes"):
-        made("mrt_rl", episodes=False)
+    assert made("mrt_rl", prefixes=0.0).equals(plain)
+
+
+def test_the_parents_thoughts_are_needed_for_prefixes_alone(made):
+    made("grpo", episodes=False)
+    made("mrt_rl", episodes=False, prefixes=0.0)
+    for method, options in (("mrt_rl", {}), ("grpo", {"least_prefix": 1})):
+        with pytest.raises(ValueError, match="need --episodes"):
+            made(method, episodes=False, **options)
 
 
 def test_only_a_share_of_the_problems_may_get_a_prefix(made):
@@ -72,20 +83,18 @@ def test_every_prompt_may_have_the_first_attempt(made):
     assert set(made("mrt_rl", least_prefix=9)["prefix"]) == {3}  # all that there are
 
 
-def test_prefixes_are_drawn_among_those_that_fit(made):
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(TOY_BASE)
-
+def test_prefixes_are_drawn_among_those_that_fit(made, tokenizer):
     def size(problem, j):
-        return len(tokenizer(f"<{problem}>" + "".join(PIECES[:j]), add_special_tokens=False)["input_ids"])
+        text = Prompt().render(tokenizer, f"question {problem}") + "".join(PIECES[:j])
+        return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     for most in (size("p00", 2), size("p00", 1), size("p00", 0)):
-        rows = made("mrt_rl", max_prompt_length=most, model=str(TOY_BASE)).select("problem_id", "prefix").rows()
+        rows = made("mrt_rl", max_prompt_length=most).select("problem_id", "prefix").rows()
         fits = {problem: {j for j in range(3) if size(problem, j) <= most} for problem, _ in rows}
         assert all(j in fits[problem] for problem, j in rows)
         assert {j for _, j in rows} == set.union(*fits.values())
+        longer = made("mrt_rl", max_model_len=most + 1).select("problem_id", "prefix").rows()  # with room for a token
+        assert longer == rows
     for method in ("grpo", "mrt_rl"):  # where not even the problem fits
-        assert made(method, max_prompt_length=1, model=str(TOY_BASE)).is_empty()
-    with pytest.raises(ValueError, match="needs --model"):
-        made("mrt_rl", max_prompt_length=9)
+        assert made(method, max_prompt_length=1).is_empty()
+        assert made(method, max_model_len=16).is_empty()

@@ -190,6 +190,16 @@ def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(
     assert plan["measure_maj"] == {f"{model} toy_test" for model in runs}
 
 
+def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
+    folder, configs = checkout(tmp_path), ("--configfile", "config.yaml", "config/rl.yaml")
+    needed = {
+        method: set(planned_jobs(folder, f"results/laptop_rl/prompts/{method}.parquet", *configs))
+        for method in ("grpo", "length_penalty", "mrt_rl")
+    }
+    assert needed["grpo"] == needed["length_penalty"] == {"build_dataset", "rl_prompts"}
+    assert needed["mrt_rl"] == {"build_dataset", "sample_rollouts", "cut_episodes", "rl_prompts"}
+
+
 def test_plans_are_fast(finished, tmp_path):
     """A finished run in under 5 s, 5,000 jobs and the whole paper in under 10 s; here with room for a slow machine.
 

@@ -135,13 +135,12 @@ rule train:
         )
 
 
-# RL: prompts that end inside a thought, and a child model by GRPO with a reward and an advantage of its method.
+# RL: prompts, which may end inside a thought of the parent, and a child model by GRPO with a reward and an advantage of its method.
 rule rl_prompts:
     input:
+        checkpoint=paths.parents_weights,
         problems=paths.training_problems,
-        rollouts=paths.of_parent("rollouts"),
-        episodes=paths.of_parent("episodes"),
-        checkpoint=lambda w: paths.parents_weights(w) if experiment.recipe(w.model).max_prompt_length else [],
+        episodes=lambda w: paths.of_parent("episodes")(w) if experiment.begun(w.model) else [],
     output:
         paths.of_model("prompts"),
     log:
@@ -152,10 +151,12 @@ rule rl_prompts:
         SAMPLING
     params:
         code=options.code("training.prompts"),
+        weights=lambda w: options.identity(paths.parent(w)),
         settings=options.rl_prompts,
+        episodes=optional("episodes"),
     shell:
-        "python -m mrt.training.prompts --settings {params.settings:q} --problems {input.problems:q}"
-        " --rollouts {input.rollouts:q} --episodes {input.episodes:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.training.prompts --settings {params.settings:q} --problems {input.problems:q} {params.episodes}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule train_rl:
