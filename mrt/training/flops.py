@@ -47,18 +47,21 @@ class Sizes(NamedTuple):
         """
         return 2.0 * (self.block_weights * tokens + self.output_weights * outputs) + 4.0 * self.attention_width * pairs
 
-    def training(self, rows: int, length: int, outputs: int, *, backward: bool, checkpointing: bool = False) -> float:
+    def training(
+        self, rows: int, length: int, outputs: int, before: int = 0, *, backward: bool, checkpointing: bool = False
+    ) -> float:
         """FLOPs of a trainer's pass over padded rows.
 
         Args:
             rows, length: rows, and tokens of each, padding included.
             outputs: tokens whose probability is computed.
+            before: tokens before each row whose keys and values are in a cache, padding included.
             backward: whether gradients are computed. That takes twice the forward pass; and TRL's output layer runs
                 forward once more.
             checkpointing: gradient checkpointing: the blocks run forward once more, up to their last layer.
         """
         tokens = rows * length
-        blocks = 2.0 * self.block_weights * tokens + 4.0 * self.attention_width * tokens * length
+        blocks = 2.0 * self.block_weights * tokens + 4.0 * self.attention_width * tokens * (before + length)
         output = 2.0 * self.output_weights * outputs
         if not backward:
             return blocks + output

@@ -18,13 +18,14 @@ from mrt.sampling.tokens import encode, end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
 from mrt.training.methods import RLMethod
+from mrt.training.prompt_cache import PromptCache, padded_left
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
 from mrt.training.stage import show_progress
 
 if TYPE_CHECKING:
     from mrt.training.rl import RL
 
-LENGTHS = 4  # length buckets of a micro-batch
+LENGTHS = 4  # length buckets of a micro-batch, and of its prompts
 
 
 def length_penalized(
@@ -100,6 +101,19 @@ def make_trainer_class() -> type:
         """The last so many values of each row, moved to its beginning and padded to this width."""
         rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
         return torch.stack(rows)
+
+    def in_groups(micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The same rows in micro-batches of the same size, sorted by their prompts."""
+        whole = {
+            name: torch.cat([part[name] for part in micro_batches]) if torch.is_tensor(value) and value.dim() else value
+            for name, value in micro_batches[0].items()
+        }
+        prompts = [ids[own].tolist() for ids, own in zip(whole["prompt_ids"], whole["prompt_mask"].bool(), strict=True)]
+        order = torch.tensor(sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i])))
+        return [
+            {name: value[rows] if torch.is_tensor(value) and value.dim() else value for name, value in whole.items()}
+            for rows in order.split(len(micro_batches[0]["prompt_ids"]))
+        ]
 
     class OrderedByEpoch(RepeatSampler):
         """TRL's sampler; the order of an epoch depends on its number, so that a resumed training has the same.
@@ -236,6 +250,18 @@ def make_trainer_class() -> type:
                 self.note("progress", self.mean_of(outcomes - before))
             return output
 
+        def _prepare_inputs(self, generation_batch: Any) -> Any:
+            """TRL's method, but the completions of a prompt stay together, so that their passes read it once.
+
+            TRL shuffles them over the micro-batches. The gradients of these are added up, whatever is in which.
+            """
+            before: Any = self._buffered_inputs
+            inputs = super()._prepare_inputs(generation_batch)
+            if not self.model.training or self._buffered_inputs is before:
+                return inputs
+            self._buffered_inputs: Any = in_groups(self._buffered_inputs)
+            return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
         def _get_per_token_logps_and_entropies(
             self,
             model: Any,
@@ -247,29 +273,37 @@ def make_trainer_class() -> type:
         ) -> Any:
             """TRL's method on rows of similar length, with padding removed: it takes most of the time on a CPU.
 
-            Rows come as a prompt, padded on the left, and a completion, padded on the right. Here they end together,
-            so that padding fills up their whole lengths only, however these divide into prompt and completion.
+            Rows come as a prompt, padded on the left, and a completion, padded on the right. Each distinct prompt is
+            read once. With gradient checkpointing, which has no cache, a row keeps its prompt; then padding fills up
+            whole lengths only, however these divide into prompt and completion.
             """
+            again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
+            whole = [ids[own] for ids, own in zip(input_ids, attention_mask.bool(), strict=True)]
             drawn = attention_mask[:, input_ids.size(1) - logits_to_keep :].sum(dim=1)
-            lengths = attention_mask.sum(dim=1)
-            order = lengths.argsort()
             parts: list[tuple[Any, Any, Any]] = []
-            for rows in order.chunk(LENGTHS * -(-len(order) // (batch_size or len(order)))):
-                longest, keep = int(lengths[rows].max()), max(1, int(drawn[rows].max()))
-                ids, mask = (
-                    torch.zeros(len(rows), longest, dtype=x.dtype, device=x.device) for x in (input_ids, attention_mask)
-                )
-                for own, row in enumerate(rows):
-                    ids[own, longest - lengths[row] :] = input_ids[row, attention_mask[row].bool()]
-                    mask[own, longest - lengths[row] :] = 1
-                *found, aux = super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **options)
-                size = (len(rows), longest, int(mask[:, -keep:].sum()))
-                again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
-                self.spent.add(flops=self.sizes.training(*size, backward=backward, checkpointing=again))
-                back = [(own, int(drawn[row])) for own, row in enumerate(rows)]
-                parts.append((*(x if x is None else left_aligned(x, back, logits_to_keep) for x in found), aux))
+            order: list[int] = []
+            for batch in torch.arange(len(whole)).split(batch_size or len(whole)):
+                prompt = [len(whole[i]) - int(drawn[i]) - 1 for i in batch]
+                cache = None
+                if not again and min(prompt) > 0:
+                    asked = [whole[i][:n] for i, n in zip(batch, prompt, strict=True)]
+                    with self.accelerator.autocast():
+                        cache = PromptCache(model, asked, self.sizes, LENGTHS)
+                    self.spent.add(flops=cache.flops)
+                rows = [whole[i][n if cache else 0 :] for i, n in zip(batch, prompt, strict=True)]
+                for own in torch.tensor(list(map(len, rows))).argsort().chunk(LENGTHS):
+                    ids, mask = padded_left([rows[i] for i in own])
+                    keep = max(1, int(drawn[batch[own]].max()))
+                    called, before = (cache.behind(own), cache.width(own)) if cache else (model, 0)
+                    *found, aux = super()._get_per_token_logps_and_entropies(called, ids, mask, keep, **options)
+                    size = (*ids.shape, int(mask[:, -keep:].sum()), before)
+                    self.spent.add(flops=self.sizes.training(*size, backward=backward, checkpointing=again))
+                    back = [(place, int(drawn[i])) for place, i in enumerate(batch[own])]
+                    parts.append((*(x if x is None else left_aligned(x, back, logits_to_keep) for x in found), aux))
+                    order += batch[own].tolist()
             logps, entropies, aux = zip(*parts, strict=True)
-            joined = (None if x[0] is None else torch.cat(x)[order.argsort()] for x in (logps, entropies))
+            back_to = torch.tensor(order).argsort()
+            joined = (None if x[0] is None else torch.cat(x)[back_to] for x in (logps, entropies))
             return (*joined, None if aux[0] is None else torch.stack(aux).mean())
 
         def mean_of(self, own: Any) -> float:

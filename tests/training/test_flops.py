@@ -158,7 +158,7 @@ import json, sys
 from pathlib import Path
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
-from mrt.training import frozen, rl, rl_trainer
+from mrt.training import frozen, prompt_cache, rl, rl_trainer
 
 found = {}
 load = AutoModelForCausalLM.from_pretrained
@@ -192,6 +192,7 @@ def made():
     return Watched
 
 frozen.Frozen.log_probabilities = watched(frozen.Frozen.log_probabilities)
+prompt_cache.PromptCache.__init__ = watched(prompt_cache.PromptCache.__init__)
 base = make().__mro__[1]
 base._get_per_token_logps_and_entropies = watched(base._get_per_token_logps_and_entropies)
 rl.make_trainer_class = made

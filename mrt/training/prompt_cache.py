@@ -1,0 +1,81 @@
+"""Training passes in which each distinct prompt is read once, however many completions continue it.
+
+The completions of a group share their prompt, and a prompt of MRT (RL) holds a prefix of a thought besides. So a first
+pass reads the distinct prompts, all but their last token, and keeps the keys and values of each layer; rows of a last
+prompt token and a completion are then read behind them. Gradients flow through both passes, and are those of rows that
+hold the whole prompt.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mrt.training.flops import Sizes
+
+
+def padded_left(texts: Sequence[Any]) -> tuple[Any, Any]:
+    """Token ids and mask [texts, longest] of texts that end together; tensors of token ids in, tensors out."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    ids = pad_sequence(list(texts), batch_first=True, padding_side="left")
+    mask = pad_sequence([torch.ones_like(text) for text in texts], batch_first=True, padding_side="left")
+    return ids, mask
+
+
+class PromptCache:
+    """Keys and values of the distinct prompts of some rows; `flops` is what reading them takes, with the way back."""
+
+    def __init__(self, model: Any, prompts: Sequence[Any], sizes: Sizes, passes: int) -> None:
+        """Read the prompts.
+
+        Args:
+            model: a causal language model of transformers, without gradient checkpointing, which has no cache.
+            prompts: token ids of each row's prompt without its last token: tensors of at least one token.
+            sizes: sizes of the model.
+            passes: at most so many forward passes, of prompts of similar length.
+        """
+        import torch
+        from torch.nn.functional import pad
+        from transformers import DynamicCache
+
+        self.model, self.flops, backward = model, 0.0, torch.is_grad_enabled()
+        distinct = {tuple(prompt.tolist()): prompt for prompt in prompts}
+        texts = sorted(distinct, key=len)
+        place = {text: i for i, text in enumerate(texts)}
+        self.row = torch.tensor([place[tuple(prompt.tolist())] for prompt in prompts], device=prompts[0].device)
+        self.lengths = torch.tensor([len(text) for text in texts], device=prompts[0].device)
+        longest, found = len(texts[-1]), list[Any]()
+        for part in torch.arange(len(texts)).chunk(passes):
+            ids, mask = padded_left([distinct[texts[i]] for i in part.tolist()])
+            cache, positions = DynamicCache(), (mask.cumsum(1) - 1).clamp(min=0)
+            asked = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
+            model(input_ids=ids, attention_mask=mask, position_ids=positions, **asked)
+            missing = (0, 0, longest - ids.size(1), 0)
+            found.append([(pad(layer.keys, missing), pad(layer.values, missing)) for layer in cache.layers])
+            self.flops += sizes.training(len(ids), ids.size(1), len(ids), backward=backward)
+        self.layers = [[torch.cat(parts) for parts in zip(*layer, strict=True)] for layer in zip(*found, strict=True)]
+
+    def behind(self, rows: Any) -> Callable[..., Any]:
+        """The model, as it reads texts that continue the prompts of these rows (indices) and are padded on the left."""
+        import torch
+        from transformers import DynamicCache
+
+        which = self.row[rows]
+        lengths = self.lengths[which][:, None]
+        width = int(lengths.max())
+        cache = DynamicCache()
+        for i, (keys, values) in enumerate(self.layers):
+            cache.update(keys[which, :, -width:], values[which, :, -width:], i)
+        prompts = (torch.arange(width, 0, -1, device=which.device) <= lengths).long()
+
+        def read(input_ids: Any, attention_mask: Any, **options: Any) -> Any:
+            positions = (lengths + attention_mask.cumsum(1) - 1).clamp(min=0)
+            whole = torch.cat([prompts, attention_mask], dim=1)
+            own = {"attention_mask": whole, "position_ids": positions, "past_key_values": cache}
+            return self.model(input_ids=input_ids, **own, **options)
+
+        return read
+
+    def width(self, rows: Any) -> int:
+        """Tokens of the longest prompt of these rows: every token of a text behind them attends to as many."""
+        return int(self.lengths[self.row[rows]].max())
