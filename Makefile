@@ -20,7 +20,7 @@ test-slurm: # on a real SLURM, as root on Debian
 bench: # docs/performance.md, its figures and records; fifteen minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks
 
-claims: # docs/claims.md: five training runs of each model, eleven hours on two cores; goes on where it was stopped
+claims: # docs/claims.md: five training runs of each model, thirteen hours on two cores; goes on where it was stopped
 	bash setup.sh
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/claims_star.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims_rl.yaml
@@ -28,6 +28,7 @@ claims: # docs/claims.md: five training runs of each model, eleven hours on two 
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_seeds.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_confirm.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_published.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_prefixes.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/long_thoughts.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config/backtracking.yaml config/claims_backtracking.yaml
-	.venv/bin/python workflow/scripts/claims.py docs/claims.md results/claims_star results/claims_rl results/claims_curriculum results/mu_seeds results/mu_confirm results/mu_published results/long_thoughts results/claims_backtracking
+	.venv/bin/python workflow/scripts/claims.py docs/claims.md results/claims_star results/claims_rl results/claims_curriculum results/mu_seeds results/mu_confirm results/mu_published results/mu_prefixes results/long_thoughts results/claims_backtracking

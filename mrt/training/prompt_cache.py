@@ -22,6 +22,15 @@ def padded_left(texts: Sequence[Any]) -> tuple[Any, Any]:
     return ids, mask
 
 
+def has_cache(config: Any) -> bool:
+    """Whether every layer of a model with this configuration attends to all earlier tokens, so that a cache holds them.
+
+    Windows are counted in places of a row, in which padding behind the prompt would take part.
+    """
+    kinds = getattr(config, "layer_types", None)
+    return set(kinds) == {"full_attention"} if kinds else getattr(config, "sliding_window", None) is None
+
+
 class PromptCache:
     """Keys and values of the distinct prompts of some rows; `flops` is what reading them takes, with the way back."""
 
@@ -29,7 +38,7 @@ class PromptCache:
         """Read the prompts.
 
         Args:
-            model: a causal language model of transformers, without gradient checkpointing, which has no cache.
+            model: a causal language model of transformers that `has_cache`, without gradient checkpointing.
             prompts: token ids of each row's prompt without its last token: tensors of at least one token.
             sizes: sizes of the model.
             passes: at most so many forward passes, of prompts of similar length.

@@ -18,7 +18,7 @@ from mrt.sampling.tokens import encode, end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
 from mrt.training.methods import RLMethod
-from mrt.training.prompt_cache import PromptCache, padded_left
+from mrt.training.prompt_cache import PromptCache, has_cache, padded_left
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
 from mrt.training.stage import show_progress
 
@@ -150,6 +150,9 @@ def make_trainer_class() -> type:
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
             self.cached: list[list[int]] = []  # token ids of all texts that the engine has read in this step
+            self.shares_prompts = not self.args.gradient_checkpointing and has_cache(
+                self.model.config.get_text_config()
+            )
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
@@ -274,8 +277,8 @@ def make_trainer_class() -> type:
             """TRL's method on rows of similar length, with padding removed: it takes most of the time on a CPU.
 
             Rows come as a prompt, padded on the left, and a completion, padded on the right. Each distinct prompt is
-            read once. With gradient checkpointing, which has no cache, a row keeps its prompt; then padding fills up
-            whole lengths only, however these divide into prompt and completion.
+            read once. Where there is no cache, as with gradient checkpointing, a row keeps its prompt, and padding
+            fills up whole lengths only, however these divide into prompt and completion.
             """
             again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
             whole = [ids[own] for ids, own in zip(input_ids, attention_mask.bool(), strict=True)]
@@ -285,7 +288,7 @@ def make_trainer_class() -> type:
             for batch in torch.arange(len(whole)).split(batch_size or len(whole)):
                 prompt = [len(whole[i]) - int(drawn[i]) - 1 for i in batch]
                 cache = None
-                if not again and min(prompt) > 0:
+                if self.shares_prompts and min(prompt) > 0:
                     asked = [whole[i][:n] for i, n in zip(batch, prompt, strict=True)]
                     with self.accelerator.autocast():
                         cache = PromptCache(model, asked, self.sizes, LENGTHS)

@@ -41,6 +41,10 @@ PLACES = [
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._calculate_rewards", ("inputs", "prompts", "completions"), ()),
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._generate_and_score_completions", ("inputs",), ()),
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._get_per_token_logps_and_entropies", (), ()),
+    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._prepare_inputs", ("generation_batch",), ()),
+    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer", (), ("_buffered_inputs",)),
+    # transformers: keys and values in a cache that gradients flow through (https://github.com/huggingface/transformers)
+    ("mrt/training/prompt_cache.py", "transformers:DynamicCache.update", ("key_states", "value_states"), ()),
     (
         "mrt/training/rl_engine.py",
         "trl.generation.vllm_generation:VLLMGeneration",

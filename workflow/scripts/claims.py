@@ -35,6 +35,10 @@ EXPERIMENTS = {  # by results folder: heading, and the configuration files
         "Reading from the problem on, against GRPO as published",
         "config.yaml config/rl.yaml config/mu.yaml config/mu_published.yaml",
     ),
+    "mu_prefixes": (
+        "Reading from prefixes, which are read once",
+        "config.yaml config/rl.yaml config/mu.yaml config/mu_prefixes.yaml",
+    ),
     "long_thoughts": (
         "Reading from the problem on, where thoughts are long",
         "config.yaml config/rl.yaml config/long_thoughts.yaml",
@@ -59,6 +63,7 @@ NOTES = {
     "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
     "mu_published": "With new problems, and six training runs of each model.",
+    "mu_prefixes": "At equal FLOPs, as they are since a training pass reads each distinct prompt once.",
     "long_thoughts": "The base explores for 10 to 30 episodes, some 300 tokens, on problems of 6 to 8 numbers.",
 }
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
