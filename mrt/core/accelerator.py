@@ -120,6 +120,14 @@ def on_gpu() -> bool:
     return usable
 
 
+def emulates_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this machine's CPU has no bfloat16 instructions (avx512_bf16, amx_bf16, ARM's bf16); Linux tells."""
+    try:
+        return "bf16" not in cpuinfo.read_text()
+    except OSError:
+        return False
+
+
 def too_old(driver: str | None, build: str) -> str | None:
     """Why a driver is too old for a torch built for this CUDA; None if it is not, or its version is unknown."""
     needed, found = OLDEST_DRIVER.get(int(build.partition(".")[0]), 0), (driver or "").partition(".")[0]

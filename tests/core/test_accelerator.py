@@ -259,6 +259,16 @@ def test_another_process_tries_torch_for_real():
     assert accelerator.another_process_can() == torch.cuda.is_available()
 
 
+@pytest.mark.parametrize(
+    ("flags", "emulates"),
+    [("avx2 avx512f", True), ("avx512_bf16", False), ("amx_bf16", False), ("Features: fp asimd bf16", False)],
+)
+def test_a_cpu_says_whether_it_knows_bfloat16(tmp_path, flags, emulates):
+    (tmp_path / "cpuinfo").write_text(f"flags : fpu {flags} sse\n")
+    assert accelerator.emulates_bfloat16(tmp_path / "cpuinfo") == emulates
+    assert not accelerator.emulates_bfloat16(tmp_path / "nothing")
+
+
 def test_nothing_else_asks_torch_for_a_gpu():
     probe = re.compile(r"torch\.cuda|cuda\.is_available|device_count|nvidiactl|nvidia-smi|torch\.accelerator")
     asking = {path.name for path in (ROOT / "mrt").rglob("*.py") if probe.search(path.read_text())}
