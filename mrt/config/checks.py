@@ -80,7 +80,7 @@ def length_mistakes(config: Config) -> Iterator[str]:
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
     trained = {name: model for name, model in config.models.items() if model.parent}
-    prompt = {"the prompt": round(config.expected.prompt_tokens)}
+    prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
         if name == "evaluation" or trained:
