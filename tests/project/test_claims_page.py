@@ -19,6 +19,7 @@ QUOTES = {  # where a page quotes five runs, if it has more than these
     "docs/mu.md": [
         ("## What it brings at equal compute", "- A first try"),
         ("## Once more, on other problems", "**What this does not say.**"),
+        ("## Against GRPO as published", "Because of these short"),
         ("## Where thoughts are long", "**A step takes"),
     ],
     "docs/backtracking.md": [("## What came out", "In MRT (RL), mu answers twice")],
