@@ -62,6 +62,11 @@ def page(reports: dict[str, tuple[str, Report]], about: str, minutes: float) -> 
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
+def oldest(machine: Path) -> str | None:
+    """The day on which the oldest of the records was made, if there are any."""
+    return machine.read_text().split(", ")[-1].split(" to ")[0] if machine.exists() else None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; all if none is given")
@@ -75,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records, images = chosen.out / "performance", chosen.out / "images"
     records.mkdir(parents=True, exist_ok=True)
     images.mkdir(exist_ok=True)
-    names = [] if chosen.page else chosen.names or NAMES
+    names, machine = [] if chosen.page else chosen.names or NAMES, records / "machine.txt"
+    if names == NAMES:
+        machine.unlink(missing_ok=True)
     for name in names if len(names) > 1 else ():  # each in a process of its own: engines leave memory and threads
         command = [sys.executable, "-m", "benchmarks", name, "--records", "--out", str(chosen.out)]
         subprocess.run(command + ["--quick"] * chosen.quick, check=True)
@@ -85,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import_module(f"benchmarks.{name}").measure(record, chosen.quick)
         record.add("whole", "seconds", time.perf_counter() - since)
         record.table().write_parquet(records / f"{name}.parquet")
-        (records / "machine.txt").write_text(f"{processor()}, {datetime.date.today()}")
+        began, today = oldest(machine), str(datetime.date.today())
+        machine.write_text(f"{processor()}, " + (today if began in (None, today) else f"{began} to {today}"))
     if chosen.records:
         return
     reports, seconds = {}, 0.0
@@ -97,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for figure, drawn in report.figures.items():
                 drawn.savefig(images / f"bench_{name}_{figure}.png", dpi=150)
             reports[name] = (module.TITLE, report)
-    (chosen.out / "performance.md").write_text(page(reports, (records / "machine.txt").read_text(), seconds / 60))
+    (chosen.out / "performance.md").write_text(page(reports, machine.read_text(), seconds / 60))
 
 
 if __name__ == "__main__":

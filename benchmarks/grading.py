@@ -23,6 +23,7 @@ from typing import Any
 import polars as pl
 
 from benchmarks.record import TRACES, Goal, Record, Report, markdown, middle
+from mrt.grading.workers import TIMEOUT
 
 TITLE = "Grading"
 GRADED = TRACES.parent / "graded"
@@ -214,8 +215,8 @@ def report(table: pl.DataFrame) -> Report:
             f" pairs, Math-Verify's in {right['naive']}; ours wrongly accept {wrong['ours']}, Math-Verify's"
             f" {wrong['naive']}.",
             f"Hostile answers, each graded together with 200 ordinary ones (which take"
-            f" {middle(table, 'ordinary', 'seconds'):.2f} s by themselves), with one worker and a limit of {LIMIT:g} s,"
-            " as in RL:",
+            f" {middle(table, 'ordinary', 'seconds'):.2f} s by themselves), with one worker, as in RL,"
+            f" and a limit of {LIMIT:g} s (RL has {TIMEOUT:g} s):",
             markdown(
                 ("hostile answer", "adds, in s", "ran out of time", "other verdicts changed"),
                 [

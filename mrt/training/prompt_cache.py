@@ -22,6 +22,31 @@ def padded_left(texts: Sequence[Any]) -> tuple[Any, Any]:
     return ids, mask
 
 
+def in_groups(micro_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same rows in as many micro-batches, sorted by their prompts: a pass then meets few distinct ones.
+
+    Args:
+        micro_batches: inputs of TRL's GRPOTrainer, of equally many rows. Tensors with a dimension hold a value per row,
+            `prompt_ids` and `prompt_mask` [rows, tokens] among them; what else there is is equal in all of them.
+    """
+    import torch
+    from trl.trainer.utils import split_tensor_dict
+
+    prompts = [
+        ids[own].tolist()
+        for part in micro_batches
+        for ids, own in zip(part["prompt_ids"], part["prompt_mask"].bool(), strict=True)
+    ]
+    order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
+    whole = {
+        name: torch.cat([part[name] for part in micro_batches])[order]
+        if torch.is_tensor(value) and value.dim()
+        else value
+        for name, value in micro_batches[0].items()
+    }
+    return split_tensor_dict(whole, len(micro_batches))
+
+
 def has_cache(config: Any) -> bool:
     """Whether every layer of a model with this configuration attends to all earlier tokens, so that a cache holds them.
 

@@ -18,7 +18,7 @@ from mrt.sampling.tokens import encode, end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
 from mrt.training.methods import RLMethod
-from mrt.training.prompt_cache import PromptCache, has_cache, padded_left
+from mrt.training.prompt_cache import PromptCache, has_cache, in_groups, padded_left
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
 from mrt.training.stage import show_progress
 
@@ -101,19 +101,6 @@ def make_trainer_class() -> type:
         """The last so many values of each row, moved to its beginning and padded to this width."""
         rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
         return torch.stack(rows)
-
-    def in_groups(micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The same rows in micro-batches of the same size, sorted by their prompts."""
-        whole = {
-            name: torch.cat([part[name] for part in micro_batches]) if torch.is_tensor(value) and value.dim() else value
-            for name, value in micro_batches[0].items()
-        }
-        prompts = [ids[own].tolist() for ids, own in zip(whole["prompt_ids"], whole["prompt_mask"].bool(), strict=True)]
-        order = torch.tensor(sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i])))
-        return [
-            {name: value[rows] if torch.is_tensor(value) and value.dim() else value for name, value in whole.items()}
-            for rows in order.split(len(micro_batches[0]["prompt_ids"]))
-        ]
 
     class OrderedByEpoch(RepeatSampler):
         """TRL's sampler; the order of an epoch depends on its number, so that a resumed training has the same.
@@ -260,7 +247,7 @@ def make_trainer_class() -> type:
             """
             before: Any = self._buffered_inputs
             inputs = super()._prepare_inputs(generation_batch)
-            if not self.model.training or self._buffered_inputs is before:
+            if not self.shares_prompts or self._buffered_inputs is before:
                 return inputs
             self._buffered_inputs: Any = in_groups(self._buffered_inputs)
             return self._buffered_inputs[self._step % self.args.steps_per_generation]

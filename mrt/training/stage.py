@@ -82,7 +82,8 @@ class TrainingStage(Stage):
                     shutil.rmtree(other)
             (self.state / key).mkdir(parents=True, exist_ok=True)
             accelerator.claim(1)  # a trainer would use all GPUs that it sees
-            if self.recipe.bf16 and accelerator.emulates_bfloat16() and not accelerator.on_gpu():
+            slow = self.recipe.bf16 and accelerator.emulates_bfloat16() and not accelerator.on_gpu()
+            if slow and is_first_process():
                 print(SLOW, flush=True)
             folder = folder_of(self.model, self.revision)
             tell_malloc(sum(file.stat().st_size for file in folder.glob("*.safetensors")))

@@ -28,7 +28,7 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     row = {"problem_id": "0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
     (tmp_path / "traces.jsonl").write_text(json.dumps(row) + "\n")
     given = yaml.safe_load(shown)
-    whole = given if "evaluation" in given else laid_over(REST | {"results": "results/mine"}, given)
+    whole = given if "results" in given else laid_over(REST | {"results": "results/mine"}, given)
     whole["evaluation"] = {"models": list(whole["models"])} | whole["evaluation"]
     if "cluster" in whole:
         whole["models"]["base"]["architecture"] = QWEN3

@@ -14,7 +14,7 @@ INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-
 QUOTES = {  # where a page quotes five runs, if it has more than these
     "docs/rl.md": [
         ("`config/curriculum.yaml` does this", "![reward and length"),
-        ("## What five runs", "The same experiment with one run"),
+        ("## What five runs", "A smaller experiment, with one run"),
     ],
     "docs/mu.md": [
         ("## What it brings at equal compute", "- A first try"),

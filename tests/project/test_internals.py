@@ -43,6 +43,7 @@ PLACES = [
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._get_per_token_logps_and_entropies", (), ()),
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._prepare_inputs", ("generation_batch",), ()),
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer", (), ("_buffered_inputs",)),
+    ("mrt/training/prompt_cache.py", "trl.trainer.utils:split_tensor_dict", ("tensor_dict", "num_chunks"), ()),
     # transformers: keys and values in a cache that gradients flow through (https://github.com/huggingface/transformers)
     ("mrt/training/prompt_cache.py", "transformers:DynamicCache.update", ("key_states", "value_states"), ()),
     (

@@ -4,7 +4,7 @@ import pytest
 from conftest import TOY_BASE
 
 from mrt.training.flops import Sizes
-from mrt.training.prompt_cache import PromptCache, has_cache, padded_left
+from mrt.training.prompt_cache import PromptCache, has_cache, in_groups, padded_left
 
 PROMPTS, COMPLETIONS = (7, 19, 7, 30), [(0, 4), (1, 3), (0, 9), (1, 12), (2, 5), (3, 1), (3, 8), (0, 6)]
 
@@ -68,6 +68,25 @@ def test_log_probabilities_and_gradients_are_those_of_whole_rows(passes, parts, 
     for name, weight in model.named_parameters():
         size = float(expected[name].abs().max())
         assert float((weight.grad - expected[name]).abs().max()) < 1e-4 * size, name
+
+
+def test_micro_batches_hold_the_same_rows_by_their_prompts(rows):
+    import torch
+
+    ids, mask = padded_left([prompt for prompt, _ in rows])
+    whole = {"prompt_ids": ids, "prompt_mask": mask, "row": torch.arange(len(rows)), "none": None}
+    shuffled = torch.tensor([6, 1, 4, 3, 0, 7, 2, 5])
+    parts = [{name: x if x is None else x[i] for name, x in whole.items()} for i in shuffled.split(2)]
+    total = torch.tensor(7.0)
+    found = in_groups([{**part, "total": total} for part in parts])
+    assert [len(part["row"]) for part in found] == [2] * 4
+    assert all(part["total"] is total and part["none"] is None for part in found)
+    order = torch.cat([part["row"] for part in found]).tolist()
+    assert sorted(order) == list(range(len(rows)))
+    assert [PROMPTS[COMPLETIONS[i][0]] for i in order] == [7, 7, 7, 7, 19, 19, 30, 30]
+    for name, values in whole.items():  # a row keeps all its values
+        if values is not None:
+            assert torch.cat([part[name] for part in found]).tolist() == values[order].tolist()
 
 
 def test_each_distinct_prompt_is_read_once(model, rows):
