@@ -27,7 +27,7 @@ from benchmarks.record import Goal, Record, Report, markdown, middle
 from mrt.config.load import load
 from mrt.core import vllm_environment
 from mrt.core.settings import laid_over
-from mrt.grading.grade import Grader
+from mrt.grading.grade import Grader, right_forced
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion
@@ -111,7 +111,8 @@ def agreement(record: Record, sampling: Prove, problems: Path, opening: str, rul
     drawn = sampling.sampler.generate([place.request for place in places])
     golds = dict(pl.read_parquet(problems).select("id", "answer").iter_rows())
     gold = [golds[place.problem_id] for place in places for _ in range(PARTS * ANSWERS)]
-    right = np.reshape(Grader().right([c.text for at in drawn for c in at], gold), (len(places), PARTS * ANSWERS))
+    texts = [c.text for at in drawn for c in at]
+    right = np.reshape(right_forced(Grader(), texts, gold), (len(places), PARTS * ANSWERS))
     first, second, third = right.reshape(len(places), PARTS, ANSWERS).mean(axis=2).T
 
     record.add("all", "traces", len(own))

@@ -58,9 +58,10 @@ def main() -> None:
 
 
 def is_there(module: str) -> bool:
-    """Whether there is a module of this name."""
+    """Whether there is a module of this name; a package is none, since it cannot be run."""
     try:
-        return find_spec(module) is not None
+        spec = find_spec(module)
+        return spec is not None and spec.submodule_search_locations is None
     except ModuleNotFoundError:  # nor its package
         return False
 

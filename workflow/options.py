@@ -12,6 +12,8 @@ from typing import Any
 
 from mrt.config.schema import Config
 from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
+from mrt.training.launch import ZERO_3
+from mrt.training.rl import RL
 from workflow.fingerprints import Fingerprints
 from workflow.paths import Paths, Wildcards
 from workflow.resources import JobResources
@@ -172,7 +174,8 @@ class Options:
         seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
         prompt, longest = self.prompt(self.paths.parent(w)), self.experiment.longest(w.model)
         of_prefixes = recipe.model_dump(include={"prefixes", "least_prefix", "max_prompt_length"}, exclude_none=True)
-        options = {"prompt": prompt, "max_model_len": longest, "parameterization": self.words, **of_prefixes}
+        words = self.words if method == "mrt_rl" or self.experiment.backtracking else None
+        options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, **of_prefixes}
         return self.of_parent(w, method=method, seed=seed, **options)
 
     def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -180,15 +183,25 @@ class Options:
         recipe = self.experiment.recipe(name)
         every = compact(recipe)
         others = {field: every.pop(field) for field in recipe.execution & set(every)}
+        if isinstance(recipe, RL):
+            unread = recipe.unread(str(self.experiment.models[name].method))
+            every = {field: value for field, value in every.items() if field not in unread}
         return every, others
 
     def sft(self, w: Wildcards) -> str:
         return self.of_parent(w, recipe=self.recipe(w.model)[0])
 
     def rl(self, w: Wildcards) -> str:
-        parameterization, method = self.experiment.parameterization, self.experiment.models[w.model].method
-        recipe, grading = self.recipe(w.model)[0], self.experiment.grading
-        return self.of_parent(w, method=method, recipe=recipe, parameterization=parameterization, grading=grading)
+        recipe: Any = self.experiment.recipe(w.model)
+        method, parameterization = self.experiment.models[w.model].method, None
+        if method == "mrt_rl":  # others ask mu nothing, and only credit by episode cuts episodes
+            parameterization = self.experiment.parameterization if recipe.variant == "per_episode" else self.words
+        options = {"parameterization": parameterization, "grading": self.experiment.grading}
+        return self.of_parent(w, method=method, recipe=self.recipe(w.model)[0], **options)
+
+    def sharding(self, w: Wildcards) -> str:
+        """DeepSpeed's configuration, if several processes train a model."""
+        return ZERO_3.read_text() if self.experiment.training_processes(w.model) != (1, 1) else ""
 
     def trained_by(self, *, with_engine: bool = False) -> Execution:
         """Where a trainer keeps its state and its last checkpoint, where it logs, and RL's engine."""
@@ -203,7 +216,11 @@ class Options:
         return execution
 
     def launch(self, w: Wildcards, threads: int) -> str:
-        """Options that start a training's processes. They change SFT within rounding only; RL draws by process."""
+        """Options that start a training's processes.
+
+        They change SFT within rounding, and by the examples that fill the last batches of an epoch, of which all
+        processes have equally many. RL draws by process.
+        """
         nodes, processes = self.experiment.training_processes(w.model)
         cpus = self.resources.training_cores(w, threads)
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"

@@ -79,8 +79,13 @@ class JobResources:
 
         def memory(wildcards: Wildcards, attempt: int) -> int:
             """In MB, more at each attempt: libraries, cache, prompts, and the weights' file in float32."""
-            size = experiment.architecture(sampler(wildcards)).parameters if experiment.cluster.gpu else 0
+            loads = experiment.cluster.gpu and not idle
+            size = experiment.architecture(sampler(wildcards)).parameters if loads else 0
             return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib + 4 * size / 2**30))
+
+        def gathering(w: Wildcards, attempt: int) -> int:
+            """Minutes of a job that only reads what shards have sampled."""
+            return 60 * attempt
 
         return {
             "gpu": gpus,
@@ -88,7 +93,7 @@ class JobResources:
             "nodes": 1,
             "cpus_per_task": self.cores(gpus),
             "mem_mb": memory,
-            "runtime": self.time_limit(rule, self.shards if shard else 1),
+            "runtime": gathering if idle else self.time_limit(rule, self.shards if shard else 1),
         }
 
     def training(self, rule: str) -> dict[str, Any]:

@@ -234,12 +234,14 @@ def verdict(claim: Claim, interval: Interval, *, ratio: bool = False) -> Verdict
     return "confirmed" if as_said else "refuted" if otherwise else "undecided"
 
 
-def runs_needed(own: Grid, other: Grid) -> int | None:
+def runs_needed(own: Grid, other: Grid, *, same_runs: bool = False) -> int | None:
     """Runs of each model with which the present difference would exclude 0; None if no number of runs would.
 
     More runs lower the variance between runs, and that of what a run says of a single problem. They do not lower the
-    variance between problems.
+    variance between problems. Of values of the `same_runs`, what varies is their difference within a run (`compare`).
     """
+    if same_runs:
+        own, other = own - other, np.zeros((1, own.shape[1]))
     trained = [grid for grid in (own, other) if grid.shape[0] > 1]
     of_problems = 0.0
     if own.shape[1] > 1:

@@ -89,14 +89,15 @@ def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: i
 def prefixes(prover: pl.DataFrame, grades: pl.DataFrame, votes: list[int], *, weighted: bool = False) -> pl.DataFrame:
     """[maj@p]_j of each trace at each prefix (Section 5, Figures 3, 24 to 28).
 
-    If `weighted`, an answer's vote is 2^(its mean token log-probability), as in the authors' figures. Raises ValueError
-    if an answer lacks it.
+    If `weighted`, an answer's vote is 2^(its mean token log-probability), as in the authors' figures. An answer without
+    tokens, whose prompt left no room for any, is unparseable: its vote never counts. Raises ValueError if another
+    answer lacks its log-probability.
     """
     joined = graded(prover, grades, ANSWER)
     if weighted:
-        if joined["mean_logprob"].null_count():
+        if joined.filter(pl.col("tokens") > 0)["mean_logprob"].null_count():
             raise ValueError("weighted votes need the answers' log-probabilities; sample with decoding.logprobs: true")
-        joined = joined.with_columns((2.0 ** pl.col("mean_logprob")).alias("weight"))
+        joined = joined.with_columns((2.0 ** pl.col("mean_logprob").fill_null(0.0)).alias("weight"))
     answer = pl.col("tokens").mean()
     costs = joined.group_by(PREFIX).agg(answer.alias("answer"), (spent() - answer).alias("before"))
     lengths = joined.group_by(TRACE).agg(pl.col("prefix").max().alias("episodes"))
@@ -183,7 +184,9 @@ def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:
     at least b episodes.
     """
     traces = episode_regret_table(prefixes)
-    episodes = pl.DataFrame({"episodes": range(every, int(traces["prefix"].max() or 0) + 1, every)}).cast(pl.Int64)  # type: ignore[arg-type]
+    longest = int(traces["prefix"].max() or 0)  # type: ignore[arg-type]
+    # where all thoughts are shorter than `every`, they count with all their episodes at the first point
+    episodes = pl.DataFrame({"episodes": range(every, max(longest, every) + 1, every)}).cast(pl.Int64)
     of_all = traces.select(TRACE).unique(maintain_order=True).join(episodes, how="cross").sort("episodes")
     at = of_all.join_asof(
         traces.sort("prefix"), left_on="episodes", right_on="prefix", by=TRACE, check_sortedness=False

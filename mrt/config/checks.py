@@ -15,11 +15,13 @@ from mrt.config.schema import Config, overlaid
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
+from mrt.sampling.engine import Decoding
 from mrt.sampling.imports import completions_in
+from mrt.sampling.likelihood import EXAMPLES
 from mrt.sampling.rollouts import Prompt
 from mrt.traces.page import prefix_accuracy
 from mrt.training.log import check_log
-from mrt.training.methods import TREE_METHODS
+from mrt.training.methods import METHODS, TREE_METHODS
 from mrt.training.rl import RL
 
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
@@ -80,12 +82,16 @@ def length_mistakes(config: Config) -> Iterator[str]:
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
     trained = {name: model for name, model in config.models.items() if model.parent}
+    learnt = {kind for model in trained.values() for kind in METHODS[str(model.method)].reads}
+    if any(map(config.begun, trained)):  # prompts of RL with a prefix of a rollout
+        learnt.add("rollouts")
     prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
-        if name == "evaluation" or trained:
-            completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
+        completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
+        if name == "evaluation" or "rollouts" in learnt:
             yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
+        if name == "evaluation" or "prover" in learnt:
             whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
             yield f"{name}.prover.decoding.max_tokens", answer, whole
     if config.extrapolates:
@@ -97,15 +103,16 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     for name, model in trained.items():
         recipe, start = config.recipe(name), {**prompt}
         if isinstance(recipe, RL):
-            path = f"models.{name}.rl" if model.rl and "decoding" in model.rl.model_fields_set else "training.rl"
+            own = model.rl.model_fields_set if model.rl else set()
+            under = {field: f"models.{name}.rl" if field in own else "training.rl" for field in RL.model_fields}
             if begun := config.begun(name):
                 start["its prefix of a thought"] = begun
             completion = recipe.decoding.max_tokens
-            yield f"{path}.decoding.max_tokens", completion, {**start, "the completion": completion}
+            yield f"{under['decoding']}.decoding.max_tokens", completion, {**start, "the completion": completion}
             if model.method == "mrt_rl" and recipe.estimate == "answers":
                 along = {"the completion": completion} if recipe.variant == "per_episode" else {}
                 whole = {**start, **along, **forcing, "the answer": recipe.answer_tokens}
-                yield f"{path}.answer_tokens", recipe.answer_tokens, whole
+                yield f"{under['answer_tokens']}.answer_tokens", recipe.answer_tokens, whole
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
@@ -179,6 +186,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from sampling_mistakes("training", training, models)
     if evaluation:
         yield from sampling_mistakes("evaluation", evaluation, models)
+    yield from greedy_mistakes(training, evaluation, models, backtracking=config.get("backtracking") is not None)
 
 
 def name_mistakes(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -214,15 +222,48 @@ def sampling_mistakes(
         if own and (own.rollouts or own.parent):
             why = "is a file of completions" if own.rollouts else "is trained here, perhaps on what it would judge"
             yield f"{path}.mu", f"{sampling.mu!r} {why}; name a model that is given"
-    prover = sampling.prover
-    several = [("decoding", sampling.decoding, sampling.samples)]
-    several += [("prover.decoding", prover.decoding, prover.answers)] if prover.estimate == "answers" else []
-    for part, decoding, n in several:
-        if n > 1 and not decoding.temperature:
-            why = f"at 0 all {n} completions would be the same one; ask for one, or raise it"
-            yield f"{path}.{part}.temperature", why
     if sampling.prover.traces and sampling.prover.traces > sampling.samples:
         yield f"{path}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
+
+
+def greedy_mistakes(
+    training: Training | None,
+    evaluation: Evaluation | None,
+    models: Mapping[str, Model | None],
+    *,
+    backtracking: bool,
+) -> Iterator[tuple[str, str]]:
+    """Temperature 0 where a request asks for several completions: they would be the same one, and vLLM refuses it.
+
+    Of what only some experiments draw, it may be 0 where nothing draws it.
+    """
+    methods = {model.method for model in models.values() if model}
+    sampled = {name for name, model in models.items() if model and not model.rollouts}
+    several: list[tuple[str, Decoding, int, str]] = []  # path, how they are drawn, how many, the setting that says so
+    for name, sampling in (("training", training), ("evaluation", evaluation)):
+        if sampling:
+            prover = sampling.prover
+            several.append((f"{name}.decoding", sampling.decoding, sampling.samples, f"{name}.samples"))
+            if prover.estimate == "answers":
+                several.append((f"{name}.prover.decoding", prover.decoding, prover.answers, f"{name}.prover.answers"))
+    if training and methods & set(TREE_METHODS):
+        tree, path = training.tree, "training.tree"
+        several.append((f"{path}.decoding", tree.decoding, tree.rollouts, f"{path}.rollouts"))
+        several.append((f"{path}.decoding", tree.decoding, tree.child_rollouts or 0, f"{path}.child_rollouts"))
+    if evaluation and (direct := evaluation.direct) and direct.model in sampled:
+        several.append(("evaluation.decoding", evaluation.decoding, direct.samples, "evaluation.direct.samples"))
+    if evaluation and "budget_forcing" in evaluation.measures and not backtracking:
+        forcing, path = evaluation.budget_forcing, "evaluation.budget_forcing"
+        if sampled & set(evaluation.models) & set(forcing.models or evaluation.models):
+            several.append((f"{path}.decoding", forcing.decoding, forcing.answers, f"{path}.answers"))
+    for path, decoding, n, setting in several:
+        if n > 1 and not decoding.temperature:
+            why = f"at 0 all {n} completions would be the same one; set {setting} to 1, or raise it"
+            yield f"{path}.temperature", why
+    scored = training.prover if training and training.prover.estimate == "likelihood" else None
+    if scored and "mrt" in methods and not scored.decoding.temperature:
+        why = f"at 0 all {EXAMPLES} answers from which MRT (STaR) chooses an example would be the same one; raise it"
+        yield "training.prover.decoding.temperature", why
 
 
 def dataset_mistakes(name: str, dataset: Dataset, problems: Mapping[str, Dataset | None]) -> Iterator[tuple[str, str]]:
@@ -372,7 +413,8 @@ def evaluation_contradictions(
     ):
         for name in names:
             yield from unknown(f"evaluation.{where}", name, sorted(known))
-    if not any(model.rollouts for model in models.values() if model):
+    evaluated = [models.get(name) for name in evaluation.models]
+    if not all(model and model.rollouts for model in evaluated):
         if max(evaluation.k) > evaluation.samples:
             yield "evaluation.k", f"{max(evaluation.k)} is more than the {evaluation.samples} samples"
         if "regret" in evaluation.measures and max(evaluation.budgets) > evaluation.decoding.max_tokens:

@@ -60,7 +60,8 @@ class Architecture(Settings):
     def read(cls, folder: Path) -> Self:
         """The architecture of a checkpoint folder; parameters are counted from the headers of its safetensors.
 
-        Raises UnknownSizes if its configuration does not give all sizes by their usual names.
+        Raises UnknownSizes if its configuration does not give all sizes by their usual names, or if it has no
+        safetensors, or not all of them.
         """
         raw = json.loads((folder / "config.json").read_text())
         raw = raw.get("text_config", raw)  # a model that sees images too
@@ -70,7 +71,7 @@ class Architecture(Settings):
             raise UnknownSizes(f"{told}: give the model its sizes, models.NAME.architecture")
         heads = raw["num_attention_heads"]
         return cls(
-            parameters=sum(parameters_in(file) for file in folder.glob("*.safetensors")),
+            parameters=sum(map(parameters_in, weights_in(folder))),
             layers=raw["num_hidden_layers"],
             hidden=raw["hidden_size"],
             intermediate=raw["intermediate_size"],
@@ -90,6 +91,27 @@ class UnknownSizes(ValueError):
 def architecture_of(folder: Path) -> Architecture:
     """The architecture of a checkpoint folder, read once."""
     return Architecture.read(folder)
+
+
+def weights_in(folder: Path) -> list[Path]:
+    """The safetensors of a checkpoint folder, each weight once: beside them may lie others of the same weights.
+
+    These are the shards that its index names; without one, `model.safetensors`; else all but Mistral's `consolidated*`.
+    Raises UnknownSizes if there are none, or if a shard is not there.
+    """
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if index.is_file():
+        found = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    elif single.is_file():
+        found = [single]
+    else:
+        found = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith("consolidated")]
+    if lacking := [file.name for file in found if not file.is_file()]:
+        raise UnknownSizes(f"{folder} lacks {', '.join(lacking)}, which its index names: complete the folder")
+    if not found:
+        told = f"{folder} has no safetensors, in which parameters are counted"
+        raise UnknownSizes(f"{told}: give the model its sizes, models.NAME.architecture")
+    return found
 
 
 def parameters_in(file: Path) -> int:

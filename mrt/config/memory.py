@@ -22,8 +22,10 @@ grpo_trainer.py call. It never builds all logits: a tile of 4096 tokens x 32768 
 (trl/kernels/chunked_logprob.py) is computed, reduced in place, and recomputed in the backward pass. That pass
 accumulates the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
 RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion; its engine takes a
-share of each GPU; and with `beta` there is a reference model too. Padding needs masks of T x T (`PADDED`): SFT pads
-micro-batches of several rows, while RL processes its rows one by one (mrt/training/rl_trainer.py).
+share of each GPU; and with `beta` there is a reference model too. Rows that pass through the model together are padded,
+which takes masks of T x T (`mask_bytes`): in SFT all rows of a micro-batch; in RL, which makes 4 passes
+(mrt/training/rl_trainer.py), a quarter of them, so that up to 4 rows need none. The other parts count all rows as one
+pass, in RL too.
 
 Tests compare this with the tensors of TRL's own steps (tests/config/test_memory.py).
 """
@@ -35,6 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
+from mrt.training.rl_trainer import LENGTHS
 
 ZERO_3 = Path(__file__).parents[1] / "training" / "zero3.json"
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
@@ -73,7 +76,6 @@ LAYER = {
 BACKWARD = PerToken(24, 3, 5, 5)  # of a layer whose activations were kept
 FORWARD = PerToken(10.5, 4.5, 12.5, 9.5)  # of a layer's forward pass with autocast
 HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a token: the last norm and its gradients
-PADDED = 3  # bytes x rows x length^2: a mask in bool, and the attention's own in 16 bits
 
 
 class Training(NamedTuple):
@@ -121,16 +123,28 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
         4 * min(a.parameters / gpus, sizes["sub_group_size"]) - kept if zero else 0,
     )
     live = min(a.parameters, sizes["stage3_max_live_parameters"] + sizes["stage3_prefetch_bucket_size"])
-    masks = 0 if training.rl or training.rows == 1 else PADDED * training.rows * training.length**2
     parts = {
         "weights, gradients and optimizer": 16 * a.parameters / gpus,
         "reference model": width * a.parameters / gpus if training.reference else 0,
         "frozen mu": (2 if training.bf16 else 4) * a.parameters if training.frozen else 0,
-        "kept for the backward pass": kept + masks,
+        "kept for the backward pass": kept + mask_bytes(a, training),
         "largest step of it": largest,
         "DeepSpeed's buffers": width * (live + 2 * sizes["reduce_bucket_size"]) if zero else 0,
     }
     return {name: size for name, size in parts.items() if size}
+
+
+def mask_bytes(a: Architecture, training: Training) -> int:
+    """Bytes of the masks of rows that are padded, because they pass through the model together.
+
+    Each row has one in bool until its backward pass. Attention converts it to its own precision in every layer: with
+    checkpointing while a layer of a pass is recomputed, else all of these are kept.
+    """
+    together = -(-training.rows // LENGTHS) if training.rl else training.rows
+    if together == 1:
+        return 0
+    converted = together if training.checkpointing else training.rows * a.layers
+    return (training.rows + (2 if training.bf16 else 4) * converted) * training.length**2
 
 
 class Engine(NamedTuple):

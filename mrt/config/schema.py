@@ -237,7 +237,7 @@ class Config(Settings):
         if isinstance(recipe, SFT):
             return memory.Training(recipe.micro_batch_size, length, recipe.bf16, recipe.gradient_checkpointing)
         rows, length = recipe.micro_batch_size, min(length, self.longest(name) or self.architecture(name).context)
-        other = recipe.beta > 0, recipe.mu == "parent"
+        other = recipe.beta > 0, recipe.mu == "parent" and self.models[name].method == "mrt_rl"
         return memory.Training(rows, length, recipe.bf16, recipe.gradient_checkpointing, *other, True)
 
     def begun(self, name: str) -> int:

@@ -30,7 +30,8 @@ class Imported(Settings):
     """Completions that somebody sampled elsewhere."""
 
     file: Path = Field(
-        description="JSONL, Parquet or CSV with columns problem_id, text, and optionally model, tokens, finish_reason."
+        description="JSONL, Parquet or CSV with columns problem_id, text, and optionally model, prompt, tokens,"
+        " finish_reason."
     )
     model: str | None = Field(None, description="Keep only the rows with this `model`.")
 

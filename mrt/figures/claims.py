@@ -123,7 +123,7 @@ def row_of(
         # a ratio of gains says nothing where the other model may have lost
         ratio = bool(base) and compare(other, base[0]).low > 0
         interval = compare(own, other, base[0] if ratio else None, same_runs=same_runs)
-        needed = runs_needed(own, other)
+        needed = runs_needed(own, other, same_runs=same_runs)
     decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
     if alone or most == 1 or decided != "undecided" or claim.expect not in ("more", "less"):
         needed = None

@@ -74,7 +74,7 @@ class Appearance:
 
 
 def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list[Any]]:
-    """A figure with `count` panels and its axes, in the house style."""
+    """A figure with `count` panels and its axes, in the house style; without panels it says that nothing is drawn."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -96,14 +96,16 @@ def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list
             "savefig.dpi": 200,
         }
     )
-    columns = min(columns, count)
-    rows = -(-count // columns)
+    columns = max(1, min(columns, count))
+    rows = max(1, -(-count // columns))
     figure, axes = plt.subplots(
         rows, columns, figsize=(COLUMN_WIDTH * columns, height * rows), squeeze=False, layout="constrained"
     )
     flat = list(axes.flat)
     for unused in flat[count:]:
         unused.set_visible(False)
+    if not count:
+        figure.text(0.5, 0.5, "nothing to draw", ha="center", va="center")
     return figure, flat[:count]
 
 

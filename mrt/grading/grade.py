@@ -21,6 +21,7 @@ from mrt.core.artifacts import ANSWER, ANSWER_GRADES, GRADES, PROBLEMS, PROVER, 
 from mrt.core.cli import Stage, run
 from mrt.core.settings import Settings
 from mrt.core.storage import columns_of
+from mrt.episodes.parameterization import CLOSE, OPEN
 from mrt.grading.answers import find_box
 from mrt.grading.equality import exact, normalise, number_in, plain_text
 from mrt.grading.workers import TIMEOUT, Pool, Task, shared_pool
@@ -155,6 +156,25 @@ def is_correct(completion: str, gold: str, thinking: bool = False) -> bool:
     return Grader(1).right([completion], [gold], thinking)[0]
 
 
+def extract_forced(grader: Grader, texts: Sequence[str]) -> list[str | None]:
+    """The answers of forced answers (`Grader.extract`): texts that begin after the closed thought.
+
+    All of such a text is new, but mu may write a tag once more. Where nothing is found behind it, the whole text is
+    searched.
+    """
+    found = grader.extract(texts)
+    again = [i for i, answer in enumerate(found) if answer is None and (OPEN in texts[i] or CLOSE in texts[i])]
+    whole = [texts[i].replace(OPEN, "\n").replace(CLOSE, "\n") for i in again]
+    for i, answer in zip(again, grader.extract(whole), strict=True):
+        found[i] = answer
+    return found
+
+
+def right_forced(grader: Grader, texts: Sequence[str], gold: Sequence[str]) -> list[bool]:
+    """Whether each forced answer is right."""
+    return grader.equal([(a or "", g) for a, g in zip(extract_forced(grader, texts), gold, strict=True)])
+
+
 def starts_inside(prompt: str | None) -> bool:
     """Whether a completion starts inside a thought: the last `<think>` of its prompt is not closed."""
     return prompt is not None and "<think>" in prompt.rpartition("</think>")[2]
@@ -166,13 +186,16 @@ def grade_table(
     """Grades of a rollouts or a prover table: its key columns, answer, parsed, correct, cluster (within a problem).
 
     `gold` maps problem ids to answers. `thinking` says whether texts start inside a thought; if None, the column
-    `prompt` decides, and without that column they do not. Raises KeyError for a problem that `gold` lacks.
+    `prompt` decides, and without that column they do not. Those of a prover table are read by `extract_forced`, unless
+    they start inside one. Raises KeyError for a problem that `gold` lacks.
     """
     if thinking is None and "prompt" in answers.columns:
         inside = [starts_inside(prompt) for prompt in answers["prompt"]]
     else:
         inside = [bool(thinking)] * len(answers)
-    extracted = grader.extract(answers["text"].fill_null(""), inside)
+    texts = answers["text"].fill_null("").to_list()
+    forced = "prefix" in answers.columns and not thinking
+    extracted = extract_forced(grader, texts) if forced else grader.extract(texts, inside)
     pairs = [(answer or "", gold[i]) for answer, i in zip(extracted, answers["problem_id"], strict=True)]
     rows: dict[str, list[int]] = {}
     for i, problem_id in enumerate(answers["problem_id"]):

@@ -50,11 +50,11 @@ class Job:
 
 
 def planned_jobs(printed: str) -> list[Job]:
-    """The jobs that a dry run printed."""
+    """The jobs that a dry run printed, without targets, which make nothing: `all`, and figures by their numbers."""
     return [
         Job(job.rule, " ".join(job.wildcards.values()), job.told["output"].split(", "), job.told.get("reason", ""))
         for job in described(printed)
-        if job.rule != "all"
+        if "output" in job.told
     ]
 
 

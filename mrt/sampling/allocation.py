@@ -34,7 +34,7 @@ from pydantic import Field
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import run
 from mrt.core.settings import Settings
-from mrt.grading.grade import Grader, Grading
+from mrt.grading.grade import Grader, Grading, right_forced
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Request
 from mrt.sampling.prover import Place, Prove
@@ -219,7 +219,7 @@ class Allocate(Prove):
             name = places[number].problem_id, places[number].sample
             found[number] += completions
             golden = [golds[name[0]]] * len(completions)
-            traces[name].add(number - first[name], grader.right([c.text for c in completions], golden))
+            traces[name].add(number - first[name], right_forced(grader, [c.text for c in completions], golden))
             waiting[name] -= 1
             return [] if waiting[name] else ask(name)
 

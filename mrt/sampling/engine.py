@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from pydantic import Field
 from mrt.core import accelerator, vllm_environment
 from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
-from mrt.sampling.scoring import log_probability, readable, reading
+from mrt.sampling.scoring import Scored, as_written, log_probability, readable, reading
 from mrt.sampling.tokens import Reader, decode, encode, end_of
 
 
@@ -194,7 +193,7 @@ class Engine:
                 for output in engine.step() if running else []:
                     if output.finished:
                         request, before = running[output.request_id]
-                        if request.scored and not readable(output, self.encode([request.scored])[0]):
+                        if request.scored and not readable(output, self.as_written(request).own):
                             whole = {"prompt_token_ids": output.prompt_token_ids}
                             engine.add_request(output.request_id, whole, reading(cached=False), priority=-1)
                             continue
@@ -225,21 +224,25 @@ class Engine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def with_scored(self, ids: list[int], request: Request) -> list[int]:
-        """The prompt's token ids, with those of what is scored behind it.
+    def as_written(self, request: Request) -> Scored:
+        """The tokens of what is scored, behind its opening."""
+        return as_written(self.tokenizer, request.opening, request.scored)
 
-        Opening and text are encoded by themselves: their tokens are a completion's, not those of a longer prompt.
-        """
-        return [*ids, *chain(*self.encode([request.opening, request.scored]))] if request.scored else ids
+    def with_scored(self, ids: list[int], request: Request) -> list[int]:
+        """The prompt's token ids, with those of what is scored behind it."""
+        if not request.scored:
+            return ids
+        before, own, _ = self.as_written(request)
+        return [*ids, *before, *own]
 
     def scored(self, output: Any, request: Request) -> Completion:
         """The scored text, with the tokens of its opening, its own and an end.
 
         Its log-probability behind the opening, divided by all these tokens, is `mean_logprob`.
         """
-        opening, ids = self.encode([request.opening, request.scored])
-        tokens = len(opening) + len(ids) + 1
-        logprob = log_probability(self.tokenizer, output, ids)
+        scored = self.as_written(request)
+        tokens = len(scored.before) + len(scored.own) + 1
+        logprob = log_probability(self.tokenizer, output, scored)
         return Completion(request.scored, tokens, "scored", logprob / tokens)
 
     def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:

@@ -6,6 +6,10 @@
 The file (JSONL, Parquet or CSV) has one row per completion, with `problem_id` and `text`, and optionally `model`,
 `prompt`, `tokens` and `finish_reason`. Rows whose problem is not in the dataset are left out and counted; several rows
 of one problem are its samples, in the order of the file.
+
+`prompt` is the text before the completion; whether it leaves a `<think>` open decides what the grader takes for a
+thought. Engines leave out the tag that a chat template opens. So if a completion closes a thought and none begins with
+`<think>`, those without a prompt are taken to begin inside one.
 """
 
 from pathlib import Path
@@ -16,15 +20,21 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import Stage, run
+from mrt.episodes.parameterization import CLOSE, OPEN
 from mrt.problems.sources import read_file
+
+USED = ("model", *ROLLOUTS.columns)
 
 
 def completions_in(file: Path, model: str | None = None) -> list[dict[str, Any]]:
-    """Rows of a file of completions.
+    """Rows of a file of completions; an empty cell of a CSV file is null, unless it is the text.
 
-    Raises ValueError if a required column is missing, or if a completion, of this model if one is named, is null.
+    Raises ValueError if a required column is missing, if a completion, of this model if one is named, is null, or if a
+    value holds half a character.
     """
     rows = read_file(file)
+    if file.suffix.lower() == ".csv":
+        rows = [(line, {n: value if value or n == "text" else None for n, value in row.items()}) for line, row in rows]
     first = rows[0][1] if rows else {}
     missing = [name for name in ("problem_id", "text") if name not in first]
     if missing:
@@ -32,6 +42,12 @@ def completions_in(file: Path, model: str | None = None) -> list[dict[str, Any]]
     for number, row in rows:
         if row.get("text") is None and model in (None, row.get("model")):
             raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
+        for name in USED:
+            try:
+                str(row.get(name)).encode()
+            except UnicodeEncodeError as error:
+                wrong = f"{name} holds half a character (a lone UTF-16 surrogate)"
+                raise ValueError(f"{file}, row {number}: {wrong}") from error
     return [row for _, row in rows]
 
 
@@ -44,9 +60,21 @@ class Import(Stage):
     out: Path = Field(description="Rollouts (Parquet).")
 
     def cli_cmd(self) -> None:
-        table = pl.DataFrame(completions_in(self.file, self.model), infer_schema_length=None)
-        if self.model and "model" not in table.columns:
-            raise ValueError(f"{self.file}: no column model; found {', '.join(table.columns)}")
+        rows = completions_in(self.file, self.model)
+        try:
+            kept, left_out = self.kept(rows)
+        except pl.exceptions.PolarsError as error:
+            raise ValueError(f"{self.file}: a value is not of its column's type ({error})") from error
+        ROLLOUTS.write(kept.sort(ROLLOUTS.keys), self.out)
+        print(f"{kept.height} rollouts imported; {left_out} of problems outside {self.problems.stem} left out")
+
+    def kept(self, rows: list[dict[str, Any]]) -> tuple[pl.DataFrame, int]:
+        """The rollouts among the rows, and how many others are of problems outside the dataset."""
+        found = dict.fromkeys(name for row in rows for name in row)
+        if self.model and "model" not in found:
+            raise ValueError(f"{self.file}: no column model; found {', '.join(found)}")
+        used = [{name: row[name] for name in USED if name in row} for row in rows]
+        table = pl.DataFrame(used, infer_schema_length=None)
         table = table.with_columns(pl.col("problem_id").cast(pl.String))  # JSON may have numbers
         if self.model:
             known = sorted(map(str, table["model"].drop_nulls().unique()))
@@ -55,18 +83,16 @@ class Import(Stage):
                 raise ValueError(f"{self.file}: no row has model {self.model!r}; there are {', '.join(known)}")
         types = ROLLOUTS.columns
         absent = [pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in table.columns]
-        table = table.with_columns(absent).with_columns(
-            pl.col("prompt").fill_null(""),
-            pl.col("finish_reason").fill_null("unknown"),
-            pl.int_range(pl.len()).over("problem_id").alias("sample"),
-        )
+        table = table.with_columns(absent).with_columns(pl.int_range(pl.len()).over("problem_id").alias("sample"))
         known_ids = PROBLEMS.read(self.problems, ["id"])["id"].implode()
         kept = table.filter(pl.col("problem_id").is_in(known_ids)).select(pl.col(n).cast(t) for n, t in types.items())
-        ROLLOUTS.write(kept.sort(ROLLOUTS.keys), self.out)
-        print(
-            f"{kept.height} rollouts imported; {table.height - kept.height} of problems outside {self.problems.stem}"
-            " left out"
-        )
+        text = pl.col("text")
+        opened = text.str.strip_chars_start().str.starts_with(OPEN).any()  # the completions have the tag themselves
+        inside = ~opened & text.str.contains(CLOSE, literal=True).any() & ~text.str.contains(OPEN, literal=True)
+        return kept.with_columns(
+            pl.col("prompt").fill_null(pl.when(inside).then(pl.lit(f"{OPEN}\n")).otherwise(pl.lit(""))),
+            pl.col("finish_reason").fill_null("unknown"),
+        ), table.height - kept.height
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@
 
 J(mu; z_0:j) is the probability that mu's answer at prefix j is right (Equation 4). Sampled answers estimate it; a model
 also knows it. Behind the prompt that forces an answer stands `prover.opening`, which ends in `\\boxed{`; there the
-probabilities of the gold answer's tokens and of a token that begins with `}` are read off. One answer may be written in
-several ways: J is the sum over `mrt.grading.spellings`. So J is the share of right answers among those that mu would
-begin with this opening. An opening without explanation makes a mu that answers at once.
+probabilities of the gold answer's tokens and of a token that begins with `}` are read off, all as the model would write
+them (`mrt.sampling.scoring.as_written`). One answer may be written in several ways: J is the sum over
+`mrt.grading.spellings`. So J is the share of right answers among those that mu would begin with this opening.
+An opening without explanation makes a mu that answers at once.
 
 Each spelling at each prefix is a row of the forced answers, with finish_reason `scored` and its log-probability; a
 prefix is read once, as for sampled answers. MRT (STaR) needs an answer's text besides: where its filter would keep a

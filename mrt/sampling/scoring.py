@@ -1,11 +1,32 @@
 """The probability that a model writes a given text next, with vLLM and its prefix cache; sampling and RL share it."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import exp, inf, log
-from typing import Any
+from typing import Any, NamedTuple
 
 ENDS = 20  # next tokens whose probabilities are known: vLLM's own limit
+
+
+class Scored(NamedTuple):
+    """The tokens of a completion that is an opening, a text whose probability is asked for, and a `}`."""
+
+    before: list[int]  # those of the opening
+    own: list[int]  # those that are scored
+    end: str  # what the token behind them begins with: `}`, and the end of the text where a token has both
+
+
+@lru_cache(maxsize=2**16)  # answers repeat along a thought
+def as_written(tokenizer: Any, opening: str, text: str) -> Scored:
+    """Opening and text as a model writes them: many tokenizers have tokens such as `{\\` and `}}`.
+
+    They are encoded together, and apart from the prompt, whose last tokens a completion does not change. A token in
+    which the text begins and the opening ends is scored.
+    """
+    whole, opened = tokenizer([opening + text + "}", opening], add_special_tokens=False)["input_ids"]
+    alike = next((i for i, (a, b) in enumerate(zip(whole, opened, strict=False)) if a != b), len(opened))
+    alike = min(alike, len(whole) - 1)
+    return Scored(whole[:alike], whole[alike:-1], tokenizer.decode(whole[-1:]))
 
 
 @cache
@@ -38,12 +59,13 @@ def readable(output: Any, ids: Sequence[int]) -> bool:
     return (output.num_cached_tokens or 0) < len(output.prompt_token_ids) - len(ids)
 
 
-def log_probability(tokenizer: Any, output: Any, ids: Sequence[int]) -> float:
-    """Log-probability, in nats, of the prompt's last tokens `ids` and of a token that begins with `}` behind them.
+def log_probability(tokenizer: Any, output: Any, scored: Scored) -> float:
+    """Log-probability, in nats, of the prompt's last tokens, which are scored, and of an end behind them.
 
-    Of the tokens behind them the `ENDS` most likely ones count. -inf if none of these begins with `}`.
+    Of the tokens behind them the `ENDS` most likely ones count. -inf if none of these begins with the end.
     """
-    found = sum(place[i].logprob for place, i in zip(output.prompt_logprobs[-len(ids) :], ids, strict=True))
+    places = output.prompt_logprobs[len(output.prompt_logprobs) - len(scored.own) :]
+    found = sum(place[i].logprob for place, i in zip(places, scored.own, strict=True))
     following = output.outputs[0].logprobs[0]
-    ends = sum(exp(of.logprob) for i, of in following.items() if tokenizer.decode([i]).startswith("}"))
+    ends = sum(exp(of.logprob) for i, of in following.items() if tokenizer.decode([i]).startswith(scored.end))
     return float(found + log(ends)) if ends else -inf

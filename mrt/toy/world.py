@@ -1,6 +1,6 @@
 """Problems and reasoning traces of the toy world.
 
-A problem gives 3 to 7 numbers and the sum of some of them, and asks for the sum of the smallest and the largest of
+A problem gives 3 to 8 numbers and the sum of some of them, and asks for the sum of the smallest and the largest of
 these; only one choice of numbers has the given sum. Its difficulty is how many numbers there are, its gold answer comes
 from enumeration. As in mathematics, finding is hard and checking is easy: a choice that adds up is known to be right. A
 trace thinks in episodes of three steps ("Try 13 + 15 = 28.", "28 is less than 46.", "No answer so far."), each opened

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mrt.sampling.scoring import Scored
 from mrt.training.flops import Sizes
 
 ROW = 4096  # tokens of a row, if no text is longer; the mask has its square
@@ -69,7 +70,8 @@ class Frozen:
 
     def __init__(self, model: Any, tokenizer: Any, device: Any) -> None:
         self.model = model.eval().requires_grad_(False).to(device)
-        self.ends = sorted(i for i in tokenizer.get_vocab().values() if tokenizer.decode([i]).startswith("}"))
+        self.begin: dict[str, list[int]] = {}
+        self.text_of = {i: tokenizer.decode([i]) for i in tokenizer.get_vocab().values()}
         self.sizes = Sizes.of(model)
         self.flops = 0.0
 
@@ -78,15 +80,21 @@ class Frozen:
         taken, self.flops = self.flops, 0.0
         return taken
 
-    def log_probabilities(self, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
-        """For each (tokens before, tokens scored): the log-probability of the latter, and of a `}` behind, in nats."""
+    def ends(self, begin: str) -> list[int]:
+        """The tokens that begin with a text."""
+        if begin not in self.begin:
+            self.begin[begin] = [i for i, text in sorted(self.text_of.items()) if text.startswith(begin)]
+        return self.begin[begin]
+
+    def log_probabilities(self, texts: Sequence[tuple[Sequence[int], Scored]]) -> list[float]:
+        """For each (tokens of the prompt, what is scored behind it): its log-probability, with its end, in nats."""
         import torch
 
         found = [0.0] * len(texts)
         device = self.model.device
-        for packed in rows([[*before, *scored] for before, scored in texts]):
+        for packed in rows([[*prompt, *scored.before, *scored.own] for prompt, scored in texts]):
             # the nodes whose next token is read: from the last before what is scored to the last one
-            asked = {number: path[len(texts[number][0]) - 1 :] for number, path in packed.paths}
+            asked = {number: path[len(path) - len(texts[number][1].own) - 1 :] for number, path in packed.paths}
             kept = sorted({node for nodes in asked.values() for node in nodes})
             place = {node: i for i, node in enumerate(kept)}
             mask = torch.zeros(packed.mask.shape, dtype=self.model.dtype, device=device)
@@ -102,7 +110,8 @@ class Frozen:
             logps = logits.float().log_softmax(dim=-1)
             self.flops += self.sizes.training(1, len(packed.ids), len(kept), backward=False)
             for number, nodes in asked.items():
-                of_tokens = [logps[place[node], token] for node, token in zip(nodes, texts[number][1], strict=False)]
-                end = logps[place[nodes[-1]], self.ends].logsumexp(dim=0)
+                scored = texts[number][1]
+                of_tokens = [logps[place[node], token] for node, token in zip(nodes, scored.own, strict=False)]
+                end = logps[place[nodes[-1]], self.ends(scored.end)].logsumexp(dim=0)
                 found[number] = float(sum(of_tokens, start=end))
         return found

@@ -60,7 +60,8 @@ class MakePrompts(Stage):
             if self.method == "mrt_rl" and choose.random() < self.prefixes:
                 j = choose.choice(choices)
             prefix = "".join(episodes[:j])
-            forced, inside = chat + self.parameterization.force(prefix), self.parameterization.inside
+            forced = chat + self.parameterization.force(prefix) if self.method == "mrt_rl" else ""
+            inside = self.parameterization.inside
             rows.append((problem_id, 0, j, prefix, chat + prefix, forced, answer, inside))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         RL_PROMPTS.write(table, self.out)

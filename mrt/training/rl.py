@@ -57,6 +57,7 @@ class RL(Settings):
     """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
 
     execution: ClassVar = {"save_steps", "gpu_memory_utilization"}  # fields that do not affect the weights
+    progress: ClassVar = {"variant", "centred", "answers", "estimate", "mu", "opening", "answer_tokens"}  # of MRT (RL)
 
     variant: Literal["explicit", "implicit", "per_episode", "termination"] = Field(
         "explicit",
@@ -145,6 +146,12 @@ class RL(Settings):
             )
         return self
 
+    def unread(self, method: str) -> set[str]:
+        """The fields that do not affect the weights of a model that is trained by this method."""
+        if method == "mrt_rl":
+            return self.execution
+        return self.execution | self.progress | ({"alpha"} if method == "grpo" else set())
+
 
 class Train(TrainingStage):
     """Train a model by RL with TRL's GRPOTrainer; under `torchrun`, on several processes."""
@@ -153,7 +160,7 @@ class Train(TrainingStage):
     method: RLMethod = Field(description="Which reward and advantage.")
     recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
     parameterization: Parameterization = Field(
-        default_factory=OpenEnded, description="How episodes are cut, and what forces an answer."
+        default_factory=OpenEnded, description="mrt_rl: how episodes are cut, and what forces an answer."
     )
     grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
@@ -164,13 +171,14 @@ class Train(TrainingStage):
             raise ValueError(
                 f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
             )
-        decisive = slice_of(recipe, recipe.execution), slice_of(self.parameterization), slice_of(self.grading)
+        decisive = slice_of(recipe, recipe.unread(self.method)), slice_of(self.parameterization), slice_of(self.grading)
         self.make(examples, self.method, *decisive, engine_decides(self.engine))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
         random.Random(self.recipe.seed).shuffle(examples)
-        frozen = self.frozen() if self.recipe.mu == "parent" else None  # before ZeRO-3 shards all that is loaded
+        asks_parent = self.method == "mrt_rl" and self.recipe.mu == "parent"
+        frozen = self.frozen() if asks_parent else None  # before ZeRO-3 shards all that is loaded
         with cpu_vllm(self.engine):
             usual = self.usual(examples, state)
             padded = usual["processing_class"].pad_token is not None

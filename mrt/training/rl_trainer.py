@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.grading.grade import Grader
+from mrt.grading.grade import Grader, right_forced
 from mrt.grading.spellings import spellings
 from mrt.sampling.engine import seed_of, text_of, vllm_reads
-from mrt.sampling.scoring import log_probability, readable, reading
+from mrt.sampling.scoring import as_written, log_probability, readable, reading
 from mrt.sampling.tokens import encode, end_of, pieces
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
@@ -137,9 +137,13 @@ def make_trainer_class() -> type:
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
             self.cached: list[list[int]] = []  # token ids of all texts that the engine has read in this step
-            self.shares_prompts = not self.args.gradient_checkpointing and has_cache(
-                self.model.config.get_text_config()
+            self.shares_prompts = (
+                not self.args.gradient_checkpointing
+                and has_cache(self.model.config.get_text_config())
+                and min(map(len, self.encode(self.train_dataset["prompt"]))) > 1  # the last token is not in the cache
             )
+            # ZeRO-3 gathers weights in each pass, so that all processes must make equally many
+            self.passes = LENGTHS if self.accelerator.num_processes == 1 else 1
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
@@ -275,10 +279,10 @@ def make_trainer_class() -> type:
             for batch in torch.arange(len(whole)).split(batch_size or len(whole)):
                 prompt = [len(whole[i]) - int(drawn[i]) - 1 for i in batch]
                 cache = None
-                if self.shares_prompts and min(prompt) > 0:
+                if self.shares_prompts:
                     asked = [whole[i][:n] for i, n in zip(batch, prompt, strict=True)]
                     with self.accelerator.autocast():
-                        cache = PromptCache(model, asked, self.sizes, LENGTHS)
+                        cache = PromptCache(model, asked, self.sizes, self.passes)
                     self.spent.add(flops=cache.flops)
                 rows = [whole[i][n if cache else 0 :] for i, n in zip(batch, prompt, strict=True)]
                 for own in torch.tensor(list(map(len, rows))).argsort().chunk(LENGTHS):
@@ -350,22 +354,22 @@ def make_trainer_class() -> type:
         def by_likelihood(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
             """J at each prompt: the probability of its gold answer, in all its spellings."""
             asked = [(prompt, spelling) for prompt, gold in gold_of.items() for spelling in spellings(gold)]
-            before, own = self.encode(prompt for prompt, _ in asked), self.encode(spelling for _, spelling in asked)
-            (opening,) = self.encode([self.recipe.opening])
-            before = [[*ids, *opening] for ids in before]  # as a completion's tokens, not as those of a longer prompt
+            scored = [as_written(self.processing_class, self.recipe.opening, spelling) for _, spelling in asked]
+            before = self.encode(prompt for prompt, _ in asked)
             if self.frozen:
-                found = self.frozen.log_probabilities(list(zip(before, own, strict=True)))
+                found = self.frozen.log_probabilities(list(zip(before, scored, strict=True)))
                 self.spent.add(flops=self.frozen.taken() / share)
             else:
                 found = [-inf] * len(asked)
-                room = [i for i, (ids, text) in enumerate(zip(before, own, strict=True)) if self.fits(ids + text)]
-                texts = [before[i] + own[i] for i in room]
+                whole = [[*ids, *text.before, *text.own] for ids, text in zip(before, scored, strict=True)]
+                room = [i for i, ids in enumerate(whole) if self.fits(ids)]
+                texts = [whole[i] for i in room]
                 outputs = self.read(texts, cached=True)
-                unread = [n for n, i in enumerate(room) if not readable(outputs[n], own[i])]
+                unread = [n for n, i in enumerate(room) if not readable(outputs[n], scored[i].own)]
                 for n, output in zip(unread, self.read([texts[n] for n in unread], cached=False), strict=True):
                     outputs[n] = output
                 for i, output in zip(room, outputs, strict=True):
-                    found[i] = log_probability(self.processing_class, output, own[i])
+                    found[i] = log_probability(self.processing_class, output, scored[i])
                 self.count_forced(texts, [], share)
             J = dict.fromkeys(gold_of, 0.0)
             for (prompt, _), logp in zip(asked, found, strict=True):
@@ -405,7 +409,7 @@ def make_trainer_class() -> type:
             ]
             self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], share)
             answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
-            right = np.reshape(grades(self.grader, texts, answers, False), (len(prompts), each))
+            right = np.reshape(right_forced(self.grader, texts, answers), (len(prompts), each))
             return dict.fromkeys(gold_of, 0.0) | dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:

@@ -9,7 +9,7 @@ last complete checkpoint; the output folder appears whole, or not at all.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -138,26 +138,29 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
             return batch
 
     class Buckets:
-        """Sampler in `bucketed_order`, a new order each epoch; a resumed run has the same orders."""
+        """Sampler in `bucketed_order`, a new order each epoch; a resumed run has the same orders.
 
-        epoch = 0
+        It asks for the epoch: `set_epoch` is not passed on through the samplers that skip batches and split them over
+        processes.
+        """
+
         lengths: ClassVar[list[int]] = [len(row["input_ids"]) for row in rows]
+
+        def __init__(self, epoch: Callable[[], int]) -> None:
+            self.epoch = epoch
 
         def __len__(self) -> int:
             return len(rows)
 
         def __iter__(self) -> Iterator[int]:
             # not by `micro`: a step has the same examples on any number of devices
-            return iter(bucketed_order(self.lengths, recipe.micro_batch_size, recipe.seed + self.epoch))
-
-        def set_epoch(self, epoch: int) -> None:
-            self.epoch = epoch
+            return iter(bucketed_order(self.lengths, recipe.micro_batch_size, recipe.seed + self.epoch()))
 
     sizes, counts = Sizes.of(model), Counts("trained_tokens", "flops")
 
     class Trainer(SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return Buckets()
+            return Buckets(lambda: int(self.state.epoch or 0))
 
         def _set_signature_columns_if_needed(self) -> None:
             super()._set_signature_columns_if_needed()

@@ -1,8 +1,9 @@
 """Shared by the training stages: resuming, and a cache of the last trained checkpoint.
 
 Everything that determines the weights (parent, data, recipe, code) is hashed to a key. Trainer state is stored under
-this key: a killed job resumes from its last complete checkpoint, and an edited recipe starts afresh. With `--cache`,
-the trained checkpoint is stored under its key too, and a job that runs again with the same key reuses it.
+this key: a killed job resumes from its last complete checkpoint; an edited recipe, or another number of processes,
+starts afresh. With `--cache`, the trained checkpoint is stored under its key too, and a job that runs again with the
+same key reuses it.
 """
 
 import ctypes
@@ -57,6 +58,7 @@ class TrainingStage(Stage):
         return digest(
             identity_of_model(self.model, self.revision),
             *decisive,
+            *([self.deepspeed.read_text()] if self.deepspeed else []),
             fingerprint(self.module(), with_versions=self.track_versions),
         )
 
@@ -77,17 +79,20 @@ class TrainingStage(Stage):
             print("nothing that decides the weights has changed: the cached checkpoint is taken", flush=True)
         else:
             made = cached or self.state / "made"
+            # each process saves its part of a sharded state, which so many processes can read again and no others
+            processes = os.environ.get("WORLD_SIZE", "1")
+            state = self.state / (key if processes == "1" else f"{key}-{processes}")
             for other in self.state.iterdir() if self.state.exists() and is_first_process() else []:
-                if other.name != key:  # of another recipe, set or parent
+                if other != state:  # of another recipe, set, parent or number of processes
                     shutil.rmtree(other)
-            (self.state / key).mkdir(parents=True, exist_ok=True)
+            state.mkdir(parents=True, exist_ok=True)
             accelerator.claim(1)  # a trainer would use all GPUs that it sees
             slow = self.recipe.bf16 and accelerator.emulates_bfloat16() and not accelerator.on_gpu()
             if slow and is_first_process():
                 print(SLOW, flush=True)
             folder = folder_of(self.model, self.revision)
             tell_malloc(sum(file.stat().st_size for file in folder.glob("*.safetensors")))
-            self.train(examples, self.state / key, made)
+            self.train(examples, state, made)
             cached = made
         if not is_first_process():  # one process of a distributed run writes the outputs
             return

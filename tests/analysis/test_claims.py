@@ -81,6 +81,13 @@ def test_the_runs_that_would_decide_it_do():
     assert runs_needed(logged, logged - 0.5) == np.ceil(2 * (1.96 / 0.5) ** 2)
 
 
+def test_of_the_same_runs_only_their_difference_varies():
+    of_runs, gain = drawn(4, 0, 0.5, 10), drawn(4, 0.02, 0.03, 11) - drawn(1, 0, 0, 12)
+    apart, together = (runs_needed(of_runs + gain, of_runs, same_runs=same) for same in (False, True))
+    assert together == runs_needed(gain, np.zeros((1, gain.shape[1])))
+    assert together is not None and apart is not None and apart > 20 * together
+
+
 def test_what_a_run_says_of_single_problems_is_no_variance_between_problems():
     """Two models alike on every problem, with one noisy sample of each in a run: more runs do tell them apart."""
     rng = np.random.default_rng(1)

@@ -85,6 +85,18 @@ def test_prefixes_count_prompt_and_answers():
     assert prefixes(unsure, grades, [1, 2], weighted=True)["maj"].to_list() == [0.5, 0.0, 1.0, 1.0]
 
 
+def test_an_answer_for_which_there_was_no_room_has_no_vote():
+    """The engine gives a prompt that fills the context an empty completion, without a log-probability."""
+    keys = {"problem_id": ["p"] * 3, "sample": [0] * 3, "prefix": [0] * 3, "answer_index": [0, 1, 2]}
+    sizes = {"problem_tokens": [9] * 3, "prefix_tokens": [0] * 3, "prompt_tokens": [9] * 3}
+    logged = {"tokens": [4, 4, 0], "mean_logprob": [-0.1, -0.9, None]}
+    prover = pl.DataFrame({**keys, **sizes, **logged})
+    grades = pl.DataFrame({**keys, "correct": [True, False, False], "cluster": [0, 1, -1]})
+    assert prefixes(prover, grades, [1, 3], weighted=True)["maj"].to_list() == pytest.approx([1 / 3, 1.0])
+    with pytest.raises(ValueError, match="weighted votes need the answers' log-probabilities"):
+        prefixes(prover.with_columns(tokens=pl.lit(4, pl.Int64)), grades, [1], weighted=True)
+
+
 def test_regret_averages_a_problems_traces():
     progress = pl.DataFrame(
         {
@@ -145,6 +157,8 @@ def test_regret_by_episodes_keeps_what_a_short_trace_has():
     assert found["regret"][0] == pytest.approx(0.5)  # one hopeless, the other loses nothing at first
     assert found["regret"][1] > 0.5
     assert episode_regret(table, every=2)["episodes"].to_list() == [2]
+    (beyond,) = episode_regret(table, every=5).iter_rows(named=True)  # all thoughts are shorter, and count whole
+    assert beyond == found.row(2, named=True) | {"episodes": 5, "reached": 0.0}
 
 
 def test_episode_counts_are_a_row_a_thought():

@@ -47,6 +47,32 @@ def test_a_model_that_sees_images_has_its_sizes_below_and_an_unusual_one_is_aske
         Architecture.read(tmp_path)
 
 
+def test_each_weight_of_a_checkpoint_is_counted_once(tmp_path):
+    """Mistral's folders hold all weights twice, and shards of an earlier download may lie beside the others."""
+    names = ("config.json", "model-1.safetensors", "consolidated.safetensors")
+    for name in names:
+        (tmp_path / name).symlink_to(TOY_BASE / ("config.json" if name == "config.json" else "model.safetensors"))
+    once = Architecture.read(TOY_BASE)
+    assert Architecture.read(tmp_path) == once
+    (tmp_path / "model.safetensors").symlink_to(TOY_BASE / "model.safetensors")
+    assert Architecture.read(tmp_path) == once
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-1.safetensors"}}))
+    assert Architecture.read(tmp_path) == once
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}))
+    with pytest.raises(UnknownSizes, match=r"lacks model-2\.safetensors, which its index names: complete the folder"):
+        Architecture.read(tmp_path)
+
+
+def test_weights_that_are_not_safetensors_are_not_counted(tmp_path):
+    (tmp_path / "config.json").symlink_to(TOY_BASE / "config.json")
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(
+        UnknownSizes, match=r"has no safetensors, .*: give the model its sizes, models\.NAME\.architecture"
+    ):
+        Architecture.read(tmp_path)
+
+
 def experiment(**cluster):
     return load(yaml.safe_load((ROOT / "config.yaml").read_text()) | {"cluster": cluster})
 
@@ -172,6 +198,54 @@ def test_texts_that_the_engine_would_cut_are_told(longest, setting):
     raw["engine"]["max_model_len"] = longest
     with pytest.raises(ValueError, match=rf"{setting} does not fit into engine\.max_model_len, {longest}: 150 of the"):
         load(raw)
+
+
+def of_one_child(**child):
+    """A configuration that trains one model; RL's texts fit into the engine, the parent's of `training` do not."""
+    raw = yaml.safe_load((ROOT / "config.yaml").read_text())
+    trained = {"label": "Child", "parent": "base", "problems": "toy_train"} | child
+    raw["models"] = {name: raw["models"][name] for name in ("base", "direct")} | {"child": trained}
+    raw["training"] = {"rl": {"decoding": {"max_tokens": 192}, "answer_tokens": 24}}
+    raw["evaluation"] |= {"models": ["base", "child"], "measures": ["accuracy"], "budget_forcing": {}}
+    return raw | {"engine": {"max_model_len": 1024}}
+
+
+def too_long(raw):
+    """The settings whose texts do not fit."""
+    try:
+        load(raw)
+    except ValueError as error:
+        return re.findall(r"^  (\S+): \d+ does not fit into engine", str(error), re.MULTILINE)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("child", "asked"),
+    [
+        ({"method": "grpo"}, []),
+        ({"method": "mrt_rl", "rl": {"prefixes": 0}}, []),
+        ({"method": "mrt_rl", "rl": {"max_prompt_length": 400}}, ["training.decoding"]),
+        ({"method": "grpo", "rl": {"least_prefix": 1, "max_prompt_length": 400}}, ["training.decoding"]),
+        ({"method": "star"}, ["training.decoding"]),
+        ({"method": "mrt"}, ["training.decoding", "training.prover.decoding"]),
+    ],
+)
+def test_texts_that_nothing_learns_from_need_no_room(child, asked):
+    assert too_long(of_one_child(**child)) == [f"{path}.max_tokens" for path in asked]
+
+
+@pytest.mark.parametrize(
+    ("of_model", "shared", "path"),
+    [
+        ({"answer_tokens": 900}, {"answer_tokens": 24}, "models.child.rl.answer_tokens"),
+        ({"decoding": {"max_tokens": 192}}, {"answer_tokens": 900}, "training.rl.answer_tokens"),
+        ({"answer_tokens": 24}, {"decoding": {"max_tokens": 900}}, "training.rl.decoding.max_tokens"),
+    ],
+)
+def test_a_text_that_does_not_fit_is_told_where_it_is_set(of_model, shared, path):
+    raw = of_one_child(method="mrt_rl", rl={"prefixes": 0} | of_model)
+    raw["training"]["rl"] |= shared
+    assert too_long(raw) == [path]
 
 
 def test_a_card_that_is_not_listed_is_asked_for_as_a_listed_one(tmp_path):

@@ -207,6 +207,43 @@ def test_rows_of_sft_that_are_padded_have_masks(shape, small_tiles, tmp_path):
     assert 1 <= taken / found <= 1.5, parts
 
 
+@pytest.mark.parametrize("bf16", [True, False])
+def test_each_layer_keeps_the_masks_of_padded_rows(bf16):
+    """In each of RL's passes, without checkpointing: what autograd keeps, and a mask in bool of each row."""
+    import torch
+
+    layers, length, passes = 3, 40, 2
+    model, architecture = model_of(layers, 32, 64, 4, 2, 50)
+    found = {}
+
+    def kept(tensor):
+        if tensor.shape[-2:] == (length, length):
+            found[tensor.data_ptr(), len(outputs)] = tensor.nbytes
+        return tensor
+
+    ids, mask, outputs = torch.full((2, length), 7), torch.ones(2, length, dtype=torch.long), []
+    mask[0, :5] = 0
+    with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor), torch.autocast("cpu", enabled=bf16):
+        for _ in range(passes):
+            outputs.append(model(input_ids=ids, attention_mask=mask).logits)
+    training = Training(2 * passes, length, bf16, checkpointing=False)
+    in_bool = training.rows * length**2
+    assert sum(found.values()) == memory.mask_bytes(architecture, training) - in_bool > 0
+
+
+def test_rl_pads_the_rows_of_a_pass_and_sft_those_of_a_micro_batch():
+    parts = [memory.training_parts(QWEN_1_5B, Training(rows, 1000, rl=True), 1) for rows in (4, 8)]
+    four, eight = (part["kept for the backward pass"] for part in parts)
+    assert eight - 2 * four == (8 + 2 * 2) * 1000**2
+
+    def taken(rows, **options):
+        return memory.mask_bytes(QWEN_1_5B, Training(rows, 1000, **options)) / 1000**2
+
+    assert [taken(rows, rl=True) for rows in (1, 4, 5, 8, 16)] == [0, 0, 5 + 2 * 2, 8 + 2 * 2, 16 + 2 * 4]
+    assert [taken(rows) for rows in (1, 2, 8)] == [0, 3 * 2, 3 * 8]
+    assert taken(2, checkpointing=False) == 2 + 2 * 2 * 28 and taken(2, bf16=False) == 2 + 4 * 2
+
+
 # ---- laws, and what is said
 
 

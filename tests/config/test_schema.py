@@ -228,6 +228,68 @@ def test_mistakes_are_named_with_their_path(path, value, message):
         load(change(path, value))
 
 
+AT_0 = {"temperature": 0}
+BY_LIKELIHOOD = {"allocation": None, "prover": {"estimate": "likelihood", "decoding": AT_0}}
+SEVERAL_AT_0 = {  # where a request asks for several completions: what draws them at temperature 0, and what is said
+    "direct": (
+        LAPTOP,
+        {"evaluation": {"samples": 1, "k": [1], "decoding": AT_0}},
+        "evaluation.decoding.temperature: at 0 all 8 completions .* set evaluation.direct.samples to 1, or raise it",
+    ),
+    "budget forcing": (
+        LAPTOP,
+        {"evaluation": {"budget_forcing": {"decoding": AT_0}}},
+        "evaluation.budget_forcing.decoding.temperature: at 0 all 4 completions .* evaluation.budget_forcing.answers",
+    ),
+    "examples of MRT (STaR)": (
+        LAPTOP,
+        {"training": BY_LIKELIHOOD},
+        r"training.prover.decoding.temperature: at 0 all 4 answers from which MRT \(STaR\) chooses .* raise it",
+    ),
+    "solution trees": (
+        BACKTRACKING,
+        {"training": {"tree": {"decoding": AT_0}}},
+        "training.tree.decoding.temperature: at 0 all 4 completions .* set training.tree.rollouts to 1",
+    ),
+    "their children": (
+        BACKTRACKING,
+        {"training": {"tree": {"rollouts": 1, "child_rollouts": 3, "decoding": AT_0}}},
+        "training.tree.decoding.temperature: at 0 all 3 completions .* set training.tree.child_rollouts to 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("stage", SEVERAL_AT_0)
+def test_several_completions_are_not_drawn_at_temperature_0(stage):
+    config, change, message = SEVERAL_AT_0[stage]
+    with pytest.raises(ValueError, match=message) as error:
+        load(laid_over(config, change))
+    assert "1 mistakes" in str(error.value)
+
+
+def test_a_stage_that_does_not_run_may_have_temperature_0():
+    _, change, _ = SEVERAL_AT_0["budget forcing"]
+    load(laid_over(LAPTOP, laid_over(change, {"evaluation": {"measures": ["accuracy", "maj"]}})))
+    load(laid_over(BACKTRACKING, change))  # no thought is extended
+    _, change, _ = SEVERAL_AT_0["solution trees"]
+    load(laid_over(LAPTOP, change))
+    _, change, _ = SEVERAL_AT_0["direct"]
+    load(laid_over(LAPTOP, laid_over(change, {"evaluation": {"direct": {"samples": 1, "k": [1]}}})))
+    by_star = {"models": {"mrt_1": {"method": "star"}, "mrt_2": {"method": "star"}}, "training": BY_LIKELIHOOD}
+    load(laid_over(LAPTOP, by_star))  # nothing learns from mu's answers
+
+
+def test_imported_completions_spare_no_sampled_model_a_check(tmp_path):
+    (tmp_path / "traces.jsonl").write_text('{"problem_id": "p", "text": "x"}\n')
+    models = {"theirs": {"rollouts": {"file": str(tmp_path / "traces.jsonl")}}}
+    both = {"models": ["base", "theirs"], "k": [1, 64], "measures": ["accuracy"], "budget_forcing": {"models": None}}
+    with pytest.raises(ValueError, match=r"evaluation\.k: 64 is more than the 8 samples"):
+        load(laid_over(LAPTOP, {"models": models, "evaluation": both}))
+    with pytest.raises(ValueError, match=r"evaluation\.budgets: 4096 is beyond decoding\.max_tokens, 400"):
+        load(laid_over(LAPTOP, {"models": models, "evaluation": {"budgets": [64, 4096]}}))
+    load(laid_over(LAPTOP, {"models": models, "evaluation": both | {"models": ["theirs"]}}))
+
+
 def test_iterations_are_counted_along_the_lineage():
     config = load(LAPTOP)
     assert [config.style(m)["iteration"] for m in ("base", "star_1", "mrt_2")] == [0, 1, 2]

@@ -366,6 +366,17 @@ def test_a_model_of_short_thoughts_may_have_no_regret_by_episodes():
     assert table["model"].unique().to_list() == ["base"]
 
 
+def test_thoughts_that_are_all_too_short_give_an_empty_figure(tmp_path):
+    from mrt.figures import episode_regret
+    from mrt.figures.style import save
+
+    rows = of_models("episode_regret", "base").with_columns(reached=pl.lit(0.0))
+    figure, table = episode_regret.draw({"episode_regret": rows}, MODELS)
+    save(figure, tmp_path / "out")
+    assert table.is_empty() and [text.get_text() for text in figure.texts] == ["nothing to draw"]
+    assert not any(axis.get_visible() for axis in figure.axes)
+
+
 def test_ticks_stand_apart_from_the_last_one_shown():
     """Not from the one before: of many that are close together, more than the first are shown."""
     assert with_room([*range(1000, 15000, 1000)], 1120) == [*range(1000, 15000, 2000)]
@@ -736,6 +747,26 @@ def test_section_5_is_decided_within_one_model(tmp_path):
     assert found["verdict"].to_list() == ["refuted", "confirmed"]
     shown = claims.layout(found, {}).cells[1][2]
     assert shown == "votes halfway against answer at the end, M: +30.0 [+30.0, +30.0]"
+
+
+def test_the_runs_that_would_decide_within_one_model_are_those_of_the_difference():
+    """Runs differ much more than the end of their thoughts and the votes halfway do in each."""
+    from mrt.figures import claims
+
+    rng = np.random.default_rng(0)
+    rows = [
+        (run, "d", f"p{i}", 0, 6, j, p, 0.5 + shift + of_run + rng.normal(0, 0.05), 10.0 * (j + p))
+        for run, of_run, gain in (("m", -0.2, 0.06), ("m1", 0.0, -0.01), ("m2", 0.2, 0.01))
+        for i in range(20)
+        for j, p, shift in ((6, 1, 0), (3, 4, gain))
+    ]
+    names = ["model", "dataset", "problem_id", "sample", "episodes", "prefix", "p", "maj", "tokens"]
+    table = of_runs(pl.DataFrame(rows, schema=names, orient="row"), {"m1": "m", "m2": "m"})
+    asked = {"section": "5", "says": "votes", "model": "m", "than": "m", "redraw": "fig3", "value": "votes halfway"}
+    asked |= {"than_value": "answer at the end", "expect": "more"}
+    (found,) = claims.summary({"prefixes": table}, {"m": ModelStyle(label="M")}, [asked]).iter_rows(named=True)
+    assert found["verdict"] == "undecided" and found["runs"] == 3
+    assert found["needed"] is not None and found["needed"] < 30
 
 
 def test_a_curriculums_steps_are_counted_on():

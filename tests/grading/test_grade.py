@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.grading.equality import exact
-from mrt.grading.grade import Grade, Grader, Grading, is_correct
+from mrt.grading.grade import Grade, Grader, Grading, extract_forced, is_correct
 from mrt.grading.workers import Pool, Task
 
 
@@ -117,6 +117,20 @@ def test_stage_on_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "7 answers, 3 correct, 2 unparseable" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Answer:** it is \\boxed{5}.\n</think>\n", "5"),
+        ("\\boxed{4}, no, \\boxed{5}.</think> Done.", "5"),
+        ("\\boxed{5}\n<think>\nLet me check", "5"),
+        ("\\boxed{4}</think>\\boxed{5}", "5"),
+        ("I do not know.</think>", None),
+    ],
+)
+def test_a_forced_answer_may_close_the_thought_once_more(text: str, answer: str | None) -> None:
+    assert extract_forced(Grader(1), ["\\boxed{7}", text]) == ["7", answer]
+
+
 def test_stage_on_forced_answers_and_its_complaints(tmp_path: Path) -> None:
     problems, forced, out = (tmp_path / f"{name}.parquet" for name in ("problems", "forced", "grades"))
     pl.DataFrame({"id": ["a"], "answer": ["3"]}).write_parquet(problems)
@@ -129,6 +143,9 @@ def test_stage_on_forced_answers_and_its_complaints(tmp_path: Path) -> None:
     assert grades.columns[:4] == ["problem_id", "sample", "prefix", "answer_index"]
     assert grades["correct"].to_list() == [True, False, True]
     assert grades["cluster"].to_list() == [0, 1, 0]
+    table.with_columns(text=pl.col("text") + "</think>").write_parquet(forced)
+    Grade(problems=problems, answers=forced, out=out).cli_cmd()
+    assert pl.read_parquet(out).drop("answer").equals(grades.drop("answer"))
     table.with_columns(problem_id=pl.lit("other")).write_parquet(forced)
     with pytest.raises(ValueError, match=r"forced\.parquet: problem 'other' is not in .*problems\.parquet"):
         Grade(problems=problems, answers=forced, out=out).cli_cmd()

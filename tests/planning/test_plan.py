@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import yaml
 from architectures import QWEN_7B
-from conftest import ROOT, python
+from conftest import ROOT, TOY_BASE, python
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +18,7 @@ from mrt.core.settings import laid_over
 from mrt.planning.bill import Bill, Planned, Reached, Work, longest_path, planned, seconds_of
 from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 from mrt.planning.plan import short
+from mrt.planning.why import planned_jobs
 
 PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
 amounts = st.floats(0, 1e12)
@@ -98,6 +99,29 @@ def test_the_longest_path_goes_through_the_lineage():
     searched = [job("search_tree", "base_8b", "numina", 1000), job("train", "warmstart_3b", "numina", 10)]
     backtracking = load(yaml.safe_load((ROOT / "config" / "backtracking_paper.yaml").read_text()))
     assert longest_path(backtracking, searched) == (1010, ["search trees base_8b", "train (SFT) warmstart_3b"])
+
+
+def test_a_job_of_a_model_of_unknown_size_has_a_day(tmp_path):
+    """A folder of pickled weights alone, from which parameters are not counted."""
+    (tmp_path / "config.json").symlink_to(TOY_BASE / "config.json")
+    (tmp_path / "pytorch_model.bin").touch()
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    raw["models"]["base"] = {"label": "Base", "path": str(tmp_path)}
+    assert Bill(load(raw)).runtime("sample_rollouts", "base", "toy_test") == 24 * 60
+    with pytest.raises(
+        ValueError, match=r"models\.base, star_1, .*: .* has no safetensors, .*models\.NAME\.architecture"
+    ):
+        load(raw | {"cluster": {"gpu": "h100"}})
+
+
+def test_targets_that_make_nothing_are_no_jobs():
+    """As Snakemake prints them: `all` and a figure by its number have inputs alone."""
+    target = "rule {}:\n    input: results/tiny/figures/regret.png\n    jobid: 0\n    reason: Input files updated\n\n"
+    regret = (
+        "rule regret:\n    input: a.parquet\n    output: b.pdf, b.png\n    jobid: 1\n    reason: Forced execution\n"
+    )
+    (job,) = planned_jobs(target.format("fig9") + regret + target.format("all"))
+    assert (job.name, job.outputs) == ("regret", ["b.pdf", "b.png"])
 
 
 @given(st.floats(0, 1e15))

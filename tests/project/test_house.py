@@ -88,6 +88,13 @@ def test_a_wrong_option_is_one_clear_message():
     assert done.stderr.strip() == "mrt.episodes.cut: absent.parquet: no such file"
 
 
+@pytest.mark.parametrize("name", ["figures", "figures.nothing", "nothing"])
+def test_what_is_no_stage_ends_in_the_list_of_stages(name):
+    done = run(sys.executable, "-m", "mrt", name)
+    assert done.returncode == 1 and done.stderr.strip() == f"there is no stage {name!r}"
+    assert "figures.pass1" in done.stdout
+
+
 def test_nothing_unsafe_is_written_or_read():
     for path in [*(ROOT / "mrt").rglob("*.py"), *(ROOT / "workflow").rglob("*.smk")]:
         text = path.read_text()

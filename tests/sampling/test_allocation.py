@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 
 from mrt.config.load import load
 from mrt.episodes.cut import CutRollouts
+from mrt.episodes.parameterization import OpenEnded
 from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Thresholds, Trace, paths_of_J
-from mrt.sampling.engine import Decoding, EngineSettings
-from mrt.sampling.prover import Prove, ProverSettings
+from mrt.sampling.cache import CacheSettings
+from mrt.sampling.engine import Completion, Decoding, EngineSettings, Request
+from mrt.sampling.prover import Place, Prove, ProverSettings, prefixes
 from mrt.sampling.rollouts import Prompt, Sample
 from mrt.training.sets import best_prefixes
 
 MOST = 20
 FILTER = Thresholds(minimum_J=0.6)
+ADD = Trace.add
 
 
 def settled(answers, rules=(FILTER,), **how):
@@ -107,6 +110,27 @@ def test_allocation_is_refused_where_there_is_no_such_choice():
     }
     with pytest.raises(ValueError, match=r"training\.allocation: .*one backtrack"):
         load(config)
+
+
+def test_an_answer_that_closes_the_thought_once_more_counts(toy_problems, tmp_path, monkeypatch):
+    """It does in the grades of the same answers, from which the training set is made."""
+    problem, gold = pl.read_parquet(toy_problems).select("id", "answer").row(0)
+    added = []
+
+    def answered(stage, requests, then, **_):
+        waiting = list(requests)
+        for number, request in enumerate(waiting):
+            text = f"Answer:** it is \\boxed{{{gold}}}.\n</think>\n"
+            waiting += then(number, [Completion(text, 9, "stop", None)] * request.n)
+
+    monkeypatch.setattr(Allocate, "draw", answered)
+    monkeypatch.setattr(Trace, "add", lambda trace, prefix, right: (added.extend(right), ADD(trace, prefix, right)))
+    paths = {name: tmp_path / f"{name}.parquet" for name in ("rollouts", "episodes", "out")}
+    stage = Allocate(model="none", names=("base", "toy"), problems=toy_problems, **paths)
+    scored = prefixes("", ["a", "b"], True, OpenEnded())
+    places = [Place(problem, 0, 0, at, Request(at, MOST, 0, Decoding())) for at in scored]
+    stage.allocate(places, CacheSettings())
+    assert added and all(added)
 
 
 def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problems, tmp_path):

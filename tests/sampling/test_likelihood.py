@@ -7,6 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mrt.analysis.progress import progress_table
 from mrt.core.artifacts import ANSWER_GRADES, PROVER
@@ -16,7 +18,7 @@ from mrt.sampling.cache import CacheSettings, CompletionCache
 from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request
 from mrt.sampling.likelihood import Score, boxed, probability
 from mrt.sampling.prover import Prefix
-from mrt.sampling.scoring import reading
+from mrt.sampling.scoring import as_written, log_probability, reading
 
 CHAT = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
 CHAT += "<|assistant|><think>\n"
@@ -113,6 +115,48 @@ def test_J_is_the_share_of_right_answers_among_those_with_this_opening(engine):
         own = [c.text for c in sampled if c.text.startswith(opening)]
         share = sum(text.startswith(opening + "8}") for text in own) / len(own)
         assert len(own) > 300 and probability(scored) == pytest.approx(share, abs=3 * (0.25 / len(own)) ** 0.5)
+
+
+@pytest.fixture(scope="module")
+def braces():
+    """A tokenizer with a token for `{` and the first character behind it, and one for two braces, like those in use."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    merges = [("{", "\\"), ("{", "x"), ("}", "}")]
+    vocabulary = {token: i for i, token in enumerate([*"box{}\\^12 ", *("".join(pair) for pair in merges)])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def test_answers_are_scored_as_the_model_writes_them(braces):
+    def tokens(text):
+        before, own, end = as_written(braces, "box{", text)
+        return "|".join(braces.convert_ids_to_tokens(before)), "|".join(braces.convert_ids_to_tokens(own)), end
+
+    assert tokens("12") == ("b|o|x|{", "1|2", "}")
+    assert tokens("\\{1\\}") == ("b|o|x", "{\\|{|1|\\", "}}")
+    assert tokens("x^{2}") == ("b|o|x", "{x|^|{|2", "}}")
+
+
+@given(st.text("box{}\\^12 ", min_size=1, max_size=12))
+def test_what_is_scored_is_the_whole_text(braces, text):
+    before, own, end = as_written(braces, "box{", text)
+    assert braces.decode([*before, *own]) + end == "box{" + text + "}"
+    assert "box{".startswith(braces.decode(before))
+
+
+def test_an_end_may_close_the_answer_and_the_box(braces):
+    from math import log
+    from types import SimpleNamespace
+
+    scored = as_written(braces, "box{", "x^{2}")
+    logprob = {token: SimpleNamespace(logprob=log(p)) for token, p in (("}}", 0.5), ("}", 0.25))}
+    following = {braces.convert_tokens_to_ids(token): value for token, value in logprob.items()}
+    places = [{i: SimpleNamespace(logprob=log(0.5))} for i in scored.own]
+    output = SimpleNamespace(prompt_logprobs=[None, *places], outputs=[SimpleNamespace(logprobs=[following])])
+    assert exp(log_probability(braces, output, scored)) == pytest.approx(0.5**5)
 
 
 def prover(rows):

@@ -214,6 +214,24 @@ def test_curves_measured_elsewhere_lie_along_the_right_trace(folder, tmp_path):
         prefix_accuracy(file)
 
 
+def test_curves_measured_elsewhere_are_json_lines_of_shares(tmp_path):
+    """A line ends at a line feed alone: a text may hold the other characters that end lines in Python."""
+    file = tmp_path / "curves.jsonl"
+
+    def write(*accuracies):
+        rows = [
+            {"problem_id": "p", "model": "m", "chunks": [{"text": "a\u2028b\x85c", "accuracy": a}]} for a in accuracies
+        ]
+        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows) + "\n")
+
+    write(0, 1)
+    assert prefix_accuracy(file) == {("p", "m"): [[("a\u2028b\x85c", 0.0)], [("a\u2028b\x85c", 1.0)]]}
+    for wrong in (math.nan, -0.1, 50):
+        write(0.5, wrong)
+        with pytest.raises(ValueError, match=rf"curves.jsonl, line 2: accuracy {float(wrong)} is not in \[0, 1\]"):
+            prefix_accuracy(file)
+
+
 def test_what_an_episode_of_backtracking_search_is(tmp_path):
     words = Backtracking()
     marker = words.marker + "\n\n"

@@ -6,6 +6,7 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.sampling.scoring import as_written
 from mrt.training.flops import Sizes, distinct
 from mrt.training.frozen import Frozen, rows
 
@@ -46,20 +47,26 @@ def test_probabilities_are_those_of_each_text_alone(toy):
     model, tokenizer = toy
     chat = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
     chat += "<|assistant|><think>\n"
-    header = "</think>\n\n**Step-by-Step Explanation and Answer:**\n\n1. **Ends:** they add up to \\boxed{"
+    header = "</think>\n\n**Step-by-Step Explanation and Answer:**\n\n1. **"
+    opening = "Ends:** they add up to \\boxed{"
     step = "Try 5 + 3 = 8.\n\n8 is exactly 8.\n\n"
     texts = [(chat + thought + header, gold) for thought in ("", step, step + step) for gold in ("8", "24")]
-    texts = [tuple(tokenizer(part, add_special_tokens=False)["input_ids"] for part in text) for text in texts]
+    texts = [
+        (tokenizer(prompt, add_special_tokens=False)["input_ids"], as_written(tokenizer, opening, gold))
+        for prompt, gold in texts
+    ]
+    brace = [i for i in tokenizer.get_vocab().values() if tokenizer.decode([i]).startswith("}")]
     frozen = Frozen(model, tokenizer, "cpu")
     found = frozen.log_probabilities(texts)
-    for (before, own), logp in zip(texts, found, strict=True):
+    whole = [([*prompt, *scored.before], scored.own) for prompt, scored in texts]
+    for (before, own), logp in zip(whole, found, strict=True):
         with torch.no_grad():
             alone = model(torch.tensor([before + own])).logits[0].log_softmax(-1)
         expected = sum(float(alone[len(before) + i - 1, token]) for i, token in enumerate(own))
-        expected += float(alone[-1, frozen.ends].logsumexp(0))
+        expected += float(alone[-1, brace].logsumexp(0))
         assert logp == pytest.approx(expected, abs=1e-4)
     assert np.exp(found[2]) > 0.3  # where the first episode found it
-    size, _ = distinct([before + own for before, own in texts])
+    size, _ = distinct([before + own for before, own in whole])
     assert frozen.taken() == pytest.approx(Sizes.of(model).training(1, size, 12, backward=False), rel=0.05)
     assert frozen.taken() == 0 and frozen.log_probabilities([]) == []
     assert not any(p.requires_grad for p in model.parameters())

@@ -238,12 +238,35 @@ def test_the_trainer_takes_our_order_and_another_one_each_epoch(tokenizer, tmp_p
     rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 31)]
     model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
     args = arguments(RECIPE, tmp_path / "state")
-    loader = make_trainer(model, tokenizer, rows, RECIPE, args).get_train_dataloader()
+    trainer = make_trainer(model, tokenizer, rows, RECIPE, args)
+    loader = trainer.get_train_dataloader()
     lengths = [len(row["input_ids"]) for row in rows]
     for epoch in (0, 1):
-        loader.set_epoch(epoch)
+        trainer.state.epoch = float(epoch)
         seen = [int(n) for batch in loader for n in batch["attention_mask"].sum(1)]
         assert seen == [lengths[i] for i in bucketed_order(lengths, RECIPE.micro_batch_size, RECIPE.seed + epoch)]
+
+
+def test_a_training_that_resumes_in_its_second_epoch_has_the_order_of_that_epoch(tokenizer, tmp_path):
+    """On several processes too: batches are skipped, and split over processes, by samplers around ours."""
+    from accelerate.data_loader import prepare_data_loader, skip_first_batches
+    from torch.utils.data import DataLoader
+    from transformers import AutoModelForCausalLM
+
+    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 41)]
+    model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
+    trainer = make_trainer(model, tokenizer, rows, RECIPE, arguments(RECIPE, tmp_path / "state"))
+
+    def batches(epoch, skipped=0, processes=1):
+        trainer.state.epoch = epoch
+        loader = DataLoader(list(range(40)), batch_size=4, sampler=trainer._get_train_sampler())
+        split = {"num_processes": processes, "process_index": processes - 1, "put_on_device": False}
+        loader = prepare_data_loader(loader, **split)
+        return [batch.tolist() for batch in (skip_first_batches(loader, skipped) if skipped else loader)]
+
+    for processes in (1, 2):
+        first, second = batches(None, 0, processes), batches(1.0, 0, processes)
+        assert first != second and batches(1.4, 3, processes) == second[3:]
 
 
 def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_path, monkeypatch):

@@ -83,6 +83,54 @@ def test_what_leaves_the_weights_alone_trains_nothing_anew():
     assert (train.recipe.seed, train.recipe.save_steps, train.recipe.gpu_memory_utilization) == (3, 7, 0.4)
 
 
+MRT_ONLY = [
+    {"segmentation": {"markers": ["Hmm"]}},
+    {"template": {"stop": "Stop."}},
+    {"variant": "termination"},
+    {"centred": False},
+    {"answers": 3},
+    {"answer_tokens": 9},
+    {"estimate": "likelihood", "mu": "parent", "opening": "So \\boxed{"},
+]
+
+
+@pytest.mark.parametrize("edit", MRT_ONLY, ids=str)
+def test_grpo_is_trained_anew_for_nothing_that_mrt_alone_reads(edit):
+    methods = {"grpo": False, "length_penalty": False, "mrt_rl": True}
+    changed = edit if {"segmentation", "template"} & set(edit) else {"models": {m: {"rl": edit} for m in methods}}
+    before, after = (options_of("config.yaml", "config/rl.yaml", **more) for more in ({}, changed))
+    for name, changes in methods.items():
+        w = SimpleNamespace(model=name)
+        told = [(o.rl(w), o.rl_prompts(w)) for o in (before, after)]
+        assert (told[0] != told[1]) == changes, name
+    sizes = [options.experiment.training_size("grpo") for options in (before, after)]
+    assert sizes[0] == sizes[1]  # no frozen mu is loaded
+
+
+def test_a_new_marker_trains_anew_what_credits_episodes():
+    def told(variant, marker):
+        models = {"mrt_rl": {"rl": {"variant": variant}}}
+        options = options_of("config.yaml", "config/rl.yaml", segmentation={"markers": [marker]}, models=models)
+        return options.rl(SimpleNamespace(model="mrt_rl"))
+
+    assert told("explicit", "Wait") == told("explicit", "Hmm")
+    assert told("per_episode", "Wait") != told("per_episode", "Hmm")
+
+
+def test_several_processes_are_sharded_as_deepspeeds_file_says():
+    options = options_of("config/paper.yaml")
+    assert json.loads(options.sharding(SimpleNamespace(model="mrt_1.5b_1")))["zero_optimization"]["stage"] == 3
+    assert options_of("config.yaml").sharding(SimpleNamespace(model="mrt_1")) == ""
+
+
+def test_what_gathers_shards_asks_for_no_time_or_memory_to_sample():
+    resources = options_of("config/paper.yaml").resources
+    w = SimpleNamespace(model="base_7b", dataset="math500", get=lambda name: "math500")
+    gathers, one = (resources.sampling("sample_rollouts", gathers=g, shard=not g) for g in (True, False))
+    assert [gathers["runtime"](w, attempt) for attempt in (1, 2)] == [60, 120] and one["runtime"](w, 1) > 60
+    assert gathers["mem_mb"](w, 1) < one["mem_mb"](w, 1) and gathers["gpu"](w) == 0 < one["gpu"](w)
+
+
 def test_without_versions_neither_fingerprints_nor_stages_look_at_them():
     """`track_versions: false`: a new vLLM then reruns nothing."""
     usual, without = options_of("config.yaml"), options_of("config.yaml", track_versions=False)

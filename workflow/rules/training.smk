@@ -71,6 +71,7 @@ rule cold_start_set:
         SAMPLING
     params:
         code=options.code("training.cold_start"),
+        weights=lambda w: options.identity(paths.parent(w)),
         settings=options.cold_start_set,
     shell:
         "python -m mrt.training.cold_start --settings {params.settings:q} --problems {input.problems:q}"
@@ -95,6 +96,7 @@ rule warmstart_set:
         SAMPLING
     params:
         code=options.code("training.warmstart"),
+        weights=lambda w: options.identity(paths.parent(w)),
         settings=options.warmstart_set,
     shell:
         "python -m mrt.training.warmstart --settings {params.settings:q} --problems {input.problems:q}"
@@ -126,6 +128,7 @@ rule train:
         settings=options.sft,
         inputs=files_of("earlier"),
         execution=options.trained_by(),
+        sharding=options.sharding,
         launch=options.launch,
     shell:
         with_threads(
@@ -183,6 +186,7 @@ rule train_rl:
         settings=options.rl,
         engine_decides=options.engine_decides(),
         execution=options.trained_by(with_engine=True),
+        sharding=options.sharding,
         launch=options.launch,
     shell:
         with_threads(
