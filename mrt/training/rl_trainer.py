@@ -137,13 +137,13 @@ def make_trainer_class() -> type:
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
             self.cached: list[list[int]] = []  # token ids of all texts that the engine has read in this step
+            # one process only: ZeRO-3 needs the same passes of all, and a tied head is gathered while they fetch ahead
             self.shares_prompts = (
-                not self.args.gradient_checkpointing
+                self.accelerator.num_processes == 1
+                and not self.args.gradient_checkpointing
                 and has_cache(self.model.config.get_text_config())
                 and min(map(len, self.encode(self.train_dataset["prompt"]))) > 1  # the last token is not in the cache
             )
-            # ZeRO-3 gathers weights in each pass, so that all processes must make equally many
-            self.passes = LENGTHS if self.accelerator.num_processes == 1 else 1
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
@@ -282,7 +282,7 @@ def make_trainer_class() -> type:
                 if self.shares_prompts:
                     asked = [whole[i][:n] for i, n in zip(batch, prompt, strict=True)]
                     with self.accelerator.autocast():
-                        cache = PromptCache(model, asked, self.sizes, self.passes)
+                        cache = PromptCache(model, asked, self.sizes, LENGTHS)
                     self.spent.add(flops=cache.flops)
                 rows = [whole[i][n if cache else 0 :] for i, n in zip(batch, prompt, strict=True)]
                 for own in torch.tensor(list(map(len, rows))).argsort().chunk(LENGTHS):

@@ -123,8 +123,14 @@ def test_an_engine_with_other_weights_is_noticed():
 class ByText:
     """A grader of texts that are answers."""
 
+    def extract(self, texts, thinking=False):
+        return list(texts)
+
+    def equal(self, pairs):
+        return [text == answer for text, answer in pairs]
+
     def right(self, texts, gold, thinking):
-        return [text == answer for text, answer in zip(texts, gold, strict=True)]
+        return self.equal(zip(texts, gold, strict=True))
 
 
 GROUP, PROMPTS = 8, 4
