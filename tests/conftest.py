@@ -156,6 +156,29 @@ def told(tmp_path, monkeypatch):
     return arguments
 
 
+def batches_of(trainer, rows, size, *, epoch, skipped=0, processes=1):
+    """The rows of each batch of an epoch, of the last of some processes, as a trainer that goes on there asks for them.
+
+    Batches are skipped, and split over processes, by samplers around the trainer's own.
+    """
+    from accelerate.data_loader import prepare_data_loader, skip_first_batches
+    from torch.utils.data import DataLoader
+
+    trainer.state.epoch = epoch
+    loader = DataLoader(list(range(rows)), batch_size=size, sampler=trainer._get_train_sampler())
+    split = {"num_processes": processes, "process_index": processes - 1, "put_on_device": False}
+    loader = prepare_data_loader(loader, **split)
+    return [batch.tolist() for batch in (skip_first_batches(loader, skipped) if skipped else loader)]
+
+
+def check_that_epochs_resume(trainer, rows, size):
+    """A training that resumes in its second epoch has the order that it would have had, on several processes too."""
+    for processes in (1, 2):
+        first, second = (batches_of(trainer, rows, size, epoch=epoch, processes=processes) for epoch in (None, 1.0))
+        resumed = batches_of(trainer, rows, size, epoch=1.4, skipped=3, processes=processes)
+        assert first != second and resumed == second[3:]
+
+
 def checkout(folder):
     """A copy of the project to run in, so that runs leave nothing behind."""
     for name in ("Snakefile", "config.yaml"):

@@ -183,9 +183,8 @@ class Options:
         recipe = self.experiment.recipe(name)
         every = compact(recipe)
         others = {field: every.pop(field) for field in recipe.execution & set(every)}
-        if isinstance(recipe, RL):
-            unread = recipe.unread(str(self.experiment.models[name].method))
-            every = {field: value for field, value in every.items() if field not in unread}
+        for field in recipe.unread(str(self.experiment.models[name].method)) if isinstance(recipe, RL) else ():
+            every.pop(field, None)
         return every, others
 
     def sft(self, w: Wildcards) -> str:

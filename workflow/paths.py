@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mrt.config.schema import Config
-from mrt.training.methods import METHODS, RL_METHODS
+from mrt.training.methods import RL_METHODS
 
 Wildcards = Any  # Snakemake's, which have no types
 Input = Callable[[Wildcards], str | list[str]]
@@ -110,9 +110,7 @@ class Paths:
 
     def if_learnt(self, kind: str) -> Input:
         """The parent's artifact, of models whose method learns from it."""
-        read = {name for name in self.trained if kind in METHODS[str(self.experiment.models[name].method)].reads}
-        if kind == "rollouts":  # prompts of any RL may begin with an episode of the parent
-            read |= {name for name in self.by_rl() if self.experiment.begun(name)}
+        read = {name for name in self.trained if kind in self.experiment.learnt(name)}
         return lambda w: self.of_parent(kind)(w) if w.model in read else []
 
     def trained_with(self, *methods: str) -> str:

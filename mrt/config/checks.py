@@ -21,7 +21,7 @@ from mrt.sampling.likelihood import EXAMPLES
 from mrt.sampling.rollouts import Prompt
 from mrt.traces.page import prefix_accuracy
 from mrt.training.log import check_log
-from mrt.training.methods import METHODS, TREE_METHODS
+from mrt.training.methods import TREE_METHODS
 from mrt.training.rl import RL
 
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
@@ -82,9 +82,7 @@ def length_mistakes(config: Config) -> Iterator[str]:
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
     trained = {name: model for name, model in config.models.items() if model.parent}
-    learnt = {kind for model in trained.values() for kind in METHODS[str(model.method)].reads}
-    if any(map(config.begun, trained)):  # prompts of RL with a prefix of a rollout
-        learnt.add("rollouts")
+    learnt = {kind for name in trained for kind in config.learnt(name)}
     prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt.core.hub import WEIGHTS, shards
 from mrt.core.settings import Settings
 
 GIB = 2**30
@@ -99,12 +100,8 @@ def weights_in(folder: Path) -> list[Path]:
     These are the shards that its index names; without one, `model.safetensors`; else all but Mistral's `consolidated*`.
     Raises UnknownSizes if there are none, or if a shard is not there.
     """
-    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-    if index.is_file():
-        found = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    elif single.is_file():
-        found = [single]
-    else:
+    found = [folder / name for name in shards(folder)]
+    if found == [folder / WEIGHTS] and not found[0].is_file():
         found = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith("consolidated")]
     if lacking := [file.name for file in found if not file.is_file()]:
         raise UnknownSizes(f"{folder} lacks {', '.join(lacking)}, which its index names: complete the folder")

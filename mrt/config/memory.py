@@ -33,13 +33,12 @@ Tests compare this with the tensors of TRL's own steps (tests/config/test_memory
 import json
 from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
+from mrt.training.launch import ZERO_3
 from mrt.training.rl_trainer import LENGTHS
 
-ZERO_3 = Path(__file__).parents[1] / "training" / "zero3.json"
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
 TILE = 4096, 32768  # tokens, vocabulary: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
 NUMBERS = [2**i for i in range(13)]  # of GPUs

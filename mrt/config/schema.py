@@ -21,7 +21,7 @@ from mrt.sampling.allocation import Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.engine import EngineSettings
 from mrt.sampling.rollouts import Prompt
-from mrt.training.methods import RL_METHODS
+from mrt.training.methods import METHODS, RL_METHODS
 from mrt.training.rl import RL
 from mrt.training.sft import SFT
 
@@ -84,6 +84,10 @@ class Config(Settings):
     def learns_from(self, name: str) -> str | None:
         """The model whose completions or trees a trained model learns from: its teacher, by default its parent."""
         return self.models[name].teacher or self.models[name].parent
+
+    def learnt(self, name: str) -> tuple[str, ...]:
+        """The artifacts that a trained model's data are made from; of RL, rollouts if prompts have prefixes of them."""
+        return METHODS[str(self.models[name].method)].reads or (("rollouts",) if self.begun(name) else ())
 
     def measured_on(self, name: str) -> list[str]:
         """Evaluation sets that a model is measured on."""

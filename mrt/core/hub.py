@@ -10,6 +10,7 @@ from pathlib import Path
 # Files that a model is loaded from: weights as safetensors, settings, tokenizer; never pickled weights.
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 NOT = ("*/*", "consolidated*")  # other formats of the same weights
+WEIGHTS = "model.safetensors"
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -71,9 +72,14 @@ def cached(model: str, revision: str | None = None) -> Path | None:
     return Path(file).parent if isinstance(file, str) and not missing(Path(file).parent) else None
 
 
+def shards(folder: Path) -> list[str]:
+    """The files of a checkpoint's weights, there or not: those that its index names, else the one usual file."""
+    index = folder / "model.safetensors.index.json"
+    return sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else [WEIGHTS]
+
+
 def missing(folder: Path) -> list[str]:
     """The files that a checkpoint folder lacks: settings, all shards of the weights that its index names, tokenizer."""
-    index = folder / "model.safetensors.index.json"
-    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
-    lacking = [n for n in ("config.json", "tokenizer_config.json", *sorted(shards)) if not (folder / n).is_file()]
+    needed = ("config.json", "tokenizer_config.json", *shards(folder))
+    lacking = [n for n in needed if not (folder / n).is_file()]
     return lacking if any((folder / n).is_file() for n in VOCABULARIES) else [*lacking, VOCABULARIES[0]]

@@ -177,7 +177,7 @@ def right_forced(grader: Grader, texts: Sequence[str], gold: Sequence[str]) -> l
 
 def starts_inside(prompt: str | None) -> bool:
     """Whether a completion starts inside a thought: the last `<think>` of its prompt is not closed."""
-    return prompt is not None and "<think>" in prompt.rpartition("</think>")[2]
+    return prompt is not None and OPEN in prompt.rpartition(CLOSE)[2]
 
 
 def grade_table(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.config.hardware import Architecture, Hardware, UnknownSizes
 from mrt.config.schema import Config
-from mrt.training.methods import METHODS, RL_METHODS
+from mrt.training.methods import RL_METHODS
 from mrt.training.rl import RL
 
 CORE = Hardware(8, 5e10, 1e10)  # one core of a machine without GPUs, roughly; calibrate
@@ -268,8 +268,7 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         learnt = str(config.learns_from(model))
         train = "train_rl" if trained.method in RL_METHODS else "train"
         made_by = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}
-        reads = METHODS[str(trained.method)].reads or (("rollouts",) if config.begun(model) else ())
-        before = [(made_by[kind], parent if kind == "prover" else learnt, d) for kind in reads]
+        before = [(made_by[kind], parent if kind == "prover" else learnt, d) for kind in config.learnt(model)]
         return then(ready(parent), *before, (train, model, d))
 
     chains = [

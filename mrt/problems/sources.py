@@ -33,9 +33,14 @@ def text(value: Any) -> str | None:
     found = str(value).strip()
     if found.lower() == "nan":
         raise ValueError("is NaN")
-    if any("\ud800" <= character <= "\udfff" for character in found):
-        raise ValueError("holds half a character (a lone UTF-16 surrogate)")
+    check_characters(found)
     return found or None
+
+
+def check_characters(value: str) -> None:
+    """Raise ValueError for text that cannot be written, since it was cut within a character."""
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError("holds half a character (a lone UTF-16 surrogate)")
 
 
 def number(value: Any, *, needed: bool = True) -> float | None:

@@ -21,7 +21,7 @@ from pydantic import Field
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import Stage, run
 from mrt.episodes.parameterization import CLOSE, OPEN
-from mrt.problems.sources import read_file
+from mrt.problems.sources import check_characters, read_file
 
 USED = ("model", *ROLLOUTS.columns)
 
@@ -44,10 +44,9 @@ def completions_in(file: Path, model: str | None = None) -> list[dict[str, Any]]
             raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
         for name in USED:
             try:
-                str(row.get(name)).encode()
-            except UnicodeEncodeError as error:
-                wrong = f"{name} holds half a character (a lone UTF-16 surrogate)"
-                raise ValueError(f"{file}, row {number}: {wrong}") from error
+                check_characters(str(row.get(name)))
+            except ValueError as error:
+                raise ValueError(f"{file}, row {number}: {name} {error}") from error
     return [row for _, row in rows]
 
 

@@ -5,6 +5,8 @@ from functools import cache, lru_cache
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
+from mrt.sampling.tokens import common
+
 ENDS = 20  # next tokens whose probabilities are known: vLLM's own limit
 
 
@@ -24,8 +26,7 @@ def as_written(tokenizer: Any, opening: str, text: str) -> Scored:
     which the text begins and the opening ends is scored.
     """
     whole, opened = tokenizer([opening + text + "}", opening], add_special_tokens=False)["input_ids"]
-    alike = next((i for i, (a, b) in enumerate(zip(whole, opened, strict=False)) if a != b), len(opened))
-    alike = min(alike, len(whole) - 1)
+    alike = min(common(whole, opened), len(whole) - 1)
     return Scored(whole[:alike], whole[alike:-1], tokenizer.decode(whole[-1:]))
 
 

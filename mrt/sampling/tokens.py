@@ -64,8 +64,8 @@ def line_of(tokenizer: Any) -> re.Pattern[str] | None:
     return re.compile(f"{LINE.pattern}(?![{re.escape(begins)}])" if begins else LINE.pattern)
 
 
-def common(one: str, other: str) -> int:
-    """Length of the common prefix of two texts, in characters."""
+def common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Length of the common prefix of two texts, in characters, or of two lists of tokens."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

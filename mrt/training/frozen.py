@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mrt.sampling.scoring import Scored
+from mrt.sampling.tokens import common
 from mrt.training.flops import Sizes
 
 ROW = 4096  # tokens of a row, if no text is longer; the mask has its square
@@ -36,7 +37,7 @@ def rows(texts: Sequence[Sequence[int]], size: int = ROW) -> Iterator[Row]:
     paths: list[tuple[int, list[int]]] = []
     for number in order:
         text, last = texts[number], paths[-1][1] if paths else []
-        shared = shared_with(text, [ids[node] for node in last])
+        shared = common(list(text), [ids[node] for node in last])
         if paths and len(ids) + len(text) - shared > size:
             yield row(ids, parents, paths)
             ids, parents, paths, last, shared = [], [], [], [], 0
@@ -48,11 +49,6 @@ def rows(texts: Sequence[Sequence[int]], size: int = ROW) -> Iterator[Row]:
         paths.append((number, path))
     if paths:
         yield row(ids, parents, paths)
-
-
-def shared_with(one: Sequence[int], other: Sequence[int]) -> int:
-    """Number of tokens that two texts begin with alike."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def row(ids: list[int], parents: list[int], paths: list[tuple[int, list[int]]]) -> Row:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pytest
-from conftest import ROOT, TOY_BASE, without_pad_token
+from conftest import ROOT, TOY_BASE, batches_of, check_that_epochs_resume, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -306,26 +306,13 @@ def test_a_prompt_begins_with_one_special_token_only(tmp_path, monkeypatch):
 
 
 def test_the_order_of_an_epoch_follows_from_its_number(tmp_path, monkeypatch):
-    """A training that resumes in its second epoch has the order that it would have had."""
-    from accelerate.data_loader import prepare_data_loader, skip_first_batches
-    from torch.utils.data import DataLoader
     from trl import GRPOTrainer
 
     trainer, _, _ = two_token_trainer(tmp_path, RL(), 0.4, 0.5, monkeypatch)
     trainer.train_dataset = list(range(40))
-
-    def batches(epoch, skipped=0, processes=1):
-        trainer.state.epoch = epoch
-        loader = DataLoader(trainer.train_dataset, batch_size=GROUP, sampler=trainer._get_train_sampler())
-        split = {"num_processes": processes, "process_index": processes - 1, "put_on_device": False}
-        loader = prepare_data_loader(loader, **split)
-        return [batch.tolist() for batch in (skip_first_batches(loader, skipped) if skipped else loader)]
-
-    for processes in (1, 2):
-        first, second = batches(None, 0, processes), batches(1.0, 0, processes)
-        assert first != second and batches(1.4, 3, processes) == second[3:]
-    theirs = GRPOTrainer._get_train_sampler(trainer)
-    assert [i for batch in batches(0.0) for i in batch] == list(theirs)  # TRL's first epoch is ours
+    check_that_epochs_resume(trainer, 40, GROUP)
+    theirs, ours = GRPOTrainer._get_train_sampler(trainer), batches_of(trainer, 40, GROUP, epoch=0.0)
+    assert [i for batch in ours for i in batch] == list(theirs)  # TRL's first epoch is ours
 
 
 def some_prompts(folder, count):
