@@ -81,8 +81,7 @@ def length_mistakes(config: Config) -> Iterator[str]:
 
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
-    trained = {name: model for name, model in config.models.items() if model.parent}
-    learnt = {kind for name in trained for kind in config.learnt(name)}
+    trained, learnt = {name: model for name, model in config.models.items() if model.parent}, sampled_to_learn(config)
     prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
@@ -111,6 +110,13 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
                 along = {"the completion": completion} if recipe.variant == "per_episode" else {}
                 whole = {**start, **along, **forcing, "the answer": recipe.answer_tokens}
                 yield f"{under['answer_tokens']}.answer_tokens", recipe.answer_tokens, whole
+
+
+def sampled_to_learn(config: Config) -> set[str]:
+    """The artifacts of training that an engine samples: `rollouts`, `trees`, answers of the `prover`."""
+    trained = [name for name, model in config.models.items() if model.parent]
+    sampled = [name for name in trained if config.learns_from(name) not in config.imported]
+    return {kind for name in sampled for kind in config.learnt(name)}
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
@@ -184,7 +190,6 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from sampling_mistakes("training", training, models)
     if evaluation:
         yield from sampling_mistakes("evaluation", evaluation, models)
-    yield from greedy_mistakes(training, evaluation, models, backtracking=config.get("backtracking") is not None)
 
 
 def name_mistakes(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -224,44 +229,39 @@ def sampling_mistakes(
         yield f"{path}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
 
 
-def greedy_mistakes(
-    training: Training | None,
-    evaluation: Evaluation | None,
-    models: Mapping[str, Model | None],
-    *,
-    backtracking: bool,
-) -> Iterator[tuple[str, str]]:
+def greedy_mistakes(config: Config) -> Iterator[str]:
     """Temperature 0 where a request asks for several completions: they would be the same one, and vLLM refuses it.
 
-    Of what only some experiments draw, it may be 0 where nothing draws it.
+    Where nothing is drawn it may be 0.
     """
-    methods = {model.method for model in models.values() if model}
-    sampled = {name for name, model in models.items() if model and not model.rollouts}
+    training, evaluation, learnt = config.training, config.evaluation, sampled_to_learn(config)
+    sampled = set(config.models) - set(config.imported)
     several: list[tuple[str, Decoding, int, str]] = []  # path, how they are drawn, how many, the setting that says so
-    for name, sampling in (("training", training), ("evaluation", evaluation)):
-        if sampling:
-            prover = sampling.prover
+    for name, sampling, drawn in (("training", training, learnt), ("evaluation", evaluation, {"rollouts", "prover"})):
+        prover = sampling.prover
+        if "rollouts" in drawn and (name == "training" or sampled & set(evaluation.models)):
             several.append((f"{name}.decoding", sampling.decoding, sampling.samples, f"{name}.samples"))
-            if prover.estimate == "answers":
-                several.append((f"{name}.prover.decoding", prover.decoding, prover.answers, f"{name}.prover.answers"))
-    if training and methods & set(TREE_METHODS):
+        if "prover" in drawn and prover.estimate == "answers":
+            several.append((f"{name}.prover.decoding", prover.decoding, prover.answers, f"{name}.prover.answers"))
+    if "trees" in learnt:
         tree, path = training.tree, "training.tree"
         several.append((f"{path}.decoding", tree.decoding, tree.rollouts, f"{path}.rollouts"))
         several.append((f"{path}.decoding", tree.decoding, tree.child_rollouts or 0, f"{path}.child_rollouts"))
-    if evaluation and (direct := evaluation.direct) and direct.model in sampled:
+    if (direct := evaluation.direct) and direct.model in sampled:
         several.append(("evaluation.decoding", evaluation.decoding, direct.samples, "evaluation.direct.samples"))
-    if evaluation and "budget_forcing" in evaluation.measures and not backtracking:
-        forcing, path = evaluation.budget_forcing, "evaluation.budget_forcing"
-        if sampled & set(evaluation.models) & set(forcing.models or evaluation.models):
-            several.append((f"{path}.decoding", forcing.decoding, forcing.answers, f"{path}.answers"))
+    if config.extrapolates:
+        forcing, path = config.forcing, "evaluation.budget_forcing"
+        several.append((f"{path}.decoding", forcing.decoding, forcing.answers, f"{path}.answers"))
+    if "linearized" in evaluation.measures and (chains := evaluation.linearized):
+        path = "evaluation.linearized"
+        several.append((f"{path}.decoding", chains.decoding, chains.samples, f"{path}.samples"))
     for path, decoding, n, setting in several:
         if n > 1 and not decoding.temperature:
-            why = f"at 0 all {n} completions would be the same one; set {setting} to 1, or raise it"
-            yield f"{path}.temperature", why
-    scored = training.prover if training and training.prover.estimate == "likelihood" else None
-    if scored and "mrt" in methods and not scored.decoding.temperature:
+            yield f"{path}.temperature: at 0 all {n} completions would be the same one; set {setting} to 1, or raise it"
+    scored = training.prover.estimate == "likelihood" and "prover" in learnt
+    if scored and not training.prover.decoding.temperature:
         why = f"at 0 all {EXAMPLES} answers from which MRT (STaR) chooses an example would be the same one; raise it"
-        yield "training.prover.decoding.temperature", why
+        yield f"training.prover.decoding.temperature: {why}"
 
 
 def dataset_mistakes(name: str, dataset: Dataset, problems: Mapping[str, Dataset | None]) -> Iterator[tuple[str, str]]:

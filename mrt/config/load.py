@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from mrt.config.checks import contradictions, seed_mistakes, size_mistakes, suggestion
+from mrt.config.checks import contradictions, greedy_mistakes, seed_mistakes, size_mistakes, suggestion
 from mrt.config.schema import Config
 
 
@@ -78,7 +78,7 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
         mistakes += [explain(mistake) for mistake in error.errors()]
     mistakes += [f"{path}: {what}" for path, what in (*switches_for_numbers(config), *contradictions(config))]
     if loaded and not mistakes:
-        mistakes += [*size_mistakes(loaded), *seed_mistakes(loaded)]
+        mistakes += [*size_mistakes(loaded), *seed_mistakes(loaded), *greedy_mistakes(loaded)]
     if mistakes or loaded is None:
         lines = [f"  {mistake}" for mistake in dict.fromkeys(mistakes)]
         raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))

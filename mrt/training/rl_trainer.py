@@ -74,21 +74,16 @@ def outcome_reward(grader: Grader) -> Any:
     """A reward function for TRL: 1 for a completion whose answer is right, else 0.
 
     A completion that continues a prefix is graded together with it: an attempt in the prefix is the answer if the
-    completion adds none.
+    completion adds none. One that begins `inside` a thought has no answer without `</think>`.
     """
 
     def outcome(
         completions: list[str], answer: list[str], inside: list[bool], prefix_text: list[str], **_: Any
     ) -> list[float]:
         whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
-        return grades(grader, whole, answer, inside)
+        return [float(right) for right in grader.right(whole, answer, inside)]
 
     return outcome
-
-
-def grades(grader: Grader, texts: Sequence[str], gold: Sequence[str], inside: Sequence[bool] | bool) -> list[float]:
-    """1 or 0 for each text; a text that begins `inside` a thought has no answer without `</think>`."""
-    return list(map(float, grader.right(texts, gold, inside)))
 
 
 def make_trainer_class() -> type:

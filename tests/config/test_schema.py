@@ -256,6 +256,16 @@ SEVERAL_AT_0 = {  # where a request asks for several completions: what draws the
         {"training": {"tree": {"rollouts": 1, "child_rollouts": 3, "decoding": AT_0}}},
         "training.tree.decoding.temperature: at 0 all 3 completions .* set training.tree.child_rollouts to 1",
     ),
+    "attempts in a row": (
+        BACKTRACKING,
+        {"evaluation": {"linearized": {"samples": 2, "decoding": AT_0}}},
+        "evaluation.linearized.decoding.temperature: at 0 all 2 completions .* set evaluation.linearized.samples to 1",
+    ),
+    "thoughts to learn from": (
+        LAPTOP,
+        {"training": {"samples": 2, "decoding": AT_0}},
+        "training.decoding.temperature: at 0 all 2 completions .* set training.samples to 1, or raise it",
+    ),
 }
 
 
@@ -277,6 +287,14 @@ def test_a_stage_that_does_not_run_may_have_temperature_0():
     load(laid_over(LAPTOP, laid_over(change, {"evaluation": {"direct": {"samples": 1, "k": [1]}}})))
     by_star = {"models": {"mrt_1": {"method": "star"}, "mrt_2": {"method": "star"}}, "training": BY_LIKELIHOOD}
     load(laid_over(LAPTOP, by_star))  # nothing learns from mu's answers
+    by_rl = {name: {"method": "grpo", "parent": "base"} for name in ("star_1", "star_2", "mrt_1", "mrt_2")}
+    greedy = {
+        "samples": 2,
+        "decoding": AT_0,
+        "prover": {"decoding": AT_0},
+        "rl": {"prefixes": 0.0, "decoding": {"max_tokens": 400}},
+    }
+    load(laid_over(LAPTOP, {"models": by_rl, "training": greedy}))  # RL samples its own thoughts
 
 
 def test_imported_completions_spare_no_sampled_model_a_check(tmp_path):
