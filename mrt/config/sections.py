@@ -120,7 +120,7 @@ class SamplingSettings(Settings):
 
     samples: int = Field(ge=1, le=10_000, description="Rollouts per problem.")
     decoding: Decoding = Field(
-        default_factory=lambda: Decoding(max_tokens=16384),
+        Decoding(max_tokens=16384),
         description="How rollouts are drawn (Section 8.1: 16K tokens).",
     )
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")

@@ -85,6 +85,7 @@ class Stage(BaseSettings):
 def run(stage: type[Stage]) -> None:
     """Parse the command line and run the stage; an error that the user can fix ends as a message and exit code 1."""
     name = stage.module()
+    stage.model_config["cli_prog_name"] = f"python -m {name}"  # not the name of a file, in --help
     try:
         CliApp.run(stage, cli_cmd_method_name="carry_out")
     except ValidationError as error:

@@ -40,11 +40,9 @@ class BudgetForcing(Settings):
         description="Openings of the extensions, used in turn.",
     )
     traces: int | None = Field(None, ge=1, description="Traces extended per problem; all if not given.")
-    extension: Decoding = Field(
-        default_factory=lambda: Decoding(max_tokens=2048), description="How extensions are drawn."
-    )
+    extension: Decoding = Field(Decoding(max_tokens=2048), description="How extensions are drawn.")
     answers: int = Field(8, ge=1, le=10_000, description="Answers drawn each time the thought is closed.")
-    decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
+    decoding: Decoding = Field(Decoding(max_tokens=4096), description="How answers are drawn.")
 
     def answered(self) -> list[int]:
         """Numbers of extensions after which the thought is answered."""

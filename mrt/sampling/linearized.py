@@ -32,9 +32,7 @@ class Linearized(Settings):
     attempts: int = Field(10, ge=1, le=100_000, description="Attempts in a row (Figure 8: K from 1 to 10).")
     window: int = Field(2048, ge=16, description="Tokens of its own text that the model sees (Section 8.4).")
     samples: int = Field(1, ge=1, le=10_000, description="Texts per problem.")
-    decoding: Decoding = Field(
-        default_factory=lambda: Decoding(max_tokens=1024), description="How an attempt is drawn (Table 5: 1024 tokens)."
-    )
+    decoding: Decoding = Field(Decoding(max_tokens=1024), description="How an attempt is drawn (Table 5: 1024 tokens).")
 
 
 def window(text: str, tokens: int, engine: Engine) -> str:

@@ -46,7 +46,7 @@ class ProverSettings(Settings):
         1, ge=1, description="Score every n-th prefix (5 for Omni-MATH, 3 for AIME), and the first and last."
     )
     traces: int | None = Field(None, ge=1, description="Traces scored per problem; all if not given.")
-    decoding: Decoding = Field(default_factory=lambda: Decoding(max_tokens=4096), description="How answers are drawn.")
+    decoding: Decoding = Field(Decoding(max_tokens=4096), description="How answers are drawn.")
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,7 @@ class BeamSearch(Settings):
         description="Solutions drawn from every child of the beam before the next beam is chosen. Without them a child"
         " is scored by the rollouts that pass it: by one alone where no two steps are equal, as with real models.",
     )
-    decoding: Decoding = Field(
-        default_factory=lambda: Decoding(temperature=1.0, max_tokens=2048), description="How solutions are drawn."
-    )
+    decoding: Decoding = Field(Decoding(temperature=1.0, max_tokens=2048), description="How solutions are drawn.")
 
 
 @dataclass

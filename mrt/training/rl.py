@@ -97,7 +97,7 @@ class RL(Settings):
     micro_batch_size: int = Field(4, ge=1, description="Completions a device trains on at once; gradients accumulate.")
     num_generations: int = Field(4, ge=2, description="Completions per prompt, G (Table 3).")
     decoding: Decoding = Field(
-        default_factory=lambda: Decoding(temperature=0.9, max_tokens=24576),
+        Decoding(temperature=0.9, max_tokens=24576),
         description="How completions are sampled (Table 3).",
     )
     answers: int | None = Field(

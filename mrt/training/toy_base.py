@@ -165,9 +165,7 @@ class MakeBase(Stage):
     traces: int = Field(220_000, ge=100, description="Traces to learn from, each seen once.")
     seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")
     architecture: Architecture = Field(default_factory=Architecture, description="Size of the model.")
-    recipe: SFT = Field(
-        default_factory=lambda: SFT(**RECIPE), description="Training hyperparameters; those not given are RECIPE's."
-    )
+    recipe: SFT = Field(SFT(**RECIPE), description="Training hyperparameters; those not given are RECIPE's.")
 
     @field_validator("recipe", mode="before")
     @classmethod

@@ -80,6 +80,7 @@ def test_every_stage_is_run_by_hand():
 def test_each_stage_runs_by_hand(stage):
     done = run(sys.executable, "-m", f"mrt.{stage}", "--help")
     assert done.returncode == 0 and "--out" in done.stdout, done.stderr
+    assert done.stdout.startswith(f"usage: python -m mrt.{stage} ") and "<lambda>" not in done.stdout
 
 
 def test_a_wrong_option_is_one_clear_message():
