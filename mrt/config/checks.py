@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError
 
 from mrt.config import memory
 from mrt.config.hardware import Cluster
-from mrt.config.schema import Config, overlaid
+from mrt.config.schema import Config
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
+from mrt.core.settings import overlaid
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.sampling.engine import Decoding

@@ -30,7 +30,8 @@ Generated from `mrt/config/schema.py` by `python -m mrt.config.reference --out d
 beside it is the same for editors (put `# yaml-language-server: $schema=docs/config.schema.json` on top of a config).
 
 A config is checked whole while the Snakefile is read. Unknown settings are mistakes, and so are settings that
-contradict each other; all mistakes are shown at once, before any job starts.
+contradict each other; all mistakes are shown at once, before any job starts. Of a group that is given in part, the
+rest keeps its default: that of the group's own table, or what the setting that holds the group has in its place.
 """
 
 
@@ -70,15 +71,24 @@ def meaning_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
     return described or ""
 
 
+def default_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
+    """A field's default as a config would have it; of a group, the settings that differ from the group's own."""
+    default = field.get("default")
+    if isinstance(default, dict):
+        own = groups.get(field.get("$ref", "").rsplit("/", 1)[-1], {}).get("properties", {})
+        differs = {name: value for name, value in default.items() if value != own.get(name, {}).get("default")}
+        return (
+            f"`{{{', '.join(f'{name}: {json.dumps(value)}' for name, value in differs.items())}}}`" if differs else ""
+        )
+    if "default" not in field:
+        return ""
+    return "none" if default is None else f"`{json.dumps(default, ensure_ascii=False)}`"
+
+
 def rows_of(group: dict[str, Any], groups: dict[str, Any]) -> Iterator[str]:
     required = group.get("required", [])
     for name, field in group["properties"].items():
-        if name in required:
-            default = "**needed**"
-        elif "default" not in field or isinstance(field["default"], dict):
-            default = ""
-        else:
-            default = "none" if field["default"] is None else f"`{json.dumps(field['default'], ensure_ascii=False)}`"
+        default = "**needed**" if name in required else default_of(field, groups)
         cells = [f"`{name}`", kind_of(field) + bounds_of(field), default, meaning_of(field, groups)]
         yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 

@@ -11,9 +11,9 @@ from pydantic import Field
 from mrt.analysis.claims import Claim
 from mrt.config import memory
 from mrt.config.hardware import Architecture, Cluster, UnknownSizes, architecture_of
-from mrt.config.sections import Evaluation, Expected, Model, Recipe, SamplingSettings, TracesPage, Training
+from mrt.config.sections import Evaluation, Expected, Model, SamplingSettings, TracesPage, Training
 from mrt.core.hub import cached
-from mrt.core.settings import Settings
+from mrt.core.settings import Settings, overlaid
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
 from mrt.grading.grade import Grading
 from mrt.problems.settings import Dataset
@@ -295,8 +295,3 @@ class Config(Settings):
             "parent": parent if parent in self.evaluation.models else None,
             "replicate_of": self.models[name].replicate_of,
         }
-
-
-def overlaid(shared: Recipe, own: Recipe | None) -> Recipe:
-    """Shared hyperparameters, overridden by those that a model sets itself."""
-    return shared.model_copy(update={name: getattr(own, name) for name in own.model_fields_set}) if own else shared

@@ -23,9 +23,6 @@ from mrt.training.sft import SFT
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-Recipe = TypeVar("Recipe", SFT, RL)
-
-
 class Imported(Settings):
     """Completions that somebody sampled elsewhere."""
 

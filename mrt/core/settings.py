@@ -1,14 +1,41 @@
-"""Base class of all settings: unknown fields, infinite numbers and NaN are errors. And a merge of configurations."""
+"""Base class of all settings: unknown fields, infinite numbers and NaN are errors. And merges of configurations."""
 
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
+
+Group = TypeVar("Group", bound="Settings")
 
 
 class Settings(BaseModel):
-    """A group of settings; its fields have bounds, a default and a description with a reference to the paper."""
+    """A group of settings; its fields have bounds, a default and a description with a reference to the paper.
+
+    Of a group within it that is given in part, the rest is what the field's default says: `decoding: {max_tokens: 400}`
+    leaves the temperature as it is where nothing is given.
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _complete_groups(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(given)
+        for name, field in cls.model_fields.items():
+            default = field.default
+            if isinstance(default, Settings) and isinstance(given, dict) and isinstance(given.get(name), dict):
+                unset = type(default).model_construct(set(), **dict(default))  # only what is given counts as set
+                setattr(made, name, overlaid(unset, getattr(made, name)))
+        return made
+
+
+def overlaid(below: Group, above: Group | None) -> Group:
+    """A group, with what another sets of it, and of the groups within it."""
+    if above is None:
+        return below
+    own = {name: getattr(above, name) for name in above.model_fields_set}
+    groups = {name: (getattr(below, name), value) for name, value in own.items() if isinstance(value, Settings)}
+    both = {name: overlaid(*pair) for name, pair in groups.items() if type(pair[0]) is type(pair[1])}
+    return below.model_copy(update=own | both)
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -158,6 +158,8 @@ def test_a_model_sets_only_the_hyperparameters_that_differ():
         update={"answers": 3, "variant": "per_episode", "alpha": 2.0, "centred": True}
     )
     assert config.recipe("mrt_1") == config.training.recipe.model_copy(update={"epochs": 7})
+    longer = load(laid_over(RL, {"models": {"mrt_rl": {"rl": {"decoding": {"max_tokens": 300}}}}})).recipe("mrt_rl")
+    assert longer.decoding == config.recipe("grpo").decoding.model_copy(update={"max_tokens": 300})
     with pytest.raises(ValueError, match=r"models.grpo.rl.batch_size: 100 completions are not whole groups of 8"):
         load(laid_over(RL, {"models": {"grpo": {"rl": {"batch_size": 100}}}}))
 
