@@ -219,9 +219,16 @@ def compare(
     return Interval(float(estimate), float(low), float(high))
 
 
-def verdict(claim: Claim, interval: Interval, *, ratio: bool = False) -> Verdict:
-    """Whether the interval confirms or refutes the claim; a ratio is compared with 1, a difference with 0."""
+def verdict(claim: Claim, interval: Interval, bound: str | None = None, *, ratio: bool = False) -> Verdict:
+    """Whether the interval confirms or refutes the claim; a ratio is compared with 1, a difference with 0.
+
+    What is only known as a `bound`, `at least` or `at most`, may lie anywhere beyond it.
+    """
     none = 1.0 if ratio else 0.0
+    if bound == "at least":
+        interval = interval._replace(high=np.inf)
+    if bound == "at most":
+        interval = interval._replace(low=-np.inf)
     above, below = interval.low > none, interval.high < none
     if claim.expect == "not more":
         more = interval.low > none + claim.margin

@@ -168,7 +168,7 @@ PROGRESS = Artifact(
     {
         "episodes": "k",
         "tokens": "that an answer there costs, without the problem's: z_0:j, what forces the answer, mean answer",
-        "answers": "that J is the mean of",
+        "answers": "that J is the mean of; by likelihood, spellings that it is the sum over",
         "progress": "null at prefix 0",
     },
 )

@@ -124,8 +124,9 @@ def row_of(
         ratio = bool(base) and compare(other, base[0]).low > 0
         interval = compare(own, other, base[0] if ratio else None, same_runs=same_runs)
         needed = runs_needed(own, other, same_runs=same_runs)
-    decided = "undecided" if alone else verdict(claim, interval, ratio=ratio)
-    if alone or most == 1 or decided != "undecided" or claim.expect not in ("more", "less"):
+    decided = "undecided" if alone else verdict(claim, interval, bound, ratio=ratio)
+    narrow = verdict(claim, interval, ratio=ratio) != "undecided"  # then more runs change nothing, of a bound neither
+    if alone or most == 1 or narrow or claim.expect not in ("more", "less"):
         needed = None
     sizes = (len(own), len(other) if claim.than else len(own), own.shape[1])
     labels = (models[claim.model].label, models[claim.than].label if claim.than else None)

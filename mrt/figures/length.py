@@ -1,4 +1,4 @@
-"""Mean length of completions over RL training (Figure 10)."""
+"""Mean length of traces over RL training, from the problem on: prefix, if any, and completion (Figure 10)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from mrt.figures.training import by_step
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    return by_step(tables["rl_log"], models, {"completion_tokens": "tokens of a completion"})
+    return by_step(tables["rl_log"], models, {"completion_tokens": "tokens of a trace"})
 
 
 if __name__ == "__main__":

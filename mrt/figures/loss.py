@@ -1,4 +1,7 @@
-"""Training loss of supervised fine-tuning by step, one line per model (Figure 15): lower means easier to fit."""
+"""Training loss of supervised fine-tuning by step, one line per model (Figure 15): lower means easier to fit.
+
+It is the mean over tokens, not weighted, also of models whose examples are.
+"""
 
 from collections.abc import Mapping
 from typing import Any

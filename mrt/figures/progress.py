@@ -1,7 +1,8 @@
 """Progress of the episodes (Definition 6.1): its histogram, and J by prefix (Figure 16, and the curves of Figure 1).
 
 For a model in the backtracking parameterization the histogram has backtracking episodes only, as Figure 16: those
-between a first attempt and its revision.
+between a first attempt and its revision. The histogram counts all episodes alike; the mean in the legend, as every mean
+with an interval, is over problems, of each the mean over its episodes.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Reward and mean length of completions over RL training (Figure 11)."""
+"""Reward and mean length of traces over RL training, from the problem on (Figure 11)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from mrt.figures.training import by_step
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    columns = {"reward": "mean reward", "completion_tokens": "tokens of a completion"}
+    columns = {"reward": "mean reward", "completion_tokens": "tokens of a trace"}
     return by_step(tables["rl_log"], models, columns)
 
 

@@ -4,8 +4,8 @@ The solid line is maj@1 after each prefix, with more episodes to the right. The 
 p = 2, 4, 8 votes after the same prefix. A trace that has ended counts with its last prefix, so that all points of a
 curve are of the same traces; a curve ends where fewer than a fifth of them go on. The dotted line is pass@k of a model
 that does not think ("direct") on the same problems, if the experiment has one. Traces are grouped by their total number
-of episodes: curves of short and long thoughts differ (Section 5). Each panel shows one dataset, model and group;
-compute is in tokens below, in episodes above.
+of episodes: curves of short and long thoughts differ (Section 5). Within a group a problem's traces are averaged
+first. Each panel shows one dataset, model and group; compute is in tokens below, in episodes above.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -80,7 +80,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
                 for row in rows:
                     bound = {"at least": "≥ ", "at most": "≤ "}.get(row["bound"], "")
                     cells[-1][-1] = f"{bound}{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-                    if row["ratio_low"] > 1:
+                    if row["ratio_low"] > 1 and row["bound"] != "at most":
                         bold.add((len(cells) - 1, len(cells[-1]) - 1))
     return Layout("token efficiency", header, cells, bold, NOTE)
 

@@ -25,6 +25,7 @@ SFT_COLUMNS = {  # name in the log: TRL's name, or ours
     "step": "step",
     "epoch": "epoch",
     "loss": "loss",
+    "weighted_loss": "weighted_loss",
     "learning_rate": "learning_rate",
     "grad_norm": "grad_norm",
     "entropy": "entropy",
@@ -71,11 +72,15 @@ def table_of(steps: list[dict[str, Any]], columns: dict[str, str]) -> pl.DataFra
 
 
 def log_of(history: Path) -> pl.DataFrame:
-    """The log of a training run here, from its trainer's history (Parquet)."""
+    """The log of a training run here, from its trainer's history (Parquet).
+
+    `loss` of SFT is in nats a token. Where examples are weighted, what is minimized is `weighted_loss`.
+    """
     entries = read_table(history).to_dicts()
     by_rl = any(entry.get("reward") is not None for entry in entries)
     steps = [entry for entry in entries if entry.get("reward" if by_rl else "loss") is not None]
-    return table_of(steps, RL_COLUMNS if by_rl else SFT_COLUMNS)
+    weighted = [{**s, "loss": s["nll"], "weighted_loss": s["loss"]} if s.get("nll") is not None else s for s in steps]
+    return table_of(weighted, RL_COLUMNS if by_rl else SFT_COLUMNS)
 
 
 def check_log(file: Path) -> None:

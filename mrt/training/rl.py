@@ -79,7 +79,7 @@ class RL(Settings):
         0,
         ge=0,
         description="Episodes of the parent's trace that every prompt has, whatever the method; MRT (RL) adds to them."
-        " 1 for backtracking: the attempt z_0 (Table 5).",
+        " 1 for backtracking: the attempt z_0 (Appendix A.1).",
     )
     max_prompt_length: int | None = Field(
         None,

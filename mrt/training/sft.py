@@ -157,6 +157,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
             return iter(bucketed_order(self.lengths, recipe.micro_batch_size, recipe.seed + self.epoch()))
 
     sizes, counts = Sizes.of(model), Counts("trained_tokens", "flops")
+    step = {"nats": 0.0, "tokens": 0}  # what this process learnt from since the last log entry, unweighted
 
     class Trainer(SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -177,13 +178,20 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
                 return super().compute_loss(model, inputs, *args, **kwargs)
 
             def weighted_model(**forward: Any) -> Any:
-                outputs = model(**forward)
-                outputs.log_probs = outputs.log_probs * weight[:, None]
-                return outputs
+                result = model(**forward)
+                step["nats"] -= float(result.log_probs.detach().sum())
+                step["tokens"] += outputs
+                result.log_probs = result.log_probs * weight[:, None]
+                return result
 
             return super().compute_loss(weighted_model, inputs, *args, **kwargs)
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            if recipe.weighted and "loss" in logs:
+                own = torch.tensor(list(step.values()), dtype=torch.float64, device=self.accelerator.device)
+                nats, tokens = self.accelerator.reduce(own, reduction="sum").tolist()
+                logs["nll"] = nats / tokens
+                step.update(nats=0.0, tokens=0)
             super().log({**logs, **counts.totals(self)}, start_time)
 
     # padding carries no loss; a tokenizer without a padding token, such as Llama 3.1's, is left as it is

@@ -46,7 +46,7 @@ class TrainingStage(Stage):
         [], description="Where the trainer also logs: TensorBoard (a folder beside `history`), Weights & Biases."
     )
     deepspeed: Path | None = Field(
-        None, description="DeepSpeed's configuration for several processes, such as ZeRO-3's (Tables 2 to 5)."
+        None, description="DeepSpeed's configuration for several processes, such as ZeRO-3's (Tables 3 and 5)."
     )
 
     @abstractmethod

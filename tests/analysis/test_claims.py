@@ -44,6 +44,14 @@ def test_ratios_are_compared_with_one():
     assert verdict(claim("more"), Interval(1.2, 0.9, 1.5), ratio=True) == "undecided"
 
 
+@pytest.mark.parametrize(("bound", "possible"), [("at least", "confirmed"), ("at most", "refuted")])
+def test_a_bound_decides_in_its_own_direction_only(bound, possible):
+    above, below = Interval(2.0, 1.1, 3.0), Interval(0.5, 0.1, 0.9)
+    found = {verdict(claim("more"), interval, bound, ratio=True) for interval in (above, below)}
+    assert found == {possible, "undecided"}
+    assert verdict(claim("same", margin=1.0), above, bound, ratio=True) == "undecided"
+
+
 def drawn(runs, shift, spread, seed, problems=100):
     """Values of runs that differ by `spread` in the mean."""
     rng = np.random.default_rng(seed)

@@ -533,6 +533,8 @@ def test_token_efficiency_compares_models_on_the_same_problems():
     parts = layout(table, MODELS)
     assert parts.cells[1][:2] == ["STaR", "2.00 [2.00, 2.00]"] and (1, 1) in parts.bold
     assert parts.cells[3][:2] == ["STaR, linearized", "4.00 [4.00, 4.00]"] and (3, 1) in parts.bold
+    parts = layout(table.with_columns(bound=pl.lit("at most")), MODELS)
+    assert parts.cells[1][1] == "≤ 2.00 [2.00, 2.00]" and not parts.bold
 
 
 def test_runs_are_compared_over_seeds_and_problems():

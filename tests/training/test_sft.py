@@ -107,14 +107,15 @@ def test_training_lowers_the_loss_and_leaves_a_whole_checkpoint(tmp_path):
 
 
 def test_weights_scale_the_loss(tmp_path):
-    """With all weights 1/2 every logged loss of the first step halves; without `weighted` the weights are ignored."""
-    first = {}
+    """With all weights 1/2 what is minimized halves, and the nats a token stay; without `weighted` nothing changes."""
+    first, nats = {}, {}
     for name, weight, weighted in (("one", 1.0, True), ("half", 0.5, True), ("ignored", 0.5, False)):
         recipe = RECIPE.model_copy(update={"weighted": weighted})
         stage = run(tmp_path, name, examples(4, weight), recipe)
-        first[name] = log_of(stage.history)["loss"][0]
-    assert first["half"] == pytest.approx(first["one"] / 2, rel=1e-3)
-    assert first["ignored"] == pytest.approx(first["one"], rel=1e-3)
+        log = log_of(stage.history)
+        nats[name], first[name] = log["loss"][0], log["weighted_loss"][0]
+    assert first["half"] == pytest.approx(first["one"] / 2, rel=1e-3) and first["ignored"] is None
+    assert nats["half"] == pytest.approx(nats["one"]) == pytest.approx(nats["ignored"]) == pytest.approx(first["one"])
 
 
 def test_sets_of_earlier_iterations_are_trained_on_too(tmp_path, monkeypatch):
