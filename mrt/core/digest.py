@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from mrt.core.settings import Settings, defaults
+
 DIGITS = 16  # hexadecimal digits of a digest: 64 bits
 
 
@@ -52,16 +54,17 @@ def told(settings: object, dumped: object) -> object:
     return dumped
 
 
-def compact(value: Any) -> Any:
+def compact(value: Any, below: Any = None) -> Any:
     """Settings as JSON values, without fields at their default: the code of the stage has the defaults.
 
-    The field `kind` stays, since it tells one parameterization from the other.
+    The defaults of a group are those `below` it, of the setting that holds it, or else of its class
+    (`mrt.core.settings`). The field `kind` stays, since it tells one parameterization from the other.
     """
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        own = {name: getattr(value, name) for name in fields}
-        default = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
-        return {n: compact(v) for n, v in own.items() if n == "kind" or v != default[n]}
+        default = dict(below) if type(below) is type(value) else defaults(type(value))
+        own = {name: getattr(value, name) for name in default}
+        filled_in = default if isinstance(value, Settings) else {}
+        return {n: compact(v, filled_in.get(n)) for n, v in own.items() if n == "kind" or v != default[n]}
     if isinstance(value, dict):
         return {name: compact(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -20,12 +20,17 @@ class Settings(BaseModel):
     @classmethod
     def _complete_groups(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         made = handler(given)
-        for name, field in cls.model_fields.items():
-            default = field.default
-            if isinstance(default, Settings) and isinstance(given, dict) and isinstance(given.get(name), dict):
+        for name, default in defaults(cls).items() if isinstance(given, dict) else ():
+            own = getattr(made, name)
+            if isinstance(default, Settings) and isinstance(given.get(name), dict) and type(own) is type(default):
                 unset = type(default).model_construct(set(), **dict(default))  # only what is given counts as set
-                setattr(made, name, overlaid(unset, getattr(made, name)))
+                setattr(made, name, overlaid(unset, own))
         return made
+
+
+def defaults(group: type[BaseModel]) -> dict[str, Any]:
+    """The default of each field."""
+    return {name: field.get_default(call_default_factory=True) for name, field in group.model_fields.items()}
 
 
 def overlaid(below: Group, above: Group | None) -> Group:

@@ -1,8 +1,19 @@
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from mrt.core.settings import Settings, overlaid
+from mrt.config.sections import Evaluation, Training
+from mrt.core.digest import compact
+from mrt.core.settings import Settings, defaults, overlaid
+from mrt.sampling.budget_forcing import BudgetForcing
+from mrt.sampling.engine import Decoding
+from mrt.sampling.linearized import Linearized
+from mrt.sampling.prover import ProverSettings
+from mrt.sampling.tree import BeamSearch
+from mrt.training.rl import RL
 
 
 class Inner(Settings):
@@ -35,6 +46,31 @@ def test_only_what_is_given_counts_as_set(some):
     inner = Middle.model_validate({"inner": some}).inner
     assert inner.model_fields_set == set(some)
     assert inner == Inner.model_validate({"a": 1, "b": 1} | some)
+
+
+GROUPS = [Evaluation, Training, RL, ProverSettings, BudgetForcing, BeamSearch, Linearized]
+DRAWN = {
+    "temperature": st.sampled_from([0.5, 0.7, 0.9, 1.0]),
+    "max_tokens": st.sampled_from([100, 1024, 2048, 4096, 8192]),
+}
+
+
+@given(st.data())
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_a_rule_is_told_is_what_the_config_says(group, data):
+    """Defaults that are left out on the way are those that the stage fills in."""
+    fields = [name for name, value in defaults(group).items() if isinstance(value, Decoding)]
+    given = {name: data.draw(st.fixed_dictionaries({}, optional=DRAWN)) for name in fields}
+    needed = {"problems": ["p"], "models": ["m"]} if group is Evaluation else {}
+    said = group.model_validate({**needed, **given})
+    assert all(getattr(said, name).model_fields_set == set(of) for name, of in given.items())
+    assert group.model_validate({**needed, **json.loads(json.dumps(compact(said)))}) == said
+
+
+@given(SOME, SOME)
+def test_a_default_within_a_default_is_left_out_and_filled_in(inner, own):
+    for said in (Middle.model_validate({"inner": inner}), Outer.model_validate({"middle": {"inner": own}})):
+        assert type(said).model_validate(compact(said)) == said
 
 
 @given(SOME, SOME)
