@@ -47,6 +47,9 @@ DECISIVE = {
     "torch": ("torch",),
     "math_verify": ("math-verify",),
     "datasets": ("datasets",),
+    "deepspeed": ("deepspeed",),
+    "sympy": ("sympy",),
+    "latex2sympy2_extended": ("latex2sympy2-extended",),
 }
 AT_IMPORT, STAGE = "(import)", "(stage)"  # pseudo-names: what a module runs at import, and as a stage
 TELLS = {"print", "warn"}  # calls that only print or warn
@@ -193,21 +196,44 @@ class Resolved(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        outermost = self.numbers is None
-        if outermost:
-            local = [name for name in local_names(node) if name not in self.scope]
-            self.numbers = {name: f"%{i}" for i, name in enumerate(local)}
-        else:
-            node.name = self.numbers.get(node.name, node.name)  # type: ignore[union-attr]
-        self.generic_visit(node)
-        if outermost:
-            self.numbers = None
+        if self.numbers is not None:
+            node.name = self.numbers.get(node.name, node.name)
+            return self.generic_visit(node)
+        around, arguments = self.scope, node.args
+        node.decorator_list = [self.visit(each) for each in node.decorator_list]
+        arguments.defaults = [self.visit(each) for each in arguments.defaults]
+        arguments.kw_defaults = [each and self.visit(each) for each in arguments.kw_defaults]
+        hidden = own_names(node)
+        self.scope = {name: what for name, what in around.items() if name not in hidden}
+        self.numbers = {name: f"%{i}" for i, name in enumerate(n for n in local_names(node) if n not in self.scope)}
+        node.body = [self.visit(each) for each in node.body]
+        self.scope, self.numbers = around, None
         return node
 
     visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
 
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def own_names(function: ast.FunctionDef) -> set[str]:
+    """Arguments and variables of a function itself, not of nested ones: inside it they hide the module's names."""
+    given = function.args
+    found = {
+        each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if each
+    }
+    elsewhere, waiting = set[str](), list[ast.AST](function.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Global):
+            elsewhere |= set(node.names)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            elsewhere |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        if not isinstance(node, FUNCTION | ast.ClassDef | ast.Lambda | ast.comprehension):
+            waiting += ast.iter_child_nodes(node)
+    return found - elsewhere
 
 
 def local_names(function: ast.AST) -> list[str]:
@@ -311,7 +337,12 @@ def bound(statements: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
     """The top-level statements of a module that bind each name."""
     names: dict[str, list[ast.stmt]] = {}
     for statement in statements:
-        for node in top_level([statement]):
+        nodes = list(top_level([statement]))
+        loops = (node.target for node in nodes if isinstance(node, ast.comprehension))
+        of_loops = {id(each) for target in loops for each in ast.walk(target)}  # not seen outside
+        for node in nodes:
+            if id(node) in of_loops:
+                continue
             if isinstance(node, FUNCTION | ast.ClassDef):
                 names.setdefault(node.name, []).append(statement)
             elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):

@@ -84,7 +84,7 @@ class CompletionCache:
         self.decided_by = digest(
             weights,
             engine_decides(engine.settings),
-            fingerprint("mrt.sampling.engine", with_versions=track_versions),
+            fingerprint("mrt.sampling.engine:Engine", with_versions=track_versions),  # requests are in the keys
         )[:16]
 
     def keys(self, request: Request) -> list[str]:
@@ -105,7 +105,9 @@ class CompletionCache:
         for piece in [piece for piece in there if piece not in self.pieces]:
             try:
                 table = pl.read_parquet(piece).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
-            except (pl.exceptions.PolarsError, OSError):
+            except FileNotFoundError:  # removed since the folder was listed
+                continue
+            except pl.exceptions.PolarsError:
                 print(f"{piece}: cannot be read; its completions are sampled again", flush=True)
                 piece.unlink(missing_ok=True)
                 continue

@@ -57,6 +57,7 @@ class RL(Settings):
     """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
 
     execution: ClassVar = {"save_steps", "gpu_memory_utilization"}  # fields that do not affect the weights
+    of_prompts: ClassVar = {"prefixes", "least_prefix", "max_prompt_length"}  # which are read, and count, as prompts
     progress: ClassVar = {"variant", "centred", "answers", "estimate", "mu", "opening", "answer_tokens"}  # of MRT (RL)
 
     variant: Literal["explicit", "implicit", "per_episode", "termination"] = Field(
@@ -148,9 +149,13 @@ class RL(Settings):
 
     def unread(self, method: str) -> set[str]:
         """The fields that do not affect the weights of a model that is trained by this method."""
-        if method == "mrt_rl":
-            return self.execution
-        return self.execution | self.progress | ({"alpha"} if method == "grpo" else set())
+        never = self.execution | self.of_prompts
+        if method != "mrt_rl":
+            return never | self.progress | ({"alpha"} if method == "grpo" else set())
+        if self.variant == "implicit":
+            return never | self.progress - {"variant"} | {"alpha"}
+        of_mu = {"answers", "answer_tokens"} if self.estimate == "likelihood" else {"opening"}
+        return never | of_mu | ({"alpha", "centred"} if self.variant == "termination" else set())
 
 
 class Train(TrainingStage):

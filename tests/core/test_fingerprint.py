@@ -190,6 +190,40 @@ def test_what_a_progress_bar_says_does_not_matter(package):
     assert package(tools=with_bar.format("'a'", 1)) == package(tools=with_bar.format("'b'", 2))
 
 
+HIDES = """from mrt import tools
+from mrt.tools import counted
+
+SQUARES = [i * i for i in range(9)]
+
+
+def work(counted, n=tools.halved):
+    return sum(counted) + SQUARES[2]
+
+
+def other():
+    def inner():
+        counted = 3
+        return counted
+
+    return counted(inner())
+
+
+if __name__ == "__main__":
+    {runs}()
+"""
+
+
+def test_names_of_a_functions_own_hide_those_of_the_module(package):
+    """An argument is no use of its namesake, but a default is one; so is what only a nested function hides."""
+    halved, counted = changed("tools", "all[::2]", "all[::3]"), changed("tools", "str(n)", "repr(n)")
+    stage = HIDES.format(runs="work")
+    before = package(stage=stage)
+    assert package(stage=stage, **counted) == before and "mrt.stage.i" not in fp.reached("mrt.stage").definitions
+    assert package(stage=stage, **halved) != before
+    stage = HIDES.format(runs="other")
+    assert package(stage=stage, **counted) != package(stage=stage, tools=PACKAGE["tools"])
+
+
 def test_functions_that_change_places_are_seen(package):
     """Of two functions with one name, from two modules, each called where the other was."""
     calls = "from mrt import alone, tools\nwork = {}.halved({}.halved(1))\nif __name__ == '__main__':\n    work()\n"

@@ -8,8 +8,9 @@ from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.core.fingerprint import reached
 from mrt.sampling.cache import CacheSettings, CompletionCache, draw, gaps
-from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request, seed_of
+from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request, seed_of
 
 DECODING = Decoding(temperature=1.0, max_tokens=12)
 QUESTION = "<|user|>Some of the numbers 3, {}, 9 add up to 12. What is the sum of the smallest and the largest of them?"
@@ -73,6 +74,30 @@ def test_a_piece_that_cannot_be_read_is_drawn_again(engine, plain, tmp_path, cap
     piece.write_bytes(piece.read_bytes()[:200])
     assert draw(engine, REQUESTS, keep) == plain
     assert "cannot be read; its completions are sampled again" in capsys.readouterr().out
+
+
+def test_a_passing_error_of_the_disk_removes_nothing(engine, tmp_path, monkeypatch):
+    kept = CompletionCache(tmp_path, engine)
+    kept.add([("a", Completion("text", 1, "stop", None))])
+
+    def fail(_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("mrt.sampling.cache.pl.read_parquet", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        CompletionCache(tmp_path, engine).read()
+    assert list(tmp_path.glob("*.parquet"))
+
+
+def test_a_change_of_how_settings_are_read_voids_no_completion():
+    """The values of all settings that decide are in the keys; new defaults or checks of settings are not."""
+    code = reached("mrt.sampling.engine:Engine").definitions
+    assert "mrt.sampling.scoring.Scored" in code and "mrt.sampling.engine.engine_options" in code
+    assert not {
+        "mrt.core.settings.Settings",
+        "mrt.sampling.engine.EngineSettings",
+        "mrt.sampling.engine.Decoding",
+    } & set(code)
 
 
 def test_what_was_finished_before_an_interruption_is_kept(engine, plain, tmp_path, monkeypatch, capsys):

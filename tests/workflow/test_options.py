@@ -107,6 +107,24 @@ def test_grpo_is_trained_anew_for_nothing_that_mrt_alone_reads(edit):
     assert sizes[0] == sizes[1]  # no frozen mu is loaded
 
 
+UNREAD = [  # settings of MRT (RL) that others of its settings leave unread: the latter, and a change of the former
+    ({}, {"prefixes": 0.25, "least_prefix": 1, "max_prompt_length": 900}),  # the prompts, which are read, have them
+    ({}, {"opening": "So \\boxed{"}),
+    ({"estimate": "likelihood"}, {"answers": 3, "answer_tokens": 9}),
+    ({"variant": "termination"}, {"alpha": 9.0, "centred": False}),
+    ({"variant": "implicit"}, {"alpha": 9.0, "centred": False, "answers": 3, "answer_tokens": 9}),
+]
+
+
+@pytest.mark.parametrize(("recipe", "edit"), UNREAD, ids=str)
+def test_mrt_is_trained_anew_for_nothing_that_its_variant_leaves_unread(recipe, edit):
+    told = []
+    for own in (recipe, recipe | edit):
+        options = options_of("config.yaml", "config/rl.yaml", models={"mrt_rl": {"rl": own}})
+        told.append(options.rl(SimpleNamespace(model="mrt_rl")))
+    assert told[0] == told[1]
+
+
 def test_a_new_marker_trains_anew_what_credits_episodes():
     def told(variant, marker):
         models = {"mrt_rl": {"rl": {"variant": variant}}}
