@@ -11,6 +11,7 @@ A job that only depends on a job that runs again may find that nothing decisive 
 cached checkpoint, and sampling finds all completions cached (docs/operations.md).
 """
 
+import ast
 import json
 import re
 import sys
@@ -31,6 +32,9 @@ from mrt.planning.dry_run import config_files_named, described, dry_run
 HEX = re.compile(r"[0-9a-f]{16}")
 CHANGED = "Params have changed since last execution: "
 BY_JOB = "Input files updated by another job: "
+# Snakemake separates reasons by semicolons, which may also stand in the settings that they name.
+BETWEEN = re.compile(r"; (?=(?:Forced|Missing|Incomplete|Updated|Input|Code|Set|Params|Software|Rules|Pipe|Service) )")
+NOTHING = "<nothing exclusive>"
 
 
 @dataclass
@@ -60,7 +64,7 @@ def planned_jobs(printed: str) -> list[Job]:
 
 def explain(job: Job, made_by: dict[str, Job]) -> None:
     """Fill in a job's causes."""
-    for reason in job.reason.strip().split("; "):
+    for reason in BETWEEN.split(job.reason.strip()):
         if reason.startswith(CHANGED):
             before, _, now = reason.partition("before: ")[2].partition(" now: ")
             job.causes += changed_code(job) if HEX.search(now) else []
@@ -79,15 +83,15 @@ def changed_code(job: Job) -> list[str]:
         made = read_provenance(file) if file.suffix == ".parquet" and file.is_file() else None
         if made and "definitions" in made:
             then, now = made["definitions"], reached(made["stage"]).definitions
-            # by name alone: a definition that has moved to another module is the same
-            ours = {name.rpartition(".")[2]: (name, digest) for name, digest in now.items()}
-            theirs = {name.rpartition(".")[2]: (name, digest) for name, digest in then.items()}
-            told = [
-                f"{ours[name][0]} is {'changed' if name in theirs else 'new'}"
-                for name in sorted(ours)
-                if name not in theirs or theirs[name][1] != ours[name][1]
-            ]
-            told += [f"{theirs[name][0]} is gone" for name in sorted(theirs) if name not in ours]
+            told = [f"{name} is changed" for name in sorted(now) if name in then and then[name] != now[name]]
+            # of the others, one that has only moved to another module is the same
+            ours, theirs = (
+                {ends(n): n for n in sorted(of) if n not in others} for of, others in ((now, then), (then, now))
+            )
+            for name, whole in ours.items():
+                if name not in theirs or then[theirs[name]] != now[whole]:
+                    told.append(f"{whole} is {'changed' if name in theirs else 'new'}")
+            told += [f"{whole} is gone" for name, whole in theirs.items() if name not in ours]
             libraries = versions(made["stage"]) if made["versions"] else {}
             return told + [
                 f"{name}: {made['versions'].get(name, 'not used')} -> {found}"
@@ -97,11 +101,17 @@ def changed_code(job: Job) -> list[str]:
     return []
 
 
+def ends(name: str) -> str:
+    """A definition's name without its module."""
+    return name.rpartition(".")[2]
+
+
 def values(listed: str) -> list[Any]:
     """The params that Snakemake lists, as `'a', 'b'` or `<nothing exclusive>`; JSON among them parsed."""
     found: list[Any] = []
-    for text in re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([^\s,'\"<>]+)", listed.partition("<")[0]):
-        one = next(filter(None, text), "")
+    literals = re.findall(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,'\"]+", listed.strip().removeprefix(NOTHING))
+    for text in literals:
+        one = ast.literal_eval(text) if text[0] in "'\"" else text
         try:
             found.append(json.loads(one))
         except ValueError:
@@ -131,7 +141,7 @@ def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Ite
 def what_they_do(jobs: list[Job]) -> dict[str, str]:
     """For each job that trains or samples, whether it will or may do so; for other jobs, an empty text."""
     by_name = {job.name: job for job in jobs}
-    engine = set(reached("mrt.sampling.engine").definitions)
+    engine = set(reached("mrt.sampling.engine:Engine").definitions)
     does: dict[str, str] = {}
 
     def told(job: Job) -> str:
@@ -140,8 +150,8 @@ def what_they_do(jobs: list[Job]) -> dict[str, str]:
             anew = any([told(by_name[name]).startswith("will") for name in job.behind if name in by_name])
             code = {cause.split()[0] for cause in job.causes if cause.startswith("mrt.")}
             requests_only = len(code) == len(job.causes) and not engine & code
-            kind = "train" if job.rule.startswith("train") else "sample"
-            if job.rule.removesuffix("_shard") not in STAGES:
+            kind = "train" if job.rule.startswith("train") or job.rule == "toy_base" else "sample"
+            if job.rule.removesuffix("_shard") not in (*STAGES, "toy_base"):
                 does[job.name] = "will" if anew else ""  # its new output makes later jobs run
             elif anew or (job.causes and not (kind == "sample" and requests_only)):
                 does[job.name] = f"will {kind}"

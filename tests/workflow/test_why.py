@@ -1,12 +1,16 @@
 """`mrt why` names the definition, setting or file, and says what will train or sample."""
 
 import json
+from types import SimpleNamespace
 
+import polars as pl
 import pytest
 from conftest import copy_of, python
 from test_invalidation import GRADER, edit, setting
 
-from mrt.planning.why import differences, planned_jobs, report, values
+from mrt.core import storage
+from mrt.core.storage import write_table
+from mrt.planning.why import CHANGED, Job, changed_code, differences, explain, planned_jobs, report, values
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +84,26 @@ def test_params_are_read_as_snakemake_writes_them():
     assert list(differences(json.loads(group), changed)) == [
         "epochs: 1 -> 2", "inner.new: None -> True", "inner.rate: 0.1 -> 0.2",
     ]  # fmt: skip
+
+
+def test_settings_may_hold_what_separates_reasons_and_values():
+    old, new = ({"samples": n, "prompt": {"open_thought": "<think>\n", "said": "it's; Stop"}} for n in (4, 5))
+    listed = [repr(json.dumps(group)) for group in (old, new)]
+    assert values(listed[0]) == [old] and values("<nothing exclusive>") == []
+    reason = f"{CHANGED}before: {listed[0]} now: {listed[1]}; Input files updated by another job: a.parquet"
+    job, above = Job("r", "", ["b.parquet"], reason), Job("s", "x", ["a.parquet"], "")
+    explain(job, {"a.parquet": above})
+    assert (job.causes, job.behind) == (["samples: 4 -> 5"], ["s x"])
+
+
+def test_namesakes_of_two_modules_are_told_apart(tmp_path, monkeypatch):
+    then = {"mrt.a.run": "1", "mrt.b.run": "2", "mrt.a.moved": "3", "mrt.a.gone": "4"}
+    now = {"mrt.a.run": "1", "mrt.b.run": "9", "mrt.c.moved": "3", "mrt.c.new": "5"}
+    monkeypatch.setattr(storage, "provenance", {"stage": "mrt.a", "definitions": then, "versions": {}})
+    write_table(pl.DataFrame({"x": [1]}), tmp_path / "t.parquet")
+    monkeypatch.setattr("mrt.planning.why.reached", lambda _: SimpleNamespace(definitions=now))
+    told = ["mrt.b.run is changed", "mrt.c.new is new", "mrt.a.gone is gone"]
+    assert changed_code(Job("r", "", [str(tmp_path / "t.parquet")], "")) == told
 
 
 def test_no_jobs():
