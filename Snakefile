@@ -12,7 +12,14 @@ min_version("9.27.1")  # older ones were not tried
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
-from workflow.running import fork_stages, guard, refuse_several_nodes, remember_signatures, start_early
+from workflow.running import (
+    fork_stages,
+    guard,
+    hold_to_the_code,
+    refuse_several_nodes,
+    remember_signatures,
+    start_early,
+)
 from workflow.terminal import tell_jobs, tell_results
 
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
@@ -51,6 +58,7 @@ include: "workflow/rules/traces.smk"
 
 
 guard(workflow, paths.results, left_running)
+hold_to_the_code(workflow, options.fingerprints.file)
 
 
 onstart:

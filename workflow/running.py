@@ -73,6 +73,15 @@ def fork_stages(workflow: Workflow) -> None:
         os.environ["MRT_FORK_SERVER"] = "off" if workflow.remote_exec else str(os.getpid())
 
 
+def hold_to_the_code(workflow: Workflow, fingerprints: Path) -> None:
+    """Have jobs stop whose code is edited while this Snakemake runs: it records the code that it planned with.
+
+    Else an edit that is undone later would leave results of other code behind, and no later plan would see it.
+    """
+    if not (workflow.subprocess_exec or workflow.remote_exec):
+        os.environ["MRT_PLANNED"] = str(fingerprints.resolve())
+
+
 def remember_signatures() -> None:
     """Have Snakemake look at the signature of a rule's function once, not for each job.
 

@@ -7,10 +7,12 @@ pass all options that affect the result as one JSON (`--settings`), lists of fil
 options that do not affect the result as a third (`--execution`).
 """
 
+import json
 import os
 import sys
 import time
 from abc import abstractmethod
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from pydantic import Field, ValidationError, model_validator
@@ -57,6 +59,7 @@ class Stage(BaseSettings):
     def carry_out(self) -> None:
         """Do the work; the tables that it writes record their provenance."""
         name = self.module()
+        check_planned(name)
         storage.provenance = {
             "stage": name,
             "options": self.model_dump(mode="json", exclude_none=True, exclude=PLACES | GROUPS),
@@ -80,6 +83,22 @@ class Stage(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Options come from the command line only: environment variables named like an option are ignored."""
         return (init_settings,)
+
+
+def check_planned(stage: str) -> None:
+    """Raise ValueError if a stage's code is not what its run of Snakemake was planned with, and would record.
+
+    `MRT_PLANNED` names the file of the plan's fingerprints; without it, by hand, the code that is there is run.
+    """
+    file = Path(os.environ.get("MRT_PLANNED", ""))
+    if not file.is_file():
+        return
+    planned = {name: hashed for name, hashed, _ in json.loads(file.read_text())}
+    if planned.get(stage) not in (None, reached(stage).hashed):
+        raise ValueError(
+            "its code has changed since this run of Snakemake began, which would record the code of then;"
+            " nothing was made. Start snakemake again: it plans with the code that is there now"
+        )
 
 
 def run(stage: type[Stage]) -> None:

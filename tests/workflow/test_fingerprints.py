@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mrt.core.cli import check_planned
 from mrt.core.fingerprint import fingerprint
 from workflow import fingerprints
 from workflow.fingerprints import Fingerprints
@@ -45,3 +46,17 @@ def test_they_are_searched_anew_when_a_source_changes_or_the_file_is_broken(tmp_
         (package / "b.py").write_text(f"x = {i}\n")
         Fingerprints(folder).of(STAGES[1], with_versions=False)
     assert len(list(folder.glob("*.json"))) == 2  # the oldest go
+
+
+def test_a_job_whose_code_is_edited_after_the_plan_stops(tmp_path, monkeypatch):
+    planned = Fingerprints(tmp_path)
+    planned.of(STAGES[0], with_versions=True)
+    monkeypatch.setenv("MRT_PLANNED", str(planned.file))
+    for stage in STAGES:  # the one as it was, and one that was not planned
+        check_planned(stage)
+    known = json.loads(planned.file.read_text())
+    planned.file.write_text(json.dumps([[stage, "another", libraries] for stage, _, libraries in known]))
+    with pytest.raises(ValueError, match="its code has changed since this run of Snakemake began"):
+        check_planned(STAGES[0])
+    monkeypatch.setenv("MRT_PLANNED", str(tmp_path / "gone.json"))
+    check_planned(STAGES[0])
