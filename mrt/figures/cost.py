@@ -43,7 +43,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             ends = [[max(0.0, row["estimate"] - row["low"])], [max(0.0, row["high"] - row["estimate"])]]
             handles[style["label"]] = axis.errorbar(row[x], row["estimate"], yerr=ends, **style | {"linewidth": 1})
         axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
-        axis.set_xlim(left=0)
+        axis.set_xlim(0, 1.05 * here[x].max() or None)  # type: ignore[operator]
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_title(f"{dataset} ({runs_in(here)})")
     below(figure, list(handles.values()), list(handles))

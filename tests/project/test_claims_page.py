@@ -18,6 +18,7 @@ QUOTES = {  # where a page quotes five runs, if it has more than these
     ],
     "docs/mu.md": [
         ("## What it brings at equal compute", "- A first try"),
+        ("### Since prompts are read once", "## Once more, on other problems"),
         ("## Once more, on other problems", "**What this does not say.**"),
         ("## Against GRPO as published", "Because of these short"),
         ("## Where thoughts are long", "**A step takes"),
