@@ -240,3 +240,14 @@ def test_all_that_section_5_compares_is_of_the_same_traces():
     found = {name: table.select("dataset", "sample").rows() for name, table in ends(more, answers)}
     assert found["direct at the end"] == [("d", 0)] and found["answer halfway"] == [("d", 0), ("e", 0), ("e", 1)]
     assert "direct at the end" not in dict(ends(more, None))
+
+
+def test_the_second_half_is_that_of_each_training_by_itself():
+    steps = {"a": [9.0, 9.0, 1.0, 3.0], "b": [9.0, 5.0]}
+    rows = [
+        {"model": m, "run": m, "dataset": "d", "step": i, "loss": loss}
+        for m, losses in steps.items()
+        for i, loss in enumerate(losses, start=1)
+    ]
+    found = values_of({"sft_log": pl.DataFrame(rows)})
+    assert found.select("model", "x").rows() == [("a", 2.0), ("b", 5.0)]

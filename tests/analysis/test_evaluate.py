@@ -203,3 +203,19 @@ def test_texts_stay_on_disk(tmp_path):
     for measure in ("prefixes", "budget_forcing", "linearized"):
         Evaluate(measure=measure, prover=prover, grades=grades, ks=[1], votes=[1], out=out).cli_cmd()
         assert pl.read_parquet(out).height
+
+
+def test_linearized_measures_are_means_over_a_problems_texts():
+    from mrt.analysis.evaluate import linearized
+
+    answers = pl.DataFrame(
+        [("p", sample, 1, 0, "", 10 + 10 * sample, 5, 0, 50, "stop", None) for sample in range(2)],
+        schema=artifacts.PROVER.columns,
+        orient="row",
+    )
+    grades = pl.DataFrame(
+        [("p", sample, 1, 0, "x", True, sample == 0, 0) for sample in range(2)],
+        schema=artifacts.ANSWER_GRADES.columns,
+        orient="row",
+    )
+    assert linearized(answers, grades, [1]).rows() == [("p", 1, 0.5, 0.5, 15.0)]

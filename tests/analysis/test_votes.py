@@ -408,3 +408,26 @@ def test_the_interval_of_token_efficiency_is_paired() -> None:
     assert unpaired.high - unpaired.low > 0.1
     runs, _ = bootstrap_token_efficiency(np.concatenate([tokens / 2, tokens / 4]), np.repeat(maj, 2, 0), tokens, maj)
     assert runs.low < 2.1 and runs.high > 3.9  # a run needs a half, the other a quarter of the tokens
+
+
+def test_an_average_draws_the_runs_of_all_benchmarks_together() -> None:
+    runs = np.repeat([[0.0], [1.0]], 50, axis=1)  # one run is good at the one, the other at the other
+    assert bootstrap_average([runs, 1 - runs]) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_curves_of_the_same_runs_are_drawn_together() -> None:
+    tokens = np.broadcast_to([100.0, 200.0, 400.0], (4, 30, 3))
+    maj = np.array([0.1, 0.2, 0.5, 0.7])[:, None, None] + np.zeros((4, 30, 3))
+    together, apart = (
+        bootstrap_curves(accuracy_gain, tokens, maj + 0.05, tokens, maj, same_runs=same) for same in (True, False)
+    )
+    assert together == pytest.approx((0.05, 0.05, 0.05)) and apart.low < 0
+
+
+def test_curves_are_interpolated_in_log_tokens() -> None:
+    assert accuracy_gain([100.0, 400.0], [0.0, 1.0], [100.0, 200.0, 400.0], [0.0] * 3) == pytest.approx(0.5)
+
+
+def test_a_dip_is_no_cheaper_way_to_an_accuracy_that_was_reached_before() -> None:
+    ratio, _ = token_efficiency([100, 200, 300, 400], [0.2, 0.1, 0.15, 0.6], [100, 400], [0.2, 0.6])
+    assert ratio == pytest.approx(1)

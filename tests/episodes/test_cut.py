@@ -117,3 +117,13 @@ def test_real_traces_split_losslessly():
         counts.append(len(parts))
     print(f"episodes a trace: median {sorted(counts)[len(counts) // 2]}, most {max(counts)}")
     assert max(counts) > 20
+
+
+def test_a_completion_is_cut_and_forced_as_the_settings_say():
+    from mrt.episodes.parameterization import OpenEnded
+
+    by_steps = OpenEnded(segmentation={"by": "steps", "min_steps": 1, "max_episodes": 2})
+    assert by_steps.cut("a\n\nb\n\nc\n\nd</think>e") == (["a\n\n", "b\n\n", "c\n\nd"], True)
+    other = OpenEnded(segmentation={"markers": ["Hmm"], "min_steps": 1}, template={"stop": "Stop.\n"})
+    assert other.cut("Hmm\n\nb", "a\n\n") == (["a\n\n", "Hmm\n\nb"], False)
+    assert other.force("a\n\n").startswith("a\n\nStop.\n</think>")

@@ -62,3 +62,8 @@ def test_a_parameterization_survives_its_json(kind):
     from mrt.episodes.parameterization import Parameterization
 
     assert TypeAdapter(Parameterization).validate_json(kind.model_dump_json()) == kind
+
+
+def test_a_marker_within_a_paragraph_is_no_backtrack():
+    text = f"Step 1: Take 3. {WORDS.marker}\n\nAnswer: 3"
+    assert WORDS.cut(text).episodes == [text]

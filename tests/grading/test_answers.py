@@ -59,7 +59,7 @@ def test_closing(text: str, at: int, end: int) -> None:
 
 
 def test_extraction_is_linear_in_hostile_text() -> None:
-    start = time.monotonic()
+    start = time.process_time()
     for piece in ("{", "}", r"\boxed{", r"\boxed", "\\", r"\boxed{1}, ", r"\boxed{{", "</think", r"\boxed   "):
         boxed(piece * (2 * 10**5 // len(piece)))
     assert boxed("{" * 10_000 + r"\boxed{5}") == "5"
@@ -67,4 +67,10 @@ def test_extraction_is_linear_in_hostile_text() -> None:
     assert boxed(r"\boxed{" * count + "1" + "}" * count) is not None
     assert boxed(", ".join(rf"\boxed{{{i}}}" for i in range(count))) == ", ".join(map(str, range(count)))
     assert boxed(r"\boxed{7} \boxed{ " + "\t" * count + "}") == "7"
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
+
+
+def test_without_a_box_the_last_answer_counts() -> None:
+    assert extract_answer("The answer is A.\n\nNo. The answer is B.") == "B"
+    assert extract_answer("The answer is 3.\n" + "Let me check. " * 300 + "\nThe answer is $5$.") == "5"
+    assert extract_answer("The answer is 3. " + "Let me check. " * 300 + "So it is 5.") == "5"

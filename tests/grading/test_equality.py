@@ -79,6 +79,7 @@ def test_equal(pred: str, gold: str) -> None:
         (r"1 - \frac{1}{2^{2022}}", "1"), (r"0.\overline{3}", "0"), (r"0.\overline{3}", "0.3"), ("1011_2", "1011_3"),
         (r"\tan 15^\circ", r"\tan 15"), (r"\cos 60^\circ", "60"), ("3 trillion", "3"), (r"7 \text{ tenths}", "7"),
         (r"2k\pi, k \in \mathbb{Z}", r"2k\pi, k \in \mathbb{N}"), ("x = 1, y = 2", "2, 1"), ("1 < x < 2", "1 < y < 2"),
+        ("123456.0", "123457"),
     ],
 )  # fmt: skip
 def test_unequal(pred: str, gold: str) -> None:

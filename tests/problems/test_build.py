@@ -545,3 +545,49 @@ def test_an_edit_of_a_dataset_folder_is_seen(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"problem": "1 + 1?", "answer": "3"}')
     assert local == tmp_path and content_of(local) != before
     assert Dataset.model_validate({"hub": hub | {"path": "owner/name"}}).local is None
+
+
+LONG = "Let $F(z)=\\dfrac{z+i}{z-i}$ for all complex numbers $z\\neq i$, and let $z_n=F(z_{n-1})$ for all $n$."
+
+
+def test_a_problem_that_overlaps_with_a_disjoint_set_is_dropped(tmp_path: Path) -> None:
+    rows = [*rows_of(2), {"problem": LONG.replace("dfrac", "frac") + " Find z.", "answer": 1, "difficulty": 1}]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    assert len(made(path)) == 3 and len(made(path, (LONG,))) == 2
+
+
+@pytest.mark.parametrize("theirs", ["compute $3+3$", LONG.replace("dfrac", "frac") + " Find z."])
+def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(tmp_path: Path, theirs: str) -> None:
+    from mrt.problems.contamination import Contamination
+
+    rows = [*rows_of(5), {"problem": LONG, "answer": 1, "difficulty": 1}]
+    PROBLEMS.write(made(write_jsonl(tmp_path / "a.jsonl", rows)), tmp_path / "train.parquet")
+    stage = Contamination(
+        problems=tmp_path / "train.parquet", evaluation={"e": tmp_path / "e.parquet"}, out=tmp_path / "out.parquet"
+    )
+    for statement, shared in (("Quite another one.", False), (theirs, True)):
+        one = write_jsonl(tmp_path / "e.jsonl", [{"problem": statement, "answer": 1}])
+        PROBLEMS.write(made(one), tmp_path / "e.parquet")
+        if shared:
+            with pytest.raises(ValueError, match=r"1 problems of e \(mine-[35]\): .*problems\.train\.disjoint_from"):
+                stage.cli_cmd()
+        else:
+            stage.cli_cmd()
+            assert pl.read_parquet(stage.out).rows() == [("e", 1, 6)]
+
+
+def test_toy_problems_are_shared_if_their_numbers_are(tmp_path: Path) -> None:
+    from mrt.problems.contamination import Contamination
+
+    train, test = toy(5, 1), toy(5, 2)
+    numbers, _ = toy_numbers(train["problem"][0])
+    turned = train["problem"][0].replace(", ".join(map(str, numbers)), ", ".join(map(str, numbers[::-1])))
+    stage = Contamination(
+        problems=tmp_path / "train.parquet", evaluation={"e": tmp_path / "e.parquet"}, out=tmp_path / "out.parquet"
+    )
+    PROBLEMS.write(train, stage.problems)
+    PROBLEMS.write(test, stage.evaluation["e"])
+    stage.cli_cmd()
+    PROBLEMS.write(test.with_columns(problem=pl.lit(turned)), stage.evaluation["e"])
+    with pytest.raises(ValueError, match="1 problems of e"):
+        stage.cli_cmd()

@@ -1,4 +1,4 @@
-"""The worked example: its page shows what its script prints, and the library's laws hold on the real curves."""
+"""The worked example: its page shows what its script prints, and its curves are of the whole traces."""
 
 import importlib.util
 import json
@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, SHARED, needs_shared
 
-from mrt.analysis.progress import progress
-from mrt.analysis.regret import cumulative_regret, normalized_regret
+from mrt.analysis.regret import normalized_regret
 
 SCRIPT = ROOT / "docs" / "examples" / "prefix_accuracy.py"
 
@@ -45,14 +44,9 @@ def curves():
 
 
 @needs_shared
-def test_laws_hold_on_real_curves(curves):
+def test_curves_are_of_whole_traces_in_order(curves):
     assert len(curves) == 24
     for curve in curves:
         assert np.all(np.diff(curve.start) > 0) and np.all(np.diff(curve.at) >= 0)
-        boundary = curve.J[curve.at]
-        assert progress(curve.J).sum() == pytest.approx(curve.J[-1] - curve.J[0])
-        assert progress(boundary).sum() == pytest.approx(curve.J[-1] - curve.J[0])
-        assert 0 <= cumulative_regret(boundary[:-1]) <= len(boundary) - 1
-        regrets = [normalized_regret(curve.start, curve.J, budget) for budget in (1, 500, 4000, 10**6)]
-        assert all(0 <= regret <= 1 for regret in regrets)
-        assert regrets[-1] == pytest.approx(1 - curve.J[-1], abs=0.02)  # a huge budget leaves the last J
+        huge = normalized_regret(curve.start, curve.J, 10**6)
+        assert huge == pytest.approx(1 - curve.J[-1], abs=0.02)  # a huge budget leaves the last J

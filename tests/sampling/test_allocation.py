@@ -163,3 +163,19 @@ def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problem
     assert some.height < whole.height / 2
     indices = some.group_by(keys).agg(pl.col("answer_index").max() + 1, pl.len())
     assert (indices["answer_index"] == indices["len"]).all()
+
+
+def test_a_J_that_is_just_enough_is_enough():
+    J, zero = np.array([0.55, 0.6]), np.zeros(2)
+    assert FILTER.decide(J, zero).tolist() == [False, True]
+
+
+def test_answers_are_drawn_until_the_kept_prefix_is_close_to_the_best():
+    """That the trace is kept is plain from the beginning; which prefix is the best one is not."""
+    asked = []
+    for tolerance in (0.05, 1.0):
+        trace = Trace(3, MOST, Allocation(stay=0.0, tolerance=tolerance), [Thresholds()])
+        for prefix, right in enumerate((0, 5, 5)):
+            trace.add(prefix, [True] * right + [False] * (10 - right))
+        asked.append(trace.next())
+    assert asked == [{1: 4, 2: 4}, {}]

@@ -248,3 +248,34 @@ def test_shards_write_what_one_job_writes(tmp_path):
 def test_a_box_is_put_around_what_was_scored():
     assert boxed(Completion("8", 2, "scored", -1.0)).text == "\\boxed{8}"
     assert boxed(Completion("so \\boxed{8}", 4, "stop", None)).text == "so \\boxed{8}"
+
+
+def test_J_is_the_sum_over_spellings_at_most_1_and_0_without_room():
+    from math import log
+
+    rows = [(0, "", 0, "length", None)]
+    rows += [(j, "\\boxed{8}", 1, "scored", log(p)) for j, both in ((1, (0.3, 0.4)), (2, (0.8, 0.9))) for p in both]
+    assert progress_table(*prover(rows))["J"].to_list() == pytest.approx([0.0, 0.7, 1.0])
+
+
+def test_a_prefix_is_kept_by_the_probability_of_all_spellings(toy_problems, monkeypatch):
+    from math import log
+
+    from mrt.sampling.likelihood import EXAMPLES
+    from mrt.sampling.prover import Place, prefixes
+
+    pl.read_parquet(toy_problems).with_columns(answer=pl.lit("1234")).write_parquet(toy_problems)
+
+    def draw(self, requests, then, **_):
+        waiting, found = list(requests), []
+        for number, request in enumerate(waiting):
+            one = Completion(request.scored, 1, "scored", log(0.3 if "§" in str(request.prompt) else 0.01))
+            found.append([one] if request.scored else [Completion("y", 1, "stop", None)] * request.n)
+            waiting += then(number, found[-1])
+        return found
+
+    monkeypatch.setattr(Score, "draw", draw)
+    scored = prefixes("", ["§\n\n"], True, OpenEnded())
+    places = [Place("t00", 0, 0, at, Request(at, 1, 0, GREEDY)) for at in scored]
+    found = stage(problems=toy_problems, filters=[Thresholds(minimum_J=0.6)]).score(places, CacheSettings())
+    assert [len(drawn) for drawn in found] == [3, 3 + EXAMPLES]

@@ -82,3 +82,17 @@ def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_pat
     thoughts = pl.read_parquet(episodes).group_by("problem_id", "sample").agg(pl.len().alias("k"))
     last = answers.group_by("problem_id", "sample").agg(pl.col("prefix").max())
     assert last.join(thoughts, on=["problem_id", "sample"]).filter(pl.col("prefix") != pl.col("k")).is_empty()
+
+
+def test_sizes_are_those_of_the_problem_the_prefix_and_the_whole_prompt(tmp_path):
+    from mrt.sampling.engine import Completion, Request
+    from mrt.sampling.prover import Place
+
+    files = {name: tmp_path / f"{name}.parquet" for name in ("rollouts", "episodes", "out")}
+    stage, chat = Prove(model=str(TOY_BASE), names=("m", "d"), **files), "<|user|>x<|assistant|><think>\n"
+    scored = prefixes(chat, EPISODES, True, OpenEnded())
+    places = [Place("p", 0, 0, at, Request(at, 1, 0, Decoding())) for at in scored]
+    stage.write(places, [[Completion("y", 7, "stop", None)]] * len(places))
+    found = pl.read_parquet(stage.out).select("problem_tokens", "prefix_tokens", "prompt_tokens", "tokens").rows()
+    sizes = [[len(ids) for ids in stage.sampler.encode([chat, at.text(), str(at)])] for at in scored]
+    assert found == [(*size, 7) for size in sizes]

@@ -121,3 +121,11 @@ def test_children_are_scored_by_rollouts_of_their_own(tmp_path, monkeypatch):
     best = [tree.nodes[n] for n in tree.best_below([0], 2)]
     assert [c.value for c in best] == [0.75, 0.75] and {c.context_tokens is None for c in children} == {False}
     assert sum(c.tokens for c in tree.nodes) == 10 * (8 + 3 * len(children))
+
+
+def test_of_steps_of_equal_value_the_deepest_is_gone_back_to():
+    tree = Tree(WORDS)
+    tree.add(0, "Step 1: 1\n\nStep 2: 2\n\nAnswer: 3", False)
+    tree.add(0, "Step 1: 1\n\nStep 2: 2\n\nAnswer: 4", True)
+    (found,) = examples(Paths(tree.table("p")), "warmstart", WORDS, random.Random(0))
+    assert found.kept == 2 and found.completion.endswith("\n\nAnswer: 4") and "Step" not in found.completion

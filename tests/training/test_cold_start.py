@@ -92,3 +92,9 @@ def test_a_teacher_is_another_model():
         experiment(cold=COLD | {"teacher": "dirct"})
     with pytest.raises(ValueError, match=r"models\.star\.teacher: it is for a model of method cold_start"):
         experiment(star=COLD | {"method": "star", "teacher": "direct"})
+
+
+def test_each_problem_has_its_own_first_examples():
+    right = [(name, i, "2 + 2 is \\boxed{4}", "stop", "4", True) for name in "ab" for i in range(2)]
+    found, _ = cold_start_set(*tables(*right), {"a": "A?", "b": "B?"}, ColdStart(per_problem=1))
+    assert found.select(TRACE).rows() == [("a", 0), ("b", 0)]

@@ -100,3 +100,10 @@ def test_prefixes_are_drawn_among_those_that_fit(made, tokenizer):
     for method in ("grpo", "mrt_rl"):  # where not even the problem fits
         assert made(method, max_prompt_length=1).is_empty()
         assert made(method, max_model_len=16).is_empty()
+
+
+def test_a_prompt_that_fills_the_context_is_left_out(made, tokenizer):
+    text = Prompt().render(tokenizer, "question p00")
+    size = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert "p00" not in made("grpo", max_model_len=size)["problem_id"]
+    assert "p00" in made("grpo", max_model_len=size + 1)["problem_id"]

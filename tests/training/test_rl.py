@@ -614,3 +614,62 @@ def test_what_the_engine_samples_decides_the_kept_checkpoint(tmp_path, monkeypat
     recipe = RL(save_steps=7, gpu_memory_utilization=0.5)
     Train(model="m", prompts=prompts, method="grpo", recipe=recipe, **paths).cli_cmd()
     assert len(set(found[:3])) == 3 and found[3] == found[4] == found[0]
+
+
+def test_progress_by_episode_is_added_to_an_outcome_that_may_be_centred(tmp_path, monkeypatch):
+    for centred in (False, True):
+        recipe = RL(variant="per_episode", alpha=2.0, centred=centred)
+        trainer, rows, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
+        monkeypatch.setattr(trainer, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
+        trainer.model.train()
+        output = trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
+        outcomes = trainer.outcomes.numpy()
+        base = np.repeat(outcomes.reshape(-1, GROUP).mean(axis=1), GROUP) if centred else 0
+        expected = outcomes - base + 2.0 * (outcomes - 0.25)
+        assert output["advantages"].numpy()[:, 0] == pytest.approx(expected)
+
+
+def test_half_of_each_group_is_told_to_stop_and_graded_by_its_answer_alone(tmp_path, monkeypatch):
+    trainer, rows, _ = two_token_trainer(tmp_path, RL(variant="implicit"), 0.4, 0.5, monkeypatch)
+    trainer.vllm_generation = SimpleNamespace(llm=SimpleNamespace(model_config=SimpleNamespace(max_model_len=99)))
+    graded, sampled, drawn = [], [], trainer.rollout_func
+
+    def right(self, texts, gold, inside):
+        graded.extend(zip(texts, inside, strict=True))
+        return [True] * len(texts)
+
+    monkeypatch.setattr(ByText, "right", right)
+    monkeypatch.setattr(trainer, "rollout_func", lambda prompts, own: sampled.extend(prompts) or drawn(prompts, own))
+    trainer.model.train()
+    rows = [row | {"inside": True, "prefix_text": "9"} for row in rows]
+    trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
+    for i in range(PROMPTS):
+        own, half = slice(i * GROUP, (i + 1) * GROUP), GROUP // 2
+        assert [text[:-1] for text, _ in graded[own]] == ["9"] * half + [""] * half
+        assert [inside for _, inside in graded[own]] == [True] * half + [False] * half
+        assert sampled[own] == [f"{i}"] * half + [f"f{i}"] * half
+
+
+def test_a_length_penalty_shapes_the_rewards_and_not_the_outcomes(tmp_path, monkeypatch):
+    trainer, _, _ = two_token_trainer(tmp_path, RL(alpha=0.4), 0.4, 0.5, monkeypatch)
+    trainer.method = "length_penalty"
+    row = {"answer": "1", "inside": False, "prefix_text": ""}
+    texts, lengths = ["1", "1", "2", "2"] * 2, [10, 30, 5, 900, 30, 10, 5, 900]
+    ids = [[1] * n for n in lengths]
+    found = trainer._calculate_rewards([row] * 8, ["x"] * 8, texts, ids)
+    assert found[:, 0].tolist() == pytest.approx(length_penalized([1, 1, 0, 0] * 2, lengths, GROUP, 0.4).tolist())
+    assert found[0, 0] > found[1, 0] and trainer.outcomes.tolist() == [1, 1, 0, 0] * 2
+
+
+def test_J_by_answers_is_the_share_of_right_ones_of_each_prompt(tmp_path, monkeypatch):
+    trainer, _, _ = two_token_trainer(tmp_path, RL(answers=3), 0.4, 0.5, monkeypatch)
+    said = iter((["1", "1", "2"], ["1", "1", "2"]))
+
+    def generate(prompts, sampling_params, **_):
+        assert sampling_params.n == 3 and sampling_params.temperature == trainer.temperature
+        return [SimpleNamespace(outputs=[SimpleNamespace(text=t, token_ids=[5]) for t in next(said)]) for _ in prompts]
+
+    llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
+    trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
+    monkeypatch.setattr(rl_trainer, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
+    assert trainer.by_answers({"1 1": "1", "1 2": "2"}, 1) == pytest.approx({"1 1": 2 / 3, "1 2": 1 / 3})

@@ -199,3 +199,33 @@ def test_a_revision_without_an_answer_is_not_learnt():
     rollouts, grades, episodes = traces(whole + " b", whole + " c\n\nAnswer: 4")
     examples, counts = suffix_set(rollouts, grades.with_columns(correct=True), episodes, None, Rules())
     assert examples["sample"].to_list() == [1] and counts["dropped"].sum() == 1
+
+
+@pytest.mark.parametrize("why", ["length", "scored"])
+def test_y_is_an_answer_that_ended_by_itself(why):
+    """Neither one that was cut off nor a gold answer whose probability was read off."""
+    progress, answers, grades = scored((0.25, 0.75, 0.5), (0.5, 0.25), (0.0, 0.5))
+    first = (pl.col("sample") == 0) & (pl.col("answer_index") == 1)
+    other = answers.with_columns(finish_reason=pl.when(first).then(pl.lit(why)).otherwise("finish_reason"))
+    examples, _ = mrt_set(ROLLOUTS, GRADES, EPISODES, progress, other, grades, Rules(), Template())
+    assert examples["completion"][0].endswith("answer 0 1 2")
+
+
+@pytest.mark.parametrize(("text", "finish"), [("e\n</think>\n\nyes, and", "length"), ("it never closes", "stop")])
+def test_star_takes_no_trace_that_was_cut_off_nor_one_that_never_closes(text, finish):
+    rollouts = ROLLOUTS.head(1).with_columns(text=pl.lit(text), finish_reason=pl.lit(finish))
+    examples, counts = star_set(rollouts, GRADES.head(1))
+    assert examples.is_empty() and counts["dropped"].to_list() == [0, 1, 0]
+
+
+def test_a_trace_that_was_cut_off_behind_its_answer_is_not_learnt():
+    from mrt.training.sets import suffix_set
+
+    rollouts, grades, episodes = traces("Step 1: e\n\nAnswer: 4")
+    assert suffix_set(rollouts, grades, episodes, None, Rules())[0].height == 1
+    cut = rollouts.with_columns(finish_reason=pl.lit("length"))
+    assert suffix_set(cut, grades, episodes, None, Rules())[0].is_empty()
+
+
+def test_a_J_that_is_just_enough_is_enough():
+    assert make(Rules(minimum_J=0.75))[0]["sample"].to_list() == [0]
