@@ -7,8 +7,8 @@ The jobs are those of a dry run of the workflow. To find changed code, the defin
 ran, recorded in the metadata of its table (`mrt show FILE`), are compared with the current ones. The old value of a
 changed setting comes from Snakemake's record.
 
-A job that only depends on a job that runs again may find that nothing decisive has changed: a training then takes its
-cached checkpoint, and sampling finds all completions cached (docs/operations.md).
+A job that only depends on a job that runs again, or whose output is gone, may find that nothing decisive has changed: a
+training then takes its cached checkpoint, and sampling finds all completions cached (docs/operations.md).
 """
 
 import ast
@@ -138,6 +138,14 @@ def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Ite
             yield f"{path}{name}: {one} -> {other}"
 
 
+def is_kept(job: Job) -> bool:
+    """Whether a job only lacks its output, of which completions or checkpoints are kept (`.cache`)."""
+    lacks = all(cause.startswith(("missing output files", "incomplete output files")) for cause in job.causes)
+    places = ((parent, Path(file)) for file in job.outputs for parent in Path(file).parents)
+    kept = (parent / ".cache" / str(file.relative_to(parent)).removesuffix(".parquet") for parent, file in places)
+    return lacks and any(folder.is_dir() and any(folder.iterdir()) for folder in kept)
+
+
 def what_they_do(jobs: list[Job]) -> dict[str, str]:
     """For each job that trains or samples, whether it will or may do so; for other jobs, an empty text."""
     by_name = {job.name: job for job in jobs}
@@ -153,7 +161,7 @@ def what_they_do(jobs: list[Job]) -> dict[str, str]:
             kind = "train" if job.rule.startswith("train") or job.rule == "toy_base" else "sample"
             if job.rule.removesuffix("_shard") not in (*STAGES, "toy_base"):
                 does[job.name] = "will" if anew else ""  # its new output makes later jobs run
-            elif anew or (job.causes and not (kind == "sample" and requests_only)):
+            elif anew or (job.causes and not (kind == "sample" and requests_only) and not is_kept(job)):
                 does[job.name] = f"will {kind}"
             else:
                 does[job.name] = f"may {kind}: only if what it is given turns out different"

@@ -10,7 +10,17 @@ from test_invalidation import GRADER, edit, setting
 
 from mrt.core import storage
 from mrt.core.storage import write_table
-from mrt.planning.why import CHANGED, Job, changed_code, differences, explain, planned_jobs, report, values
+from mrt.planning.why import (
+    CHANGED,
+    Job,
+    changed_code,
+    differences,
+    explain,
+    planned_jobs,
+    report,
+    values,
+    what_they_do,
+)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +104,15 @@ def test_settings_may_hold_what_separates_reasons_and_values():
     job, above = Job("r", "", ["b.parquet"], reason), Job("s", "x", ["a.parquet"], "")
     explain(job, {"a.parquet": above})
     assert (job.causes, job.behind) == (["samples: 4 -> 5"], ["s x"])
+
+
+def test_what_is_kept_may_do_where_only_the_output_is_gone(tmp_path):
+    causes = {"missing output files: x": "may", "missing output files: y": "will", "epochs: 1 -> 2": "will"}
+    (tmp_path / ".cache" / "models" / "kept" / "key").mkdir(parents=True)
+    for (cause, expected), name in zip(causes.items(), ("kept", "never_made", "kept"), strict=True):
+        outputs = [str(tmp_path / "models" / name), str(tmp_path / "models" / f"{name}.history.parquet")]
+        job = Job("train", name, outputs, "", [cause])
+        assert what_they_do([job])[job.name].startswith(f"{expected} train"), (cause, name)
 
 
 def test_namesakes_of_two_modules_are_told_apart(tmp_path, monkeypatch):
