@@ -67,6 +67,7 @@ class Bare(ast.NodeTransformer):
 
     def __init__(self) -> None:
         self.in_class = False
+        self.by_position = False  # inside a class whose fields are given by position too: a new one moves the others
         self.bars = set[str]()  # names of progress bars
         self.types: list[ast.expr] = []  # of stripped fields: set values may have these types
 
@@ -77,7 +78,11 @@ class Bare(ast.NodeTransformer):
         return self.block(node, in_class=False)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self.block(node, in_class=True)
+        kinds = {called(each) or getattr(each, "id", "") for each in (*node.bases, *node.decorator_list)}
+        outer, self.by_position = self.by_position, bool(kinds & {"NamedTuple", "dataclass"})
+        found = self.block(node, in_class=True)
+        self.by_position = outer
+        return found
 
     def block(self, node: ast.AST, in_class: bool) -> ast.AST:
         outer, self.in_class = self.in_class, in_class
@@ -136,7 +141,8 @@ class Bare(ast.NodeTransformer):
             default = default.args[0]
         # by convention, None and False turn a setting off; where both may stand, they are two things
         both = "None" in ast.unparse(node.annotation)
-        if isinstance(default, ast.Constant) and (default.value is None if both else off(default.value)):
+        is_off = isinstance(default, ast.Constant) and (default.value is None if both else off(default.value))
+        if is_off and not self.by_position:
             self.types.append(node.annotation)
             return None
         return node

@@ -184,6 +184,14 @@ def test_the_class_of_a_field_that_is_off_counts(package):
     assert package(record=off + inner.format(2)) != package(record=off + inner.format(3))
 
 
+@pytest.mark.parametrize("kind", ["class Inner(NamedTuple)", "@dataclass(frozen=True)\nclass Inner"])
+def test_a_field_that_is_off_counts_where_fields_have_places(package, kind):
+    text = "from typing import NamedTuple\nfrom dataclasses import dataclass\n\n\n{}:\n{}    a: int = 1\n\n\n"
+    record = PACKAGE["record"].replace("2 * self.size", "2 * Inner(self.size).a")
+    new = "    new: int | None = None\n"
+    assert package(record=text.format(kind, "") + record) != package(record=text.format(kind, new) + record)
+
+
 def test_what_a_progress_bar_says_does_not_matter(package):
     """Its title and its steps; that it is there does, as it may go over what is worked on."""
     with_bar = "def halved(all):\n    with tqdm(all, desc={}) as bar:\n        bar.update({})\n        return all\n"
