@@ -20,9 +20,11 @@ class Settings(BaseModel):
     @classmethod
     def _complete_groups(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         made = handler(given)
-        for name, default in defaults(cls).items() if isinstance(given, dict) else ():
-            own = getattr(made, name)
-            if isinstance(default, Settings) and isinstance(given.get(name), dict) and type(own) is type(default):
+        for name, field in cls.model_fields.items() if isinstance(given, dict) else ():
+            if not isinstance(given.get(name), dict):
+                continue
+            own, default = getattr(made, name), field.get_default(call_default_factory=True)
+            if isinstance(default, Settings) and type(own) is type(default):
                 unset = type(default).model_construct(set(), **dict(default))  # only what is given counts as set
                 setattr(made, name, overlaid(unset, own))
         return made
