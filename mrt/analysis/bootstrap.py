@@ -2,74 +2,64 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 
-class Statistic(Protocol):
-    """What a bootstrap estimates: reduces one axis of an array, as `np.mean` and `np.median` do."""
-
-    def __call__(self, values: Any, /, *, axis: int) -> Any: ...
-
-
 class Interval(NamedTuple):
-    """An estimate and the ends of its confidence interval; each a float, or an array [columns]."""
+    """An estimate and the ends of its 95 % confidence interval."""
 
-    estimate: Any
-    low: Any
-    high: Any
+    estimate: float
+    low: float
+    high: float
 
 
-def bootstrap(
-    values: npt.ArrayLike, statistic: Statistic = np.mean, repeats: int = 2000, seed: int = 0, level: float = 0.95
-) -> Interval:
-    """Percentile bootstrap over problems: every reported number has such an interval (the paper gives none).
+def percentile_interval(estimate: Any, draws: npt.ArrayLike) -> Interval:
+    """An estimate, with the quantiles 0.025 and 0.975 of its resamples [repeats]; a resample that is NaN is left out."""
+    low, high = np.nanquantile(np.asarray(draws, dtype=np.float64), [0.025, 0.975])
+    return Interval(float(estimate), float(low), float(high))
+
+
+def bootstrap(values: npt.ArrayLike, repeats: int = 2000, seed: int = 0) -> Interval:
+    """Interval of a mean over problems: every reported number has such an interval (the paper gives none).
 
     Args:
-        values: one value per problem [problems] or several [problems, columns]. A resample draws whole rows, so columns
-            stay paired.
-        statistic: reduces the axis of the problems, given as `axis=`; must work on stacks of resamples.
+        values: one finite value per problem [problems].
         repeats: number of resamples.
         seed: it and the values alone determine the interval; equal numbers of problems share their resamples.
-        level: coverage of the interval.
-
-    Returns:
-        (estimate, low, high): the statistic of the values and its quantiles (1 -+ level)/2 over the resamples.
 
     Raises:
-        ValueError: if there are no problems, a value is not finite, or an option is out of range.
+        ValueError: if there are no problems, a value is not finite, or there are no repeats.
     """
     data = np.asarray(values, dtype=np.float64)
-    if data.ndim not in (1, 2) or not data.shape[0]:
-        raise ValueError(f"bootstrap: values of shape {data.shape}; needs [problems] or [problems, columns]")
-    return _bootstrap(data, statistic, repeats, seed, level)
+    if data.ndim != 1 or not np.isfinite(data).all():
+        raise ValueError(f"bootstrap: needs finite values [problems], got values of shape {data.shape}")
+    return bootstrap_runs(data[None], None, repeats, seed)
 
 
-def bootstrap_average(
-    groups: Sequence[npt.ArrayLike], repeats: int = 2000, seed: int = 0, level: float = 0.95
-) -> Interval:
+def bootstrap_average(groups: Sequence[npt.ArrayLike], repeats: int = 2000, seed: int = 0) -> Interval:
     """Interval of the average of several means, such as one per benchmark (Table 1's last column).
 
     Args:
         groups: for each benchmark, one value per run and problem [runs, problems of it]. A resample draws each
             benchmark's problems separately and the runs together; benchmarks have equal weight, whatever their size.
+        repeats, seed: as of `bootstrap`.
 
-    The other arguments, the result and the errors are those of `bootstrap`; also ValueError if there are no groups.
+    Raises:
+        ValueError: if there are no groups, one is empty, or they are not of as many runs.
     """
     data = [np.asarray(group, dtype=np.float64) for group in groups]
     if not data or any(values.ndim != 2 or not values.size for values in data) or len({len(v) for v in data}) > 1:
         raise ValueError("bootstrap: needs at least one group of values [runs, problems], all of the same runs")
-    rng = np.random.default_rng(seed)
-    runs = resample_shares(rng, repeats, len(data[0]))
+    runs, *problems = resampled_shares(seed, repeats, len(data[0]), *(values.shape[1] for values in data))
     draws = [
-        np.einsum("br,rp,bp->b", runs, values, resample_shares(rng, repeats, values.shape[1]), optimize=True)
-        for values in data
+        np.einsum("br,rp,bp->b", runs, values, shares, optimize=True)
+        for values, shares in zip(data, problems, strict=True)
     ]
-    low, high = np.quantile(np.mean(draws, axis=0), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(np.mean([values.mean() for values in data])), float(low), float(high))
+    return percentile_interval(np.mean([values.mean() for values in data]), np.mean(draws, axis=0))
 
 
 def bootstrap_runs(
@@ -77,7 +67,6 @@ def bootstrap_runs(
     other: npt.ArrayLike | None = None,
     repeats: int = 2000,
     seed: int = 0,
-    level: float = 0.95,
     *,
     same_runs: bool = False,
 ) -> Interval:
@@ -89,18 +78,17 @@ def bootstrap_runs(
     Args:
         values, other: one value per run and problem [runs, problems], for the same problems in the same order; NaN
             where a run has none for a problem (no trace of so many episodes, say), each of the others weighs the same.
+        repeats, seed: as of `bootstrap`.
 
-    The other arguments, the result and the errors are those of `bootstrap`; also ValueError if the problems differ.
+    Raises:
+        ValueError: if there are no values or no repeats, or if the problems differ.
     """
     grids = [np.asarray(grid, dtype=np.float64) for grid in (values, other) if grid is not None]
     if any(grid.ndim != 2 or not grid.size for grid in grids) or len({grid.shape[-1] for grid in grids}) > 1:
         raise ValueError("bootstrap: needs values [runs, problems] of the same problems")
-    drawn = resampled_means(grids, repeats, seed, same_runs=same_runs)
-    signs = (1.0, -1.0)
-    estimate = sum(sign * np.nanmean(grid) for sign, grid in zip(signs, grids, strict=False))
-    found = np.sum([sign * draws for sign, draws in zip(signs, drawn, strict=False)], axis=0)
-    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(estimate), float(low), float(high))
+    own, *others = resampled_means(grids, repeats, seed, same_runs=same_runs)
+    estimate = np.nanmean(grids[0]) - sum(np.nanmean(grid) for grid in grids[1:])
+    return percentile_interval(estimate, own - sum(others))
 
 
 class Runs(NamedTuple):
@@ -125,31 +113,44 @@ def runs_of(
 
 
 def resampled_means(
-    grids: Sequence[npt.NDArray[np.float64]], repeats: int, seed: int, *, same_runs: bool = False
+    grids: Sequence[npt.NDArray[np.float64]], repeats: int = 2000, seed: int = 0, *, same_runs: bool = False
 ) -> list[npt.NDArray[np.float64]]:
     """Means over drawn runs and problems [repeats, ...] of each grid [runs, problems, ...].
 
     They share the problems, and with `same_runs`, where all are of the same runs in the same order, these too. Of a
     grid with NaN the mean of the other values; NaN if a resample has none of these.
     """
-    rng = np.random.default_rng(seed)
-    problems = resample_shares(rng, repeats, grids[0].shape[1])
-    means, runs = [], None
-    for grid in grids:
-        if runs is None or not same_runs:
-            runs = resample_shares(rng, repeats, grid.shape[0])
+    problems, *runs = resampled_shares(
+        seed, repeats, grids[0].shape[1], *(len(grid) for grid in (grids[:1] if same_runs else grids))
+    )
+    means = []
+    for grid, drawn in zip(grids, runs * len(grids) if same_runs else runs, strict=True):
         known = ~np.isnan(grid)
-        sums = np.einsum("br,rp...,bp->b...", runs, np.where(known, grid, 0.0), problems, optimize=True)
+        sums = np.einsum("br,rp...,bp->b...", drawn, np.where(known, grid, 0.0), problems, optimize=True)
         if not known.all():
-            weights = np.einsum("br,rp...,bp->b...", runs, known.astype(float), problems, optimize=True)
+            weights = np.einsum("br,rp...,bp->b...", drawn, known.astype(float), problems, optimize=True)
             sums = np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0)
         means.append(sums)
     return means
 
 
-def resample_shares(rng: np.random.Generator, repeats: int, n: int) -> npt.NDArray[np.float64]:
-    """How often each of n items was drawn in a resample, as shares [repeats, n]."""
-    return np.stack([np.bincount(pick, minlength=n) for pick in rng.integers(0, n, (repeats, n))]) / n
+@lru_cache(maxsize=16)
+def resampled_shares(seed: int, repeats: int, *counts: int) -> tuple[npt.NDArray[np.float64], ...]:
+    """How often each of n items was drawn in a resample, as shares [repeats, n], for each of the counts n in turn.
+
+    They are cached: drawing them takes longer than using them once.
+
+    Raises:
+        ValueError: if there are no repeats.
+    """
+    if repeats < 1:
+        raise ValueError(f"bootstrap: needs at least one resample, got {repeats} repeats")
+    rng, shares = np.random.default_rng(seed), []
+    for n in counts:
+        share = np.stack([np.bincount(pick, minlength=n) for pick in rng.integers(0, n, (repeats, n))]) / n
+        share.setflags(write=False)
+        shares.append(share)
+    return tuple(shares)
 
 
 def bootstrap_table(
@@ -157,10 +158,8 @@ def bootstrap_table(
     by: Sequence[str],
     value: str,
     problem: str = "problem_id",
-    statistic: Statistic = np.mean,
     repeats: int = 2000,
     seed: int = 0,
-    level: float = 0.95,
     run: str | None = None,
 ) -> pl.DataFrame:
     """`bootstrap` of every group of a table, over its problems, and over its training runs if it has several.
@@ -171,16 +170,14 @@ def bootstrap_table(
         by: columns that name a group; if empty, the whole table is one group.
         value: column to estimate.
         problem: column of the problem's key.
-        run: column of the training run, if the table has one. Of several runs in a group the mean is estimated, also
-            where not every run has every problem.
-
-    The other arguments are those of `bootstrap`. Groups over the same problems share their resamples.
+        repeats, seed: as of `bootstrap`. Groups of as many problems share their resamples.
+        run: column of the training run, if the table has one. Not every run needs to have every problem.
 
     Returns:
         Columns `by`, problems (i64), runs (i64, with `run`), estimate, low, high (f64), sorted by `by`.
 
     Raises:
-        ValueError: as `bootstrap`, and if a column is missing or null.
+        ValueError: if a column is missing, null or not finite, or if there is nothing to estimate.
     """
     by = list(by)
     require_columns(table, [*by, problem, value, *([run] if run else [])])
@@ -188,43 +185,20 @@ def bootstrap_table(
         raise ValueError("bootstrap: the table is empty")
     keys = [*by, *([run] if run else []), problem]
     means = table.group_by(keys).agg(pl.col(value).cast(pl.Float64).sort().mean()).sort(keys)
+    if not means[value].is_finite().all():
+        raise ValueError(f"bootstrap: a value of {value} is not finite")
     rows: list[tuple[Any, ...]] = []
     for key, group in means.group_by(by, maintain_order=True) if by else [((), means)]:
         if run and group[run].n_unique() > 1:
-            grid = runs_of(group, value, run, problem, complete=False)
-            rows.append(
-                (*key, len(grid.problems), len(grid.values), *bootstrap_runs(grid.values, None, repeats, seed, level))
-            )
+            grid = runs_of(group, value, run, problem, complete=False).values
         else:
-            interval = bootstrap(group[value].to_numpy(), statistic, repeats, seed, level)
-            rows.append((*key, group.height, *([1] if run else []), *interval))
+            grid = group[value].to_numpy()[None]
+        runs, problems = grid.shape
+        rows.append((*key, problems, *([runs] if run else []), *bootstrap_runs(grid, None, repeats, seed)))
     counts = {"problems": pl.Int64} | ({"runs": pl.Int64} if run else {})
     estimates = dict.fromkeys(["estimate", "low", "high"], pl.Float64)
     schema: dict[str, Any] = {**{name: table.schema[name] for name in by}, **counts, **estimates}
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-@lru_cache(maxsize=16)
-def _picks(seed: int, repeats: int, problems: int) -> npt.NDArray[np.int64]:
-    """Drawn problems of each resample [repeats, problems], cached: drawing them takes longer than using them once."""
-    picks = np.random.default_rng(seed).integers(0, problems, (repeats, problems))
-    picks.setflags(write=False)
-    return picks
-
-
-def _bootstrap(data: npt.NDArray[np.float64], statistic: Statistic, repeats: int, seed: int, level: float) -> Interval:
-    """`bootstrap` of rows [problems, ...], in blocks of resamples that fit in memory."""
-    if not np.all(np.isfinite(data)):
-        raise ValueError("bootstrap: a value is not finite")
-    if repeats < 1 or not 0 < level < 1:
-        raise ValueError(f"bootstrap: needs repeats >= 1 and 0 < level < 1, got {repeats} and {level}")
-    problems = data.shape[0]
-    picks = _picks(seed, repeats, problems)
-    block = max(1, 2_000_000 // data.size)
-    found = [np.asarray(statistic(data[picks[i : i + block]], axis=1)) for i in range(0, repeats, block)]
-    low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    estimate = np.asarray(statistic(data, axis=0))
-    return Interval(*(value if np.ndim(value) else float(value) for value in (estimate, low, high)))
 
 
 def require_columns(table: pl.DataFrame, columns: Sequence[str]) -> None:

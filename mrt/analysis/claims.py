@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 from pydantic import Field, StringConstraints, model_validator
 
-from mrt.analysis.bootstrap import Interval, bootstrap_runs, resampled_means
+from mrt.analysis.bootstrap import Interval, bootstrap_runs, percentile_interval, resampled_means
 from mrt.core.settings import Settings
 
 KEY = ["model", "run", "dataset", "problem_id"]
@@ -200,9 +200,7 @@ def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> 
     yield "votes halfway", votes.join(of_both, on=trace, how="semi")
 
 
-def compare(
-    own: Grid, other: Grid, base: Grid | None = None, repeats: int = 2000, seed: int = 0, *, same_runs: bool = False
-) -> Interval:
+def compare(own: Grid, other: Grid, base: Grid | None = None, *, same_runs: bool = False) -> Interval:
     """Interval of mean(own) - mean(other), or, with `base`, of (own - base) / (other - base), over runs and problems.
 
     Args:
@@ -210,13 +208,12 @@ def compare(
         same_runs: whether `own` and `other` are values of the same runs.
     """
     if base is None:
-        return bootstrap_runs(own, other, repeats, seed, same_runs=same_runs)
-    a, b, zero = resampled_means((own, other, base), repeats, seed)
+        return bootstrap_runs(own, other, same_runs=same_runs)
+    a, b, zero = resampled_means((own, other, base))
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = (a - zero) / (b - zero)
         estimate = (own.mean() - base.mean()) / (other.mean() - base.mean())
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return Interval(float(estimate), float(low), float(high))
+    return percentile_interval(estimate, drawn)
 
 
 def verdict(claim: Claim, interval: Interval, bound: str | None = None, *, ratio: bool = False) -> Verdict:
@@ -265,13 +262,13 @@ def unexplained(grid: Grid) -> float:
 
 
 def runs_needed_of_curves(interval: Interval, of_problems: Interval, runs: int) -> int | None:
-    """The same for a difference of curves, from its interval over runs and problems and the one over problems alone."""
+    """`runs_needed` for a difference of curves, by its intervals over runs and problems and over problems alone."""
     both, fixed = (((ends.high - ends.low) / (2 * 1.96)) ** 2 for ends in (interval, of_problems))
     return enough(interval.estimate, fixed, runs * max(0.0, both - fixed), runs)
 
 
 def runs_needed_for_ratio(interval: Interval, of_problems: Interval, runs: int) -> int | None:
-    """The same for a ratio of curves."""
+    """`runs_needed` for a ratio of curves."""
     both, fixed = (Interval(*(float(np.log(end)) for end in ends)) for ends in (interval, of_problems))
     return runs_needed_of_curves(both, fixed, runs)
 

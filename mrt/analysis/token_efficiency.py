@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mrt.analysis.bootstrap import Interval, resampled_means
+from mrt.analysis.bootstrap import Interval, percentile_interval, resampled_means
 
 Floats = npt.NDArray[np.float64]
 
@@ -102,8 +102,7 @@ def bootstrap_curves(
     both = [np.stack(model, axis=-1) for model in (data[:2], data[2:])]  # tokens and accuracies of one draw
     own, other = resampled_means(both, repeats, seed, same_runs=same_runs)
     found = [statistic(*own[i].T, *other[i].T) for i in range(repeats)]
-    low, high = np.nanquantile(found, [0.025, 0.975])
-    return Interval(estimate, float(low), float(high))
+    return percentile_interval(estimate, found)
 
 
 def bootstrap_token_efficiency(*curves: npt.ArrayLike, **options: Any) -> tuple[Interval, str]:
