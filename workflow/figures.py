@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from snakemake.io import multiext
 
 from mrt.config.schema import Config
-from mrt.config.sections import MEASURES
+from mrt.config.sections import Measure
 from mrt.training.methods import TREE_METHODS
 from workflow.paths import Paths
 
@@ -152,7 +152,7 @@ class Figures:
         measures = FIGURES[name].measures
         if FIGURES[name].of_what_is_measured:
             asked = {*self.experiment.evaluation.measures, "cost"}
-            measures = [m for m in measures if m in asked or m not in MEASURES]
+            measures = [m for m in measures if m in asked or m not in get_args(Measure)]
         return {measure: self.measured(measure, models) for measure in measures}
 
     def files(self, name: str) -> list[str]:
@@ -208,7 +208,7 @@ class Figures:
         trained = [m for m in experiment.models if m in paths.trained_ancestors()]
         drawn = dict.fromkeys(Path(path).with_suffix(".parquet") for path in self.all())
         return {
-            **{f"problems {d}": paths.problems(d) for d in experiment.problems},
+            **{f"problems {d}": paths.problems(d) for d in experiment.used_problems},
             **{f"rollouts {m}/{d}": paths.artifact("rollouts", model=m, dataset=d) for m, d in sets},
             **{f"set {m}": paths.of_model("sets", model=m) for m in trained if m not in paths.by_rl()},
             **{f"model {m}": paths.of_model("models", "log.parquet", m) for m in trained},

@@ -68,7 +68,7 @@ class Options:
         return {"model": self.paths.checkpoint(name) or given, "revision": self.experiment.models[name].revision}
 
     def prompt(self, name: str) -> Any:
-        return self.experiment.models[name].prompt or self.experiment.prompt
+        return self.experiment.prompt_of(name)
 
     # ---- sampling ----
 

@@ -91,6 +91,10 @@ class Paths:
     def training_problems(self, w: Wildcards) -> str:
         return self.problems(str(self.experiment.models[w.model].problems))
 
+    def uncontaminated(self, w: Wildcards) -> str:
+        """The check that the model's training problems are none of the evaluation's."""
+        return self.contamination(str(self.experiment.models[w.model].problems))
+
     def of_parent(self, kind: str, suffix: str = "parquet") -> Callable[[Wildcards], str]:
         """The artifact, on the model's training problems, of its parent or its teacher."""
 

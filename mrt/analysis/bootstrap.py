@@ -18,7 +18,7 @@ class Interval(NamedTuple):
 
 
 def percentile_interval(estimate: Any, draws: npt.ArrayLike) -> Interval:
-    """An estimate, with the quantiles 0.025 and 0.975 of its resamples [repeats]; a resample that is NaN is left out."""
+    """An estimate, with the quantiles 0.025 and 0.975 of its resamples [repeats]; those that are NaN do not count."""
     low, high = np.nanquantile(np.asarray(draws, dtype=np.float64), [0.025, 0.975])
     return Interval(float(estimate), float(low), float(high))
 

@@ -13,17 +13,19 @@ from mrt.config import memory
 from mrt.config.hardware import Cluster
 from mrt.config.schema import Config
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
+from mrt.core.hub import has_chat_template, missing
 from mrt.core.settings import overlaid
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.sampling.engine import Decoding
-from mrt.sampling.imports import completions_in
+from mrt.sampling.imports import check_ids, completions_in
 from mrt.sampling.likelihood import EXAMPLES
 from mrt.sampling.rollouts import Prompt
 from mrt.traces.page import prefix_accuracy
 from mrt.training.log import check_log
 from mrt.training.methods import TREE_METHODS
 from mrt.training.rl import RL
+from mrt.training.sft import SFT
 
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
 
@@ -44,6 +46,28 @@ def size_mistakes(config: Config) -> Iterator[str]:
         named = ", ".join(dict.fromkeys(names))
         yield message if message.startswith("models.") else f"models.{named}{on}: {message}"
     yield from length_mistakes(config)
+
+
+def weighting_mistakes(config: Config) -> Iterator[str]:
+    """Weights of MRT (STaR)'s examples that are not learnt with, and learning with weights where all are 1."""
+    for name, model in config.models.items():
+        recipe = config.recipe(name)
+        if model.method != "mrt" or not isinstance(recipe, SFT):
+            continue
+        if model.rules.weight == "progress" and not recipe.weighted:
+            yield f"models.{name}.rules.weight: it counts only with `recipe: {{weighted: true}}`"
+        if recipe.weighted and model.rules.weight == "none":
+            yield f"models.{name}.recipe.weighted: all examples weigh the same; set `rules: {{weight: progress}}`"
+
+
+def group_count_mistakes(config: Config) -> Iterator[str]:
+    """Trainings by RL on fewer problems than a step takes."""
+    for name, model in config.models.items():
+        recipe = config.recipe(name)
+        count = config.problems[model.problems].size if model.problems else None
+        if isinstance(recipe, RL) and count and count < (needed := recipe.batch_size // recipe.num_generations):
+            why = f"a step takes {needed} problems (batch_size / num_generations), and {model.problems} has {count}"
+            yield f"models.{name}: {why}"
 
 
 def seed_mistakes(config: Config) -> Iterator[str]:
@@ -72,24 +96,33 @@ def training_mistakes(config: Config, name: str) -> None:
 
 
 def length_mistakes(config: Config) -> Iterator[str]:
-    """Settings whose longest texts do not fit into `engine.max_model_len`: the engine would silently truncate them."""
+    """Settings whose longest texts exceed `engine.max_model_len` or a context: an engine truncates silently."""
+    # the direct baseline may have a shorter context: nothing is asked behind its completions
+    sampled = [*config.evaluation.models, *(name for name, model in config.models.items() if model.parent)]
+    contexts = {name: config.context(name) for name in sampled if name not in config.imported}
+    known = {f"the context of {name}": length for name, length in contexts.items() if length}
+    if config.engine.max_model_len:
+        known = {"engine.max_model_len": config.engine.max_model_len} | known
+    if not known:
+        return
+    shortest = min(known, key=lambda what: known[what])
     for path, tokens, terms in lengths(config):
-        needed, longest = sum(terms.values()), config.engine.max_model_len
-        if longest and needed > longest:
+        if (needed := sum(terms.values())) > known[shortest]:
             parts = " + ".join(f"{count:,} of {what}" for what, count in terms.items())
-            yield f"{path}: {tokens} does not fit into engine.max_model_len, {longest}: {parts} are {needed:,} tokens"
+            yield f"{path}: {tokens} does not fit into {shortest}, {known[shortest]}: {parts} are {needed:,} tokens"
 
 
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
     trained, learnt = {name: model for name, model in config.models.items() if model.parent}, sampled_to_learn(config)
+    asks_mu = {"training": "prover" in learnt, "evaluation": asks_mu_to_measure(config.evaluation)}
     prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
         completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
         if name == "evaluation" or "rollouts" in learnt:
             yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
-        if name == "evaluation" or "prover" in learnt:
+        if asks_mu[name]:
             whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
             yield f"{name}.prover.decoding.max_tokens", answer, whole
     if config.extrapolates:
@@ -111,6 +144,11 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
                 along = {"the completion": completion} if recipe.variant == "per_episode" else {}
                 whole = {**start, **along, **forcing, "the answer": recipe.answer_tokens}
                 yield f"{under['answer_tokens']}.answer_tokens", recipe.answer_tokens, whole
+
+
+def asks_mu_to_measure(evaluation: Evaluation) -> bool:
+    """Whether a measure asks the meta-prover."""
+    return any(measure in OF_MU for measure in evaluation.measures)
 
 
 def sampled_to_learn(config: Config) -> set[str]:
@@ -159,12 +197,15 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "cluster.gpu", str(error)
     yield from name_mistakes("problems", problems)
     yield from name_mistakes("models", models)
+    ids: dict[str, list[str]] = {}  # of the problems in local files
     for name, dataset in problems.items():
         if dataset:
-            yield from dataset_mistakes(name, dataset, problems)
+            yield from dataset_mistakes(name, dataset, problems, ids)
     for name, model in models.items():
         if model:
             yield from model_mistakes(name, model, models, problems, evaluated)
+            measured_on = [d for d in evaluated if d in (model.evaluate_on or evaluated)]
+            yield from completions_mistakes(name, model, {d: ids[d] for d in measured_on if d in ids})
             yield from cold_start_mistakes(f"models.{name}", model, models, section("prompt"))
             yield from replicate_mistakes(name, model, models)
             if model.rules.tolerance and training and training.allocation:
@@ -238,7 +279,8 @@ def greedy_mistakes(config: Config) -> Iterator[str]:
     training, evaluation, learnt = config.training, config.evaluation, sampled_to_learn(config)
     sampled = set(config.models) - set(config.imported)
     several: list[tuple[str, Decoding, int, str]] = []  # path, how they are drawn, how many, the setting that says so
-    for name, sampling, drawn in (("training", training, learnt), ("evaluation", evaluation, {"rollouts", "prover"})):
+    to_measure = {"rollouts", *(["prover"] if asks_mu_to_measure(evaluation) else [])}
+    for name, sampling, drawn in (("training", training, learnt), ("evaluation", evaluation, to_measure)):
         prover = sampling.prover
         if "rollouts" in drawn and (name == "training" or sampled & set(evaluation.models)):
             several.append((f"{name}.decoding", sampling.decoding, sampling.samples, f"{name}.samples"))
@@ -265,14 +307,20 @@ def greedy_mistakes(config: Config) -> Iterator[str]:
         yield f"training.prover.decoding.temperature: {why}"
 
 
-def dataset_mistakes(name: str, dataset: Dataset, problems: Mapping[str, Dataset | None]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a dataset beside the others."""
+def dataset_mistakes(
+    name: str, dataset: Dataset, problems: Mapping[str, Dataset | None], ids: dict[str, list[str]]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with a dataset beside the others; `ids` becomes those of its problems, if it is a file."""
     for other in dataset.disjoint_from:
         yield from unknown(f"problems.{name}.disjoint_from", other, problems)
     if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
         yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
     if dataset.file:
-        yield from file_mistakes(f"problems.{name}.file", dataset.file, partial(build, name, dataset))
+
+        def check() -> None:
+            ids[name] = build(name, dataset)[0]["id"].to_list()
+
+        yield from file_mistakes(f"problems.{name}.file", dataset.file, check)
 
 
 def model_mistakes(
@@ -298,17 +346,40 @@ def model_mistakes(
         yield from unknown(f"{path}.problems", model.problems, problems)
         if model.problems in evaluated:
             yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
-    if model.rollouts:
-        file = model.rollouts.file
-        yield from file_mistakes(f"{path}.rollouts.file", file, partial(completions_in, file, model.rollouts.model))
     if model.training_log:
         yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
         if model.parent:
             yield f"{path}.training_log", "this model is trained here, and has a log of its own"
-    if model.path and model.path.startswith((".", "/", "~")) and not Path(model.path).is_dir():
-        yield f"{path}.path", f"there is no folder {model.path}"
+    if model.path is not None and (model.architecture is None or Path(model.path).is_dir()):
+        yield from weights_mistakes(f"{path}.path", model.path)  # what has its sizes here may be made until it is used
     for other in model.evaluate_on or []:
         yield from unknown(f"{path}.evaluate_on", other, evaluated)
+
+
+def completions_mistakes(name: str, model: Model, ids: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a file of completions; `ids` are those of the problems that it is measured on, by dataset."""
+    if not model.rollouts:
+        return
+    file, sampled_by = model.rollouts.file, model.rollouts.model
+
+    def check() -> None:
+        rows = [row for row in completions_in(file, sampled_by) if sampled_by in (None, row.get("model"))]
+        for dataset, known in ids.items():
+            check_ids(file, rows, known, dataset)
+
+    yield from file_mistakes(f"models.{name}.rollouts.file", file, check)
+
+
+def weights_mistakes(path: str, weights: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with a checkpoint folder, or with what can be no model's name on the hub."""
+    folder = Path(weights)
+    if folder.is_dir() and (lacking := missing(folder)):
+        yield path, f"{folder} is no whole checkpoint, with weights as safetensors: it lacks {', '.join(lacking)}"
+    elif folder.is_dir() and not has_chat_template(folder):
+        wanted = "chat_template.jinja, or chat_template in tokenizer_config.json"
+        yield path, f"{folder} has no chat template, by which a problem becomes a prompt: {wanted}"
+    elif not folder.is_dir() and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", weights):
+        yield path, f"there is no folder {weights!r} in {Path.cwd()}, and a model of the hub has no such name"
 
 
 def backtracking_contradictions(
@@ -359,8 +430,8 @@ def cold_start_mistakes(
     if model.teacher is not None:
         yield from unknown(f"{path}.teacher", model.teacher, models)
     elif model.method == "cold_start" and (parent := models.get(str(model.parent))) and parent.method is None:
-        own = parent.prompt or parsed(Prompt, prompt)
-        if own and own.open_thought:
+        shared = parsed(Prompt, prompt)
+        if shared and overlaid(shared, parent.prompt).open_thought:
             wrong = 'its prompt opens a thought, in which it would not answer; set its `prompt: {open_thought: ""}`'
             yield f"models.{model.parent}.prompt", wrong
 
@@ -394,7 +465,7 @@ def unknown(path: str, name: str, known: Collection[str]) -> Iterator[tuple[str,
 def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterator[tuple[str, str]]:
     """What is wrong with an input file; it is read unless it is too large for that."""
     if not file.is_file():
-        yield path, f"there is no file {file}"
+        yield path, f"there is no file {file}" + ("" if file.is_absolute() else f" in {Path.cwd()}")
     elif file.stat().st_size <= READ_AT_ONCE:
         try:
             check()

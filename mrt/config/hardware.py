@@ -1,10 +1,11 @@
 """Specifications of GPUs and sizes of models, to size jobs with (`mrt/config/memory.py` says what fits)."""
 
 import json
+from difflib import get_close_matches
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,8 +65,7 @@ class Architecture(Settings):
         Raises UnknownSizes if its configuration does not give all sizes by their usual names, or if it has no
         safetensors, or not all of them.
         """
-        raw = json.loads((folder / "config.json").read_text())
-        raw = raw.get("text_config", raw)  # a model that sees images too
+        raw = sizes_in(folder)
         usual = ("num_attention_heads", "num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size")
         if missing := [name for name in (*usual, "max_position_embeddings") if name not in raw]:
             told = f"{folder / 'config.json'} does not say {', '.join(missing)}"
@@ -82,6 +82,12 @@ class Architecture(Settings):
             vocabulary=raw["vocab_size"],
             context=raw["max_position_embeddings"],
         )
+
+
+def sizes_in(folder: Path) -> dict[str, Any]:
+    """What a checkpoint folder's `config.json` says of its language model."""
+    raw: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return raw.get("text_config", raw)  # of a model that sees images too
 
 
 class UnknownSizes(ValueError):
@@ -143,10 +149,12 @@ class Card(BaseModel):
             return GPUS[self.gpu]._replace(**told)
         if len(told) < len(given):
             lacking = ", ".join(f"gpu_{name}" for name in given if name not in told)
+            near = get_close_matches(self.gpu.lower(), GPUS, n=1)
+            instead = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GPUS)}."
             raise ValueError(
-                f"{self.gpu!r} is not known; there are {', '.join(GPUS)}. Any other is given by its numbers, of which"
-                f" {lacking} are not there: gpu_memory in GiB, gpu_flops (dense, bfloat16) and gpu_bandwidth (bytes)"
-                " a second, from its data sheet"
+                f"{self.gpu!r} is not known; {instead} Any other is given by its numbers, of which {lacking} are not"
+                " there: gpu_memory in GiB, gpu_flops (dense, bfloat16) and gpu_bandwidth (bytes) a second, from its"
+                " data sheet"
             )
         return Hardware(**told)
 

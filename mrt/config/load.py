@@ -7,7 +7,15 @@ from typing import Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from mrt.config.checks import contradictions, greedy_mistakes, seed_mistakes, size_mistakes, suggestion
+from mrt.config.checks import (
+    contradictions,
+    greedy_mistakes,
+    group_count_mistakes,
+    seed_mistakes,
+    size_mistakes,
+    suggestion,
+    weighting_mistakes,
+)
 from mrt.config.schema import Config
 
 
@@ -49,6 +57,26 @@ def with_runs(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "models": {**added, **models}} if added else config
 
 
+def taken_names(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Models whose names `training.runs` gives to the runs of others."""
+    models = config.get("models")
+    own = models if isinstance(models, dict) else {}
+    for name in with_runs(config).get("models") or ():
+        original, _, seed = str(name).rpartition("_seed")
+        other = own.get(name)
+        if isinstance(other, dict) and original in own and seed.isdecimal() and other.get("replicate_of") != original:
+            yield f"models.{name}", f"`training.runs` calls a run of {original} so; give this model another name"
+
+
+def home_folders(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Paths that begin with `~`, which a shell would have expanded."""
+    if isinstance(config, dict | list):
+        for name, value in config.items() if isinstance(config, dict) else enumerate(config):
+            yield from home_folders(value, (*path, str(name)))
+    elif isinstance(config, str) and config.startswith("~/"):
+        yield ".".join(path), f"`~` means nothing here; write {str(Path(config).expanduser())!r}"
+
+
 def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
     """The config, with each replicate completed by the settings of the model that it repeats."""
     models = config.get("models")
@@ -71,14 +99,17 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     mistakes = [
         f"{path}: stands twice in {file}" for file in files for path in repeated(yaml.compose(Path(file).read_text()))
     ]
-    loaded, config = None, with_replicates(with_runs(config))
+    given = config
+    loaded, config = None, with_replicates(with_runs(given))
     try:
         loaded = Config.model_validate(config)
     except ValidationError as error:
         mistakes += [explain(mistake) for mistake in error.errors()]
-    mistakes += [f"{path}: {what}" for path, what in (*switches_for_numbers(config), *contradictions(config))]
+    found = (*taken_names(given), *home_folders(config), *switches_for_numbers(config), *contradictions(config))
+    mistakes += [f"{path}: {what}" for path, what in found]
     if loaded and not mistakes:
-        mistakes += [*size_mistakes(loaded), *seed_mistakes(loaded), *greedy_mistakes(loaded)]
+        checks = (size_mistakes, seed_mistakes, greedy_mistakes, weighting_mistakes, group_count_mistakes)
+        mistakes += [mistake for check in checks for mistake in check(loaded)]
     if mistakes or loaded is None:
         lines = [f"  {mistake}" for mistake in dict.fromkeys(mistakes)]
         raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))

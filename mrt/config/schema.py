@@ -1,6 +1,5 @@
 """`config.yaml` as a typed model. The rules take each stage's settings from it; the stages never see a config file."""
 
-import json
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from mrt.analysis.claims import Claim
 from mrt.config import memory
-from mrt.config.hardware import Architecture, Cluster, UnknownSizes, architecture_of
+from mrt.config.hardware import Architecture, Cluster, UnknownSizes, architecture_of, sizes_in
 from mrt.config.sections import Evaluation, Expected, Model, SamplingSettings, TracesPage, Training
 from mrt.core.hub import cached
 from mrt.core.settings import Settings, overlaid
@@ -81,6 +80,16 @@ class Config(Settings):
         """Models that are files of completions."""
         return [name for name, model in self.models.items() if model.rollouts]
 
+    def prompt_of(self, name: str) -> Prompt:
+        """How problems become prompts for a model: as its `prompt` says; of a trained model, as its parent's does.
+
+        The parent's is what stands in its training data. A cold start teaches another one: by default the shared one.
+        """
+        model = self.models[name]
+        if model.prompt is None and model.parent and model.method != "cold_start":
+            return self.prompt_of(model.parent)
+        return overlaid(self.prompt, model.prompt)
+
     def learns_from(self, name: str) -> str | None:
         """The model whose completions or trees a trained model learns from: its teacher, by default its parent."""
         return self.models[name].teacher or self.models[name].parent
@@ -88,6 +97,17 @@ class Config(Settings):
     def learnt(self, name: str) -> tuple[str, ...]:
         """The artifacts that a trained model's data are made from; of RL, rollouts if prompts have prefixes of them."""
         return METHODS[str(self.models[name].method)].reads or (("rollouts",) if self.begun(name) else ())
+
+    @property
+    def used_problems(self) -> list[str]:
+        """The datasets that models are trained or measured on, and those that these must be disjoint from."""
+        waiting = [*self.evaluation.problems, *(m.problems for m in self.models.values() if m.problems)]
+        used: dict[str, None] = {}
+        while waiting:
+            if (name := waiting.pop(0)) not in used:
+                used[name] = None
+                waiting += self.problems[name].disjoint_from
+        return list(used)
 
     def measured_on(self, name: str) -> list[str]:
         """Evaluation sets that a model is measured on."""
@@ -159,7 +179,7 @@ class Config(Settings):
         return "budget_forcing" in self.evaluation.measures and bool(self.extended)
 
     def method(self, name: str) -> str:
-        """A model's method for colours and labels: `base`, `star` or `mrt`."""
+        """A model's method for colours and labels: `base` for a model that is given."""
         return self.models[name].method or "base"
 
     def recipe(self, name: str) -> SFT | RL:
@@ -196,13 +216,21 @@ class Config(Settings):
             )
         return architecture_of(folder)
 
+    def context(self, name: str) -> int | None:
+        """The longest text, in tokens, that a model can read; None of a model that is not downloaded yet."""
+        declared = self.models[self.root(name)].architecture
+        if declared:
+            return declared.context
+        folder = self.root_folder(name)
+        return sizes_in(folder).get("max_position_embeddings") if folder else None
+
     def longest(self, name: str) -> int | None:
-        """Longest prompt plus completion, in tokens, that a model's engine accepts: at most the model's context."""
-        root = self.models[self.root(name)]
-        own = root.architecture.context if root.architecture else None
-        if own is None and (folder := self.root_folder(name)):
-            own = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
-        return min(filter(None, (self.engine.max_model_len, own)), default=None) if self.engine.max_model_len else None
+        """Longest prompt plus completion, in tokens, that a model's engine is told to accept: at most its context.
+
+        None without `engine.max_model_len`: the engine then accepts the model's context.
+        """
+        asked = self.engine.max_model_len
+        return min(asked, self.context(name) or asked) if asked else None
 
     def engine_size(self, name: str) -> memory.Engine:
         """What the engine that samples from a model has to hold."""
@@ -225,6 +253,10 @@ class Config(Settings):
             return 0
         architecture, engine = self.architecture(name), self.engine_size(name)
         if asked := self.engine.tensor_parallel_size:
+            if asked > self.cluster.gpus_per_node:
+                raise ValueError(f"engine.tensor_parallel_size {asked} is more than a node's GPUs (gpus_per_node)")
+            if not memory.divides(architecture, asked):
+                raise ValueError(f"engine.tensor_parallel_size {asked} does not divide its {architecture.heads} heads")
             return memory.check_engine(architecture, engine, hardware, asked)
         return memory.sampling_gpus(architecture, engine, hardware, self.cluster.gpus_per_node)
 
@@ -267,10 +299,15 @@ class Config(Settings):
             total = asked.training_gpus or asked.training_nodes or 1
         else:
             sizes = self.architecture(name), self.training_size(name), hardware, self.engine_share(name)
-            total = asked.training_gpus or memory.training_gpus(*sizes, own)
+            all_of_nodes = own * asked.training_nodes if asked.training_nodes else None
+            total = asked.training_gpus or all_of_nodes or memory.training_gpus(*sizes, own)
             memory.check_training(*sizes, total)
         nodes = asked.training_nodes or -(-total // own)
-        return nodes, -(-total // nodes)
+        if total % nodes:
+            raise ValueError(f"its {total} GPUs (cluster.training_gpus) cannot be divided over {nodes} nodes")
+        if hardware and total // nodes > own:
+            raise ValueError(f"{total // nodes} GPUs of a node are asked for, which has {own} (cluster.gpus_per_node)")
+        return nodes, total // nodes
 
     def runs(self, name: str) -> list[str]:
         """A model and its replicates."""

@@ -84,13 +84,15 @@ class Model(Settings):
         None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
     )
 
-    @field_validator("recipe", "rl", "teacher", "cold_start", "accumulate")
+    @field_validator("rules", "recipe", "rl", "teacher", "cold_start", "accumulate")
     @classmethod
     def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
         """Each is for models of some methods."""
         method = info.data.get("method")
         if info.field_name == "cold_start" and method != "cold_start":
             raise ValueError("it is for a model of method cold_start")
+        if info.field_name == "rules" and method and method != "mrt":
+            raise ValueError("they are for a model of method mrt")
         if info.field_name == "teacher" and method not in ("cold_start", *TREE_METHODS):
             raise ValueError(f"it is for a model of method cold_start, {', '.join(TREE_METHODS)}")
         if info.field_name == "accumulate" and value and method not in get_args(TraceMethod):
@@ -216,7 +218,7 @@ class Extrapolation(BudgetForcing):
     )
 
 
-MEASURES = (
+Measure = Literal[
     "accuracy",
     "maj",
     "regret",
@@ -231,9 +233,7 @@ MEASURES = (
     "sft_log",
     "rl_log",
     "cost",
-)
-
-
+]
 OF_MU = ("prefixes", "regret", "episode_regret", "progress")  # those that ask the meta-prover
 
 
@@ -282,9 +282,7 @@ class Evaluation(SamplingSettings):
         " paper's parallel mode has 3: attempt, backtrack, revision (Section 8.4).",
     )
     budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="How thoughts are extended.")
-    measures: list[Literal[MEASURES]] = Field(  # type: ignore[valid-type]
-        list(MEASURES), description="What is measured."
-    )
+    measures: list[Measure] = Field(list(get_args(Measure)), min_length=1, description="What is measured.")
 
     @field_validator("problems", "models")
     @classmethod

@@ -78,6 +78,12 @@ def shards(folder: Path) -> list[str]:
     return sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else [WEIGHTS]
 
 
+def has_chat_template(folder: Path) -> bool:
+    """Whether a checkpoint folder's tokenizer has a chat template, in a file of its own or among its settings."""
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    return (folder / "chat_template.jinja").is_file() or bool(settings.get("chat_template"))
+
+
 def missing(folder: Path) -> list[str]:
     """The files that a checkpoint folder lacks: settings, all shards of the weights that its index names, tokenizer."""
     needed = ("config.json", "tokenizer_config.json", *shards(folder))

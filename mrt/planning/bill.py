@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.config.hardware import Architecture, Hardware, UnknownSizes
 from mrt.config.schema import Config
+from mrt.problems.sources import read_file
 from mrt.training.methods import RL_METHODS
 from mrt.training.rl import RL
 
@@ -108,19 +110,22 @@ class Lengths:
     def __init__(self, config: Config, *, look: bool) -> None:
         self.config, self.expected, self.look = config, config.expected, look
         self.guessed: set[str] = set()  # values that neither results nor the configuration give
+        self.problems = cache(self.problems)  # type: ignore[method-assign]
 
     def found(self, *path: str) -> Path | None:
         file = Path(self.config.results, *path)
         return file if self.look and file.is_file() else None
 
     def problems(self, name: str) -> int:
-        if file := self.found("problems", f"{name}.parquet"):
+        """Problems of a dataset: of the table if it is made, whether or not to `look`: time limits depend on them."""
+        file = Path(self.config.results, "problems", f"{name}.parquet")
+        if file.is_file():
             return int(pl.scan_parquet(file).select(pl.len()).collect().item())
         dataset = self.config.problems[name]
-        count = dataset.toy.count if dataset.toy else dataset.count
-        per = dataset.per_difficulty * len(dataset.difficulties or ()) if dataset.per_difficulty else None
-        if known := self.expected.problems.get(name) or count or per:
+        if known := self.expected.problems.get(name) or dataset.size:
             return known
+        if dataset.file and dataset.file.is_file():
+            return len(read_file(dataset.file))  # all, also those that rules will drop
         self.guessed.add(f"expected.problems.{name}: 100")
         return 100
 

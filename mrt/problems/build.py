@@ -114,11 +114,14 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
 
         indexed = tally.filter(f"keep {key} {low:g} to {high:g}", indexed, inside)
 
+    # Words for a difficulty are taken for none, unless somebody asked for numbers.
+    asked = settings.columns.difficulty or settings.difficulties or settings.per_difficulty
+    difficulty = partial(number, needed=bool(asked))
     rows, empty, unanswered = [], 0, 0
     for index, (at, record) in indexed:
         row = Row(line=at, index=index)
         for name, column in fields.items():
-            found = value(number if name == "difficulty" else text, at, record, column, name)
+            found = value(difficulty if name == "difficulty" else text, at, record, column, name)
             setattr(row, name, found or "" if name in ("problem", "answer") else found)
         if settings.answer_from_solution:
             found = answer_in(row.solution or "", settings.answer_after)
@@ -126,6 +129,12 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
                 unanswered += 1
                 continue
             row.answer = found
+        elif "####" in row.answer:
+            raise ValueError(
+                f"{settings.origin}, {noun} {at}: answer (column {fields['answer']!r}) is a solution with #### before"
+                f' the answer; set `answer_from_solution: true`, `answer_after: "####"` and `columns: {{solution:'
+                f" {fields['answer']}}}`"
+            )
         if not (row.problem and row.answer):
             if "empty" not in settings.drop:
                 name = "answer" if row.problem else "problem"

@@ -1,4 +1,4 @@
-"""Check that a training set shares no problem with the evaluation sets; if it does, nothing is measured.
+"""Check that a training set shares no problem with the evaluation sets; if it does, nothing learns from it.
 
     python -m mrt.problems.contamination --problems train.parquet --evaluation '{"aime2024": "aime2024.parquet"}' \
         --out compared.parquet

@@ -104,6 +104,13 @@ class Dataset(Settings):
         return self
 
     @property
+    def size(self) -> int | None:
+        """How many problems are asked for; None if all that there are, or as many of each difficulty that there is."""
+        if self.toy:
+            return self.toy.count
+        return self.count or (self.per_difficulty or 0) * len(self.difficulties or ()) or None
+
+    @property
     def local(self) -> Path | None:
         """The file or dataset folder on this machine that it is read from."""
         folder = Path(self.hub.path) if self.hub else None

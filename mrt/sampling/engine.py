@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -29,9 +29,13 @@ class EngineSettings(Settings):
     max_model_len: int | None = Field(
         None, ge=16, le=10_000_000, description="Longest prompt plus completion, in tokens; the model's if not given."
     )
-    dtype: str = Field("auto", description="Type of the weights: auto (float32 on a CPU), bfloat16, float16, float32.")
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        "auto", description="Type of the weights: auto (float32 on a CPU), bfloat16, float16, float32."
+    )
     max_num_seqs: int = Field(512, ge=1, le=1_000_000, description="Sequences decoded at once.")
-    block_size: int | None = Field(None, description="Tokens per cache block; default: 32 on a CPU, vLLM's on a GPU.")
+    block_size: int | None = Field(
+        None, ge=1, le=1024, description="Tokens per cache block; default: 32 on a CPU, vLLM's on a GPU."
+    )
     cpu_cache_gib: float = Field(1.0, gt=0, le=10_000, description="Key-value cache on a CPU, in GiB.")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of the GPU's memory that vLLM may take.")
     tensor_parallel_size: int | None = Field(

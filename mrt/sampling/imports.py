@@ -12,6 +12,7 @@ thought. Engines leave out the tag that a chat template opens. So if a completio
 `<think>`, those without a prompt are taken to begin inside one.
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pydantic import Field
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import Stage, run
 from mrt.episodes.parameterization import CLOSE, OPEN
-from mrt.problems.sources import check_characters, read_file
+from mrt.problems.sources import check_characters, read_file, text
 
 USED = ("model", *ROLLOUTS.columns)
 
@@ -44,10 +45,25 @@ def completions_in(file: Path, model: str | None = None) -> list[dict[str, Any]]
             raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
         for name in USED:
             try:
+                if name == "problem_id":
+                    row[name] = text(row.get(name))  # as ids of problems are read
                 check_characters(str(row.get(name)))
             except ValueError as error:
                 raise ValueError(f"{file}, row {number}: {name} {error}") from error
+        if row["problem_id"] is None:
+            raise ValueError(f"{file}, row {number}: problem_id is empty or missing")
     return [row for _, row in rows]
+
+
+def check_ids(file: Path, rows: Iterable[Mapping[str, Any]], ids: Collection[str], dataset: str) -> None:
+    """Raise ValueError if no completion is of a problem with one of these ids."""
+    found = {row["problem_id"]: None for row in rows}
+    if not found.keys() & set(ids):
+        theirs, ours = (", ".join(map(repr, [*names][:3])) for names in (found, ids))
+        raise ValueError(
+            f"{file}: no completion is of a problem of {dataset}: problem_id is {theirs or 'nowhere'} ..., ids of the"
+            f" problems are {ours} ... (without a column `id`, <set>-<row>, rows from 0)"
+        )
 
 
 class Import(Stage):
@@ -65,7 +81,12 @@ class Import(Stage):
         except pl.exceptions.PolarsError as error:
             raise ValueError(f"{self.file}: a value is not of its column's type ({error})") from error
         ROLLOUTS.write(kept.sort(ROLLOUTS.keys), self.out)
+        unsampled = PROBLEMS.read(self.problems, ["id"]).height - kept["problem_id"].n_unique()
         print(f"{kept.height} rollouts imported; {left_out} of problems outside {self.problems.stem} left out")
+        if unsampled:
+            print(
+                f"{unsampled} problems of {self.problems.stem} have no completion: this model is measured without them"
+            )
 
     def kept(self, rows: list[dict[str, Any]]) -> tuple[pl.DataFrame, int]:
         """The rollouts among the rows, and how many others are of problems outside the dataset."""
@@ -74,7 +95,6 @@ class Import(Stage):
             raise ValueError(f"{self.file}: no column model; found {', '.join(found)}")
         used = [{name: row[name] for name in USED if name in row} for row in rows]
         table = pl.DataFrame(used, infer_schema_length=None)
-        table = table.with_columns(pl.col("problem_id").cast(pl.String))  # JSON may have numbers
         if self.model:
             known = sorted(map(str, table["model"].drop_nulls().unique()))
             table = table.filter(pl.col("model") == self.model)
@@ -83,11 +103,12 @@ class Import(Stage):
         types = ROLLOUTS.columns
         absent = [pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in table.columns]
         table = table.with_columns(absent).with_columns(pl.int_range(pl.len()).over("problem_id").alias("sample"))
-        known_ids = PROBLEMS.read(self.problems, ["id"])["id"].implode()
-        kept = table.filter(pl.col("problem_id").is_in(known_ids)).select(pl.col(n).cast(t) for n, t in types.items())
-        text = pl.col("text")
-        opened = text.str.strip_chars_start().str.starts_with(OPEN).any()  # the completions have the tag themselves
-        inside = ~opened & text.str.contains(CLOSE, literal=True).any() & ~text.str.contains(OPEN, literal=True)
+        ids = PROBLEMS.read(self.problems, ["id"])["id"].to_list()
+        check_ids(self.file, table.select("problem_id").iter_rows(named=True), ids, self.problems.stem)
+        kept = table.filter(pl.col("problem_id").is_in(ids)).select(pl.col(n).cast(t) for n, t in types.items())
+        written = pl.col("text")
+        opened = written.str.strip_chars_start().str.starts_with(OPEN).any()  # the completions have the tag themselves
+        inside = ~opened & written.str.contains(CLOSE, literal=True).any() & ~written.str.contains(OPEN, literal=True)
         return kept.with_columns(
             pl.col("prompt").fill_null(pl.when(inside).then(pl.lit(f"{OPEN}\n")).otherwise(pl.lit(""))),
             pl.col("finish_reason").fill_null("unknown"),

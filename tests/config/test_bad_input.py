@@ -70,6 +70,33 @@ def of_two_runs(folder):
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
 
 
+def edited(**settings):
+    """Several settings, by their paths with __ for dots."""
+
+    def apply(folder):
+        config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+        for path, value in settings.items():
+            *parents, last = path.split("__")
+            at = config
+            for part in parents:
+                at = at[part]
+            at[last] = value
+        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+    return apply
+
+
+def completions_of(problem_id):
+    def apply(folder):
+        (folder / "p.jsonl").write_text(GOOD)
+        (folder / "traces.jsonl").write_text(f'{{"problem_id": {problem_id}, "text": "x"}}\n')
+        file = {"file": "p.jsonl", "split": "test"}
+        edited(problems__toy_test=file, models__theirs={"rollouts": {"file": "traces.jsonl"}})(folder)
+
+    return apply
+
+
+SIZES = dict(parameters=1000, layers=1, hidden=8, intermediate=8, heads=1, kv_heads=1, head_dim=8, vocabulary=100)
 CASES = {
     # configs: structure and names
     "not YAML": (text("models: [a\n"), r"config\.yaml, line 2: not YAML"),
@@ -144,6 +171,44 @@ CASES = {
         setting("models.base.rules", {"minimum_J": 0.5}),
         r"models\.base: .*trained",
     ),
+    "rules of a method that has none": (
+        setting("models.star_1.rules", {"minimum_J": 0.5}),
+        r"models\.star_1\.rules: they are for a model of method mrt",
+    ),
+    "weights that do not count": (
+        setting("models.mrt_1.rules", {"weight": "progress"}),
+        r"models\.mrt_1\.rules\.weight: it counts only with `recipe: \{weighted: true\}`",
+    ),
+    "weights that are all 1": (
+        setting("models.mrt_1.recipe", {"weighted": True}),
+        r"models\.mrt_1\.recipe\.weighted: all examples weigh the same",
+    ),
+    "texts longer than a model's own context": (
+        edited(
+            models__other={"path": "some/model", "architecture": SIZES | {"context": 128}},
+            models__child={"parent": "other", "method": "star", "problems": "toy_train"},
+        ),
+        r"evaluation\.decoding\.max_tokens: 400 does not fit into the context of child, 128",
+    ),
+    "a folder without weights": (
+        setting("models.other", {"path": "."}),
+        r"models\.other\.path: \. is no whole checkpoint, .*: it lacks config\.json, .*model\.safetensors",
+    ),
+    "a folder that is not there": (
+        setting("models.other", {"path": "my/models/qwen"}),
+        r"models\.other\.path: there is no folder 'my/models/qwen' in ",
+    ),
+    "a home folder": (setting("results", "~/results"), r"results: `~` means nothing here; write '/.*/results'"),
+    "a name that runs take": (
+        edited(training__runs=2, models__star_1_seed1={"toy": "shipped", "label": "Mine"}),
+        r"models\.star_1_seed1: `training\.runs` calls a run of star_1 so",
+    ),
+    "fewer problems than a step of RL takes": (
+        edited(problems__toy_train__toy__count=3),
+        r"models\.mrt_rl: a step takes 4 problems \(.*\), and toy_train has 3",
+    ),
+    "an unknown type of weights": (setting("engine.dtype", "fp16"), r"engine\.dtype: .*'bfloat16'.*got 'fp16'"),
+    "no measures": (setting("evaluation.measures", []), r"evaluation\.measures: .*at least 1"),
     # problem files
     "no such file": (
         setting("problems.toy_test", {"file": "absent.jsonl", "split": "test"}),
@@ -165,6 +230,14 @@ CASES = {
     "not JSON": (problem_file("p.jsonl", GOOD + "{problem: x}\n"), r"p\.jsonl, line 2: not JSON"),
     "a CSV named .jsonl": (problem_file("p.jsonl", "problem,answer\n1+1,2\n"), r"p\.jsonl, line 1: not JSON.*"),
     "a JSONL named .csv": (problem_file("p.csv", GOOD), r"p\.csv, line 1: .*name the file \.jsonl"),
+    "a CSV of semicolons": (
+        problem_file("p.csv", "problem;answer\nx;1\n"),
+        r"p\.csv, line 1: columns are separated by commas; this header has ';'",
+    ),
+    "a solution for an answer": (
+        problem_file("p.jsonl", '{"problem": "x", "answer": "1 + 1 = 2\\n#### 2"}\n'),
+        r"p\.jsonl, line 1: answer \(column 'answer'\) is a solution .*answer_after: \"####\".*solution: answer",
+    ),
     "a CSV row too long": (problem_file("p.csv", "problem,answer\n1,2,3\n"), r"p\.csv, line 2: 3 values for 2 columns"),
     "a Parquet file cut short": (
         problem_file("p.parquet", b"PAR1\x00\x00"),
@@ -193,6 +266,14 @@ CASES = {
     "completions whose model would be asked": (
         evaluated_completions('{"problem_id": "p", "text": "x"}\n'),
         r"evaluation\.measures: 'theirs' is a file of completions, .*leave out regret",
+    ),
+    "completions of no problem": (
+        completions_of('"toy_test-1"'),
+        r"traces\.jsonl: no completion is of a problem of toy_test: problem_id is 'toy_test-1' .*'toy_test-0'",
+    ),
+    "a completion without a problem id": (
+        completions('{"problem_id": "p", "text": "x"}\n{"problem_id": null, "text": "x"}\n'),
+        r"traces\.jsonl, row 2: problem_id is empty or missing",
     ),
     "completions without problem ids": (completions('{"text": "x"}\n'), r"traces\.jsonl.*problem_id"),
 }

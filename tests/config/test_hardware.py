@@ -12,6 +12,7 @@ from conftest import ROOT, TOY_BASE, checkout, snakemake
 
 from mrt.config.hardware import GPUS, Architecture, Card, UnknownSizes
 from mrt.config.load import load
+from mrt.core.settings import laid_over
 
 
 def test_the_cards_are_in_the_units_that_they_say():
@@ -89,7 +90,8 @@ def test_a_training_takes_a_node_or_as_many_as_it_is_told():
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [
-        ({"gpu": "h1000"}, r"cluster\.gpu: 'h1000' is not known; there are rtx4090, l4, .*gpu_memory in GiB"),
+        ({"gpu": "h1000"}, r"cluster\.gpu: 'h1000' is not known; did you mean 'h100'\? .*gpu_memory in GiB"),
+        ({"gpu": "tpu"}, r"'tpu' is not known; there are rtx4090, l4, .*gpu_memory in GiB"),
         ({"gpu": "mine", "gpu_memory": 24, "gpu_flops": 1e14}, "of which gpu_bandwidth are not there"),
         ({"gpu": "mine", "gpu_memory": 24576}, r"cluster\.gpu_memory: .*less than or equal to 2048"),
         ({"gpu": "mine", "gpu_flops": 165}, r"cluster\.gpu_flops: .*greater than or equal to 1e\+12|1000000000000"),
@@ -107,11 +109,34 @@ def test_what_does_not_fit_is_told_before_any_job(cluster, message):
 
 def test_an_engine_that_rl_shares_divides_a_nodes_gpus():
     tiny = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
-    tiny |= {"cluster": {"gpu": "h100"}, "engine": {"tensor_parallel_size": 3}}
-    with pytest.raises(ValueError, match=r"models\.mrt_rl: its engine, on 3 GPUs, does not divide the 8") as error:
+    for name in ("recipe", "rl"):
+        tiny["training"][name] |= {"batch_size": 48, "micro_batch_size": 8}
+    tiny |= {"cluster": {"gpu": "h100", "training_gpus": 6}, "engine": {"tensor_parallel_size": 4}}
+    with pytest.raises(ValueError, match=r"models\.mrt_rl: its engine, on 4 GPUs, does not divide the 6") as error:
         load(tiny)
     assert "1 mistakes" in str(error.value)  # SFT has no engine
-    load(tiny | {"engine": {"tensor_parallel_size": 4}})
+    load(tiny | {"engine": {"tensor_parallel_size": 2}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": {"tensor_parallel_size": 3}}, "tensor_parallel_size 3 does not divide its 4 heads"),
+        ({"engine": {"tensor_parallel_size": 16}}, "tensor_parallel_size 16 is more than a node's GPUs"),
+        ({"cluster": {"training_nodes": 1, "training_gpus": 16}}, "16 GPUs of a node are asked for, which has 8"),
+        ({"cluster": {"training_nodes": 3, "training_gpus": 4}}, "its 4 GPUs .* cannot be divided over 3 nodes"),
+    ],
+)
+def test_gpus_that_no_node_has_are_refused(settings, message):
+    tiny = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    with pytest.raises(ValueError, match=message):
+        load(laid_over(laid_over(tiny, {"cluster": {"gpu": "h100"}}), settings))
+
+
+def test_a_training_on_so_many_nodes_takes_all_their_gpus():
+    tiny = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    tiny["cluster"] = {"gpu": "h100", "gpus_per_node": 4, "training_nodes": 2}
+    assert load(tiny).training_processes("star_1") == (2, 4)
 
 
 def test_a_hub_model_has_to_tell_its_sizes():

@@ -287,8 +287,9 @@ def test_a_stage_that_does_not_run_may_have_temperature_0():
     load(laid_over(LAPTOP, change))
     _, change, _ = SEVERAL_AT_0["direct"]
     load(laid_over(LAPTOP, laid_over(change, {"evaluation": {"direct": {"samples": 1, "k": [1]}}})))
-    by_star = {"models": {"mrt_1": {"method": "star"}, "mrt_2": {"method": "star"}}, "training": BY_LIKELIHOOD}
-    load(laid_over(LAPTOP, by_star))  # nothing learns from mu's answers
+    by_star = {name: LAPTOP["models"][name.replace("mrt", "star")] | {"label": name} for name in ("mrt_1", "mrt_2")}
+    without = LAPTOP | {"models": LAPTOP["models"] | by_star}
+    load(laid_over(without, {"training": BY_LIKELIHOOD}))  # nothing learns from mu's answers
     by_rl = {name: {"method": "grpo", "parent": "base"} for name in ("star_1", "star_2", "mrt_1", "mrt_2")}
     greedy = {
         "samples": 2,
@@ -296,7 +297,23 @@ def test_a_stage_that_does_not_run_may_have_temperature_0():
         "prover": {"decoding": AT_0},
         "rl": {"prefixes": 0.0, "decoding": {"max_tokens": 400}},
     }
-    load(laid_over(LAPTOP, {"models": by_rl, "training": greedy}))  # RL samples its own thoughts
+    load(laid_over(without, {"models": by_rl, "training": greedy}))  # RL samples its own thoughts
+
+
+def test_a_trained_model_is_asked_as_its_parent_was():
+    own = {"instruction": "Solve {problem}"}
+    models = {
+        "mine": {"toy": "shipped", "label": "Mine", "prompt": own},
+        "child": {"parent": "mine", "method": "star", "problems": "toy_train"},
+        "grandchild": {"parent": "child", "method": "mrt", "problems": "toy_train"},
+        "other": {"parent": "mine", "method": "star", "problems": "toy_train", "prompt": {"open_thought": ""}},
+        "taught": {"parent": "mine", "method": "cold_start", "teacher": "base", "problems": "toy_train"},
+    }
+    config = load(laid_over(LAPTOP, {"models": models}))
+    asked = {name: (config.prompt_of(name).instruction, config.prompt_of(name).open_thought) for name in models}
+    assert asked["mine"] == asked["child"] == asked["grandchild"] == ("Solve {problem}", "<think>\n")
+    assert asked["other"] == ("{problem}", "")  # what a model's own prompt leaves out is as shared by all
+    assert asked["taught"] == ("{problem}", "<think>\n")  # a cold start teaches another prompt
 
 
 def test_imported_completions_spare_no_sampled_model_a_check(tmp_path):

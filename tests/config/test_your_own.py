@@ -25,7 +25,7 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for i, name in enumerate(FILES):
         (tmp_path / name).write_text(json.dumps({"problem": f"What is {i} + {i}?", "answer": str(2 * i)}) + "\n")
-    row = {"problem_id": "0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
+    row = {"problem_id": "test-0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
     (tmp_path / "traces.jsonl").write_text(json.dumps(row) + "\n")
     given = yaml.safe_load(shown)
     whole = given if "results" in given else laid_over(REST | {"results": "results/mine"}, given)

@@ -102,14 +102,15 @@ def test_the_longest_path_goes_through_the_lineage():
 
 
 def test_a_job_of_a_model_of_unknown_size_has_a_day(tmp_path):
-    """A folder of pickled weights alone, from which parameters are not counted."""
-    (tmp_path / "config.json").symlink_to(TOY_BASE / "config.json")
-    (tmp_path / "pytorch_model.bin").touch()
+    for file in TOY_BASE.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text("{}")
     raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     raw["models"]["base"] = {"label": "Base", "path": str(tmp_path)}
     assert Bill(load(raw)).runtime("sample_rollouts", "base", "toy_test") == 24 * 60
     with pytest.raises(
-        ValueError, match=r"models\.base, star_1, .*: .* has no safetensors, .*models\.NAME\.architecture"
+        ValueError, match=r"models\.base, star_1, .*: .* does not say num_attention_heads, .*models\.NAME\.architecture"
     ):
         load(raw | {"cluster": {"gpu": "h100"}})
 
@@ -197,6 +198,15 @@ def test_a_finished_run_is_set_against_its_plan(finished):
     assert actual > 0 and planned > 0
     remaining = python("-m", "mrt", "plan", "--remaining", folder=finished)
     assert remaining.startswith("0 jobs")
+
+
+def test_the_rows_of_a_file_are_counted(tmp_path):
+    (tmp_path / "p.jsonl").write_text("".join(f'{{"problem": "{i}?", "answer": "{i}"}}\n' for i in range(7)))
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    raw["problems"]["toy_test"] = {"file": str(tmp_path / "p.jsonl")}
+    assert Bill(load(raw)).lengths.problems("toy_test") == 7
+    raw["problems"]["toy_test"]["count"] = 3
+    assert Bill(load(raw)).lengths.problems("toy_test") == 3
 
 
 def test_what_nobody_said_is_guessed_and_told():

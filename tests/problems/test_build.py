@@ -294,7 +294,6 @@ def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
         ("a.jsonl", b'{"problem": "", "answer": "1"}', r"line 1: problem .*is empty"),
         ("a.jsonl", b'{"problem": "x", "answer": NaN}', r"line 1: answer \(column 'answer'\) is NaN"),
         ("a.jsonl", b'{"problem": "x", "answer": "1", "difficulty": NaN}', r"line 1: difficulty .* is NaN"),
-        ("a.jsonl", b'{"problem": "x", "answer": "1", "difficulty": "hard"}', r"difficulty .*no number"),
         ("a.jsonl", b'{"problem": "x", "answer": true}', r"line 1: answer .*neither text nor a number: True"),
         ("a.jsonl", b'{"problem": "\\ud800", "answer": 1}', r"line 1: problem .*surrogate"),
         ("a.jsonl", b'{"problem": "x", "anwser": "1"}', r"no column 'answer'.*found problem, anwser.*mean 'anwser'"),
@@ -317,6 +316,15 @@ def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str
     with pytest.raises(ValueError, match=message) as caught:
         made(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_difficulty_in_words_is_none_unless_numbers_are_asked_for(tmp_path: Path) -> None:
+    rows = [{"problem": f"x{i}", "answer": "1", "difficulty": level} for i, level in enumerate(["hard", "Level 3"])]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    assert made(path)["difficulty"].to_list() == [None, 3.0]
+    for asked in ({"columns": {"difficulty": "difficulty"}}, {"difficulties": [3]}, {"per_difficulty": 1}):
+        with pytest.raises(ValueError, match=r"line 1: difficulty .* has no number in it: 'hard'"):
+            made(path, **asked)
 
 
 def test_missing_file(tmp_path: Path) -> None:

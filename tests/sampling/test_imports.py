@@ -33,6 +33,13 @@ def test_ids_may_be_numbers_and_samples_are_counted(problems):
     assert imported(problems, rows) == [("1", 0, "b"), ("2", 0, "a"), ("2", 1, "c")]
 
 
+def test_what_is_of_no_problem_stops_and_what_lacks_is_told(problems, capsys):
+    with pytest.raises(ValueError, match=r"no completion is of a problem of .*: problem_id is 'x' \.\.\., ids of"):
+        imported(problems, [{"problem_id": "x", "text": "t"}])
+    assert imported(problems, [{"problem_id": 2.0, "text": "t"}]) == [("2", 0, "t")]  # as ids of problems are read
+    assert "1 problems of problems have no completion" in capsys.readouterr().out
+
+
 def test_a_row_without_a_text_stops_before_any_job(problems):
     rows = [{"problem_id": "1", "text": text} for text in ("a", None, "")]
     with pytest.raises(ValueError, match=r"traces\.jsonl, row 2: text is null; leave the row out"):

@@ -1,9 +1,11 @@
 # Training: sets of what a model learns from, the trainings, their logs and their cost.
+# `uncontaminated`: nothing learns from problems that evaluation has too; a newer check makes no set anew.
 
 
 # STaR: right traces, whole.
 rule star_set:
     input:
+        uncontaminated=ancient(paths.uncontaminated),
         rollouts=paths.of_parent("rollouts"),
         grades=paths.of_parent("grades", "rollouts.parquet"),
         episodes=lambda w: paths.of_parent("episodes")(w) if experiment.backtracking else [],
@@ -29,6 +31,7 @@ rule star_set:
 # MRT (STaR): prefixes of maximal progress, closed there and answered (Algorithm 1).
 rule mrt_set:
     input:
+        uncontaminated=ancient(paths.uncontaminated),
         rollouts=paths.of_parent("rollouts"),
         grades=paths.of_parent("grades", "rollouts.parquet"),
         episodes=paths.of_parent("episodes"),
@@ -56,6 +59,7 @@ rule mrt_set:
 # A cold start: right completions of a model without thoughts, or of a teacher, as thoughts with an answer.
 rule cold_start_set:
     input:
+        uncontaminated=ancient(paths.uncontaminated),
         checkpoint=paths.parents_weights,
         problems=paths.training_problems,
         rollouts=paths.of_parent("rollouts"),
@@ -82,6 +86,7 @@ rule cold_start_set:
 # Warmstart sets of backtracking, made from solution trees (Appendix A, Figure 14).
 rule warmstart_set:
     input:
+        uncontaminated=ancient(paths.uncontaminated),
         checkpoint=paths.parents_weights,
         problems=paths.training_problems,
         tree=paths.of_parent("trees"),
@@ -141,6 +146,7 @@ rule train:
 # RL: prompts, which may end inside a thought of the parent, and a child model by GRPO with a reward and an advantage of its method.
 rule rl_prompts:
     input:
+        uncontaminated=ancient(paths.uncontaminated),
         checkpoint=paths.parents_weights,
         problems=paths.training_problems,
         episodes=lambda w: paths.of_parent("episodes")(w) if experiment.begun(w.model) else [],
