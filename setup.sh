@@ -83,7 +83,8 @@ if [ "$kind" = cpu ]; then
 fi
 echo "setup: installing $(grep -c '^[^#]' "envs/$kind.lock") locked packages"
 install -r "envs/$kind.lock" || unreachable "the packages of envs/$kind.lock"
-install --no-build-isolation -r envs/sources.lock || unreachable "the packages of envs/sources.lock"
+# Without a GPU in sight: where there is one, DeepSpeed's build would ask for nvcc, although it compiles nothing here.
+CUDA_VISIBLE_DEVICES='' install --no-build-isolation -r envs/sources.lock || unreachable "the packages of envs/sources.lock"
 # The project itself, as it stands here: `import mrt` and the command `mrt` work in any folder.
 .venv/bin/python -m pip install --no-deps --no-build-isolation --no-index --editable . >>"$log" 2>&1 || stop "the project itself could not be installed; $log says why"
 # On all cores, and now: where Python may not write bytecode later, every start would compile what it imports, vLLM 8 s.

@@ -10,6 +10,7 @@ from mrt.planning.bill import Bill
 from workflow.paths import Wildcards
 
 Number = Callable[[Wildcards], int]
+TEXT, NUMBERS = 12.0, 1.5  # bytes a token: of text that is held three times; of the grades and counts of short answers
 
 
 class JobResources:
@@ -18,7 +19,8 @@ class JobResources:
     def __init__(self, experiment: Config) -> None:
         self.experiment = experiment
         self.shards = experiment.cluster.shards
-        self.minutes = cache(Bill(experiment).runtime)
+        self.bill = Bill(experiment)
+        self.minutes = cache(self.bill.runtime)
 
     def nodes(self, w: Wildcards) -> int:
         return self.experiment.training_processes(w.model)[0]
@@ -60,9 +62,24 @@ class JobResources:
 
         def runtime(wildcards: Wildcards, attempt: int) -> int:
             problems = wildcards.get("dataset") or self.experiment.models[wildcards.model].problems
-            return attempt * self.minutes(rule, wildcards.model, problems, shards)
+            minutes = attempt * self.minutes(rule, wildcards.model, problems, shards)
+            return min(minutes, self.experiment.cluster.max_runtime or minutes)
 
         return runtime
+
+    def reading(self, rule: str, each: float = TEXT, least: int = 2000) -> Callable[[Wildcards, int], int]:
+        """Memory in MB, more at each attempt, of a job that reads what a sampling rule made.
+
+        `each`: bytes that it holds for each sampled token; `least`: MB that it takes besides.
+        """
+
+        def memory(w: Wildcards, attempt: int) -> int:
+            config, dataset = self.experiment, w.get("dataset")
+            learnt = w.model if dataset else str(config.learns_from(w.model))
+            drawn = self.bill.work(rule, learnt, dataset or str(config.models[w.model].problems)).drawn
+            return round(attempt * (least + each * drawn / 2**20))
+
+        return memory
 
     def sampling(self, rule: str, *, gathers: bool = False, shard: bool = False) -> dict[str, Any]:
         """What a job asks for that samples: the GPUs of one engine, all on one node.
@@ -79,7 +96,9 @@ class JobResources:
 
         def memory(wildcards: Wildcards, attempt: int) -> int:
             """In MB, more at each attempt: libraries, cache, prompts, and the weights' file in float32."""
-            loads = experiment.cluster.gpu and not idle
+            if idle:
+                return self.reading(rule, least=round(1024 * (4 + experiment.engine.cpu_cache_gib)))(wildcards, attempt)
+            loads = experiment.cluster.gpu
             size = experiment.architecture(sampler(wildcards)).parameters if loads else 0
             return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib + 4 * size / 2**30))
 

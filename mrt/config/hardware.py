@@ -165,7 +165,17 @@ class Cluster(Card):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     slurm_type: str | None = Field(
-        None, description="Type of GPU to request from SLURM, as `sinfo -o %G` names it; any if not given."
+        None,
+        pattern=r"^[a-zA-Z0-9_.]+$",
+        description="Type of GPU to request from SLURM, as `sinfo -o %G` names it; any if not given. Snakemake's SLURM"
+        " plugin takes letters, digits, `_` and `.` alone: for a type with `-` choose its nodes by a partition"
+        " (`slurm/partitions.yaml`) or a `constraint`.",
+    )
+    max_runtime: int | None = Field(
+        None,
+        ge=10,
+        description="Longest time limit of a job, in minutes, as partitions have it. Sampling and training that it cuts"
+        " off go on in the next attempt where they were.",
     )
     gpus_per_node: int = Field(8, ge=1, le=1024, description="GPUs of a node; a training on more GPUs spans nodes.")
     cpus_per_gpu: int = Field(8, ge=1, le=1024, description="CPU cores requested with each GPU.")

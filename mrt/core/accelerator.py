@@ -93,10 +93,16 @@ def cards() -> list[Card]:
     # If the UUID is unknown, a number identifies a card of this machine, or of this SLURM job, which may renumber.
     unknown = os.environ.get("SLURM_JOB_ID", "card")
     return [
-        next((Card(name, c.identity) for c in listed if name == c.name or c.identity.startswith(name)), None)
+        # by its whole UUID, even if only the beginning is given: vLLM knows no other
+        next((c if name == c.name else Card(c.identity, c.identity) for c in listed if is_called(c, name)), None)
         or Card(name, f"{unknown}-{name}" if name.isdecimal() else name)
         for name in given
     ]
+
+
+def is_called(card: Card, name: str) -> bool:
+    """Whether `CUDA_VISIBLE_DEVICES` means this card: by its number, its UUID, or the beginning of its UUID."""
+    return name == card.name or card.identity.startswith(name)
 
 
 def on_gpu() -> bool:
@@ -109,6 +115,11 @@ def on_gpu() -> bool:
     import torch
 
     usable = torch.cuda.is_available()
+    if os.environ.get(DEVICES) == "NoDevFiles" and torch.version.cuda and os.path.exists("/dev/nvidiactl"):
+        raise NoGPU(
+            "SLURM gave this job none of its node's GPUs: name them in the configuration, cluster.gpu, or use the CPU"
+            " on purpose, `export MRT_DEVICE=cpu`"
+        )
     if there():
         build = torch.version.cuda
         driver = next((words[0] for words in ask_driver("driver_version")), None)
@@ -195,9 +206,14 @@ def join() -> None:
     except ProcessLookupError:
         print(f"process {holder} ({HOLDER}), which this one belongs to, has ended", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
+    except OSError:  # a kernel before 5.3 does not have it
+        watched = None
 
     def die_too() -> None:
-        select.select([watched], [], [])  # readable when that process has ended
+        if watched is not None:
+            select.select([watched], [], [])  # readable when that process has ended
+        while watched is None and os.path.exists(f"/proc/{holder}"):
+            time.sleep(POLL)
         between = parent_process()  # in a vLLM worker: the engine core, which is slow to end
         if between and between.pid and between.is_alive():
             os.kill(between.pid, signal.SIGKILL)

@@ -208,6 +208,10 @@ CASES = {
         r"models\.mrt_rl: a step takes 4 problems \(.*\), and toy_train has 3",
     ),
     "an unknown type of weights": (setting("engine.dtype", "fp16"), r"engine\.dtype: .*'bfloat16'.*got 'fp16'"),
+    "a type of GPU that the SLURM plugin does not take": (
+        setting("cluster", {"gpu": "a100-80gb", "slurm_type": "nvidia_a100-sxm4-80gb"}),
+        r"cluster\.slurm_type: String should match",
+    ),
     "no measures": (setting("evaluation.measures", []), r"evaluation\.measures: .*at least 1"),
     # problem files
     "no such file": (

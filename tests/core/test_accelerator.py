@@ -159,6 +159,33 @@ def test_jobs_share_out_what_they_were_given(machine):
     assert "3 GPUs are asked for, 2 are there: 2, GPU-5" in said and "cluster.training_gpus" in said
 
 
+def test_a_card_is_called_by_its_whole_uuid(monkeypatch):
+    monkeypatch.setattr(accelerator, "ask_driver", lambda *fields: [["0", "GPU-aa-1"], ["1", "GPU-bb-2"]])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,0")
+    assert accelerator.cards() == [("GPU-bb-2", "GPU-bb-2"), ("0", "GPU-aa-1")]
+
+
+def test_what_a_job_started_ends_with_it_where_the_kernel_has_no_pidfd():
+    code = (
+        "import os\nfrom mrt.core import accelerator\n"
+        "def absent(pid): raise OSError(38, 'Function not implemented')\n"
+        "os.pidfd_open = absent\naccelerator.join(); print('joined', flush=True); input()"
+    )
+    job = subprocess.Popen(["sleep", "600"])
+    own = os.environ | {accelerator.HOLDER: str(job.pid)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    try:
+        assert line(child) == "joined" and child.poll() is None
+        job.kill()
+        job.wait()
+        assert child.wait(SOON) == -signal.SIGKILL
+    finally:
+        child.kill()
+        job.kill()
+
+
 def test_numbers_without_uuids_are_of_a_job_of_slurm(machine, monkeypatch):
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))  # no nvidia-smi
     assert not accelerator.ask_driver("index")
@@ -202,6 +229,16 @@ def torch_is(monkeypatch):
         monkeypatch.setattr(accelerator, "another_process_can", lambda: compatible)
 
     return torch_is
+
+
+def test_a_training_without_a_gpu_on_a_node_that_has_some_stops(tmp_path, monkeypatch, torch_is):
+    torch_is("13.0", finds=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    monkeypatch.setattr(accelerator.os.path, "exists", lambda path: str(path) == "/dev/nvidiactl")
+    with pytest.raises(accelerator.NoGPU, match=r"none of its node's GPUs: .*cluster\.gpu"):
+        accelerator.on_gpu()
+    monkeypatch.setattr(accelerator.os.path, "exists", lambda path: False)
+    assert accelerator.on_gpu() is False
 
 
 def test_a_torch_for_cpus_beside_gpus_is_an_error_with_what_to_do(tmp_path, monkeypatch, torch_is):

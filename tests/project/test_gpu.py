@@ -220,6 +220,7 @@ def test_peak_memory_against_the_arithmetic(tmp_path, report):
         kv_heads=QWEN_1_5B["num_key_value_heads"],
         head_dim=QWEN_1_5B["head_dim"],
         vocabulary=QWEN_1_5B["vocab_size"],
+        context=131_072,
     )
     memory = float(accelerator.ask_driver("memory.total")[0][0].split()[0]) / 1024
     length = longest_length(shape, Training(1, 16384), Hardware(memory, 1e14, 1e12), 0.0, 1)

@@ -149,6 +149,23 @@ def test_what_gathers_shards_asks_for_no_time_or_memory_to_sample():
     assert gathers["mem_mb"](w, 1) < one["mem_mb"](w, 1) and gathers["gpu"](w) == 0 < one["gpu"](w)
 
 
+def test_what_reads_answers_asks_for_memory_by_their_number():
+    resources = options_of("config/paper.yaml").resources
+    a_set, measures = SimpleNamespace(model="mrt_1.5b_1", get=lambda name: None), resources.bill
+    tokens = measures.work("force_answers", "base_1.5b", "numina_10k").drawn
+    assert resources.reading("force_answers")(a_set, 1) == round(2000 + 12 * tokens / 2**20) > 20_000
+    assert resources.reading("force_answers", least=0)(a_set, 2) == round(2 * 12 * tokens / 2**20)
+
+
+def test_no_job_asks_for_more_time_than_a_partition_gives():
+    asked = {}
+    for most in (None, 1440):
+        resources = options_of("config/paper.yaml", cluster={"max_runtime": most}).resources
+        w = SimpleNamespace(model="base_7b", dataset="numina_10k", get=lambda name: "numina_10k")
+        asked[most] = [resources.sampling("force_answers", shard=True)["runtime"](w, attempt) for attempt in (1, 2)]
+    assert asked[None][1] == 2 * asked[None][0] > 1440 and max(asked[1440]) <= 1440
+
+
 def test_without_versions_neither_fingerprints_nor_stages_look_at_them():
     """`track_versions: false`: a new vLLM then reruns nothing."""
     usual, without = options_of("config.yaml"), options_of("config.yaml", track_versions=False)

@@ -12,6 +12,8 @@ rule measure_progress:
         paths.log("measure_progress", "model", "dataset"),
     conda:
         ANALYSIS
+    resources:
+        mem_mb=job_resources.reading("force_answers", NUMBERS),
     params:
         code=options.code("analysis.progress"),
     shell:
@@ -65,6 +67,8 @@ rule measure_prefixes:
         paths.log("measure_prefixes", "model", "dataset"),
     conda:
         ANALYSIS
+    resources:
+        mem_mb=job_resources.reading("force_answers", NUMBERS),
     params:
         code=options.code("analysis.evaluate"),
         settings=options.votes(),

@@ -8,7 +8,7 @@ from mrt.training.methods import RL_METHODS, SFT_METHODS, TREE_METHODS
 from workflow.figures import FIGURES, Figures
 from workflow.options import Options, content_of, files_of, optional
 from workflow.paths import Paths, any_of
-from workflow.resources import JobResources
+from workflow.resources import NUMBERS, JobResources
 from workflow.traces import TracesPage
 
 try:

@@ -12,6 +12,7 @@ rule grade_rollouts:
     resources:
         cpus_per_task=experiment.cluster.cpus_per_gpu,
         runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=job_resources.reading("sample_rollouts", least=6000),  # a worker may take 4 GiB before it is stopped
     params:
         settings=options.grading,
         code=options.code("grading.grade"),
@@ -28,6 +29,8 @@ use rule grade_rollouts as grade_answers with:
         paths.artifact("grades", "prover.parquet"),
     log:
         paths.log("grade_answers", "model", "dataset"),
+    resources:
+        mem_mb=job_resources.reading("force_answers", least=6000),
 
 
 use rule grade_rollouts as grade_forced with:
@@ -38,6 +41,8 @@ use rule grade_rollouts as grade_forced with:
         paths.artifact("grades", "budget_forcing.parquet"),
     log:
         paths.log("grade_forced", "model", "dataset"),
+    resources:
+        mem_mb=job_resources.reading("force_budget", least=6000),
 
 
 use rule grade_rollouts as grade_linearized with:
@@ -48,3 +53,5 @@ use rule grade_rollouts as grade_linearized with:
         paths.artifact("grades", "linearized.parquet"),
     log:
         paths.log("grade_linearized", "model", "dataset"),
+    resources:
+        mem_mb=job_resources.reading("linearize", least=6000),

@@ -16,6 +16,8 @@ rule traces:
         paths.log("traces"),
     conda:
         ANALYSIS
+    resources:
+        mem_mb=lambda w, attempt: 8000 * attempt,  # the traces of all models on a dataset
     params:
         code=options.code("traces.page"),
         assets=traces_page.assets(),

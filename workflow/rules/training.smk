@@ -47,6 +47,10 @@ rule mrt_set:
         model=paths.trained_with("mrt"),
     conda:
         ANALYSIS
+    resources:
+        mem_mb=lambda w, attempt: (
+            2000 * attempt if experiment.backtracking else job_resources.reading("force_answers")(w, attempt)
+        ),
     params:
         code=options.code("training.sets"),
         settings=options.mrt_set,
