@@ -17,10 +17,10 @@ test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install
 	bash setup.sh && .venv/bin/python -m pytest tests/workflow/test_running.py tests/workflow/test_slurm.py tests/workflow/test_slurm_faults.py
 
-bench: # docs/performance.md, its figures and records; fifteen minutes on a machine with nothing else to do
+bench: # docs/performance.md, its figures and records; twenty minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks
 
-claims: # docs/claims.md: five training runs of each model, thirteen hours on two cores; goes on where it was stopped
+claims: # docs/claims.md: five training runs of each model, fourteen hours on two cores; goes on where it was stopped
 	bash setup.sh
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/claims_star.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims_rl.yaml

@@ -172,7 +172,7 @@ def report(table: pl.DataFrame) -> Report:
         changed = middle(table, name, "changed decisions, percent")
         goals.append(Goal(f"allocation, {name}: changed filter decisions, percent", changed, 2, at_most=True))
     header = ("", "traces", "prefixes each", "times fewer answers", "filter decisions changed, %",
-              "of another 20 answers, %", "J lost at the cut", "|J| that another 20 change there")  # fmt: skip
+              "of another 20 answers, %", "J lost at the cut", "J that another 20 change there")  # fmt: skip
     text = [
         "`training.allocation` samples at a prefix only as many of the 20 answers as MRT (STaR)'s filter needs. A"
         " filter decision, to keep or drop a trace, is changed if all 20 answers at every prefix decide otherwise; the"

@@ -16,7 +16,7 @@ from mrt.analysis.claims import backtracks
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import Appearance, ModelStyle, carried, errorbar, legend, panels, problems_in, with_intervals
 
-EDGES = np.linspace(-1.05, 1.05, 22)
+EDGES = np.linspace(-1.0625, 1.0625, 18)  # an eighth wide, around the progress that 2, 4 or 8 answers can show
 TRACE = ["dataset", "model", "run", "problem_id", "sample"]
 
 
@@ -45,7 +45,9 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             mean = with_intervals(episodes, ["model"], ["progress"]).row(0, named=True)
             interval = f"[{mean['progress_low']:+.3f}, {mean['progress_high']:+.3f}]"
             label = f"{models[model].label} (mean {mean['progress']:+.3f} {interval})"
-            share = np.histogram(values, bins=EDGES)[0] / values.size
+            # what lies on an edge counts half on either side: else gains and losses of one size fell into other bins
+            gains, losses = (np.histogram(sign * values, bins=EDGES)[0] for sign in (1, -1))
+            share = (gains + losses[::-1]) / (2 * values.size)
             left.stairs(share, EDGES, label=label, **look.outline(model))
             names = {"dataset": dataset, "model": model}
             shares.append(

@@ -1,4 +1,4 @@
-"""Normalized regret against the token budget C_0 (Figures 9 and 12): within the budget, and, dashed, extrapolated.
+"""Normalized regret against the token budget C_0 (Figures 9 and 12): within the budget, and, open points, beyond.
 
 An extrapolated point takes the trace and its answers after that many forced extensions (Section 8.5.1, Appendix F).
 """
@@ -33,9 +33,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             edge = (inner[inner < outer.min()].max() + outer.min()) / 2
             axis.axvline(edge, color="0.7", linewidth=0.6)
             counts = ", ".join(map(str, outside["extensions"].unique().sort()))
-            only = "" if inner.max() < edge else "dashed: "  # a model with a larger budget of its own is not
-            text = f" {only}extrapolated, {counts} extensions"
-            axis.text(edge, axis.get_ylim()[1], text, fontsize=6, va="top", color="0.4")
+            text = f"open points: extrapolated, {counts} extensions"
+            axis.text(1, 1, text, fontsize=6, ha="right", va="bottom", color="0.4", transform=axis.transAxes)
         axis.set(xlabel="token budget $C_0$", ylabel="normalized regret")
     name_lines(figure, [axis for axis, _ in drawn], at_ends=beyond.is_empty())
     return figure, table

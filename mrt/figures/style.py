@@ -149,7 +149,7 @@ def with_room(places: Sequence[float], least: float) -> list[float]:
 def problems_in(table: pl.DataFrame) -> str:
     """Number of problems behind the intervals of a table, and of training runs if there are several, for a title."""
     runs = table["runs"].to_numpy().max(initial=1) if "runs" in table.columns else 1
-    return f"n = {table['n'].to_numpy().max(initial=0)} problems" + (f", {runs} runs" if runs > 1 else "")
+    return f"n = {table['n'].to_numpy().max(initial=0)} problems" + (f", {runs} training runs" if runs > 1 else "")
 
 
 def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -> None:

@@ -21,7 +21,8 @@ class Layout(NamedTuple):
 def markdown(table: Layout) -> str:
     lines = ["| " + " | ".join(table.header) + " |", "|" + "---|" * len(table.header)]
     for i, row in enumerate(table.cells):
-        lines.append("| " + " | ".join(f"**{c}**" if (i, j) in table.bold else c for j, c in enumerate(row)) + " |")
+        shown = [cell.replace("*", r"\*") for cell in row]  # else the star of a clear difference would end bold type
+        lines.append("| " + " | ".join(f"**{c}**" if (i, j) in table.bold else c for j, c in enumerate(shown)) + " |")
     return "\n".join([*lines, "", table.note]) + "\n"
 
 

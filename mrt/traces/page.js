@@ -412,7 +412,12 @@
 
   function press(event) {
     const typing = ["INPUT", "SELECT"].includes(/** @type {any} */ (event.target).tagName);
-    if (event.key === "Escape") at("search").blur();
+    if (event.key === "Escape") /** @type {HTMLElement | null} */ (document.activeElement)?.blur();
+    if (event.target === at("search") && ["Enter", "ArrowDown"].includes(event.key) && listed.length) {
+      at("search").blur();
+      choose(listed[0]);
+      event.preventDefault();
+    }
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     const column = open.columns[open.active], trace = column && open.problem && traceOf(column);
     const traces = column ? chunks.get(open.problem)?.traces[column.model] ?? [] : [];
