@@ -1,6 +1,6 @@
 """Measurements of one model on one dataset, one row per problem (or trace); figures and tables aggregate them.
 
-    python -m mrt.analysis.evaluate --measure regret --progress progress.parquet --budgets 64 --budgets 256 \
+    python -m mrt.analysis.evaluate --measure regret --progress progress.parquet --budgets 64 --budgets 256 \\
         --out regret.parquet
 
 | measure | columns |

@@ -1,6 +1,6 @@
 """pass@1 of every model on every dataset (Table 1): Markdown, LaTeX, HTML and Parquet.
 
-    python -m mrt.figures.pass1 --tables '{"accuracy": {"base": {"toy_test": "accuracy.parquet"}}}' \
+    python -m mrt.figures.pass1 --tables '{"accuracy": {"base": {"toy_test": "accuracy.parquet"}}}' \\
         --models '{"base": {"label": "Base"}}' --out pass1
 
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean

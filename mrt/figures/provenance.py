@@ -1,6 +1,6 @@
 """Where the results come from: a table of what made each artifact, and the configuration, for the report.
 
-    python -m mrt.figures.provenance --files '{"rollouts base/toy_test": "rollouts.parquet"}' --config '{...}' \
+    python -m mrt.figures.provenance --files '{"rollouts base/toy_test": "rollouts.parquet"}' --config '{}' \\
         --out provenance
 
 The metadata of every table that a stage writes says what made it (`mrt.core.storage`): the stage, the fingerprint of

@@ -1,6 +1,7 @@
 """Cost and results of training, over training runs: a model and its replicates, which differ only by seed.
 
-    python -m mrt.figures.runs --out runs --models '{"grpo": {"label": "GRPO"}, "again": {"replicate_of": "grpo"}}' \
+    python -m mrt.figures.runs --out runs \\
+        --models '{"grpo": {"label": "GRPO"}, "again": {"label": "seed 1", "replicate_of": "grpo"}}' \\
         --tables '{"cost": {...}, "accuracy": {...}, "regret": {...}}'
 
 Rows are methods. A cell is a mean over runs and problems with its 95 % interval (both are resampled). In parentheses is

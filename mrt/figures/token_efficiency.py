@@ -1,6 +1,6 @@
 """Token efficiency: how many times fewer tokens a model needs than another for the same maj@k (Section 8.3).
 
-    python -m mrt.figures.token_efficiency --out token_efficiency --models '{"base": {"label": "Base"}, ...}' \
+    python -m mrt.figures.token_efficiency --out token_efficiency --models '{"base": {"label": "Base"}, ...}' \\
         --tables '{"maj": {"base": {"toy_test": "maj.parquet"}, ...}}'
 
 Rows are models, columns the models that they are compared with. A cell is the ratio of tokens at equal accuracy,

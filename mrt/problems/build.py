@@ -1,7 +1,7 @@
 """Datasets: from the Hugging Face hub, a local file or the toy world, normalised to one table.
 
-    python -m mrt.problems.build --name toy_test --set '{"toy": {"count": 200, "seed": 2}, "split": "test"}' \
-        --disjoint results/problems/toy_train.parquet --out results/problems/toy_test.parquet
+    python -m mrt.problems.build --name toy_test --disjoint toy_train.parquet --out toy_test.parquet \\
+        --set '{"toy": {"count": 200, "seed": 2}, "split": "test", "disjoint_from": ["toy_train"]}'
 
 The gold answer is the source's text without surrounding white space; grading decides whether an answer equals it. Rules
 that drop problems are applied in the order of `build`, and what each dropped is printed. Two invariants hold: a sample

@@ -1,6 +1,6 @@
 """Check that a training set shares no problem with the evaluation sets; if it does, nothing learns from it.
 
-    python -m mrt.problems.contamination --problems train.parquet --evaluation '{"aime2024": "aime2024.parquet"}' \
+    python -m mrt.problems.contamination --problems train.parquet --evaluation '{"aime2024": "aime2024.parquet"}' \\
         --out compared.parquet
 
 A problem is shared if decontamination (`disjoint_from`, `mrt.problems.build`) would have dropped it.

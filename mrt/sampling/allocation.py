@@ -1,7 +1,7 @@
 """Adaptive allocation: the same training set from fewer meta-prover answers, drawn where the decision is open.
 
-    python -m mrt.sampling.allocation --model results/laptop/models/base --rollouts rollouts.parquet \
-        --episodes episodes.parquet --problems problems.parquet --out prover.parquet \
+    python -m mrt.sampling.allocation --model results/laptop/models/base --rollouts rollouts.parquet \\
+        --episodes episodes.parquet --problems problems.parquet --out prover.parquet --names base --names toy_train \\
         --prover '{"answers": 20}' --filters '[{"minimum_J": 0.6}]'
 
 Most prefixes of a thought are plainly hopeless or plainly solved, and neighbours are much alike. So every prefix first

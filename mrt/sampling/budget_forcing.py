@@ -1,7 +1,8 @@
 """Budget forcing: extend thoughts again and again, and draw the answers that they then lead to (Appendix F).
 
-    python -m mrt.sampling.budget_forcing --model results/laptop/models/star_1 --rollouts rollouts.parquet \
-        --episodes episodes.parquet --out answers.parquet --out_thoughts thoughts.parquet --forcing '{"most": 8}'
+    python -m mrt.sampling.budget_forcing --model results/laptop/models/star_1 --rollouts rollouts.parquet \\
+        --episodes episodes.parquet --out answers.parquet --out_thoughts thoughts.parquet --names star_1 \\
+        --names toy_test --forcing '{"most": 8}'
 
 When the model closes its thought, the closing tag is suppressed, a marker ("Wait", "Alternatively", ... in turn) opens
 a new step, and the model continues until it closes the thought again or reaches its token limit; this happens up to 8

@@ -1,6 +1,6 @@
 """Imported rollouts: completions that somebody sampled elsewhere become a model's rollouts.
 
-    python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet \
+    python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet \\
         --out rollouts.parquet
 
 The file (JSONL, Parquet or CSV) has one row per completion, with `problem_id` and `text`, and optionally `model`,

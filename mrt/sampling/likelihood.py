@@ -1,7 +1,7 @@
 """J by likelihood: the probability that mu writes the gold answer, without sampling or grading.
 
-    python -m mrt.sampling.likelihood --model results/laptop/models/base --rollouts rollouts.parquet \
-        --episodes episodes.parquet --problems problems.parquet --out prover.parquet \
+    python -m mrt.sampling.likelihood --model results/laptop/models/base --rollouts rollouts.parquet \\
+        --episodes episodes.parquet --problems problems.parquet --out prover.parquet --names base --names toy_test \\
         --prover '{"estimate": "likelihood"}'
 
 J(mu; z_0:j) is the probability that mu's answer at prefix j is right (Equation 4). Sampled answers estimate it; a model

@@ -1,7 +1,7 @@
 """The meta-prover mu: forced answers at every prefix of a thought (Equation 4, Figure 22).
 
-    python -m mrt.sampling.prover --model results/laptop/models/base --rollouts rollouts.parquet \
-        --episodes episodes.parquet --out prover.parquet --prover '{"answers": 20}'
+    python -m mrt.sampling.prover --model results/laptop/models/base --rollouts rollouts.parquet \\
+        --episodes episodes.parquet --out prover.parquet --names base --names toy_test --prover '{"answers": 20}'
 
 Prefix j of a thought is its first j episodes. After an unfinished prefix mu writes "Time is up." and closes the
 thought; a complete thought that the model closed itself gets `</think>` alone. All prefixes of all traces go to one

@@ -1,7 +1,7 @@
 """Rollouts: n sampled completions of every problem.
 
-    python -m mrt.sampling.rollouts --model results/laptop/models/base --out rollouts.parquet \
-        --problems results/laptop/problems/toy_test.parquet --samples 8 \
+    python -m mrt.sampling.rollouts --model results/laptop/models/base --out rollouts.parquet \\
+        --problems results/laptop/problems/toy_test.parquet --samples 8 --names base --names toy_test \\
         --decoding '{"temperature": 0.7, "max_tokens": 8192}'
 
 Every prompt ends inside the thought (`<think>`), so a completion begins with thinking. The seed of sample i of a

@@ -1,7 +1,7 @@
 """Reinforcement learning: GRPO, MRT (RL), a length penalty (Sections 6.2, 7.1, 8.2; Algorithm 2; Table 3).
 
-    python -m mrt.training.rl --model results/base --prompts results/prompts/mrt_rl_1.parquet --method mrt_rl \
-        --log log.parquet --state state --out results/models/mrt_rl_1
+    python -m mrt.training.rl --model results/base --prompts results/prompts/mrt_rl_1.parquet --method mrt_rl \\
+        --history history.parquet --state state --out results/models/mrt_rl_1
 
 The trainer is TRL's GRPOTrainer with vLLM in the same process. This module adds the reward and the advantage of each
 completion i in a group of G; r_i is its 0/1 outcome.

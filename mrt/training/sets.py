@@ -1,6 +1,6 @@
 """Training sets: which traces a method learns from, and where they are cut (Section 7.1, Algorithm 1).
 
-    python -m mrt.training.sets --method star --rollouts rollouts.parquet --grades grades.parquet \
+    python -m mrt.training.sets --method star --rollouts rollouts.parquet --grades grades.parquet \\
         --out set.parquet --out_rules set.rules.parquet
 
 STaR keeps every trace whose answer is right, in full. MRT (STaR) keeps the prefix z_0:i of maximal cumulative progress

@@ -1,6 +1,7 @@
 """Supervised fine-tuning on a training set: the training half of STaR and MRT (STaR) (Algorithm 1, line 13; Table 2).
 
-    python -m mrt.training.sft --model results/base --set results/sets/star_1.parquet --out results/models/star_1
+    python -m mrt.training.sft --model results/base --set results/sets/star_1.parquet --out results/models/star_1 \\
+        --history history.parquet --state state
 
 An example is a prompt and a completion; the loss is the mean negative log-likelihood of the completion's tokens and the
 closing end-of-sequence token, never of the prompt's. With `weighted`, each example's tokens count by its weight

@@ -1,6 +1,8 @@
 """The house rules: clean tools, no Snakemake in the library, light imports, every stage runnable by hand."""
 
+import importlib
 import re
+import shlex
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -81,6 +83,16 @@ def test_each_stage_runs_by_hand(stage):
     done = run(sys.executable, "-m", f"mrt.{stage}", "--help")
     assert done.returncode == 0 and "--out" in done.stdout, done.stderr
     assert done.stdout.startswith(f"usage: python -m mrt.{stage} ") and "<lambda>" not in done.stdout
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("stage", [name for name in STAGES if not name.startswith("figures.")])
+def test_the_command_in_a_stages_docstring_has_the_options_that_it_needs(stage):
+    """As far as options are checked before files are read; those of figures stand for long ones (`...`)."""
+    module = importlib.import_module(f"mrt.{stage}")
+    own = getattr(module, re.findall(r"^    run\((\w+)\)", Path(module.__file__).read_text(), re.MULTILINE)[0])
+    shown = re.search(r"^    (?:python -m )?mrt[. ]\S+ (.*(?:(?<=\\)\n.*)*)", module.__doc__, re.MULTILINE)
+    own(_cli_parse_args=shlex.split(shown[1].replace("\\\n", " ")))
 
 
 def test_a_wrong_option_is_one_clear_message():
