@@ -7,7 +7,7 @@ in answers per second, on distinct labelled pairs (folder `shared` beside the ch
 world), and on a table in which answers repeat, as forced answers do: 20 per prefix, most of them equal. Our time
 includes messages to the workers, which have started but have graded nothing yet.
 
-A hostile answer is graded among 200 ordinary ones as in RL (`mrt.training.rl_trainer.grades`, one worker). Its cost is
+A hostile answer is graded among 200 ordinary ones as in RL (one worker). Its cost is
 the seconds of that batch less those of the ordinary ones alone. Hostile answers in `\boxed` test the comparison; the
 others test the search for the answer.
 """
@@ -143,7 +143,6 @@ def measure_rates(record: Record, quick: bool) -> None:
 def measure_hostile(record: Record, quick: bool) -> None:
     from mrt.grading.grade import Grader
     from mrt.grading.workers import Pool
-    from mrt.training.rl_trainer import grades
 
     ordinary = repeating([(answer, gold) for answer, gold, _ in labelled(60)], 10)
     texts, golds = [rf"So it is $\boxed{{{answer}}}$." for answer, _ in ordinary], [gold for _, gold in ordinary]
@@ -152,7 +151,7 @@ def measure_hostile(record: Record, quick: bool) -> None:
     def grade(hostile: Sequence[str]) -> tuple[float, list[float], int]:
         """Seconds, rewards and number of timeouts of a grader with an empty cache."""
         grader = Grader(1, LIMIT, pool)
-        seconds, found = timed(grades, grader, [*hostile, *texts], ["2"] * len(hostile) + golds, False)
+        seconds, found = timed(grader.right, [*hostile, *texts], ["2"] * len(hostile) + golds)
         return seconds, found, grader.timed_out
 
     try:

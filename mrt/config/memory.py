@@ -36,8 +36,8 @@ from functools import cache
 from typing import NamedTuple
 
 from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
+from mrt.training.devices import LENGTHS
 from mrt.training.launch import ZERO_3
-from mrt.training.rl_trainer import LENGTHS
 
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
 TILE = 4096, 32768  # tokens, vocabulary: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL

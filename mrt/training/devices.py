@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+LENGTHS = 4  # length buckets of a micro-batch of RL, and of its prompts
+
 
 def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
     """(micro-batch size, gradient accumulation steps) of each device, so that a step has `batch_size` rows in all.

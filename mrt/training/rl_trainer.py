@@ -1,22 +1,21 @@
 """TRL's GRPOTrainer with the rewards and advantages of `mrt.training.rl`."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import exp, inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.grading.grade import Grader, right_forced
-from mrt.grading.spellings import spellings
-from mrt.sampling.engine import seed_of, text_of, vllm_reads
-from mrt.sampling.scoring import as_written, log_probability, readable, reading
-from mrt.sampling.tokens import encode, end_of, pieces
+from mrt.grading.grade import Grader
+from mrt.sampling.engine import seed_of
+from mrt.sampling.tokens import end_of, pieces
+from mrt.training.devices import LENGTHS
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
+from mrt.training.meta_prover import MetaProver
 from mrt.training.methods import RLMethod
 from mrt.training.prompt_cache import PromptCache, has_cache, in_groups, padded_left
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
@@ -24,8 +23,6 @@ from mrt.training.stage import show_progress
 
 if TYPE_CHECKING:
     from mrt.training.rl import RL
-
-LENGTHS = 4  # length buckets of a micro-batch, and of its prompts
 
 
 def length_penalized(
@@ -87,7 +84,7 @@ def outcome_reward(grader: Grader) -> Any:
 
 
 def make_trainer_class() -> type:
-    """GRPOTrainer with the advantages of the module's table; a function because importing TRL takes seconds."""
+    """GRPOTrainer with the advantages of `mrt.training.rl`'s table; a function because importing TRL takes seconds."""
     import torch
     from trl import GRPOTrainer
     from trl.trainer.utils import RepeatSampler
@@ -110,7 +107,7 @@ def make_trainer_class() -> type:
             self.generator.manual_seed(self.seed + self.epoch())
             return super().__iter__()
 
-    class MRTTrainer(GRPOTrainer):
+    class MRTTrainer(MetaProver, GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
 
         def __init__(
@@ -131,7 +128,7 @@ def make_trainer_class() -> type:
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
-            self.cached: list[list[int]] = []  # token ids of all texts that the engine has read in this step
+            self.cached = []
             # one process only: ZeRO-3 needs the same passes of all, and a tied head is gathered while they fetch ahead
             self.shares_prompts = (
                 self.accelerator.num_processes == 1
@@ -169,10 +166,6 @@ def make_trainer_class() -> type:
         def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
             """Token ids as the sampling engine has them: a chat prompt begins with a special token of its own."""
             return self.encode(prompts), None, {}
-
-        def encode(self, texts: Iterable[str]) -> list[list[int]]:
-            """Token ids of texts, without special tokens."""
-            return list(encode(self.processing_class, texts))
 
         def note(self, name: str, value: float) -> None:
             self._metrics["train" if self.model.training else "eval"][name].append(float(value))
@@ -314,98 +307,6 @@ def make_trainer_class() -> type:
             flops = self.sizes.sampling(read, attended) + self.sizes.sampling(sum(lengths), behind, sum(lengths))
             self.spent.add(tokens_sampled=sum(lengths), tokens_read=read, flops=flops)
             return lengths
-
-        def count_forced(self, prompts: list[list[int]], answers: list[list[int]], share: int) -> None:
-            """Count forced answers, given the lengths of those behind each prompt; `share` processes count the same.
-
-            Without answers the prompts were scored, which takes logits of all that is read.
-            """
-            (known, of_known), (all_, of_all) = distinct(self.cached), distinct([*self.cached, *prompts])
-            drawn = sum(map(sum, answers))
-            behind = sum(pairs(len(p), len(p) + n) for p, own in zip(prompts, answers, strict=False) for n in own)
-            logits = drawn if answers else all_ - known
-            flops = self.sizes.sampling(all_ - known + drawn, of_all - of_known + behind, logits)
-            self.spent.add(tokens_forced=drawn / share, tokens_read=(all_ - known) / share, flops=flops / share)
-            self.cached += prompts
-
-        def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
-            """J of the current policy at each prefix, asked for once per prefix; 0 where the context is full."""
-            # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
-            size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
-            if size > 1:
-                group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
-                torch.distributed.all_gather_object(told, (list(forced), list(gold), self.cached), group=group)
-                before = sum(len(theirs) for theirs, *_ in told[: torch.distributed.get_rank(group)])
-                own = slice(before, before + len(forced))
-                forced, gold, self.cached = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
-            by = self.by_likelihood if self.recipe.estimate == "likelihood" else self.by_answers
-            J = by(dict(zip(forced, gold, strict=True)), size)
-            return [J[prompt] for prompt in forced][own]
-
-        def fits(self, ids: list[int]) -> bool:
-            """Whether the engine's context has room behind these tokens."""
-            return len(ids) < int(self.vllm_generation.llm.model_config.max_model_len)
-
-        def by_likelihood(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
-            """J at each prompt: the probability of its gold answer, in all its spellings."""
-            asked = [(prompt, spelling) for prompt, gold in gold_of.items() for spelling in spellings(gold)]
-            scored = [as_written(self.processing_class, self.recipe.opening, spelling) for _, spelling in asked]
-            before = self.encode(prompt for prompt, _ in asked)
-            if self.frozen:
-                found = self.frozen.log_probabilities(list(zip(before, scored, strict=True)))
-                self.spent.add(flops=self.frozen.taken() / share)
-            else:
-                found = [-inf] * len(asked)
-                whole = [[*ids, *text.before, *text.own] for ids, text in zip(before, scored, strict=True)]
-                room = [i for i, ids in enumerate(whole) if self.fits(ids)]
-                texts = [whole[i] for i in room]
-                outputs = self.read(texts, cached=True)
-                unread = [n for n, i in enumerate(room) if not readable(outputs[n], scored[i].own)]
-                for n, output in zip(unread, self.read([texts[n] for n in unread], cached=False), strict=True):
-                    outputs[n] = output
-                for i, output in zip(room, outputs, strict=True):
-                    found[i] = log_probability(self.processing_class, output, scored[i])
-                self.count_forced(texts, [], share)
-            J = dict.fromkeys(gold_of, 0.0)
-            for (prompt, _), logp in zip(asked, found, strict=True):
-                J[prompt] = min(1.0, J[prompt] + exp(logp))
-            return J
-
-        def read(self, texts: list[list[int]], *, cached: bool) -> list[Any]:
-            """vLLM's outputs for texts whose last tokens are scored."""
-            prompts = [{"prompt_token_ids": ids} for ids in texts]
-            outputs = self.vllm_generation.llm.generate(prompts, sampling_params=reading(cached=cached), use_tqdm=False)
-            return list(outputs)
-
-        def by_answers(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
-            """J at each prompt: the share of right forced answers."""
-            from vllm import SamplingParams
-
-            each = self.recipe.answers or self.num_generations
-            stop = self.parameterization.answer_ends
-            parameters = SamplingParams(
-                n=each,
-                temperature=self.temperature,
-                top_p=self.top_p,
-                max_tokens=self.recipe.answer_tokens,
-                stop=list(stop) or None,
-                detokenize=vllm_reads(self.processing_class, stop),
-            )
-            ids_of = dict(zip(gold_of, self.encode(gold_of), strict=True))
-            prompts = [prompt for prompt, own in ids_of.items() if self.fits(own)]
-            ids = [ids_of[prompt] for prompt in prompts]
-            outputs = self.vllm_generation.llm.generate(
-                [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
-            )
-            texts = [
-                text_of(self.processing_class, drawn, stop, before)
-                for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
-                for drawn in output.outputs
-            ]
-            self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], share)
-            answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
-            right = np.reshape(right_forced(self.grader, texts, answers), (len(prompts), each))
-            return dict.fromkeys(gold_of, 0.0) | dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantage of each token [completions, tokens], from the progress of its episode."""

@@ -22,7 +22,7 @@ from mrt.core.artifacts import RL_PROMPTS
 from mrt.episodes.parameterization import OpenEnded
 from mrt.grading.grade import Grader
 from mrt.sampling.engine import Decoding, EngineSettings
-from mrt.training import rl_trainer
+from mrt.training import meta_prover, rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
 from mrt.training.rl import RL, Train
 from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
@@ -281,7 +281,7 @@ def test_where_the_context_is_full_J_is_0_and_nothing_is_asked(tmp_path, monkeyp
 
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
     trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
-    monkeypatch.setattr(rl_trainer, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
+    monkeypatch.setattr(meta_prover, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
     gold_of = {"1 " * 30: "1", "1 2": "1"}
     assert trainer.by_answers(gold_of, 1) == {"1 " * 30: 0.0, "1 2": 1.0}
     assert len(asked) == 1 and asked[0] < 20
@@ -671,5 +671,5 @@ def test_J_by_answers_is_the_share_of_right_ones_of_each_prompt(tmp_path, monkey
 
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
     trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
-    monkeypatch.setattr(rl_trainer, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
+    monkeypatch.setattr(meta_prover, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
     assert trainer.by_answers({"1 1": "1", "1 2": "2"}, 1) == pytest.approx({"1 1": 2 / 3, "1 2": 1 / 3})

@@ -275,7 +275,7 @@ EDITS = {
         trained("star_1", "mrt_1"),
     ),
     "a constant of the RL trainer's": (
-        edit("mrt/training/rl_trainer.py", "LENGTHS = 4", "LENGTHS = 5"),
+        edit("mrt/training/devices.py", "LENGTHS = 4", "LENGTHS = 5"),
         trained("mrt_rl"),
     ),
     "the budgets": (
