@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from snakemake.io import multiext
+from snakemake.io import multiext, report
 
 from mrt.config.schema import Config
 from mrt.config.sections import Measure
@@ -23,19 +23,16 @@ RESULT, REGRET, CASE, TRAINING = (
 
 
 class Figure(NamedTuple):
-    """A figure or table: its section of the report, the measures that it reads, and its numbers in the paper, or the
-    place there of one without a number; whether it is a table; whether it shows single traces, of first training runs
-    alone; whether it reads only those of the measures that the experiment makes; and what else it is told.
-    """
+    """A figure or table."""
 
-    section: str
-    measures: list[str]
-    numbers: list[str]
-    place: str = ""
+    section: str  # of the report
+    measures: list[str]  # that it reads; without the first there is nothing to show
+    numbers: list[str]  # in the paper
+    place: str = ""  # in the paper, of one without a number
     table: bool = False
-    of_traces: bool = False
-    of_what_is_measured: bool = False
-    options: Callable[[Config], dict[str, Any]] = lambda experiment: {}
+    first_run_only: bool = False  # it shows single traces
+    skips_unmeasured: bool = False  # it reads only those of its measures that the experiment makes
+    options: Callable[[Config], dict[str, Any]] = lambda experiment: {}  # what else it is told
 
 
 FIGURES = {
@@ -54,13 +51,13 @@ FIGURES = {
     ),
     "episode_counts": Figure(CASE, ["episodes"], ["fig23"]),
     "progress": Figure(CASE, ["progress"], ["fig16"]),
-    "backtrack": Figure(CASE, ["traces", "progress"], ["fig13"], of_traces=True),
+    "backtrack": Figure(CASE, ["traces", "progress"], ["fig13"], first_run_only=True),
     "length": Figure(TRAINING, ["rl_log"], ["fig10"]),
     "reward": Figure(TRAINING, ["rl_log"], ["fig11"]),
     "constructions": Figure(TRAINING, ["constructions", "trees"], ["fig14"]),
     "loss": Figure(TRAINING, ["sft_log"], ["fig15"]),
-    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", of_what_is_measured=True),
-    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True, of_what_is_measured=True),
+    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", skips_unmeasured=True),
+    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True, skips_unmeasured=True),
     "claims": Figure(
         RESULT,
         [
@@ -80,7 +77,7 @@ FIGURES = {
         [],
         "the paper's claims",
         table=True,
-        of_what_is_measured=True,
+        skips_unmeasured=True,
         options=lambda e: {"claims": [claim.model_dump() for claim in e.claims]},
     ),
 }
@@ -148,9 +145,9 @@ class Figures:
 
     def tables(self, name: str) -> dict[str, Tables]:
         """All tables that a figure or table is made from, by measure."""
-        models = self.experiment.evaluation.models if FIGURES[name].of_traces else self.experiment.measured
+        models = self.experiment.evaluation.models if FIGURES[name].first_run_only else self.experiment.measured
         measures = FIGURES[name].measures
-        if FIGURES[name].of_what_is_measured:
+        if FIGURES[name].skips_unmeasured:
             asked = {*self.experiment.evaluation.measures, "cost"}
             measures = [m for m in measures if m in asked or m not in get_args(Measure)]
         return {measure: self.measured(measure, models) for measure in measures}
@@ -191,11 +188,27 @@ class Figures:
         number = ", ".join(n.replace("fig", "Figure ").replace("table", "Table ") for n in numbers)
         return {"what": name.replace("_", " "), "paper": number or FIGURES[name].place, "form": form}
 
+    def stem(self, name: str) -> str:
+        """Path of a figure's or table's files, without what tells their formats apart."""
+        return f"{self.paths.results}/{'tables' if FIGURES[name].table else 'figures'}/{name}"
+
+    def drawn(self, name: str) -> dict[str, Any]:
+        """All files of a figure or table; the report has the one to look at and the data behind it as CSV."""
+
+        def listed(suffix: str, form: str) -> Any:
+            options = {"category": FIGURES[name].section, "labels": self.labels(name, form)}
+            return report(f"{self.stem(name)}.{suffix}", caption=f"../report/{name}.rst", **options)
+
+        if FIGURES[name].table:
+            seen = {"markdown": f"{self.stem(name)}.md", "page": listed("html", "table")}
+            seen |= {"latex": f"{self.stem(name)}.tex"}
+        else:
+            seen = {"pdf": f"{self.stem(name)}.pdf", "png": listed("png", "figure")}
+        return {**seen, "data": f"{self.stem(name)}.parquet", "csv": listed("csv", "values (CSV)")}
+
     def outputs(self, name: str) -> Any:
         """What a figure or table is to be looked at, and the data behind it."""
-        if FIGURES[name].table:
-            return multiext(f"{self.paths.results}/tables/{name}", ".md", ".csv")
-        return multiext(f"{self.paths.results}/figures/{name}", ".png", ".csv")
+        return multiext(self.stem(name), ".md" if FIGURES[name].table else ".png", ".csv")
 
     def all(self) -> list[str]:
         """All figures and tables of the experiment."""

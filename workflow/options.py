@@ -18,7 +18,6 @@ from workflow.fingerprints import Fingerprints
 from workflow.paths import Paths, Wildcards
 from workflow.resources import JobResources
 
-Made = Callable[[Wildcards], Any]
 Execution = Callable[[Wildcards, int], str]
 
 
@@ -129,23 +128,14 @@ class Options:
         """The engine settings that change what is sampled."""
         return lambda w: [self.experiment.longest(self.sampler(kind, w)), self.experiment.engine.dtype]
 
-    def sampled_by(self, kind: str) -> Execution:
-        """The engine and the completion cache of a stage; where shards sampled, it gathers."""
+    def sampled_by(self, kind: str, *, shard: bool = False) -> Execution:
+        """The engine and the completion cache of a stage; a `shard` samples its share, what follows gathers all."""
 
         def execution(w: Wildcards, threads: int) -> str:
+            count = self.paths.shard_count
+            part = {"shard": f"{w.shard}/{count}"} if shard else {"gather": count} if self.paths.shards(kind) else {}
             folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
-            gather = {"gather": self.paths.shard_count} if self.paths.shards(kind) else {}
-            return options_of(engine=self.engine(self.sampler(kind, w)), cache={"folder": folder, **gather})
-
-        return execution
-
-    def sampled_by_shard(self, kind: str) -> Execution:
-        """The same of a shard, which samples its share of what is not cached yet."""
-
-        def execution(w: Wildcards, threads: int) -> str:
-            folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
-            cache = {"folder": folder, "shard": f"{w.shard}/{self.paths.shard_count}"}
-            return options_of(engine=self.engine(self.sampler(kind, w)), cache=cache)
+            return options_of(engine=self.engine(self.sampler(kind, w)), cache={"folder": folder, **part})
 
         return execution
 

@@ -68,15 +68,18 @@ class Paths:
             return f"{self.results}/models/{name}"
         return f"{self.results}/models/toy_base" if model.toy == "remade" else None
 
-    def weights(self, w: Wildcards) -> list[str]:
-        """The model's weights as an input; given ones are none: their content stands in params, not their date."""
-        folder = self.checkpoint(w.model)
+    def weights_of(self, name: str) -> list[str]:
+        """A model's weights as an input; given ones are none: their content stands in params, not their date."""
+        folder = self.checkpoint(name)
         return [folder] if folder else []
 
+    def weights(self, w: Wildcards) -> list[str]:
+        """The weights of a job's model."""
+        return self.weights_of(w.model)
+
     def mu_weights(self, w: Wildcards) -> list[str]:
-        """The same of the meta-prover."""
-        folder = self.checkpoint(self.experiment.mu(w.model, w.dataset))
-        return [folder] if folder else []
+        """The weights of the meta-prover."""
+        return self.weights_of(self.experiment.mu(w.model, w.dataset))
 
     # ---- what a training is made from ----
 
@@ -85,8 +88,7 @@ class Paths:
         return str(self.experiment.models[w.model].parent)
 
     def parents_weights(self, w: Wildcards) -> list[str]:
-        folder = self.checkpoint(self.parent(w))
-        return [folder] if folder else []
+        return self.weights_of(self.parent(w))
 
     def training_problems(self, w: Wildcards) -> str:
         return self.problems(str(self.experiment.models[w.model].problems))

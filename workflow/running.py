@@ -15,8 +15,9 @@ Outputs of those that succeeded stay: each job itself, as it ends, takes away Sn
 and writes the record (params, code, inputs) from which Snakemake later sees whether it must run again. What failed or
 was cancelled is still marked or not there, and runs again (`rerun-incomplete` in the profile).
 
-All that this project uses of Snakemake's and its SLURM plugin's internals is in this module; tests/project/
-test_internals.py names the versions that were tried, and fails if what is used has moved.
+What this project changes in Snakemake and its SLURM plugin is in this module (workflow/terminal.py listens to
+Snakemake's log, mrt/planning reads its dry runs); tests/project/test_internals.py names the versions that were tried,
+and fails if what is changed here has moved.
 """
 
 import fcntl
@@ -95,7 +96,7 @@ def remember_signatures() -> None:
 
 
 def start_early(workflow: Workflow) -> None:
-    """Have that process import them while the first jobs, which need neither, run; if any job will need it."""
+    """Start the fork server now, if a planned job needs it: it imports vLLM and TRL while the first jobs run."""
     if not workflow.local_exec:
         return
     ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")

@@ -17,11 +17,11 @@ from mrt.core.hub import has_chat_template, missing
 from mrt.core.settings import overlaid
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
+from mrt.problems.sources import prefix_accuracy
 from mrt.sampling.engine import Decoding
 from mrt.sampling.imports import check_ids, completions_in
 from mrt.sampling.likelihood import EXAMPLES
 from mrt.sampling.rollouts import Prompt
-from mrt.traces.page import prefix_accuracy
 from mrt.training.log import check_log
 from mrt.training.methods import TREE_METHODS
 from mrt.training.rl import RL

@@ -149,8 +149,8 @@ class Config(Settings):
         if not (self.training.allocation or scored) or dataset in self.evaluation.problems:
             return []
         of = [m for m in self.models.values() if (m.method, m.parent, m.problems) == ("mrt", name, dataset)]
-        asked = {(m.rules.minimum_J, m.rules.minimum_progress, m.rules.tolerance) for m in of}
-        return [Thresholds(minimum_J=J, minimum_progress=p, tolerance=t) for J, p, t in sorted(asked)]
+        asked = {tuple(getattr(m.rules, name) for name in Thresholds.model_fields) for m in of}
+        return [Thresholds(**dict(zip(Thresholds.model_fields, own, strict=True))) for own in sorted(asked)]
 
     @property
     def linearized_ks(self) -> list[int]:

@@ -234,7 +234,7 @@ RL_PROMPTS = Artifact(
     {
         "prefix": "j",
         "prefix_text": "z_0:j",
-        "prompt": "chat prompt and z_0:j, ends inside the thought",
+        "prompt": "chat prompt and z_0:j",
         "forced": "the same, told that time is up; empty unless MRT (RL)",
         "answer": "gold",
         "inside": "the prompt ends inside a thought",

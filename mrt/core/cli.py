@@ -9,6 +9,7 @@ options that do not affect the result as a third (`--execution`).
 
 import json
 import os
+import shlex
 import sys
 import time
 from abc import abstractmethod
@@ -67,6 +68,8 @@ class Stage(BaseSettings):
             "definitions": reached(name).definitions,
             "versions": versions(name) if self.track_versions else {},
         }
+        if self.settings or self.inputs or self.execution:  # from a rule: its log says what to run by hand
+            print(shlex.join(["python", "-m", name, *sys.argv[1:]]), flush=True)
         since = time.monotonic()
         self.cli_cmd()
         if self.timed:

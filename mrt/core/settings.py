@@ -10,8 +10,8 @@ Group = TypeVar("Group", bound="Settings")
 class Settings(BaseModel):
     """A group of settings; its fields have bounds, a default and a description with a reference to the paper.
 
-    Of a group within it that is given in part, the rest is what the field's default says: `decoding: {max_tokens: 400}`
-    leaves the temperature as it is where nothing is given.
+    A group within it that is given in part keeps the field's default for the rest: `decoding: {max_tokens: 400}` leaves
+    the temperature as it is where nothing is given.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)

@@ -108,7 +108,7 @@ class OpenEnded(Settings):
         return self.template.force(prefix)
 
     def finish(self, thought: str) -> str:
-        """The same, for a complete thought that the model closed itself."""
+        """Text after the chat prompt that makes mu answer behind a thought that the model closed itself."""
         return self.template.finish(thought)
 
 
@@ -174,7 +174,7 @@ class Backtracking(Settings):
         return "".join(before) + begun
 
     def finish(self, thought: str) -> str:
-        """The same, for a completion that ended by itself."""
+        """Text after the chat prompt that makes mu answer behind a completion that ended by itself."""
         return self.force(thought)
 
 

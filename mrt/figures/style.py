@@ -3,7 +3,6 @@
 Changing the style redraws figures and recomputes no measure.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from itertools import count, cycle, product
 from operator import itemgetter
@@ -14,7 +13,7 @@ import polars as pl
 from pydantic import BaseModel
 
 from mrt.analysis.bootstrap import bootstrap_table
-from mrt.core.storage import temporary_name
+from mrt.core.storage import atomic_file
 from mrt.training.methods import METHODS
 
 BASE_COLOUR = "#000000"  # a method has the same colour everywhere: mrt.training.methods
@@ -227,10 +226,7 @@ def save(figure: Any, out: Path) -> None:
     """Write the figure as vector PDF and as PNG, without dates, so that equal figures are equal files."""
     import matplotlib.pyplot as plt
 
-    out.parent.mkdir(parents=True, exist_ok=True)
     for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
-        path = out.with_name(f"{out.name}.{suffix}")
-        part = temporary_name(path)
-        figure.savefig(part, format=suffix, metadata=metadata)
-        os.replace(part, path)
+        with atomic_file(out.with_name(f"{out.name}.{suffix}")) as part:
+            figure.savefig(part, format=suffix, metadata=metadata)
     plt.close(figure)

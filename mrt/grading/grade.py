@@ -180,22 +180,17 @@ def starts_inside(prompt: str | None) -> bool:
     return prompt is not None and OPEN in prompt.rpartition(CLOSE)[2]
 
 
-def grade_table(
-    answers: pl.DataFrame, gold: dict[str, str], grader: Grader, thinking: bool | None = None
-) -> pl.DataFrame:
+def grade_table(answers: pl.DataFrame, gold: dict[str, str], grader: Grader) -> pl.DataFrame:
     """Grades of a rollouts or a prover table: its key columns, answer, parsed, correct, cluster (within a problem).
 
-    `gold` maps problem ids to answers. `thinking` says whether texts start inside a thought; if None, the column
-    `prompt` decides, and without that column they do not. Those of a prover table are read by `extract_forced`, unless
-    they start inside one. Raises KeyError for a problem that `gold` lacks.
+    `gold` maps problem ids to answers. The column `prompt` says whether a text starts inside a thought; without that
+    column it does not. Those of a prover table are read by `extract_forced`. Raises KeyError for a problem that `gold`
+    lacks.
     """
-    if thinking is None and "prompt" in answers.columns:
-        inside = [starts_inside(prompt) for prompt in answers["prompt"]]
-    else:
-        inside = [bool(thinking)] * len(answers)
+    prompts = answers["prompt"] if "prompt" in answers.columns else [None] * len(answers)
     texts = answers["text"].fill_null("").to_list()
-    forced = "prefix" in answers.columns and not thinking
-    extracted = extract_forced(grader, texts) if forced else grader.extract(texts, inside)
+    forced = "prefix" in answers.columns
+    extracted = extract_forced(grader, texts) if forced else grader.extract(texts, list(map(starts_inside, prompts)))
     pairs = [(answer or "", gold[i]) for answer, i in zip(extracted, answers["problem_id"], strict=True)]
     rows: dict[str, list[int]] = {}
     for i, problem_id in enumerate(answers["problem_id"]):
@@ -220,7 +215,6 @@ class Grade(Stage):
     problems: Path = Field(description="Dataset (Parquet): id, answer.")
     answers: Path = Field(description="Rollouts or forced answers (Parquet): problem_id, sample, text.")
     out: Path = Field(description="Grades (Parquet): the keys, answer, parsed, correct, cluster.")
-    thinking: bool | None = Field(None, description="Texts start inside a thought; read from the prompts if not given.")
     grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     workers: int | None = Field(None, ge=1, description="Worker processes; as many as available CPUs if not given.")
     timeout: float = Field(TIMEOUT, gt=0, description="Seconds of CPU time a pair may take; then it counts as unequal.")
@@ -241,7 +235,7 @@ class Grade(Stage):
             raise ValueError(f"{self.answers}: problem {strangers['problem_id'][0]!r} is not in {self.problems}")
         grader = Grader(self.workers, self.timeout, grading=self.grading)
         gold = dict(problems.iter_rows())
-        grades = grade_table(table, gold, grader, self.thinking)
+        grades = grade_table(table, gold, grader)
         (ANSWER_GRADES if forced else GRADES).write(grades, self.out)
         print(
             f"{len(grades)} answers, {grades['correct'].sum()} correct, {(~grades['parsed']).sum()} unparseable;"

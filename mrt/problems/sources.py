@@ -87,6 +87,27 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, value
 
 
+def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, float]]]]:
+    """Curves that somebody else measured, by problem and model: the pieces of a thought, each with the share of right
+    answers among completions that were continued from the text before it.
+
+    `file` has a JSON line a trace: problem_id, model, chunks [{text, accuracy}]. Raises ValueError for another one, or
+    if an accuracy is no share.
+    """
+    found: dict[tuple[str, str], list[list[tuple[str, float]]]] = {}
+    for number, row in read_jsonl(file):
+        try:
+            chunks = [(chunk["text"], float(chunk["accuracy"])) for chunk in row["chunks"]]
+            found.setdefault((row["problem_id"], row["model"]), []).append(chunks)
+        except (ValueError, KeyError, TypeError) as error:
+            wanted = "problem_id, model and chunks of text and accuracy"
+            raise ValueError(f"{file}, line {number}: not a JSON object with {wanted} ({error!r})") from error
+        for _, accuracy in chunks:
+            if not 0 <= accuracy <= 1:  # nor NaN, which a page cannot hold
+                raise ValueError(f"{file}, line {number}: accuracy {accuracy} is not in [0, 1]")
+    return found
+
+
 def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Lines and records of a CSV file with a header, all values text; raises ValueError naming the line."""
     data = path.read_bytes()
@@ -126,7 +147,7 @@ def read_file(path: Path) -> list[tuple[int, dict[str, Any]]]:
 
 
 def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
-    """The same rows, read lazily where the format allows it."""
+    """Rows of a local file, each with its line (Parquet: row), read lazily where the format allows it."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     match path.suffix.lower():

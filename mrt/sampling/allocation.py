@@ -61,11 +61,19 @@ class Allocation(Settings):
 
 
 class Thresholds(Settings):
-    """The thresholds on J in a filter of MRT (STaR); see `mrt.training.sets.Rules`."""
+    """The thresholds on J in a filter of MRT (STaR)."""
 
-    minimum_J: float = Field(0.0, ge=0, le=1, description="Least J of the prefix that is kept.")
-    minimum_progress: float = Field(0.0, ge=0, le=1, description="Cumulative progress that the prefix must exceed.")
-    tolerance: float = Field(0.0, ge=0, le=1, description="J that a shorter prefix may lack to the best one's.")
+    minimum_J: float = Field(0.0, ge=0, le=1, description="Minimum J of the prefix that MRT keeps.")
+    minimum_progress: float = Field(
+        0.0, ge=0, le=1, description="Cumulative progress of that prefix must be above this (Algorithm 1, line 7)."
+    )
+    tolerance: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="MRT keeps a shorter prefix if its J is at most this much below the best one's. With estimate:"
+        " likelihood the best one is else often a later one, by differences that no answers would show.",
+    )
 
     def best(self, J: Floats) -> int:
         """The prefix to keep, given J at all: the shortest within `tolerance` of the best, never the empty one."""

@@ -69,7 +69,7 @@ class CacheSettings(Settings):
 
 
 def engine_decides(settings: EngineSettings) -> str:
-    """What decides, of how an engine is built, what it samples; part of the keys of completions and of RL's weights."""
+    """The engine settings that change what is sampled, as text for the keys of completions and of RL's weights."""
     return f"{settings.max_model_len} {settings.dtype}"
 
 
@@ -85,7 +85,7 @@ class CompletionCache:
             weights,
             engine_decides(engine.settings),
             fingerprint("mrt.sampling.engine:Engine", with_versions=track_versions),  # requests are in the keys
-        )[:16]
+        )
 
     def keys(self, request: Request) -> list[str]:
         """A key for each of a request's completions; a scored text, which is not drawn, has no seed in its key."""

@@ -4,8 +4,9 @@
         --problems results/laptop/problems/toy_test.parquet --samples 8 --names base --names toy_test \\
         --decoding '{"temperature": 0.7, "max_tokens": 8192}'
 
-Every prompt ends inside the thought (`<think>`), so a completion begins with thinking. The seed of sample i of a
-problem is a hash of (seed, model, dataset, problem id) plus i, so asking for more samples keeps the existing ones.
+A reasoning model's prompt ends inside the thought (`<think>`), so its completion begins with thinking. The seed of
+sample i of a problem is a hash of (seed, model, dataset, problem id) plus i, so asking for more samples keeps the
+existing ones.
 """
 
 import datetime
@@ -41,7 +42,7 @@ class Prompt(Settings):
     )
 
     def render(self, tokenizer: Any, problem: str) -> str:
-        """The chat prompt as text, ending inside the thought."""
+        """The chat prompt as text; it ends inside a thought unless `open_thought` is empty."""
         message = self.instruction.replace("{problem}", problem)
         prompt: str = tokenizer.apply_chat_template(
             [{"role": "user", "content": message}],

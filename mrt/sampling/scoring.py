@@ -63,7 +63,7 @@ def readable(output: Any, ids: Sequence[int]) -> bool:
 def log_probability(tokenizer: Any, output: Any, scored: Scored) -> float:
     """Log-probability, in nats, of the prompt's last tokens, which are scored, and of an end behind them.
 
-    Of the tokens behind them the `ENDS` most likely ones count. -inf if none of these begins with the end.
+    The `ENDS` most likely tokens behind them count. -inf if none of these begins with the end.
     """
     places = output.prompt_logprobs[len(output.prompt_logprobs) - len(scored.own) :]
     found = sum(place[i].logprob for place, i in zip(places, scored.own, strict=True))

@@ -43,7 +43,7 @@ from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
 from mrt.episodes.parameterization import MARKERS, Backtracking
 from mrt.figures.style import Appearance, ModelStyle
-from mrt.problems.sources import read_jsonl
+from mrt.problems.sources import prefix_accuracy
 from mrt.training.sets import best_prefixes
 
 HERE = Path(__file__).parent
@@ -205,27 +205,6 @@ def apart(text: str, episodes: list[str]) -> tuple[str, list[str], str]:
     if not episodes or start < 0:
         return "", [], text
     return text[:start], episodes, text[start + len(thought) :]
-
-
-def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, float]]]]:
-    """Curves that somebody else measured, by problem and model: the pieces of a thought, each with the share of right
-    answers among completions that were continued from the text before it.
-
-    `file` has a JSON line a trace: problem_id, model, chunks [{text, accuracy}]. Raises ValueError for another one, or
-    if an accuracy is no share.
-    """
-    found: dict[tuple[str, str], list[list[tuple[str, float]]]] = {}
-    for number, row in read_jsonl(file):
-        try:
-            chunks = [(chunk["text"], float(chunk["accuracy"])) for chunk in row["chunks"]]
-            found.setdefault((row["problem_id"], row["model"]), []).append(chunks)
-        except (ValueError, KeyError, TypeError) as error:
-            wanted = "problem_id, model and chunks of text and accuracy"
-            raise ValueError(f"{file}, line {number}: not a JSON object with {wanted} ({error!r})") from error
-        for _, accuracy in chunks:
-            if not 0 <= accuracy <= 1:  # nor NaN, which a page cannot hold
-                raise ValueError(f"{file}, line {number}: accuracy {accuracy} is not in [0, 1]")
-    return found
 
 
 def along(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[float]] | None:

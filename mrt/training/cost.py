@@ -20,12 +20,12 @@ from mrt.training.flops import Sizes, pairs
 
 
 class Sampled(NamedTuple):
-    """Tokens generated and read, pairs of a token and one that it attends to, and tokens that are read and scored."""
+    """What an engine did."""
 
-    generated: int
-    read: int
-    pairs: float
-    scored: int = 0
+    generated: int  # tokens
+    read: int  # tokens of distinct prefixes
+    pairs: float  # of a token and one that it attends to
+    scored: int = 0  # tokens that were read, and of which the probability was asked
 
     def flops(self, sizes: Sizes) -> float:
         return float(sizes.sampling(self.generated + self.read, self.pairs, self.generated + self.scored))

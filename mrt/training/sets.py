@@ -16,26 +16,14 @@ from pydantic import Field
 
 from mrt.core.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, ROLLOUTS, RULES, SET, TRACE
 from mrt.core.cli import Stage, run
-from mrt.core.settings import Settings
 from mrt.episodes.parameterization import CLOSE, Backtracking, OpenEnded, Parameterization, Template
-from mrt.sampling.allocation import ROUNDING
+from mrt.sampling.allocation import ROUNDING, Thresholds
 from mrt.training.methods import TraceMethod
 
 
-class Rules(Settings):
+class Rules(Thresholds):
     """Which traces enter a training set."""
 
-    minimum_J: float = Field(0.0, ge=0, le=1, description="Minimum J of the prefix that MRT keeps.")
-    minimum_progress: float = Field(
-        0.0, ge=0, le=1, description="Cumulative progress of that prefix must be above this (Algorithm 1, line 7)."
-    )
-    tolerance: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="MRT keeps a shorter prefix if its J is at most this much below the best one's. With estimate:"
-        " likelihood the best one is else often a later one, by differences that no answers would show.",
-    )
     whole_trace_correct: bool = Field(False, description="MRT keeps a prefix only if the whole trace was right too.")
     keep_stop_phrase: bool = Field(False, description='Leave "Time is up." in the text that MRT trains on.')
     weight: Literal["none", "progress"] = Field(
@@ -213,7 +201,7 @@ class MakeSet(SetStage):
     method: TraceMethod = Field(description="star: right traces, whole; mrt: prefixes of maximal progress.")
     rollouts: Path = Field(description="Rollouts (Parquet).")
     grades: Path = Field(description="Grades of the rollouts (Parquet).")
-    episodes: Path | None = Field(None, description="Episodes (Parquet); mrt only.")
+    episodes: Path | None = Field(None, description="Episodes (Parquet); for mrt, and for star in backtracking.")
     progress: Path | None = Field(None, description="Progress (Parquet); mrt only.")
     prover: Path | None = Field(None, description="Forced answers (Parquet); mrt only.")
     prover_grades: Path | None = Field(None, description="Grades of the forced answers (Parquet); mrt only.")

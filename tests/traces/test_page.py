@@ -18,6 +18,7 @@ from made import backtracking, results, training_set, tree
 
 from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, PROVER, ROLLOUTS
 from mrt.episodes.parameterization import Backtracking
+from mrt.problems.sources import prefix_accuracy
 from mrt.traces import page
 from mrt.traces.page import (
     Folder,
@@ -26,7 +27,6 @@ from mrt.traces.page import (
     attempts_of,
     fitting,
     kinds,
-    prefix_accuracy,
     summary,
     traces_of,
     with_bounds,

@@ -45,7 +45,7 @@ use rule sample_rollouts as sample_rollouts_shard with:
     resources:
         **job_resources.sampling("sample_rollouts", shard=True),
     params:
-        execution=options.sampled_by_shard("rollouts"),
+        execution=options.sampled_by("rollouts", shard=True),
 
 
 # Rollouts that somebody sampled elsewhere.
@@ -120,7 +120,7 @@ use rule force_answers as force_answers_shard with:
     resources:
         **job_resources.sampling("force_answers", shard=True),
     params:
-        execution=options.sampled_by_shard("prover"),
+        execution=options.sampled_by("prover", shard=True),
 
 
 # Budget forcing: thoughts made to go on, and their answers after 0, 2, 4, 6, 8 extensions (Appendix F).
@@ -170,7 +170,7 @@ use rule force_budget as force_budget_shard with:
     resources:
         **job_resources.sampling("force_budget", shard=True),
     params:
-        execution=options.sampled_by_shard("budget_forcing"),
+        execution=options.sampled_by("budget_forcing", shard=True),
         out=lambda w, output: f"--out {quote(output[0])} --out_thoughts {quote(output[0])}",
 
 
