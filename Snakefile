@@ -16,7 +16,7 @@ from workflow.running import (
     fork_stages,
     guard,
     hold_to_the_code,
-    refuse_several_nodes,
+    refuse_what_does_not_fit,
     remember_signatures,
     start_early,
 )
@@ -62,7 +62,7 @@ hold_to_the_code(workflow, options.fingerprints.file)
 
 
 onstart:
-    refuse_several_nodes(workflow)
+    refuse_what_does_not_fit(workflow)
     start_early(workflow)
 
 

@@ -109,8 +109,8 @@ def start_early(workflow: Workflow) -> None:
         )
 
 
-def refuse_several_nodes(workflow: Workflow) -> None:
-    """Raise WorkflowError if a training on this machine takes several nodes, which only SLURM can give."""
+def refuse_what_does_not_fit(workflow: Workflow) -> None:
+    """Raise WorkflowError if a training takes more GPUs than are here, or several nodes, which SLURM alone gives."""
     if not workflow.local_exec or workflow.remote_exec or workflow.touch:
         return
     trainings = [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
@@ -121,6 +121,13 @@ def refuse_several_nodes(workflow: Workflow) -> None:
             + "\nThis machine is one node: use SLURM (--profile slurm), leave out cluster.training_nodes, set"
             " cluster.gpus_per_node and cluster.training_gpus to what this machine has, or lower what a training holds"
             " (`mrt plan` tells)."
+        )
+    there = len(accelerator.cards())  # without GPUs a training that would take some runs on the CPU
+    most = max((int(str(job.params.launch).split()[3]) for job in trainings), default=0)  # not `gpu`, which is capped
+    if there and most > there:
+        raise WorkflowError(
+            f"A training takes {most} GPUs, this machine has {there}. Set cluster.gpus_per_node and"
+            " cluster.training_gpus to what it has, or use SLURM (--profile slurm)."
         )
 
 

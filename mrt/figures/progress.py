@@ -43,8 +43,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 continue
             values = episodes["progress"].to_numpy()
             mean = with_intervals(episodes, ["model"], ["progress"]).row(0, named=True)
-            interval = f"[{mean['progress_low']:+.3f}, {mean['progress_high']:+.3f}]"
-            label = f"{models[model].label} (mean {mean['progress']:+.3f} {interval})"
+            interval = f" [{mean['progress_low']:+.3f}, {mean['progress_high']:+.3f}]" if mean["n"] > 1 else ""
+            label = f"{models[model].label} (mean {mean['progress']:+.3f}{interval}, n = {mean['n']})"
             # what lies on an edge counts half on either side: else gains and losses of one size fell into other bins
             gains, losses = (np.histogram(sign * values, bins=EDGES)[0] for sign in (1, -1))
             share = (gains + losses[::-1]) / (2 * values.size)

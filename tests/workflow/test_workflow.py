@@ -312,6 +312,17 @@ def test_a_training_on_several_nodes_stops_before_any_job_without_slurm(tmp_path
     assert snakemake(tmp_path, "--cores", 2, "results/tiny/problems/toy_test.parquet", *files).returncode == 0
 
 
+def test_more_gpus_than_the_machine_has_stop_before_any_job(tmp_path, monkeypatch):
+    (tmp_path / "machine").mkdir()
+    fake_cards(tmp_path / "machine", monkeypatch, 1)
+    checkout(tmp_path)
+    (tmp_path / "two.yaml").write_text("cluster: {gpu: h100, training_gpus: 2}\n")
+    files = ("--configfile", ROOT / "tests" / "tiny.yaml", "two.yaml")
+    done = snakemake(tmp_path, "--cores", 2, *files, check=False)
+    assert done.returncode == 1 and "A training takes 2 GPUs, this machine has 1." in done.stderr + done.stdout
+    assert not list(tmp_path.glob("results/**/*.parquet"))
+
+
 def test_a_bad_config_stops_before_any_job(tmp_path):
     folder = checkout(tmp_path)
     bad = (ROOT / "tests" / "tiny.yaml").read_text().replace("parent: base, method: star", "parent: bsae, method: star")
