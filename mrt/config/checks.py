@@ -120,7 +120,7 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
         completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
-        if name == "evaluation" or "rollouts" in learnt:
+        if "rollouts" in learnt if name == "training" else set(config.evaluation.models) - set(config.imported):
             yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
         if asks_mu[name]:
             whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
@@ -204,8 +204,10 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, model in models.items():
         if model:
             yield from model_mistakes(name, model, models, problems, evaluated)
-            measured_on = [d for d in evaluated if d in (model.evaluate_on or evaluated)]
-            yield from completions_mistakes(name, model, {d: ids[d] for d in measured_on if d in ids})
+            measured_on = model.evaluate_on or evaluated if evaluation and name in evaluation.models else []
+            taught_on = [pupil.problems for pupil in models.values() if pupil and pupil.teacher == name]
+            of = {d: ids[d] for d in (*measured_on, *taught_on) if d in ids}
+            yield from completions_mistakes(name, model, of)
             yield from cold_start_mistakes(f"models.{name}", model, models, section("prompt"))
             yield from replicate_mistakes(name, model, models)
             if model.rules.tolerance and training and training.allocation:
@@ -357,7 +359,7 @@ def model_mistakes(
 
 
 def completions_mistakes(name: str, model: Model, ids: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a file of completions; `ids` are those of the problems that it is measured on, by dataset."""
+    """What is wrong with a file of completions; `ids` are those of the problems that it is used on, by dataset."""
     if not model.rollouts:
         return
     file, sampled_by = model.rollouts.file, model.rollouts.model

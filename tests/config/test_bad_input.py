@@ -91,7 +91,9 @@ def completions_of(problem_id):
         (folder / "p.jsonl").write_text(GOOD)
         (folder / "traces.jsonl").write_text(f'{{"problem_id": {problem_id}, "text": "x"}}\n')
         file = {"file": "p.jsonl", "split": "test"}
-        edited(problems__toy_test=file, models__theirs={"rollouts": {"file": "traces.jsonl"}})(folder)
+        evaluation = {"problems": ["toy_test"], "models": ["theirs"], "measures": ["accuracy"], "k": [1]}
+        theirs = {"rollouts": {"file": "traces.jsonl"}}
+        edited(problems__toy_test=file, models__theirs=theirs, evaluation=evaluation)(folder)
 
     return apply
 
@@ -281,6 +283,22 @@ CASES = {
     ),
     "completions without problem ids": (completions('{"text": "x"}\n'), r"traces\.jsonl.*problem_id"),
 }
+
+
+def test_completions_that_only_teach_need_no_problem_of_the_evaluation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mrt").symlink_to(ROOT / "mrt")
+    (tmp_path / "other.jsonl").write_text(GOOD.replace("1 + 1", "2 + 2"))
+    completions_of('"taught-0"')(tmp_path)
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    config["problems"]["taught"] = {"file": "other.jsonl", "split": "train"}
+    config["models"]["direct"]["prompt"]["open_thought"] = ""
+    config["models"]["cold"] = {"parent": "direct", "method": "cold_start", "teacher": "theirs", "problems": "taught"}
+    config["evaluation"] |= {"models": ["cold"], "samples": 1, "decoding": {"max_tokens": 400}}
+    load(config)
+    (tmp_path / "traces.jsonl").write_text('{"problem_id": "x", "text": "x"}\n')
+    with pytest.raises(ValueError, match="no completion is of a problem of taught: problem_id is 'x'"):
+        load(config)
 
 
 def state_of(folder: Path):
