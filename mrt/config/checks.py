@@ -1,6 +1,7 @@
 """Checks across settings: each is valid by itself, but together they contradict each other or do not fit."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -115,12 +116,14 @@ def length_mistakes(config: Config) -> Iterator[str]:
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
     """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
     trained, learnt = {name: model for name, model in config.models.items() if model.parent}, sampled_to_learn(config)
+    measured_here = set(config.evaluation.models) - set(config.imported)
+    samples = {"training": "rollouts" in learnt, "evaluation": bool(measured_here)}
     asks_mu = {"training": "prover" in learnt, "evaluation": asks_mu_to_measure(config.evaluation)}
     prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
         completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
-        if "rollouts" in learnt if name == "training" else set(config.evaluation.models) - set(config.imported):
+        if samples[name]:
             yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
         if asks_mu[name]:
             whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
@@ -207,7 +210,8 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             measured_on = model.evaluate_on or evaluated if evaluation and name in evaluation.models else []
             taught_on = [pupil.problems for pupil in models.values() if pupil and pupil.teacher == name]
             of = {d: ids[d] for d in (*measured_on, *taught_on) if d in ids}
-            yield from completions_mistakes(name, model, of)
+            voted = evaluation.k if evaluation and "maj" in evaluation.measures else [1]
+            yield from completions_mistakes(name, model, of, dict.fromkeys(measured_on, max(voted)))
             yield from cold_start_mistakes(f"models.{name}", model, models, section("prompt"))
             yield from replicate_mistakes(name, model, models)
             if model.rules.tolerance and training and training.allocation:
@@ -358,8 +362,13 @@ def model_mistakes(
         yield from unknown(f"{path}.evaluate_on", other, evaluated)
 
 
-def completions_mistakes(name: str, model: Model, ids: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a file of completions; `ids` are those of the problems that it is used on, by dataset."""
+def completions_mistakes(
+    name: str, model: Model, ids: Mapping[str, Collection[str]], votes: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with a file of completions, given what it is used on.
+
+    By dataset: `ids` are those of the problems, and `votes` the completions of a problem that maj@k takes.
+    """
     if not model.rollouts:
         return
     file, sampled_by = model.rollouts.file, model.rollouts.model
@@ -368,6 +377,11 @@ def completions_mistakes(name: str, model: Model, ids: Mapping[str, Collection[s
         rows = [row for row in completions_in(file, sampled_by) if sampled_by in (None, row.get("model"))]
         for dataset, known in ids.items():
             check_ids(file, rows, known, dataset)
+            counts = Counter(row["problem_id"] for row in rows) & Counter(dict.fromkeys(known, len(rows)))
+            fewest = min(counts, key=lambda problem: counts[problem])
+            if counts[fewest] < (needed := votes.get(dataset, 1)):
+                has = f"{counts[fewest]} completions of problem {fewest!r} of {dataset}"
+                raise ValueError(f"{file} has {has}, and evaluation.k asks for {needed}")
 
     yield from file_mistakes(f"models.{name}.rollouts.file", file, check)
 

@@ -86,12 +86,12 @@ def edited(**settings):
     return apply
 
 
-def completions_of(problem_id):
+def completions_of(problem_id, k=(1,)):
     def apply(folder):
         (folder / "p.jsonl").write_text(GOOD)
         (folder / "traces.jsonl").write_text(f'{{"problem_id": {problem_id}, "text": "x"}}\n')
         file = {"file": "p.jsonl", "split": "test"}
-        evaluation = {"problems": ["toy_test"], "models": ["theirs"], "measures": ["accuracy"], "k": [1]}
+        evaluation = {"problems": ["toy_test"], "models": ["theirs"], "measures": ["accuracy", "maj"], "k": list(k)}
         theirs = {"rollouts": {"file": "traces.jsonl"}}
         edited(problems__toy_test=file, models__theirs=theirs, evaluation=evaluation)(folder)
 
@@ -276,6 +276,10 @@ CASES = {
     "completions of no problem": (
         completions_of('"toy_test-1"'),
         r"traces\.jsonl: no completion is of a problem of toy_test: problem_id is 'toy_test-1' .*'toy_test-0'",
+    ),
+    "fewer completions than votes": (
+        completions_of('"toy_test-0"', k=[1, 2]),
+        r"traces\.jsonl has 1 completions of problem 'toy_test-0' of toy_test, and evaluation\.k asks for 2",
     ),
     "a completion without a problem id": (
         completions('{"problem_id": "p", "text": "x"}\n{"problem_id": null, "text": "x"}\n'),
