@@ -12,9 +12,9 @@ min_version("9.27.1")  # older ones were not tried
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
 sys.path.insert(0, workflow.basedir)
-from workflow.running import (
+from workflow.running import guard
+from workflow.start import (
     fork_stages,
-    guard,
     hold_to_the_code,
     refuse_what_does_not_fit,
     remember_signatures,

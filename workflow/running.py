@@ -15,9 +15,9 @@ Outputs of those that succeeded stay: each job itself, as it ends, takes away Sn
 and writes the record (params, code, inputs) from which Snakemake later sees whether it must run again. What failed or
 was cancelled is still marked or not there, and runs again (`rerun-incomplete` in the profile).
 
-What this project changes in Snakemake and its SLURM plugin is in this module (workflow/terminal.py listens to
-Snakemake's log, mrt/planning reads its dry runs); tests/project/test_internals.py names the versions that were tried,
-and fails if what is changed here has moved.
+What this project changes in Snakemake and its SLURM plugin is here and in workflow/start.py (workflow/terminal.py
+listens to Snakemake's log, mrt/planning reads its dry runs). tests/project/test_internals.py names the versions that
+were tried, and fails if what is changed has moved.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from mrt.core import accelerator
+from workflow.start import limit_gpus
 
 Workflow = Any  # Snakemake's, which comes without types
 CHOICES = ("wait", "cancel", "stop")
@@ -63,82 +63,6 @@ class Job(NamedTuple):
         what = self.comment.removeprefix("rule_").replace("_wildcards_", " ", 1)
         how_long = f"for {self.elapsed}" if self.state != "PENDING" else f"({self.reason})"
         return f"  {self.id}  {what}  {self.state} {how_long}, of {self.user}"
-
-
-def fork_stages(workflow: Workflow) -> None:
-    """Have stages that import vLLM or TRL forked from one process that has them, for as long as this Snakemake runs.
-
-    See mrt/core/fork_server.py; not if MRT_FORK_SERVER=off, nor in a cluster's job, which has one such stage or none.
-    """
-    if os.environ.get("MRT_FORK_SERVER") != "off" and not workflow.subprocess_exec:
-        os.environ["MRT_FORK_SERVER"] = "off" if workflow.remote_exec else str(os.getpid())
-
-
-def hold_to_the_code(workflow: Workflow, fingerprints: Path) -> None:
-    """Have jobs stop whose code is edited while this Snakemake runs: it records the code that it planned with.
-
-    Else an edit that is undone later would leave results of other code behind, and no later plan would see it.
-    """
-    if not (workflow.subprocess_exec or workflow.remote_exec):
-        os.environ["MRT_PLANNED"] = str(fingerprints.resolve())
-
-
-def remember_signatures() -> None:
-    """Have Snakemake look at the signature of a rule's function once, not for each job.
-
-    A plan of 5,000 jobs takes 0.84 of the time (the mean of six pairs of runs).
-    """
-    from snakemake import common, jobs, rules
-
-    remembered = lru_cache(10_000)(common.get_function_params)
-    for module in (common, jobs, rules):
-        module.get_function_params = remembered
-
-
-def start_early(workflow: Workflow) -> None:
-    """Start the fork server now, if a planned job needs it: it imports vLLM and TRL while the first jobs run."""
-    if not workflow.local_exec:
-        return
-    ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")
-    shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
-    if os.environ["MRT_FORK_SERVER"] == str(os.getpid()) and any(
-        name in shell for name in ask_for_it for shell in shells
-    ):
-        subprocess.Popen(
-            [sys.executable, "-m", "mrt.core.fork_server"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
-
-def refuse_what_does_not_fit(workflow: Workflow) -> None:
-    """Raise WorkflowError if a training takes more GPUs than are here, or several nodes, which SLURM alone gives."""
-    if not workflow.local_exec or workflow.remote_exec or workflow.touch:
-        return
-    trainings = [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
-    asked = {job.wildcards.model: job.resources.get("nodes", 1) for job in trainings}
-    if several := [f"The training of {name} takes {nodes} nodes." for name, nodes in asked.items() if nodes > 1]:
-        raise WorkflowError(
-            "\n".join(sorted(several))
-            + "\nThis machine is one node: use SLURM (--profile slurm), leave out cluster.training_nodes, set"
-            " cluster.gpus_per_node and cluster.training_gpus to what this machine has, or lower what a training holds"
-            " (`mrt plan` tells)."
-        )
-    there = len(accelerator.cards())  # without GPUs a training that would take some runs on the CPU
-    most = max((int(str(job.params.launch).split()[3]) for job in trainings), default=0)  # not `gpu`, which is capped
-    if there and most > there:
-        raise WorkflowError(
-            f"A training takes {most} GPUs, this machine has {there}. Set cluster.gpus_per_node and"
-            " cluster.training_gpus to what it has, or use SLURM (--profile slurm)."
-        )
-
-
-def limit_gpus(workflow: Workflow) -> None:
-    """Start no more jobs at once than this machine has GPUs for, unless `--resources gpu=` says how many.
-
-    More would do no harm, as jobs claim their GPUs (mrt/core/accelerator.py), but would hold cores while they wait.
-    """
-    cards = accelerator.cards()
-    if cards and "gpu" not in workflow.global_resources:
-        workflow.global_resources["gpu"] = len(cards)
 
 
 def guard(workflow: Workflow, results: str, choice: str = "wait") -> None:

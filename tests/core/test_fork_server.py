@@ -108,7 +108,7 @@ EARLY = """
 import os, sys, time
 from types import SimpleNamespace
 from mrt.core.fork_server import address
-from workflow.running import start_early
+from workflow.start import start_early
 shells = (None, "python -m mrt.analysis.progress", *sys.argv[1:])
 jobs = [SimpleNamespace(rule=SimpleNamespace(shellcmd=shell)) for shell in shells]
 os.environ["MRT_FORK_SERVER"] = str(os.getpid())

@@ -1,0 +1,90 @@
+"""What happens when Snakemake starts here: the server that stages are forked from, and what this machine cannot run."""
+
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+
+from mrt.core import accelerator
+
+Workflow = Any  # Snakemake's, which comes without types
+
+
+def fork_stages(workflow: Workflow) -> None:
+    """Have stages that import vLLM or TRL forked from one process that has them, for as long as this Snakemake runs.
+
+    See mrt/core/fork_server.py; not if MRT_FORK_SERVER=off, nor in a cluster's job, which has one such stage or none.
+    """
+    if os.environ.get("MRT_FORK_SERVER") != "off" and not workflow.subprocess_exec:
+        os.environ["MRT_FORK_SERVER"] = "off" if workflow.remote_exec else str(os.getpid())
+
+
+def hold_to_the_code(workflow: Workflow, fingerprints: Path) -> None:
+    """Have jobs stop whose code is edited while this Snakemake runs: it records the code that it planned with.
+
+    Else an edit that is undone later would leave results of other code behind, and no later plan would see it.
+    """
+    if not (workflow.subprocess_exec or workflow.remote_exec):
+        os.environ["MRT_PLANNED"] = str(fingerprints.resolve())
+
+
+def remember_signatures() -> None:
+    """Have Snakemake look at the signature of a rule's function once, not for each job.
+
+    A plan of 5,000 jobs takes 0.84 of the time (the mean of six pairs of runs).
+    """
+    from snakemake import common, jobs, rules
+
+    remembered = lru_cache(10_000)(common.get_function_params)
+    for module in (common, jobs, rules):
+        module.get_function_params = remembered
+
+
+def start_early(workflow: Workflow) -> None:
+    """Start the fork server now, if a planned job needs it: it imports vLLM and TRL while the first jobs run."""
+    if not workflow.local_exec:
+        return
+    ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")
+    shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
+    if os.environ["MRT_FORK_SERVER"] == str(os.getpid()) and any(
+        name in shell for name in ask_for_it for shell in shells
+    ):
+        subprocess.Popen(
+            [sys.executable, "-m", "mrt.core.fork_server"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+
+def refuse_what_does_not_fit(workflow: Workflow) -> None:
+    """Raise WorkflowError if a training takes more GPUs than are here, or several nodes, which SLURM alone gives."""
+    if not workflow.local_exec or workflow.remote_exec or workflow.touch:
+        return
+    trainings = [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
+    asked = {job.wildcards.model: job.resources.get("nodes", 1) for job in trainings}
+    if several := [f"The training of {name} takes {nodes} nodes." for name, nodes in asked.items() if nodes > 1]:
+        raise WorkflowError(
+            "\n".join(sorted(several))
+            + "\nThis machine is one node: use SLURM (--profile slurm), leave out cluster.training_nodes, set"
+            " cluster.gpus_per_node and cluster.training_gpus to what this machine has, or lower what a training holds"
+            " (`mrt plan` tells)."
+        )
+    there = len(accelerator.cards())  # without GPUs a training that would take some runs on the CPU
+    most = max((int(str(job.params.launch).split()[3]) for job in trainings), default=0)  # not `gpu`, which is capped
+    if there and most > there:
+        raise WorkflowError(
+            f"A training takes {most} GPUs, this machine has {there}. Set cluster.gpus_per_node and"
+            " cluster.training_gpus to what it has, or use SLURM (--profile slurm)."
+        )
+
+
+def limit_gpus(workflow: Workflow) -> None:
+    """Start no more jobs at once than this machine has GPUs for, unless `--resources gpu=` says how many.
+
+    More would do no harm, as jobs claim their GPUs (mrt/core/accelerator.py), but would hold cores while they wait.
+    """
+    cards = accelerator.cards()
+    if cards and "gpu" not in workflow.global_resources:
+        workflow.global_resources["gpu"] = len(cards)
