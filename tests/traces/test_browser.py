@@ -119,6 +119,18 @@ def test_filter_sort_and_search(opened):
     page.keyboard.press("/")
     page.keyboard.type("problem 17")
     assert listed(page) == ["p/17?#"]
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="p/17?#", exact=True).wait_for()
+    assert page.evaluate("document.activeElement.id") != "search"
+
+
+def test_escape_leaves_a_menu_so_that_arrows_choose_problems_again(opened):
+    page = opened("#p%2F2%3F%23/base/0/1")
+    page.focus("#sort")
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowDown")
+    page.get_by_role("heading", name="p/3?#", exact=True).wait_for()
+    assert page.input_value("#sort") == page.evaluate("document.getElementById('sort').options[0].value")
 
 
 def test_prefixes_samples_and_problems_by_keys(opened):
