@@ -1,4 +1,8 @@
-"""Checks across settings: each is valid by itself, but together they contradict each other or do not fit."""
+"""Checks across settings: each is valid by itself, but together they contradict each other or do not fit.
+
+A check yields (path of a setting, what is wrong with it). `raw_mistakes` looks at the configuration as it was given, of
+which groups may be invalid by themselves; the others look at one that is valid.
+"""
 
 import re
 from collections import Counter
@@ -31,7 +35,16 @@ from mrt.training.sft import SFT
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
 
 
-def size_mistakes(config: Config) -> Iterator[str]:
+Mistakes = Iterator[tuple[str, str]]
+
+
+def mistakes_of(config: Config) -> Mistakes:
+    """All that is wrong with a configuration whose settings are valid one by one."""
+    for check in (size_mistakes, seed_mistakes, greedy_mistakes, weighting_mistakes, group_count_mistakes):
+        yield from check(config)
+
+
+def size_mistakes(config: Config) -> Mistakes:
     """Models that the GPUs cannot hold, train or sample from as configured, and texts that are too long."""
     found: dict[str, list[str]] = {}
     for name, model in config.models.items():
@@ -45,40 +58,41 @@ def size_mistakes(config: Config) -> Iterator[str]:
     for message, names in found.items():
         on = f" on {config.cluster.gpu}" if config.cluster.gpu and "fit" in message else ""
         named = ", ".join(dict.fromkeys(names))
-        yield message if message.startswith("models.") else f"models.{named}{on}: {message}"
+        path, _, rest = message.partition(": ")
+        yield (path, rest) if path.startswith("models.") else (f"models.{named}{on}", message)
     yield from length_mistakes(config)
 
 
-def weighting_mistakes(config: Config) -> Iterator[str]:
+def weighting_mistakes(config: Config) -> Mistakes:
     """Weights of MRT (STaR)'s examples that are not learnt with, and learning with weights where all are 1."""
     for name, model in config.models.items():
         recipe = config.recipe(name)
         if model.method != "mrt" or not isinstance(recipe, SFT):
             continue
         if model.rules.weight == "progress" and not recipe.weighted:
-            yield f"models.{name}.rules.weight: it counts only with `recipe: {{weighted: true}}`"
+            yield f"models.{name}.rules.weight", "it counts only with `recipe: {weighted: true}`"
         if recipe.weighted and model.rules.weight == "none":
-            yield f"models.{name}.recipe.weighted: all examples weigh the same; set `rules: {{weight: progress}}`"
+            yield f"models.{name}.recipe.weighted", "all examples weigh the same; set `rules: {weight: progress}`"
 
 
-def group_count_mistakes(config: Config) -> Iterator[str]:
+def group_count_mistakes(config: Config) -> Mistakes:
     """Trainings by RL on fewer problems than a step takes."""
     for name, model in config.models.items():
         recipe = config.recipe(name)
         count = config.problems[model.problems].size if model.problems else None
         if isinstance(recipe, RL) and count and count < (needed := recipe.batch_size // recipe.num_generations):
             why = f"a step takes {needed} problems (batch_size / num_generations), and {model.problems} has {count}"
-            yield f"models.{name}: {why}"
+            yield f"models.{name}", why
 
 
-def seed_mistakes(config: Config) -> Iterator[str]:
+def seed_mistakes(config: Config) -> Mistakes:
     """Training runs of one model with the same seed: they would be the same run."""
     seen: dict[tuple[str, int], str] = {}
     for name, model in config.models.items():
         if model.parent:
             key = (model.replicate_of or name, config.recipe(name).seed)
             if (first := seen.setdefault(key, name)) != name:
-                yield f"models.{name}.seed: {key[1]} is the seed of {first} too: they would be one training run"
+                yield f"models.{name}.seed", f"{key[1]} is the seed of {first} too: they would be one training run"
 
 
 def training_mistakes(config: Config, name: str) -> None:
@@ -96,7 +110,7 @@ def training_mistakes(config: Config, name: str) -> None:
         memory.check_engine(*sizes, config.sampling_gpus(name), "the engine of its RL (rl.gpu_memory_utilization)")
 
 
-def length_mistakes(config: Config) -> Iterator[str]:
+def length_mistakes(config: Config) -> Mistakes:
     """Settings whose longest texts exceed `engine.max_model_len` or a context: an engine truncates silently."""
     # the direct baseline may have a shorter context: nothing is asked behind its completions
     sampled = [*config.evaluation.models, *(name for name, model in config.models.items() if model.parent)]
@@ -110,7 +124,7 @@ def length_mistakes(config: Config) -> Iterator[str]:
     for path, tokens, terms in lengths(config):
         if (needed := sum(terms.values())) > known[shortest]:
             parts = " + ".join(f"{count:,} of {what}" for what, count in terms.items())
-            yield f"{path}: {tokens} does not fit into {shortest}, {known[shortest]}: {parts} are {needed:,} tokens"
+            yield path, f"{tokens} does not fit into {shortest}, {known[shortest]}: {parts} are {needed:,} tokens"
 
 
 def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
@@ -179,8 +193,8 @@ def parsed(kind: type[Parsed], raw: Any) -> Parsed | None:
         return None
 
 
-def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of settings that contradict each other; groups invalid by themselves are skipped."""
+def raw_mistakes(config: dict[str, Any]) -> Mistakes:
+    """All that is wrong between the groups of a configuration as it was given; invalid groups are skipped."""
 
     def section(name: str) -> dict[str, Any]:
         found = config.get(name)
@@ -222,7 +236,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield from group_mistakes(f"models.{name}.rl", recipe)
     yield from label_mistakes(models.values())
     if evaluation:
-        yield from evaluation_contradictions(evaluation, problems, models)
+        yield from evaluation_mistakes(evaluation, problems, models)
         yield from claim_mistakes(config.get("claims"), evaluation.models)
     if expected := parsed(Expected, section("expected")):
         for name in expected.tokens:
@@ -232,7 +246,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if (page := parsed(TracesPage, section("traces"))) and (file := page.prefix_accuracy):
         yield from file_mistakes("traces.prefix_accuracy", file, partial(prefix_accuracy, file))
     longest = section("engine").get("max_model_len")
-    yield from backtracking_contradictions(config, models, evaluation, longest)
+    yield from backtracking_mistakes(config, models, evaluation, longest)
     if training:
         yield from group_mistakes("training.rl", training.rl)
         yield from sampling_mistakes("training", training, models)
@@ -240,7 +254,7 @@ def contradictions(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from sampling_mistakes("evaluation", evaluation, models)
 
 
-def name_mistakes(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def name_mistakes(path: str, names: Iterable[str]) -> Mistakes:
     """Names that could not stand in a path or a pattern."""
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
@@ -248,14 +262,14 @@ def name_mistakes(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield f"{path}.{name}", why
 
 
-def label_mistakes(models: Iterable[Model | None]) -> Iterator[tuple[str, str]]:
+def label_mistakes(models: Iterable[Model | None]) -> Mistakes:
     """Labels that several models have."""
     labels = [model.label for model in models if model and model.label]
     for label in {label for label in labels if labels.count(label) > 1}:
         yield "models", f"several have the label {label!r}; figures could not tell them apart"
 
 
-def claim_mistakes(claims: Any, measured: Sequence[str]) -> Iterator[tuple[str, str]]:
+def claim_mistakes(claims: Any, measured: Sequence[str]) -> Mistakes:
     """Models of claims that are not measured."""
     for i, claim in enumerate(claims if isinstance(claims, list) else []):
         for role in ("model", "than", "gains_over"):
@@ -263,9 +277,7 @@ def claim_mistakes(claims: Any, measured: Sequence[str]) -> Iterator[tuple[str, 
                 yield from unknown(f"claims.{i}.{role}", claim[role], measured)
 
 
-def sampling_mistakes(
-    path: str, sampling: Training | Evaluation, models: Mapping[str, Model | None]
-) -> Iterator[tuple[str, str]]:
+def sampling_mistakes(path: str, sampling: Training | Evaluation, models: Mapping[str, Model | None]) -> Mistakes:
     """What is wrong with rollouts and the meta-prover of training or evaluation, beside the models."""
     if sampling.mu is not None:
         yield from unknown(f"{path}.mu", sampling.mu, models)
@@ -277,7 +289,7 @@ def sampling_mistakes(
         yield f"{path}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
 
 
-def greedy_mistakes(config: Config) -> Iterator[str]:
+def greedy_mistakes(config: Config) -> Mistakes:
     """Temperature 0 where a request asks for several completions: they would be the same one, and vLLM refuses it.
 
     Where nothing is drawn it may be 0.
@@ -306,16 +318,19 @@ def greedy_mistakes(config: Config) -> Iterator[str]:
         several.append((f"{path}.decoding", chains.decoding, chains.samples, f"{path}.samples"))
     for path, decoding, n, setting in several:
         if n > 1 and not decoding.temperature:
-            yield f"{path}.temperature: at 0 all {n} completions would be the same one; set {setting} to 1, or raise it"
+            yield (
+                f"{path}.temperature",
+                f"at 0 all {n} completions would be the same one; set {setting} to 1, or raise it",
+            )
     scored = training.prover.estimate == "likelihood" and "prover" in learnt
     if scored and not training.prover.decoding.temperature:
         why = f"at 0 all {EXAMPLES} answers from which MRT (STaR) chooses an example would be the same one; raise it"
-        yield f"training.prover.decoding.temperature: {why}"
+        yield "training.prover.decoding.temperature", why
 
 
 def dataset_mistakes(
     name: str, dataset: Dataset, problems: Mapping[str, Dataset | None], ids: dict[str, list[str]]
-) -> Iterator[tuple[str, str]]:
+) -> Mistakes:
     """What is wrong with a dataset beside the others; `ids` becomes those of its problems, if it is a file."""
     for other in dataset.disjoint_from:
         yield from unknown(f"problems.{name}.disjoint_from", other, problems)
@@ -335,7 +350,7 @@ def model_mistakes(
     models: Mapping[str, Model | None],
     problems: Mapping[str, Dataset | None],
     evaluated: Collection[str],
-) -> Iterator[tuple[str, str]]:
+) -> Mistakes:
     """What is wrong with a model beside the others: its lineage, its problems, its files."""
     path = f"models.{name}"
     if model.parent is not None:
@@ -364,7 +379,7 @@ def model_mistakes(
 
 def completions_mistakes(
     name: str, model: Model, ids: Mapping[str, Collection[str]], votes: Mapping[str, int]
-) -> Iterator[tuple[str, str]]:
+) -> Mistakes:
     """What is wrong with a file of completions, given what it is used on.
 
     By dataset: `ids` are those of the problems, and `votes` the completions of a problem that maj@k takes.
@@ -386,7 +401,7 @@ def completions_mistakes(
     yield from file_mistakes(f"models.{name}.rollouts.file", file, check)
 
 
-def weights_mistakes(path: str, weights: str) -> Iterator[tuple[str, str]]:
+def weights_mistakes(path: str, weights: str) -> Mistakes:
     """What is wrong with a checkpoint folder, or with what can be no model's name on the hub."""
     folder = Path(weights)
     if folder.is_dir() and (lacking := missing(folder)):
@@ -398,9 +413,9 @@ def weights_mistakes(path: str, weights: str) -> Iterator[tuple[str, str]]:
         yield path, f"there is no folder {weights!r} in {Path.cwd()}, and a model of the hub has no such name"
 
 
-def backtracking_contradictions(
+def backtracking_mistakes(
     config: Mapping[str, Any], models: Mapping[str, Model | None], evaluation: Evaluation | None, longest: object
-) -> Iterator[tuple[str, str]]:
+) -> Mistakes:
     """Contradictions between the two parameterizations: settings of one that do not apply to the other."""
     linearized = evaluation.linearized if evaluation else None
     if config.get("backtracking") is None:
@@ -441,7 +456,7 @@ def backtracking_contradictions(
 
 def cold_start_mistakes(
     path: str, model: Model, models: Mapping[str, Model | None], prompt: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+) -> Mistakes:
     """Contradictions in the settings of a cold start."""
     if model.teacher is not None:
         yield from unknown(f"{path}.teacher", model.teacher, models)
@@ -452,7 +467,7 @@ def cold_start_mistakes(
             yield f"models.{model.parent}.prompt", wrong
 
 
-def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | None]) -> Iterator[tuple[str, str]]:
+def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | None]) -> Mistakes:
     """Contradictions in the settings of a replicate."""
     if model.replicate_of is None:
         return
@@ -464,7 +479,7 @@ def replicate_mistakes(name: str, model: Model, models: Mapping[str, Model | Non
         yield f"models.{name}.seed", "a replicate needs a seed, other than that of the model that it repeats"
 
 
-def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:
+def group_mistakes(path: str, recipe: RL) -> Mistakes:
     """Sizes of RL batches that do not divide each other."""
     if recipe.batch_size % recipe.num_generations:
         yield f"{path}.batch_size", f"{recipe.batch_size} completions are not whole groups of {recipe.num_generations}"
@@ -472,13 +487,13 @@ def group_mistakes(path: str, recipe: RL) -> Iterator[tuple[str, str]]:
         yield f"{path}.micro_batch_size", f"{recipe.micro_batch_size} does not divide {recipe.batch_size}"
 
 
-def unknown(path: str, name: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
+def unknown(path: str, name: str, known: Collection[str]) -> Mistakes:
     """The mistake of an unknown name, with a suggestion."""
     if name not in known:
         yield path, f"there is no {name!r}{suggestion(name, known)}"
 
 
-def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterator[tuple[str, str]]:
+def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Mistakes:
     """What is wrong with an input file; it is read unless it is too large for that."""
     if not file.is_file():
         yield path, f"there is no file {file}" + ("" if file.is_absolute() else f" in {Path.cwd()}")
@@ -489,9 +504,9 @@ def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Iterato
             yield path, str(error)
 
 
-def evaluation_contradictions(
+def evaluation_mistakes(
     evaluation: Evaluation, problems: Mapping[str, Any], models: Mapping[str, Model | None]
-) -> Iterator[tuple[str, str]]:
+) -> Mistakes:
     """Contradictions in the section `evaluation`."""
     for where, names, known in (
         ("problems", evaluation.problems, set(problems)),
@@ -515,10 +530,10 @@ def evaluation_contradictions(
             yield "evaluation.measures", wrong
     if direct := evaluation.direct:
         yield from unknown("evaluation.direct.model", direct.model, sorted(models))
-    yield from forcing_contradictions(evaluation)
+    yield from forcing_mistakes(evaluation)
 
 
-def forcing_contradictions(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
+def forcing_mistakes(evaluation: Evaluation) -> Mistakes:
     """Contradictions in the section `evaluation.budget_forcing`."""
     forcing, path = evaluation.budget_forcing, "evaluation.budget_forcing"
     for name in forcing.models or []:

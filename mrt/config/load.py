@@ -7,15 +7,7 @@ from typing import Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from mrt.config.checks import (
-    contradictions,
-    greedy_mistakes,
-    group_count_mistakes,
-    seed_mistakes,
-    size_mistakes,
-    suggestion,
-    weighting_mistakes,
-)
+from mrt.config.checks import mistakes_of, raw_mistakes, suggestion
 from mrt.config.schema import Config
 
 
@@ -105,11 +97,10 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
         loaded = Config.model_validate(config)
     except ValidationError as error:
         mistakes += [explain(mistake) for mistake in error.errors()]
-    found = (*taken_names(given), *home_folders(config), *switches_for_numbers(config), *contradictions(config))
-    mistakes += [f"{path}: {what}" for path, what in found]
+    checks = [taken_names(given), home_folders(config), switches_for_numbers(config), raw_mistakes(config)]
+    mistakes += [f"{path}: {what}" for check in checks for path, what in check]
     if loaded and not mistakes:
-        checks = (size_mistakes, seed_mistakes, greedy_mistakes, weighting_mistakes, group_count_mistakes)
-        mistakes += [mistake for check in checks for mistake in check(loaded)]
+        mistakes += [f"{path}: {what}" for path, what in mistakes_of(loaded)]
     if mistakes or loaded is None:
         lines = [f"  {mistake}" for mistake in dict.fromkeys(mistakes)]
         raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))

@@ -60,7 +60,7 @@ class Plan(Stage):
         if self.gpu:
             card = dict.fromkeys(Card.model_fields) | {"gpu": self.gpu}
             config = config.model_copy(update={"cluster": config.cluster.model_copy(update=card)})
-            if mistakes := list(size_mistakes(config)):
+            if mistakes := [f"{path}: {what}" for path, what in size_mistakes(config)]:
                 raise ValueError("\n".join(mistakes))
         reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
         bill = Bill(config, reached, look=True)
