@@ -158,6 +158,7 @@ import json, sys
 from pathlib import Path
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
+from trl import GRPOTrainer
 from mrt.training import frozen, prompt_cache, rl, rl_trainer
 
 found = {}
@@ -193,7 +194,7 @@ def made():
 
 frozen.Frozen.log_probabilities = watched(frozen.Frozen.log_probabilities)
 prompt_cache.PromptCache.__init__ = watched(prompt_cache.PromptCache.__init__)
-base = make().__mro__[1]
+base = GRPOTrainer
 base._get_per_token_logps_and_entropies = watched(base._get_per_token_logps_and_entropies)
 rl.make_trainer_class = made
 for options, out in json.loads(sys.argv[1]):

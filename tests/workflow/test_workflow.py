@@ -196,8 +196,8 @@ def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
         method: set(planned_jobs(folder, f"results/laptop_rl/prompts/{method}.parquet", *configs))
         for method in ("grpo", "length_penalty", "mrt_rl")
     }
-    assert needed["grpo"] == needed["length_penalty"] == {"build_dataset", "rl_prompts"}
-    assert needed["mrt_rl"] == {"build_dataset", "sample_rollouts", "cut_episodes", "rl_prompts"}
+    assert needed["grpo"] == needed["length_penalty"] == {"build_dataset", "check_contamination", "rl_prompts"}
+    assert needed["mrt_rl"] == needed["grpo"] | {"sample_rollouts", "cut_episodes"}
 
 
 def test_plans_are_fast(finished, tmp_path):
