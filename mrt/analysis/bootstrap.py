@@ -54,10 +54,10 @@ def bootstrap_average(groups: Sequence[npt.ArrayLike], repeats: int = 2000, seed
     data = [np.asarray(group, dtype=np.float64) for group in groups]
     if not data or any(values.ndim != 2 or not values.size for values in data) or len({len(v) for v in data}) > 1:
         raise ValueError("bootstrap: needs at least one group of values [runs, problems], all of the same runs")
-    runs, *problems = resampled_shares(seed, repeats, len(data[0]), *(values.shape[1] for values in data))
+    runs, *problems = resampled_counts(seed, repeats, len(data[0]), *(values.shape[1] for values in data))
     draws = [
-        np.einsum("br,rp,bp->b", runs, values, shares, optimize=True)
-        for values, shares in zip(data, problems, strict=True)
+        np.einsum("br,rp,bp->b", runs, values, counts, optimize=True) / values.size
+        for values, counts in zip(data, problems, strict=True)
     ]
     return percentile_interval(np.mean([values.mean() for values in data]), np.mean(draws, axis=0))
 
@@ -120,14 +120,16 @@ def resampled_means(
     They share the problems, and with `same_runs`, where all are of the same runs in the same order, these too. Of a
     grid with NaN the mean of the other values; NaN if a resample has none of these.
     """
-    problems, *runs = resampled_shares(
+    problems, *runs = resampled_counts(
         seed, repeats, grids[0].shape[1], *(len(grid) for grid in (grids[:1] if same_runs else grids))
     )
     means = []
     for grid, drawn in zip(grids, runs * len(grids) if same_runs else runs, strict=True):
         known = ~np.isnan(grid)
         sums = np.einsum("br,rp...,bp->b...", drawn, np.where(known, grid, 0.0), problems, optimize=True)
-        if not known.all():
+        if known.all():
+            sums = sums / (grid.shape[0] * grid.shape[1])
+        else:
             weights = np.einsum("br,rp...,bp->b...", drawn, known.astype(float), problems, optimize=True)
             sums = np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0)
         means.append(sums)
@@ -135,22 +137,23 @@ def resampled_means(
 
 
 @lru_cache(maxsize=16)
-def resampled_shares(seed: int, repeats: int, *counts: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """How often each of n items was drawn in a resample, as shares [repeats, n], for each of the counts n in turn.
+def resampled_counts(seed: int, repeats: int, *sizes: int) -> tuple[npt.NDArray[np.float64], ...]:
+    """How often each of n items was drawn in a resample [repeats, n], for each n in `sizes` in turn.
 
-    They are cached: drawing them takes longer than using them once.
+    Numbers, not shares: sums of eighths, say, are then exact, and equal on every machine. They are cached: drawing them
+    takes longer than using them once.
 
     Raises:
         ValueError: if there are no repeats.
     """
     if repeats < 1:
         raise ValueError(f"bootstrap: needs at least one resample, got {repeats} repeats")
-    rng, shares = np.random.default_rng(seed), []
-    for n in counts:
-        share = np.stack([np.bincount(pick, minlength=n) for pick in rng.integers(0, n, (repeats, n))]) / n
-        share.setflags(write=False)
-        shares.append(share)
-    return tuple(shares)
+    rng, counts = np.random.default_rng(seed), []
+    for n in sizes:
+        drawn = np.stack([np.bincount(pick, minlength=n) for pick in rng.integers(0, n, (repeats, n))]).astype(float)
+        drawn.setflags(write=False)
+        counts.append(drawn)
+    return tuple(counts)
 
 
 def bootstrap_table(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mrt.analysis.bootstrap import bootstrap, bootstrap_average, bootstrap_runs, bootstrap_table
+from mrt.analysis.bootstrap import bootstrap, bootstrap_average, bootstrap_runs, bootstrap_table, resampled_means
 from mrt.analysis.token_efficiency import (
     accuracy_gain,
     bootstrap_curves,
@@ -234,6 +234,12 @@ def test_bootstrap_resamples_problems_by_its_seed() -> None:
     picks = np.random.default_rng(0).integers(0, 30, (500, 30))
     assert found[1:] == pytest.approx(tuple(np.quantile(values[picks].mean(axis=1), [0.025, 0.975])))
     assert bootstrap([0.4]) == pytest.approx((0.4, 0.4, 0.4))
+
+
+def test_means_of_eighths_are_exact() -> None:
+    """So that no machine rounds a table's 73.25 up and another one down."""
+    values = np.random.default_rng(0).integers(0, 9, (1, 50)) / 8
+    assert all(mean == round(400 * mean) / 400 for mean in resampled_means([values])[0].tolist())
 
 
 def test_bootstrap_covers() -> None:
