@@ -194,17 +194,17 @@ class Figures:
 
     def drawn(self, name: str) -> dict[str, Any]:
         """All files of a figure or table; the report has the one to look at and the data behind it as CSV."""
+        stem = self.stem(name)
 
         def listed(suffix: str, form: str) -> Any:
             options = {"category": FIGURES[name].section, "labels": self.labels(name, form)}
-            return report(f"{self.stem(name)}.{suffix}", caption=f"../report/{name}.rst", **options)
+            return report(f"{stem}.{suffix}", caption=f"../report/{name}.rst", **options)
 
         if FIGURES[name].table:
-            seen = {"markdown": f"{self.stem(name)}.md", "page": listed("html", "table")}
-            seen |= {"latex": f"{self.stem(name)}.tex"}
+            seen = {"markdown": f"{stem}.md", "page": listed("html", "table"), "latex": f"{stem}.tex"}
         else:
-            seen = {"pdf": f"{self.stem(name)}.pdf", "png": listed("png", "figure")}
-        return {**seen, "data": f"{self.stem(name)}.parquet", "csv": listed("csv", "values (CSV)")}
+            seen = {"pdf": f"{stem}.pdf", "png": listed("png", "figure")}
+        return {**seen, "data": f"{stem}.parquet", "csv": listed("csv", "values (CSV)")}
 
     def outputs(self, name: str) -> Any:
         """What a figure or table is to be looked at, and the data behind it."""

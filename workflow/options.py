@@ -66,9 +66,6 @@ class Options:
         given = self.experiment.weights(name)
         return {"model": self.paths.checkpoint(name) or given, "revision": self.experiment.models[name].revision}
 
-    def prompt(self, name: str) -> Any:
-        return self.experiment.prompt_of(name)
-
     # ---- sampling ----
 
     def sampler(self, kind: str, w: Wildcards) -> str:
@@ -86,7 +83,7 @@ class Options:
         cut: dict[str, Any] = {}
         if evaluation.episodes and w.dataset in evaluation.problems:
             cut = {"episodes": evaluation.episodes, "parameterization": self.words}
-        return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.prompt(w.model), **cut)
+        return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.experiment.prompt_of(w.model), **cut)
 
     def prover_stage(self, w: Wildcards) -> str:
         """The stage that gives J: by as many answers at all prefixes, by as many as sets need, or by likelihood."""
@@ -111,12 +108,14 @@ class Options:
 
     def tree(self, w: Wildcards) -> str:
         search = self.experiment.training.tree
-        options = {"parameterization": self.words, "prompt": self.prompt(w.model)}
+        options = {"parameterization": self.words, "prompt": self.experiment.prompt_of(w.model)}
         return self.of_sampling(w, search=search, grading=self.experiment.grading, **options)
 
     def linearized(self, w: Wildcards) -> str:
         settings = self.experiment.evaluation.linearized
-        return self.of_sampling(w, linearized=settings, parameterization=self.words, prompt=self.prompt(w.model))
+        return self.of_sampling(
+            w, linearized=settings, parameterization=self.words, prompt=self.experiment.prompt_of(w.model)
+        )
 
     def engine(self, name: str) -> Any:
         """All engine settings of a model; most change no distribution (docs/operations.md)."""
@@ -149,10 +148,12 @@ class Options:
         return self.options(**self.of_weights(self.paths.parent(w)), **options)
 
     def cold_start_set(self, w: Wildcards) -> str:
-        return self.of_parent(w, cold_start=self.experiment.models[w.model].cold_start, prompt=self.prompt(w.model))
+        return self.of_parent(
+            w, cold_start=self.experiment.models[w.model].cold_start, prompt=self.experiment.prompt_of(w.model)
+        )
 
     def warmstart_set(self, w: Wildcards) -> str:
-        prompt, method = self.prompt(self.paths.parent(w)), self.experiment.models[w.model].method
+        prompt, method = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.models[w.model].method
         options = {"prompt": prompt, "parameterization": self.words, "seed": self.experiment.seed}
         return self.of_parent(w, method=method, **options)
 
@@ -162,7 +163,7 @@ class Options:
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = self.experiment.recipe(w.model)
         seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
-        prompt, longest = self.prompt(self.paths.parent(w)), self.experiment.longest(w.model)
+        prompt, longest = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.longest(w.model)
         of_prefixes = recipe.model_dump(include={"prefixes", "least_prefix", "max_prompt_length"}, exclude_none=True)
         words = self.words if method == "mrt_rl" or self.experiment.backtracking else None
         options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, **of_prefixes}

@@ -90,19 +90,18 @@ def cards() -> list[Card]:
     given = named()
     if given is None:
         return listed
+    return [called(name, listed) for name in given]
+
+
+def called(name: str, listed: list[Card]) -> Card:
+    """The card that `CUDA_VISIBLE_DEVICES` means by a number, a UUID, or the beginning of a UUID."""
+    for card in listed:
+        if name == card.name:
+            return card
+        if card.identity.startswith(name):  # vLLM knows whole UUIDs alone
+            return Card(card.identity, card.identity)
     # If the UUID is unknown, a number identifies a card of this machine, or of this SLURM job, which may renumber.
-    unknown = os.environ.get("SLURM_JOB_ID", "card")
-    return [
-        # by its whole UUID, even if only the beginning is given: vLLM knows no other
-        next((c if name == c.name else Card(c.identity, c.identity) for c in listed if is_called(c, name)), None)
-        or Card(name, f"{unknown}-{name}" if name.isdecimal() else name)
-        for name in given
-    ]
-
-
-def is_called(card: Card, name: str) -> bool:
-    """Whether `CUDA_VISIBLE_DEVICES` means this card: by its number, its UUID, or the beginning of its UUID."""
-    return name == card.name or card.identity.startswith(name)
+    return Card(name, f"{os.environ.get('SLURM_JOB_ID', 'card')}-{name}" if name.isdecimal() else name)
 
 
 def on_gpu() -> bool:
@@ -210,10 +209,11 @@ def join() -> None:
         watched = None
 
     def die_too() -> None:
-        if watched is not None:
+        if watched is None:
+            while os.path.exists(f"/proc/{holder}"):
+                time.sleep(POLL)
+        else:
             select.select([watched], [], [])  # readable when that process has ended
-        while watched is None and os.path.exists(f"/proc/{holder}"):
-            time.sleep(POLL)
         between = parent_process()  # in a vLLM worker: the engine core, which is slow to end
         if between and between.pid and between.is_alive():
             os.kill(between.pid, signal.SIGKILL)

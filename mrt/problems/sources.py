@@ -122,17 +122,17 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     line = 1
     try:
         for record in reader:
-            if header is None and not record:  # empty lines above the header
+            if not record:  # an empty line
                 pass
             elif header is None:
                 header = record
-                if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
-                    raise ValueError(f"{path}, line {line}: columns are separated by commas; this header has {other!r}")
                 if content.startswith("{"):
                     raise ValueError(f"{path}, line 1: not a CSV header but JSON; name the file .jsonl")
+                if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
+                    raise ValueError(f"{path}, line {line}: columns are separated by commas; this header has {other!r}")
                 if len(set(header)) < len(header):
                     raise ValueError(f"{path}, line 1: a column occurs twice in {', '.join(header)}")
-            elif record:
+            else:
                 if len(record) != len(header):
                     raise ValueError(f"{path}, line {line}: {len(record)} values for {len(header)} columns")
                 yield line, dict(zip(header, record, strict=True))

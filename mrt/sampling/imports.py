@@ -76,19 +76,19 @@ class Import(Stage):
 
     def cli_cmd(self) -> None:
         rows = completions_in(self.file, self.model)
+        ids = PROBLEMS.read(self.problems, ["id"])["id"].to_list()
         try:
-            kept, left_out = self.kept(rows)
+            kept, left_out = self.kept(rows, ids)
         except pl.exceptions.PolarsError as error:
             raise ValueError(f"{self.file}: a value is not of its column's type ({error})") from error
         ROLLOUTS.write(kept.sort(ROLLOUTS.keys), self.out)
-        unsampled = PROBLEMS.read(self.problems, ["id"]).height - kept["problem_id"].n_unique()
         print(f"{kept.height} rollouts imported; {left_out} of problems outside {self.problems.stem} left out")
-        if unsampled:
+        if unsampled := len(ids) - kept["problem_id"].n_unique():
             print(
                 f"{unsampled} problems of {self.problems.stem} have no completion: this model is measured without them"
             )
 
-    def kept(self, rows: list[dict[str, Any]]) -> tuple[pl.DataFrame, int]:
+    def kept(self, rows: list[dict[str, Any]], ids: list[str]) -> tuple[pl.DataFrame, int]:
         """The rollouts among the rows, and how many others are of problems outside the dataset."""
         found = dict.fromkeys(name for row in rows for name in row)
         if self.model and "model" not in found:
@@ -103,7 +103,6 @@ class Import(Stage):
         types = ROLLOUTS.columns
         absent = [pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in table.columns]
         table = table.with_columns(absent).with_columns(pl.int_range(pl.len()).over("problem_id").alias("sample"))
-        ids = PROBLEMS.read(self.problems, ["id"])["id"].to_list()
         check_ids(self.file, table.select("problem_id").iter_rows(named=True), ids, self.problems.stem)
         kept = table.filter(pl.col("problem_id").is_in(ids)).select(pl.col(n).cast(t) for n, t in types.items())
         written = pl.col("text")

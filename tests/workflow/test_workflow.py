@@ -302,25 +302,26 @@ def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
     assert SET.read(folder / target).height > 0
 
 
-def test_a_training_on_several_nodes_stops_before_any_job_without_slurm(tmp_path):
-    checkout(tmp_path)
-    (tmp_path / "two.yaml").write_text("cluster: {training_nodes: 2}\n")
+def refused(folder, cluster, message):
+    """A run that stops with this message before any job; returns the options of its configuration."""
+    checkout(folder)
+    (folder / "two.yaml").write_text(f"cluster: {cluster}\n")
     files = ("--configfile", ROOT / "tests" / "tiny.yaml", "two.yaml")
-    done = snakemake(tmp_path, "--cores", 2, *files, check=False)
-    assert done.returncode == 1 and "The training of mrt_1 takes 2 nodes." in done.stderr + done.stdout
-    assert not list(tmp_path.glob("results/**/*.parquet"))
+    done = snakemake(folder, "--cores", 2, *files, check=False)
+    assert done.returncode == 1 and message in done.stderr + done.stdout
+    assert not list(folder.glob("results/**/*.parquet"))
+    return files
+
+
+def test_a_training_on_several_nodes_stops_before_any_job_without_slurm(tmp_path):
+    files = refused(tmp_path, "{training_nodes: 2}", "The training of mrt_1 takes 2 nodes.")
     assert snakemake(tmp_path, "--cores", 2, "results/tiny/problems/toy_test.parquet", *files).returncode == 0
 
 
 def test_more_gpus_than_the_machine_has_stop_before_any_job(tmp_path, monkeypatch):
     (tmp_path / "machine").mkdir()
     fake_cards(tmp_path / "machine", monkeypatch, 1)
-    checkout(tmp_path)
-    (tmp_path / "two.yaml").write_text("cluster: {gpu: h100, training_gpus: 2}\n")
-    files = ("--configfile", ROOT / "tests" / "tiny.yaml", "two.yaml")
-    done = snakemake(tmp_path, "--cores", 2, *files, check=False)
-    assert done.returncode == 1 and "A training takes 2 GPUs, this machine has 1." in done.stderr + done.stdout
-    assert not list(tmp_path.glob("results/**/*.parquet"))
+    refused(tmp_path, "{gpu: h100, training_gpus: 2}", "A training takes 2 GPUs, this machine has 1.")
 
 
 def test_a_bad_config_stops_before_any_job(tmp_path):

@@ -48,9 +48,7 @@ rule mrt_set:
     conda:
         ANALYSIS
     resources:
-        mem_mb=lambda w, attempt: (
-            2000 * attempt if experiment.backtracking else job_resources.reading("force_answers")(w, attempt)
-        ),
+        mem_mb=job_resources.reading("force_answers"),
     params:
         code=options.code("training.sets"),
         settings=options.mrt_set,
