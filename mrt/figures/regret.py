@@ -34,7 +34,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             axis.axvline(edge, color="0.7", linewidth=0.6)
             counts = ", ".join(map(str, outside["extensions"].unique().sort()))
             text = f"open points: extrapolated, {counts} extensions"
-            axis.text(1, 1, text, fontsize=6, ha="right", va="bottom", color="0.4", transform=axis.transAxes)
+            axis.text(0.99, 0.98, text, fontsize=6, ha="right", va="top", color="0.4", transform=axis.transAxes)
         axis.set(xlabel="token budget $C_0$", ylabel="normalized regret")
     name_lines(figure, [axis for axis, _ in drawn], at_ends=beyond.is_empty())
     return figure, table
