@@ -1,8 +1,12 @@
 """The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are at hand."""
 
+import _pydecimal
+import ast
+import inspect
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import polars as pl
@@ -201,13 +205,12 @@ def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
 
 
 def test_plans_are_fast(finished, tmp_path):
-    """A finished run in under 5 s, 5,000 jobs and the whole paper in under 10 s; here with room for a slow machine.
+    """Snakemake's own work for a finished run, 5,000 jobs and the whole paper, without that of printing each job.
 
-    Seconds of Snakemake's own work, as other tests run beside this one; without those of printing each job.
+    The limits are near twice what is usual: 1.4, 7 and 3.5.
     """
-    started = work_of_children()
-    assert planned(finished) == {}
-    assert work_of_children() - started < 10
+    nothing, work = with_work(lambda: planned(finished))
+    assert nothing == {} and work < 3
     folder = checkout(tmp_path)
     config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     sets = {f"test_{i}": {"toy": {"count": 10, "seed": i}, "split": "test"} for i in range(20)}
@@ -218,18 +221,28 @@ def test_plans_are_fast(finished, tmp_path):
     config["evaluation"] |= {"problems": list(sets), "models": list(config["models"]), "direct": None}
     config["evaluation"]["budget_forcing"] |= {"models": None}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    started = work_of_children()
-    assert int(planned(folder)["total"]) > 5000
-    assert work_of_children() - started < 20
-    started = work_of_children()
-    snakemake(ROOT, "-n", "-q", "--profile", "slurm", "--configfile", "config/paper.yaml")
-    assert work_of_children() - started < 20
+    jobs, work = with_work(lambda: planned(folder))
+    assert int(jobs["total"]) > 5000 and work < 13
+    paper = ("-n", "-q", "--profile", "slurm", "--configfile", "config/paper.yaml")
+    assert with_work(lambda: snakemake(ROOT, *paper))[1] < 7
 
 
-def work_of_children():
-    """CPU seconds of the processes that this one started and that have ended."""
-    times = os.times()
-    return times.children_user + times.children_system
+def with_work(call):
+    """What `call` returns, and the CPU time of the processes it starts, in units of 30 parses of a large module.
+
+    Parsed here, half before and half after it: slow machines and tests beside this one change both alike.
+    """
+    started, unit = sum(os.times()[2:4]), parsing_time()
+    result = call()
+    work = sum(os.times()[2:4]) - started
+    return result, work / (unit + parsing_time())
+
+
+def parsing_time():
+    source, started = inspect.getsource(_pydecimal), time.process_time()
+    for _ in range(15):
+        list(ast.walk(ast.parse(source)))
+    return time.process_time() - started
 
 
 def test_the_report_has_the_figures(finished):
