@@ -157,14 +157,19 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
 
 
 def distinct(rows: Sequence[Row], settings: Dataset, name: str, tally: Tally) -> list[Row]:
-    """The first row of each distinct problem; raises ValueError if two different problems share an id."""
-    seen: set[str] = set()
+    """The first row of each distinct problem; raises ValueError if two different problems share an id.
 
-    def new(row: Row) -> bool:
-        key = squeezed(row.problem)
-        return not (key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    Duplicates whose answer is written otherwise are counted apart: one of the two may be wrong.
+    """
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(squeezed(row.problem), row)
 
-    rows = tally.filter("duplicate problem", rows, new)
+    def contradicts(row: Row) -> bool:
+        return squeezed(row.answer) != squeezed(first[squeezed(row.problem)].answer)
+
+    rows = tally.filter("duplicate problem", rows, lambda row: first[squeezed(row.problem)] is row or contradicts(row))
+    rows = tally.filter("duplicate problem, other answer", rows, lambda row: not contradicts(row))
     lines: dict[str, int] = {}
     for row in rows:
         row.id = row.id or f"{name}-{row.index}"

@@ -368,15 +368,22 @@ def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"problem": "x  y", "answer": 1},
         {"problem": "x\ny", "answer": 1},
+        {"problem": "xy", "answer": 2},
         {"problem": "z", "answer": None},
         {"problem": "w"},
     ]
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     table, tally = build("a", Dataset(file=path, split="test", drop=["empty"]))
     assert table["problem"].to_list() == ["x  y"]
-    assert dropped(tally) == {"read": 0, "drop empty": 2, "duplicate problem": 1}
+    assert table["answer"].to_list() == ["1"]
+    assert dropped(tally) == {
+        "read": 0,
+        "drop empty": 2,
+        "duplicate problem": 1,
+        "duplicate problem, other answer": 1,
+    }
     assert tally.table().columns == ["rule", "kept", "dropped"]
-    assert "duplicate problem         1         1" in str(tally)
+    assert "duplicate problem, other answer         1         1" in str(tally)
 
 
 def test_the_answer_after_a_mark_in_the_solution(tmp_path: Path) -> None:
