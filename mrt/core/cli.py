@@ -39,6 +39,13 @@ class Stage(BaseSettings):
 
     timed: ClassVar[bool] = True  # whether the stage prints its duration at the end
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """In --help, a stage's own options come first."""
+        fields = cls.__pydantic_fields__
+        for name in Stage.__pydantic_fields__:
+            fields[name] = fields.pop(name)
+
     @model_validator(mode="before")
     @classmethod
     def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
