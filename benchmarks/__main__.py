@@ -34,7 +34,7 @@ NAMES = (
     "overhead",
     "scaling",
 )
-HEAD = """# As fast as the hardware allows
+HEAD = """# How fast it is
 
 Written by `make bench` (`python -m benchmarks`): every number below was measured by it, on {machine}.
 Ratios are of medians of one run, in which what is compared ran in turn; seconds are this machine's.

@@ -2,8 +2,8 @@
 
 A claim compares a value (accuracy, regret at a budget, ...) of one model with that of another on the same problems, or
 with 0. Its interval resamples training runs and problems (`mrt.analysis.bootstrap`), of what a training logs the runs
-alone. It is confirmed or refuted only if that interval excludes no difference; else it is undecided, and the spread of
-the runs tells how many would decide it.
+alone. It is confirmed or refuted only if that interval excludes 0 (of a ratio 1); else it is undecided, and the spread
+of the runs tells how many would decide it.
 """
 
 from collections.abc import Iterator, Mapping

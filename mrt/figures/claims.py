@@ -34,9 +34,9 @@ from mrt.figures.token_efficiency import maj_curves
 
 NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems."
-    " Confirmed or refuted: the interval excludes no difference; else undecided, with the runs of each model that would"
-    " decide it if the estimate stayed what it is (one run does not tell). The verdict is of the direction, not of the"
-    " size; where models are said to be alike, a difference within the margin in parentheses counts as none."
+    " Confirmed or refuted: the interval excludes 0 (of a ratio 1); else undecided, with the runs of each model that"
+    " would decide it if the estimate stayed what it is (one run does not tell). The verdict is of the direction, not"
+    " of the size; where models are said to be alike, a difference within the margin in parentheses counts as none."
 )
 MOST = 100  # runs; more are not counted one by one
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent

@@ -24,23 +24,23 @@ EXPERIMENTS = {  # by results folder: heading, and the configuration files
         "config.yaml config/rl.yaml config/curriculum.yaml config/claims_curriculum.yaml",
     ),
     "mu_seeds": (
-        "What reading instead of sampling brings",
+        "J by likelihood against sampled answers",
         "config.yaml config/rl.yaml config/mu.yaml config/mu_seeds.yaml",
     ),
     "mu_confirm": (
-        "Reading from the problem on, once more",
+        "J by likelihood without prefixes, on other problems",
         "config.yaml config/rl.yaml config/mu.yaml config/mu_confirm.yaml",
     ),
     "mu_published": (
-        "Reading from the problem on, against GRPO as published",
+        "J by likelihood without prefixes, against GRPO as published",
         "config.yaml config/rl.yaml config/mu.yaml config/mu_published.yaml",
     ),
     "mu_prefixes": (
-        "Reading from prefixes, which are read once",
+        "J by likelihood, from prefixes and without",
         "config.yaml config/rl.yaml config/mu.yaml config/mu_prefixes.yaml",
     ),
     "long_thoughts": (
-        "Reading from the problem on, where thoughts are long",
+        "J by likelihood without prefixes, where thoughts are long",
         "config.yaml config/rl.yaml config/long_thoughts.yaml",
     ),
     "claims_backtracking": ("Backtracking search", "config/backtracking.yaml config/claims_backtracking.yaml"),
@@ -59,7 +59,8 @@ NOTES = {
     " centred. MRT (STaR) keeps backtracks with a progress above 0.3. The training loss is that of the second"
     " half of the steps, on sets cut to the same number of tokens.",
     "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9). Here MRT (RL) credits each"
-    " episode with its own progress; [mu.md](mu.md) says what the models are.",
+    " episode with its own progress; [mu.md](mu.md) says what the models are. *From the problem*: prompts hold"
+    " the problem alone (`prefixes: 0`); else they also hold the first episodes of a thought.",
     "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
     "mu_published": "With new problems, and six training runs of each model.",
@@ -73,7 +74,7 @@ INTRODUCTION = """# The paper's claims, and what they are here
 One row is one claim of the paper: where it stands and what it says (*ours*: not the paper's, but asked here); the same
 comparison on the toy world, with its 95 % interval over training runs and problems; the verdict; and the target that
 redraws it. A claim is **confirmed** or **refuted** only if the interval leaves no other possibility; else it is
-**undecided** here. The verdict is of the direction: how large the difference is in the paper, it does not say. `5
+**undecided** here. The verdict is of the direction, not of the size of the difference. `5
 against 1` are five runs against a model that is given, of which there is only one. The toy is a 1M-parameter model on
 sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
 
