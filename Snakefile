@@ -58,10 +58,10 @@ include: "workflow/rules/traces.smk"
 
 
 guard(workflow, paths.results, left_running)
-hold_to_the_code(workflow, options.fingerprints.file)
 
 
 onstart:
+    hold_to_the_code(workflow, options.fingerprints)
     refuse_what_does_not_fit(workflow)
     start_early(workflow)
 

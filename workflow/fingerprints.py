@@ -30,11 +30,14 @@ class Fingerprints:
         if stage not in self.known:
             found = reached(stage)
             self.known[stage] = (found.hashed, list(found.libraries))
-            write_text(json.dumps([(name, *kept) for name, kept in self.known.items()]), self.file)
+            self.write(self.file)
             for old in sorted(self.file.parent.glob("*.json"), key=age)[MOST:]:
                 old.unlink(missing_ok=True)
         hashed, libraries = self.known[stage]
         return hash_of(hashed, libraries if with_versions else ())
+
+    def write(self, file: Path) -> None:
+        write_text(json.dumps([(name, *kept) for name, kept in self.known.items()]), file)
 
 
 def age(file: Path) -> float:

@@ -157,6 +157,10 @@ class Options:
         options = {"prompt": prompt, "parameterization": self.words, "seed": self.experiment.seed}
         return self.of_parent(w, method=method, **options)
 
+    def star_set(self) -> str:
+        words = self.words if self.experiment.backtracking else None  # a thought is learnt whole
+        return options_of(method="star", parameterization=words)
+
     def mrt_set(self, w: Wildcards) -> str:
         return options_of(method="mrt", rules=self.experiment.models[w.model].rules, parameterization=self.words)
 
@@ -164,7 +168,8 @@ class Options:
         recipe: Any = self.experiment.recipe(w.model)
         seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
         prompt, longest = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.longest(w.model)
-        of_prefixes = recipe.model_dump(include={"prefixes", "least_prefix", "max_prompt_length"}, exclude_none=True)
+        read = {"least_prefix", "max_prompt_length", *(["prefixes"] if method == "mrt_rl" else [])}
+        of_prefixes = recipe.model_dump(include=read, exclude_none=True)
         words = self.words if method == "mrt_rl" or self.experiment.backtracking else None
         options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, **of_prefixes}
         return self.of_parent(w, method=method, seed=seed, **options)

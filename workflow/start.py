@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 
 from mrt.core import accelerator
+from workflow.fingerprints import Fingerprints
 
 Workflow = Any  # Snakemake's, which comes without types
+LONGEST_RUN = 90 * 24 * 3600  # seconds: records of older runs are removed
 
 
 def fork_stages(workflow: Workflow) -> None:
@@ -23,13 +26,22 @@ def fork_stages(workflow: Workflow) -> None:
         os.environ["MRT_FORK_SERVER"] = "off" if workflow.remote_exec else str(os.getpid())
 
 
-def hold_to_the_code(workflow: Workflow, fingerprints: Path) -> None:
+def hold_to_the_code(workflow: Workflow, fingerprints: Fingerprints) -> None:
     """Have jobs stop whose code is edited while this Snakemake runs: it records the code that it planned with.
 
-    Else an edit that is undone later would leave results of other code behind, and no later plan would see it.
+    Else an edit that is undone later would leave results of other code behind, and no later plan would see it. The
+    record is of this run alone, since others, with other code, may begin meanwhile.
     """
-    if not (workflow.subprocess_exec or workflow.remote_exec):
-        os.environ["MRT_PLANNED"] = str(fingerprints.resolve())
+    if workflow.subprocess_exec or workflow.remote_exec:
+        return
+    for job in workflow.dag.needrun_jobs():
+        _ = job.params  # has each stage's fingerprint found now, of the code that is there now
+    record = Path(".snakemake", "planned", f"{os.uname().nodename}-{os.getpid()}.json")
+    for old in record.parent.glob("*.json"):
+        if time.time() - old.stat().st_mtime > LONGEST_RUN:
+            old.unlink(missing_ok=True)
+    fingerprints.write(record)
+    os.environ["MRT_PLANNED"] = str(record.resolve())
 
 
 def remember_signatures() -> None:

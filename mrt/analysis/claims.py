@@ -34,6 +34,12 @@ VALUES = (
     *("answer at the end", "(answer|votes) halfway", "direct at the end"),
 )
 Value = Annotated[str, StringConstraints(pattern=f"^({'|'.join(VALUES)})$")]
+MEASURES = {  # of other values, by how they begin
+    **{"accuracy after": "budget_forcing", "gain from": "budget_forcing", "accuracy": "accuracy", "tokens": "accuracy"},
+    **{"regret after": "episode_regret", "regret": "regret", "maj": "maj", "pass": "maj", "linearized": "linearized"},
+    **{"progress": "progress", "episodes": "episodes"},
+    **dict.fromkeys(("answer", "votes", "direct"), "prefixes"),
+}
 
 
 class Claim(Settings):
@@ -81,6 +87,13 @@ class Claim(Settings):
         if self.value in CURVES and self.gains_over:
             raise ValueError(f"{self.value} compares two curves; leave out gains_over")
         return self
+
+
+def measure_of(value: str) -> str:
+    """The measure that a claim's value is read from."""
+    if value in LOGGED:
+        return LOGGED[value][0]
+    return CURVES.get(value) or next(measure for begins, measure in MEASURES.items() if value.startswith(begins))
 
 
 def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from mrt.analysis.claims import measure_of
 from mrt.config import memory
 from mrt.config.hardware import Cluster
 from mrt.config.schema import Config
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
 from mrt.core.hub import has_chat_template, missing
 from mrt.core.settings import overlaid
+from mrt.episodes.parameterization import CLOSE
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.problems.sources import prefix_accuracy
@@ -40,7 +42,8 @@ Mistakes = Iterator[tuple[str, str]]
 
 def mistakes_of(config: Config) -> Mistakes:
     """All that is wrong with a configuration whose settings are valid one by one."""
-    for check in (size_mistakes, seed_mistakes, greedy_mistakes, weighting_mistakes, group_count_mistakes):
+    checks = (size_mistakes, seed_mistakes, greedy_mistakes, weighting_mistakes, group_count_mistakes)
+    for check in (*checks, claimed_value_mistakes, header_mistakes):
         yield from check(config)
 
 
@@ -73,6 +76,36 @@ def weighting_mistakes(config: Config) -> Mistakes:
             yield f"models.{name}.rules.weight", "it counts only with `recipe: {weighted: true}`"
         if recipe.weighted and model.rules.weight == "none":
             yield f"models.{name}.recipe.weighted", "all examples weigh the same; set `rules: {weight: progress}`"
+
+
+def claimed_value_mistakes(config: Config) -> Mistakes:
+    """Values of claims that are not measured: such a claim would be missing in the table."""
+
+    def numbers(measure: str, model: str) -> list[int] | None:
+        """The numbers (k, budgets, extensions) at which a measure of a model is taken; None if any may be."""
+        extended = model in config.extended
+        of = {"maj": config.ks(model), "regret": config.budgets(model)}
+        return {**of, "budget_forcing": config.forcing.answered() if extended else []}.get(measure)
+
+    for i, claim in enumerate(config.claims):
+        other = "than_value" if claim.than_value else "value"
+        sides = [("value", claim.model, claim.value), (other, claim.than, claim.than_value or claim.value)]
+        for field, model, value in [*sides, ("value", claim.gains_over, claim.value)]:
+            measure, number = measure_of(value), re.search(r"\d+", value)
+            if measure not in config.evaluation.measures:
+                yield f"claims.{i}.{field}", f"{value!r} needs {measure!r} among evaluation.measures"
+            elif model and number and (there := numbers(measure, model)) is not None and int(number[0]) not in there:
+                known = ", ".join(map(str, there)) or "nothing"
+                yield f"claims.{i}.{field}", f"{value!r} is not measured of {model!r}, but {known} is"
+
+
+def header_mistakes(config: Config) -> Mistakes:
+    """Cold starts that teach answers which begin otherwise than those that mu is made to give."""
+    begins = config.template.close + config.template.header
+    for name, model in config.models.items():
+        if model.method == "cold_start" and not f"{CLOSE}\n\n{model.cold_start.answer}".startswith(begins):
+            what = f"an answer has to begin as mu is made to, with `template.header`: {config.template.header!r}"
+            yield f"models.{name}.cold_start.answer", f"{what} (and `template.close` is {CLOSE!r} and an empty line)"
 
 
 def group_count_mistakes(config: Config) -> Mistakes:
@@ -221,11 +254,11 @@ def raw_mistakes(config: dict[str, Any]) -> Mistakes:
     for name, model in models.items():
         if model:
             yield from model_mistakes(name, model, models, problems, evaluated)
-            measured_on = model.evaluate_on or evaluated if evaluation and name in evaluation.models else []
+            votes = votes_of(name, evaluation)
+            measured_on = (model.evaluate_on or evaluated) if votes else []
             taught_on = [pupil.problems for pupil in models.values() if pupil and pupil.teacher == name]
             of = {d: ids[d] for d in (*measured_on, *taught_on) if d in ids}
-            voted = evaluation.k if evaluation and "maj" in evaluation.measures else [1]
-            yield from completions_mistakes(name, model, of, dict.fromkeys(measured_on, max(voted)))
+            yield from completions_mistakes(name, model, of, dict.fromkeys(measured_on, max(votes, default=1)))
             yield from cold_start_mistakes(f"models.{name}", model, models, section("prompt"))
             yield from replicate_mistakes(name, model, models)
             if model.rules.tolerance and training and training.allocation:
@@ -252,6 +285,15 @@ def raw_mistakes(config: dict[str, Any]) -> Mistakes:
         yield from sampling_mistakes("training", training, models)
     if evaluation:
         yield from sampling_mistakes("evaluation", evaluation, models)
+
+
+def votes_of(name: str, evaluation: Evaluation | None) -> list[int]:
+    """Numbers of completions of a problem that measures of a model take; empty if it is not measured."""
+    if not evaluation:
+        return []
+    votes = evaluation.k if "maj" in evaluation.measures else [1]
+    direct = evaluation.direct.k if evaluation.direct and evaluation.direct.model == name else []
+    return [*(votes if name in evaluation.models else []), *direct]
 
 
 def name_mistakes(path: str, names: Iterable[str]) -> Mistakes:
@@ -396,7 +438,7 @@ def completions_mistakes(
             fewest = min(counts, key=lambda problem: counts[problem])
             if counts[fewest] < (needed := votes.get(dataset, 1)):
                 has = f"{counts[fewest]} completions of problem {fewest!r} of {dataset}"
-                raise ValueError(f"{file} has {has}, and evaluation.k asks for {needed}")
+                raise ValueError(f"{file} has {has}, and evaluation.k or evaluation.direct.k asks for {needed}")
 
     yield from file_mistakes(f"models.{name}.rollouts.file", file, check)
 

@@ -45,7 +45,8 @@ def with_runs(config: dict[str, Any]) -> dict[str, Any]:
                 of_seed = {role: own_of[model] for role, model in roles[name].items() if model in own_of}
                 added[copy] = {"replicate_of": name, "seed": seed, **of_seed}
             else:
-                added[copy] = {**own, "label": f"{own.get('label') or name}, seed {seed}"}
+                again = {key: value for key, value in own.items() if key != "training_log"}  # one log, of one training
+                added[copy] = {**again, "label": f"{own.get('label') or name}, seed {seed}"}
     return {**config, "models": {**added, **models}} if added else config
 
 

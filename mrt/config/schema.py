@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import takewhile
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,11 @@ class Config(Settings):
         own = self.evaluation.k if name in self.measured else []
         return sorted({*own, *(direct.k if direct and direct.model == name else [])})
 
+    def budgets(self, name: str) -> list[int]:
+        """The budgets C_0 at which regret of a model is measured, those of budget forcing included."""
+        forced = self.evaluation.budget_forcing.budgets if self.extrapolates and name in self.extended else []
+        return [c for c in self.evaluation.budgets if c < min(forced, default=inf)] + forced
+
     def inserted_tokens(self, name: str) -> int | None:
         """Tokens that a model's prompt inserts in place of a thought, if it is the direct baseline."""
         direct = self.evaluation.direct
@@ -242,7 +248,7 @@ class Config(Settings):
         """What the engine beside a model's RL training has to hold (trl/generation/vllm_generation.py)."""
         recipe = self.recipe(name)
         assert isinstance(recipe, RL)
-        return self.engine_size(name)._replace(share=recipe.gpu_memory_utilization, width=2, batched=4096)
+        return self.engine_size(name)._replace(share=recipe.gpu_memory_utilization, batched=4096)
 
     def sampling_gpus(self, name: str) -> int:
         """Number of GPUs of the engine that samples from a model; 0 if jobs are sized for CPUs.

@@ -120,7 +120,15 @@ def hand_over(host: socket.socket, stage: Sequence[str]) -> int:
     asked = json.dumps({"stage": list(stage), "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
     socket.send_fds(host, [len(asked).to_bytes(8, "big")], [0, 1, 2])
     host.sendall(asked)
-    child = int.from_bytes(received(host, 8), "big")
+    try:
+        child = int.from_bytes(received(host, 8), "big")
+    except EOFError:
+        print(
+            "the process that stages are forked from could not fork this one, perhaps for lack of memory; start again,"
+            " with MRT_FORK_SERVER=off to do without it",
+            file=sys.stderr,
+        )
+        return 1
 
     def pass_on(number: int, _: object) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -230,7 +238,12 @@ def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
     if child:
         for file in files:
             os.close(file)
-        connection.sendall(child.to_bytes(8, "big"))
+        try:
+            connection.sendall(child.to_bytes(8, "big"))
+        except OSError:  # the client has gone, and nobody would wait for the stage
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise
         return child
     code = 1
     try:

@@ -21,6 +21,8 @@ TRACE = ["dataset", "problem_id", "sample"]
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     """One column per trace: the text of its three episodes, and above each its J and progress."""
     chosen = two_traces(tables, models)
+    if not chosen:
+        return panels(0)[0], tables["traces"].clear()
     figure, axes = panels(len(chosen), height=2.6, columns=2)
     tallest = 0
     for axis, (trace, rows) in zip(axes, chosen, strict=True):
@@ -56,7 +58,10 @@ def colour(progress: float) -> str:
 
 
 def two_traces(tables: Tables, models: Mapping[str, ModelStyle]) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """The traces to draw, each with one row per episode: its text, its progress, and J after it."""
+    """The traces to draw, each with one row per episode: its text, its progress, and J after it.
+
+    Empty if no scored trace of any model is attempt, backtrack, revision.
+    """
     scored = tables["progress"].with_columns((pl.col("prefix") - 1).alias("episode"))
     rows = tables["traces"].join(
         scored.select("model", *TRACE, "episode", "episodes", "J", "progress"), on=["model", *TRACE, "episode"]
@@ -64,7 +69,7 @@ def two_traces(tables: Tables, models: Mapping[str, ModelStyle]) -> list[tuple[d
     rows = rows.filter(pl.col("episodes") == len(NAMES)).sort("model", *TRACE, "episode")
     there = [name for name in models if rows.filter(model=name).height]
     if not there:
-        raise ValueError("no scored trace of any model is attempt, backtrack, revision")
+        return []
     rows = rows.filter(model=there[-1])
     backtracks = rows.filter(episode=1).with_columns(
         (pl.col("progress").max() - pl.col("progress").min()).over("problem_id").alias("spread")

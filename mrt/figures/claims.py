@@ -4,7 +4,7 @@ Rows are claims: what the paper says, the same comparison here with its 95 % int
 and the verdict. An undecided claim says how many runs would decide it at the present estimate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,12 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
     rows = []
     for claim in asked:
         values = of_group[claim.episodes]
-        measured = values.filter(value="accuracy" if claim.value in CURVES else claim.value)
-        for dataset in measured["dataset"].unique(maintain_order=True).to_list() or ["any dataset"]:
-            found = row_of(claim, values.filter(dataset=dataset), tables, models)
+        measured = tables.get(CURVES[claim.value]) if claim.value in CURVES else values.filter(value=claim.value)
+        there: Iterable[str] = (
+            [] if measured is None or measured.is_empty() else measured["dataset"].unique(maintain_order=True)
+        )
+        for dataset in [*there] or ["any dataset"]:
+            found = row_of(claim, dataset, values, tables, models)
             if found:
                 rows.append(found)
             else:
@@ -87,19 +90,18 @@ def of_episodes(tables: Tables, group: tuple[int, int] | None) -> Tables:
 
 
 def row_of(
-    claim: Claim, values: pl.DataFrame, tables: Tables, models: Mapping[str, ModelStyle]
+    claim: Claim, dataset: str, values: pl.DataFrame, tables: Tables, models: Mapping[str, ModelStyle]
 ) -> tuple[Any, ...] | None:
     """The row of a claim on one dataset; None if a model has no such value there."""
     sides = [(claim.model, claim.value)]
     sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
-    curves = [curves_of(tables, *side) for side in sides] if claim.value in CURVES else []
-    found = [values.filter(model=name, value="accuracy" if curves else value) for name, value in sides]
-    if any(side.is_empty() for side in found) or any(side.is_empty() for side in curves):
+    curves = [curves_of(tables, dataset, *side) for side in sides] if claim.value in CURVES else []
+    found = curves or [values.filter(dataset=dataset, model=name, value=value) for name, value in sides]
+    if any(side.is_empty() for side in found):
         return None
-    if curves:
-        curves = [curve.filter(pl.col("dataset").is_in(found[0]["dataset"])) for curve in curves]
-        found = [side.join(curve, on=KEY, how="semi") for side, curve in zip(found, curves, strict=True)]
+    if curves:  # their problems, in whose stead `x` stands
+        found = [curve.unique(KEY, maintain_order=True).select(*KEY, x="maj") for curve in curves]
     of_runs = [runs_of(side, "x") for side in found]
     shared = set.intersection(*(set(runs.problems) for runs in of_runs))
     if not shared:
@@ -136,10 +138,10 @@ def row_of(
     return (claim.section, claim.says, what, *labels, *found_here, claim.expect, margin, needed, claim.redraw)
 
 
-def curves_of(tables: Tables, model: str, value: str) -> pl.DataFrame:
-    """The rows of maj@k and its tokens that a model's curve is drawn from."""
+def curves_of(tables: Tables, dataset: str, model: str, value: str) -> pl.DataFrame:
+    """The rows of maj@k and its tokens on a dataset that a model's curve is drawn from."""
     table = tables.get(CURVES[value], pl.DataFrame())
-    return table if table.is_empty() else table.filter(model=model).drop_nulls("tokens")
+    return table if table.is_empty() else table.filter(dataset=dataset, model=model).drop_nulls("tokens")
 
 
 def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:

@@ -21,6 +21,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     sets, trees = tables["constructions"], tables["trees"]
     drawn = [m for m in models if sets.filter(model=m).height]
     problem = most_telling(sets, trees, drawn)
+    if problem is None:
+        return panels(0)[0], sets.clear()
     nodes = {row["node"]: row for row in trees.filter(problem_id=problem).iter_rows(named=True)}
     place = {n: (row["depth"], y) for (n, row), y in zip(nodes.items(), heights(nodes), strict=True)}
     figure, axes = panels(len(drawn), height=2.6)
@@ -53,15 +55,16 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     return figure, pl.DataFrame(parts)
 
 
-def most_telling(sets: pl.DataFrame, trees: pl.DataFrame, drawn: list[str]) -> str:
-    """The problem to draw: with an example in every set, if possible one that keeps a step, and about LEAVES leaves."""
+def most_telling(sets: pl.DataFrame, trees: pl.DataFrame, drawn: list[str]) -> str | None:
+    """The problem to draw: with an example in every set, if possible one that keeps a step, and about LEAVES leaves.
+
+    None if no problem has an example in every set.
+    """
     of_all = sets.group_by("problem_id").agg(pl.col("model").n_unique(), pl.col("prefix").max())
     telling = of_all.filter(pl.col("model") == len(drawn)).with_columns(pl.col("prefix") > 0)
     size = trees.filter("leaf").group_by("problem_id").len()
     found = telling.join(size, on="problem_id").with_columns((pl.col("len").cast(pl.Int64) - LEAVES).abs())
-    if found.is_empty():
-        raise ValueError("no problem has an example in every warmstart set; there is no tree to compare them on")
-    return str(found.sort(pl.col("prefix").not_(), "len", "problem_id")["problem_id"][0])
+    return None if found.is_empty() else str(found.sort(pl.col("prefix").not_(), "len", "problem_id")["problem_id"][0])
 
 
 def heights(nodes: Mapping[int, Mapping[str, Any]]) -> list[float]:

@@ -23,7 +23,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     models_of = {value: here["model"].n_unique() for (value,), here in table.group_by("value", maintain_order=True)}
     most = max(models_of.values(), default=0)  # of models that are extended, larger budgets are extrapolated
     budgets = [value for value, number in models_of.items() if value.startswith("regret") and number == most]
-    shown = ["accuracy", *budgets[-1:]]
+    shown = [value for value in ("accuracy", *budgets[-1:]) if value in models_of]
     table = table.filter(pl.col("value").is_in(shown))
     sets = table["dataset"].unique(maintain_order=True).to_list()
     look = Appearance(models)
@@ -43,7 +43,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             ends = [[max(0.0, row["estimate"] - row["low"])], [max(0.0, row["high"] - row["estimate"])]]
             handles[style["label"]] = axis.errorbar(row[x], row["estimate"], yerr=ends, **style | {"linewidth": 1})
         axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
-        axis.set_xlim(0, 1.05 * here[x].max() or None)  # type: ignore[operator]
+        axis.set_xlim(0, 1.05 * max(here[x], default=0) or None)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_title(f"{dataset} ({runs_in(here)})")
     below(figure, list(handles.values()), list(handles))

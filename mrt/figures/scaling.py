@@ -75,7 +75,7 @@ def curves_table(
                 same = direct.join(problems, on=["dataset", "problem_id"], how="semi")
                 baselines.append(same.with_columns(pl.lit(model).alias("model"), pl.lit(group).alias("group")))
     if not rows:
-        raise ValueError(f"scaling: no trace has as many episodes as one of the groups {wanted}")
+        raise ValueError(f"no trace has as many episodes as one of evaluation.episode_groups, {wanted}; change them")
     # where every n-th prefix is scored, a trace's last one stands between two of others: points count what was scored
     scored = pl.col("prefix").rank("dense").over(TRACE).cast(pl.Int64) - 1
     grouped = pl.concat(rows).with_columns(scored.alias("point"))

@@ -21,16 +21,24 @@ class Layout(NamedTuple):
 def markdown(table: Layout) -> str:
     lines = ["| " + " | ".join(table.header) + " |", "|" + "---|" * len(table.header)]
     for i, row in enumerate(table.cells):
-        shown = [cell.replace("*", r"\*") for cell in row]  # else the star of a clear difference would end bold type
+        # else the star of a clear difference would end bold type, and a bar in a label the cell
+        shown = [cell.replace("*", r"\*").replace("|", r"\|") for cell in row]
         lines.append("| " + " | ".join(f"**{c}**" if (i, j) in table.bold else c for j, c in enumerate(shown)) + " |")
     return "\n".join([*lines, "", table.note]) + "\n"
 
 
+LATEX = str.maketrans(
+    {
+        **{plain: f"\\{plain}" for plain in "_%&#${}"},
+        **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"},
+        **{"≥": r"$\geq$", "≤": r"$\leq$"},
+    }
+)
+
+
 def latex(table: Layout) -> str:
     def quoted(text: str) -> str:
-        for plain, command in (("_", "\\_"), ("%", "\\%"), ("&", "\\&"), ("≥", "$\\geq$"), ("≤", "$\\leq$")):
-            text = text.replace(plain, command)
-        return text
+        return text.translate(LATEX)
 
     lines = [
         "\\begin{tabular}{l" + "r" * (len(table.header) - 1) + "}",

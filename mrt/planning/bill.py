@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +187,10 @@ class Bill:
             return Work(thoughts * (extended + answers), thoughts * length, thoughts * unshared, 0, length + extended)
         if rule == "search_tree":
             tree = config.training.tree
-            drawn = count * tree.breadth * tree.depth * tree.rollouts * tree.decoding.max_tokens / 2
-            return Work(drawn, count * tree.breadth * tree.depth * prompt, drawn, 0, prompt + tree.decoding.max_tokens)
+            begun = count * tree.breadth * tree.depth  # nodes of beams; a child of each of their rollouts, at most
+            length, children = tree.decoding.max_tokens / 2, begun * tree.rollouts if tree.child_rollouts else 0
+            drawn = (begun * tree.rollouts + children * (tree.child_rollouts or 0)) * length
+            return Work(drawn, (begun + children) * prompt, drawn, 0, prompt + tree.decoding.max_tokens)
         if rule == "linearize":
             asked = config.evaluation.linearized
             assert asked is not None
@@ -212,7 +215,8 @@ class Bill:
                 again = completions * (length + prompt) if recipe.mu == "parent" else 0
                 return made + Work(0, asked_at * 40 + again, asked_at * (prompt + length / 2), 0, length)
             return made + Work(asked_at * answers, asked_at * 40, asked_at * (prompt + length / 2), 0, length)
-        kept = config.training.samples * expected.kept
+        sets = 1 + sum(1 for _ in takewhile(lambda name: config.models[name].accumulate, config.lineage(model)))
+        kept = sets * config.training.samples * expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
     def plan(self, rule: str, model: str, dataset: str, jobs: int) -> Planned:

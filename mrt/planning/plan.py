@@ -47,11 +47,14 @@ class Plan(Stage):
     def config(self) -> Config:
         import yaml
 
-        merged: dict[str, Any] = {}
-        for file in self.configfile or [Path("config.yaml")]:
+        given: dict[str, Any] = {}
+        for file in self.configfile:
             check_yaml(file)
-            merged = laid_over(merged, yaml.safe_load(file.read_text()))
-        return load(merged, self.configfile)
+            given = laid_over(given, yaml.safe_load(file.read_text()))
+        if "models" not in given:  # as in the Snakefile
+            check_yaml("config.yaml")
+            given = laid_over(yaml.safe_load(Path("config.yaml").read_text()), given)
+        return load(given, self.configfile)
 
     def cli_cmd(self) -> None:
         if self.gpu and self.gpu not in GPUS:

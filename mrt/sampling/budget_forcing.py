@@ -90,9 +90,10 @@ class Force(TraceStage):
         keys = traces.select(TRACE).rows()
         prompts = traces["prompt"].to_list()
         going_on = settings.extension.stopped_by(CLOSE)
+        cut = (traces["finish_reason"] == "length") & ~traces["closed"]
         thoughts = {
-            (i, 0): thought if whole else without_unfinished_step(thought)
-            for i, (thought, whole) in enumerate(traces.select("text", "closed").iter_rows())
+            (i, 0): without_unfinished_step(thought) if unfinished else thought
+            for i, (thought, unfinished) in enumerate(zip(traces["text"], cut, strict=True))
         }
         asked: list[tuple[str, int, int]] = []  # of each request: kind, trace, extensions
 

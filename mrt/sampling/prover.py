@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 from pydantic import Field
 
-from mrt.core.artifacts import PROVER
+from mrt.core.artifacts import PROVER, TRACE
 from mrt.core.cli import run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
@@ -108,7 +108,8 @@ class Prove(TraceStage):
     def places(self, traces: pl.DataFrame) -> Iterator[Place]:
         """The prefixes of these traces, in order."""
         decoding = self.prover.decoding.stopped_by(*self.parameterization.answer_ends)
-        for trace, (problem_id, sample, episodes, closed, prompt) in enumerate(traces.iter_rows()):
+        rows = traces.select(*TRACE, "text", "closed", "prompt").iter_rows()
+        for trace, (problem_id, sample, episodes, closed, prompt) in enumerate(rows):
             for prefix in prefixes(prompt, episodes, closed, self.parameterization, self.prover.every):
                 seed = self.seed_of(problem_id, sample, prefix.j, "prover")
                 yield Place(problem_id, sample, trace, prefix, Request(prefix, self.prover.answers, seed, decoding))

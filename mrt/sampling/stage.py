@@ -69,18 +69,19 @@ class TraceStage(SamplingStage):
         return traces, cache
 
     def traces(self, most: int | None) -> pl.DataFrame:
-        """The first `most` traces of each problem, one row each: problem_id, sample, text (episodes), closed, prompt.
+        """The first `most` traces of each problem, one row each.
 
-        Raises ValueError if the rollouts lack one of them.
+        Columns: problem_id, sample, text (episodes), closed, prompt, finish_reason. Raises ValueError if the rollouts
+        lack one of them.
         """
-        prompts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt"])
+        rollouts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt", "finish_reason"])
         traces = (
             EPISODES.read(self.episodes)
             .filter(pl.col("sample") < (most or 2**62))
             .sort(EPISODES.keys)
             .group_by(TRACE, maintain_order=True)
             .agg("text", pl.col("closed").first())
-            .join(prompts, on=TRACE, how="left", validate="1:1", maintain_order="left")
+            .join(rollouts, on=TRACE, how="left", validate="1:1", maintain_order="left")
         )
         if traces["prompt"].null_count():
             raise ValueError(f"{self.episodes}: has traces that {self.rollouts} lacks; delete both to remake them")

@@ -113,13 +113,14 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
 
 
 def test_what_the_model_is_asked_to_go_on_with(tmp_path, monkeypatch):
-    """Markers in turn, a truncated thought without its last step, and answers behind the closed thought."""
+    """Markers in turn, a truncated thought (no other) without its last step, and answers behind the closed thought."""
     from mrt.core.artifacts import EPISODES, ROLLOUTS
     from mrt.sampling.engine import Completion
 
-    whole, cut = "a\n\nb\n", "a\n\nb, cut"
-    rollouts = [("p", i, "Q<think>\n", t, 5, 3, "stop", None) for i, t in enumerate((f"{whole}</think>x", cut))]
-    episodes = [("p", 0, 0, whole, True), ("p", 1, 0, cut, False)]
+    whole, cut, stopped = "a\n\nb\n", "a\n\nb, cut", "a\n\nd"
+    texts = ((f"{whole}</think>x", "length"), (cut, "length"), (stopped, "stop"))  # the answer is cut; the thought
+    rollouts = [("p", i, "Q<think>\n", text, 5, 3, why, None) for i, (text, why) in enumerate(texts)]
+    episodes = [("p", 0, 0, whole, True), ("p", 1, 0, cut, False), ("p", 2, 0, stopped, False)]
     files = {name: tmp_path / f"{name}.parquet" for name in ("rollouts", "episodes", "out", "out_thoughts")}
     for name, kind, rows in (("rollouts", ROLLOUTS, rollouts), ("episodes", EPISODES, episodes)):
         kind.write(pl.DataFrame(rows, schema=kind.columns, orient="row"), files[name])
@@ -137,7 +138,7 @@ def test_what_the_model_is_asked_to_go_on_with(tmp_path, monkeypatch):
     forcing = BudgetForcing(most=3, every=3, markers=("Wait", "But"), answers=4)
     Force(model=str(TOY_BASE), names=("m", "d"), forcing=forcing, **files).cli_cmd()
     expected = []
-    for begun, opened in (("a\n\nb\n", "a\n\nb\n\n"), ("a\n", "a\n\n")):
+    for begun, opened in (("a\n\nb\n", "a\n\nb\n\n"), ("a\n", "a\n\n"), ("a\n\nd\n", "a\n\nd\n\n")):
         more = [f"{opened}Wait", f"{opened}Wait c\n\nBut", f"{opened}Wait c\n\nBut c\n\nWait"]
         answers = [f"{text}</think>\n\n" for text in (begun, f"{more[-1]} c\n")]
         expected += [(f"Q<think>\n{text}", n) for texts, n in ((more, 1), (answers, 4)) for text in texts]

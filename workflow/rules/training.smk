@@ -20,7 +20,7 @@ rule star_set:
         ANALYSIS
     params:
         code=options.code("training.sets"),
-        settings=options_of(method="star", parameterization=options.words),
+        settings=options.star_set(),
         episodes=optional("episodes"),
     shell:
         "python -m mrt.training.sets --settings {params.settings:q} --rollouts {input.rollouts:q}"

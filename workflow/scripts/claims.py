@@ -107,6 +107,8 @@ def page(old: str, new: dict[str, str]) -> str:
 
 if __name__ == "__main__":
     out, *folders = map(Path, sys.argv[1:])
+    if unknown := [str(folder) for folder in folders if folder.name not in EXPERIMENTS]:
+        sys.exit(f"{', '.join(unknown)}: the page has no such experiment, but {', '.join(EXPERIMENTS)}")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     found = {EXPERIMENTS[folder.name][0]: section(folder, commit.strip()) for folder in folders}
     write_text(page(out.read_text() if out.exists() else "", found), out)
