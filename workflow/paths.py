@@ -10,7 +10,6 @@ from mrt.training.methods import RL_METHODS
 
 Wildcards = Any  # Snakemake's, which have no types
 Input = Callable[[Wildcards], str | list[str]]
-SHARDED = ("rollouts", "prover", "budget_forcing")  # kinds of artifacts that are sampled in shards; others in rounds
 
 
 def any_of(names: Collection[str]) -> str:
@@ -52,9 +51,9 @@ class Paths:
         return f"{self.cache(kind)}/shard-{{shard}}-of-{self.shard_count}"
 
     def shards(self, kind: str) -> list[str]:
-        """The marks of all shards, inputs of the job that gathers them; none if the stage is not sharded."""
+        """The marks of all shards, inputs of the job that gathers them; none if there is one job."""
         marks = [self.shard(kind).replace("{shard}", str(i)) for i in range(self.shard_count)]
-        return marks if self.shard_count > 1 and kind in SHARDED else []
+        return marks if self.shard_count > 1 else []
 
     def log(self, rule: str, *wildcards: str) -> str:
         return str(Path("logs", self.experiment.results.name, rule, *[f"{{{w}}}" for w in wildcards])) + ".log"

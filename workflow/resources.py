@@ -103,8 +103,8 @@ class JobResources:
             return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib + 4 * size / 2**30))
 
         def gathering(w: Wildcards, attempt: int) -> int:
-            """Minutes of a job that only reads what shards have sampled."""
-            return 60 * attempt
+            """Minutes of a job that only reads what shards have sampled, or grades it again: that of a tree."""
+            return (240 if rule == "search_tree" else 60) * attempt
 
         return {
             "gpu": gpus,

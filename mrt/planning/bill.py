@@ -188,7 +188,8 @@ class Bill:
         if rule == "search_tree":
             tree = config.training.tree
             begun = count * tree.breadth * tree.depth  # nodes of beams; a child of each of their rollouts, at most
-            length, children = tree.decoding.max_tokens / 2, begun * tree.rollouts if tree.child_rollouts else 0
+            children = begun * tree.rollouts if tree.child_rollouts else 0
+            length = tree.decoding.max_tokens / 4  # of half of `max_tokens`, as rounds begin ever deeper, one half
             drawn = (begun * tree.rollouts + children * (tree.child_rollouts or 0)) * length
             return Work(drawn, (begun + children) * prompt, drawn, 0, prompt + tree.decoding.max_tokens)
         if rule == "linearize":

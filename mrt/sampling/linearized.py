@@ -61,11 +61,9 @@ class Linearize(SamplingStage):
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How a backtrack is written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
 
-    in_rounds = "attempts in a row are not sampled in shards; each follows from the one before"
-
     def cli_cmd(self) -> None:
         settings, words, engine = self.linearized, self.parameterization, self.sampler
-        problems = PROBLEMS.read(self.problems, ["id", "problem"])
+        problems, cache = self.own_shard(PROBLEMS.read(self.problems, ["id", "problem"]))
         chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
         problem_tokens = engine.count(chats)
         traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]
@@ -83,9 +81,9 @@ class Linearize(SamplingStage):
             names = [(problems["id"][i], sample, attempt) for i, sample in traces]
             seeds = [self.seed_of(*name, "linearized") for name in names]
             requests = [Request(p, 1, seed, decoding) for p, seed in zip(prompts, seeds, strict=True)]
-            drawn = self.draw(requests) or []
+            drawn = self.draw(requests, cache=cache, shard_of=lambda request: traces[request][0]) or []
             seen = engine.count(prompts)
-            longest = max(longest, *seen)
+            longest = max([longest, *seen])
             added = [c.text.rstrip("\n") + back for (c,) in drawn]  # c.tokens may count a marker, which c.text lacks
             lengths = engine.count(added)
             for trace, (c,) in enumerate(drawn):
@@ -93,6 +91,8 @@ class Linearize(SamplingStage):
                 rows.append((*names[trace], 0, c.text, c.tokens, *sizes, c.finish_reason, c.mean_logprob))
                 written[trace] += added[trace]
                 spent[trace] += lengths[trace]
+        if self.cache.shard:
+            return
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
         PROVER.write(table, self.out)
         print(f"{table.height} attempts, {table['tokens'].sum():,} tokens drawn, {longest} seen at once at most")

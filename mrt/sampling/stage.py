@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 import polars as pl
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mrt.core.artifacts import EPISODES, ROLLOUTS, TRACE
 from mrt.core.cli import Stage
@@ -23,14 +22,6 @@ class SamplingStage(Stage):
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
     cache: CacheSettings = Field(default_factory=CacheSettings, description="Where completions are cached; shards.")
-
-    in_rounds: ClassVar[str] = ""  # why the stage cannot be sharded, if its requests depend on earlier completions
-
-    @model_validator(mode="after")
-    def _sharded(self) -> "SamplingStage":
-        if self.in_rounds and (self.cache.shard or self.cache.gather):
-            raise ValueError(f"--cache.shard, --cache.gather: {self.in_rounds}")
-        return self
 
     @cached_property
     def sampler(self) -> Engine:
@@ -53,6 +44,13 @@ class SamplingStage(Stage):
         settings = cache or self.cache
         return draw(self.sampler, requests, settings, then, track_versions=self.track_versions, shard_of=shard_of)
 
+    def own_shard(self, table: pl.DataFrame) -> tuple[pl.DataFrame, CacheSettings]:
+        """The rows of this shard, of which each is sampled whole, and the cache without the shard."""
+        if not self.cache.shard:
+            return table, self.cache
+        index, count = map(int, self.cache.shard.split("/"))
+        return table.gather_every(count, index), self.cache.model_copy(update={"shard": None})
+
 
 class TraceStage(SamplingStage):
     """A sampling stage that continues the traces of rollouts."""
@@ -62,11 +60,7 @@ class TraceStage(SamplingStage):
 
     def shard_of_traces(self, most: int | None) -> tuple[pl.DataFrame, CacheSettings]:
         """The traces of this shard, whole, so that the engine reads each once; and the cache without the shard."""
-        traces, cache = self.traces(most), self.cache
-        if cache.shard:
-            index, count = map(int, cache.shard.split("/"))
-            traces, cache = traces.gather_every(count, index), cache.model_copy(update={"shard": None})
-        return traces, cache
+        return self.own_shard(self.traces(most))
 
     def traces(self, most: int | None) -> pl.DataFrame:
         """The first `most` traces of each problem, one row each.

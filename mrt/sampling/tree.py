@@ -25,6 +25,7 @@ from mrt.core.cli import run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.grading.grade import Grader, Grading
+from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.rollouts import Prompt
 from mrt.sampling.stage import SamplingStage
@@ -146,11 +147,11 @@ class Search(SamplingStage):
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     workers: int = Field(1, ge=1, description="Processes that grade.")
 
-    in_rounds = "a search is not sampled in shards; what a round samples depends on the one before"
-
     def cli_cmd(self) -> None:
-        problems = PROBLEMS.read(self.problems, ["id", "problem", "answer"])
-        trees = self.grown(problems)
+        problems, cache = self.own_shard(PROBLEMS.read(self.problems, ["id", "problem", "answer"]))
+        trees = self.grown(problems, cache)
+        if self.cache.shard:
+            return
         table = pl.concat([tree.table(name) for name, tree in zip(problems["id"], trees, strict=True)])
         TREE.write(table.sort(TREE.keys), self.out)
         solved = table.filter("leaf", pl.col("right") > 0)["problem_id"].n_unique()
@@ -159,7 +160,7 @@ class Search(SamplingStage):
             f" {table['tokens'].sum():,} tokens drawn"
         )
 
-    def grown(self, problems: pl.DataFrame) -> list[Tree]:
+    def grown(self, problems: pl.DataFrame, cache: CacheSettings | None = None) -> list[Tree]:
         """Search a tree for each of these problems (id, problem, answer)."""
         grader = Grader(self.workers, grading=self.grading)
         chats = [self.prompt.render(self.sampler.tokenizer, text) for text in problems["problem"]]
@@ -178,7 +179,8 @@ class Search(SamplingStage):
             sizes = self.sampler.count(request.prompt for request in requests)
             for (i, node), size in zip(asked, sizes, strict=True):
                 trees[i].nodes[node].context_tokens = size
-            self.count(trees, asked, self.draw(requests) or [], problems["answer"].to_list(), grader)
+            drawn = self.draw(requests, cache=cache, shard_of=lambda request: asked[request][0])
+            self.count(trees, asked, drawn or [], problems["answer"].to_list(), grader)
 
         for round_ in range(self.search.depth):
             if not any(beams):

@@ -102,7 +102,7 @@ def test_children_are_scored_by_rollouts_of_their_own(tmp_path, monkeypatch):
             drawn.append(found)
         return drawn
 
-    monkeypatch.setattr(Search, "draw", lambda self, requests: draw(requests))
+    monkeypatch.setattr(Search, "draw", lambda self, requests, **_: draw(requests))
 
     def grown(child_rollouts):
         asked.clear()

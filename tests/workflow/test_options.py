@@ -8,12 +8,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from conftest import ROOT, TOY_BASE
-from pydantic import ValidationError
 
 from mrt.config.load import load
 from mrt.core.settings import laid_over
-from mrt.sampling.linearized import Linearize
-from mrt.sampling.tree import Search
 from mrt.training.rl import Train as RLTrain
 from workflow.figures import FIGURES
 from workflow.options import Options
@@ -26,18 +23,6 @@ def options_of(*files, **more):
     config = load(reduce(laid_over, [*(yaml.safe_load((ROOT / name).read_text()) for name in files), more]))
     paths = Paths(config)
     return Options(config, paths, JobResources(config))
-
-
-@pytest.mark.parametrize("kind", ["trees", "linearized"])
-def test_what_is_sampled_in_rounds_gathers_no_shards(kind):
-    """Its stage refuses it."""
-    options = options_of("config/backtracking.yaml", cluster={"shards": 2})
-    w = SimpleNamespace(model="base", dataset="toy_test")
-    assert "gather" not in options.sampled_by(kind)(w, 1) and '"gather": 2' in options.sampled_by("rollouts")(w, 1)
-    for told in ({"gather": 2}, {"shard": "0/2"}):
-        with pytest.raises(ValidationError, match=r"is not sampled in shards|are not sampled in shards"):
-            stage = Search if kind == "trees" else Linearize
-            stage(model="m", names=("m", "d"), problems="p", out="o", cache={"folder": "f"} | told)
 
 
 def test_cost_knows_which_models_of_another_lineage_were_sampled_from(tmp_path):

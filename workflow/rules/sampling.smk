@@ -179,6 +179,7 @@ rule search_tree:
     input:
         checkpoint=paths.weights,
         problems=paths.problems(),
+        shards=paths.shards("trees"),
     output:
         paths.artifact("trees"),
     log:
@@ -190,7 +191,7 @@ rule search_tree:
         SAMPLING
     threads: experiment.engine_threads
     resources:
-        **job_resources.sampling("search_tree"),
+        **job_resources.sampling("search_tree", gathers=True),
     params:
         code=options.code("sampling.tree"),
         weights=lambda w: options.identity(w.model),
@@ -204,11 +205,27 @@ rule search_tree:
         )
 
 
+use rule search_tree as search_tree_shard with:
+    input:
+        checkpoint=paths.weights,
+        problems=paths.problems(),
+    output:
+        touch(paths.shard("trees")),
+    log:
+        paths.log("search_tree", "model", "dataset", "shard"),
+    cache: False
+    resources:
+        **job_resources.sampling("search_tree", shard=True),
+    params:
+        execution=options.sampled_by("trees", shard=True),
+
+
 # Attempt after attempt in one text, in a sliding window (Section 8.4).
 rule linearize:
     input:
         checkpoint=paths.weights,
         problems=paths.problems(),
+        shards=paths.shards("linearized"),
     output:
         paths.artifact("linearized"),
     log:
@@ -220,7 +237,7 @@ rule linearize:
         SAMPLING
     threads: experiment.engine_threads
     resources:
-        **job_resources.sampling("linearize"),
+        **job_resources.sampling("linearize", gathers=True),
     params:
         code=options.code("sampling.linearized"),
         weights=lambda w: options.identity(w.model),
@@ -232,3 +249,18 @@ rule linearize:
             "mrt.core.fork_server mrt.sampling.linearized --settings {params.settings:q} --execution"
             " {params.execution:q} --problems {input.problems:q} --out {output:q}"
         )
+
+
+use rule linearize as linearize_shard with:
+    input:
+        checkpoint=paths.weights,
+        problems=paths.problems(),
+    output:
+        touch(paths.shard("linearized")),
+    log:
+        paths.log("linearize", "model", "dataset", "shard"),
+    cache: False
+    resources:
+        **job_resources.sampling("linearize", shard=True),
+    params:
+        execution=options.sampled_by("linearized", shard=True),
