@@ -118,11 +118,11 @@ def connected(path: Path) -> socket.socket | None:
 def hand_over(host: socket.socket, stage: Sequence[str]) -> int:
     """Let the host run a stage as if it ran here, pass termination signals on to it, and return its exit code."""
     asked = json.dumps({"stage": list(stage), "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
-    socket.send_fds(host, [len(asked).to_bytes(8, "big")], [0, 1, 2])
-    host.sendall(asked)
     try:
+        socket.send_fds(host, [len(asked).to_bytes(8, "big")], [0, 1, 2])
+        host.sendall(asked)
         child = int.from_bytes(received(host, 8), "big")
-    except EOFError:
+    except (EOFError, OSError):
         print(
             "the process that stages are forked from could not fork this one, perhaps for lack of memory; start again,"
             " with MRT_FORK_SERVER=off to do without it",

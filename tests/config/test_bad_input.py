@@ -98,6 +98,19 @@ def completions_of(problem_id, k=(1,)):
     return apply
 
 
+def claimed(**claim):
+    """A claim beside those of tests/tiny.yaml, which has none, and measures."""
+    asked = {"section": "8", "says": "x", "model": "mrt_1", "than": "base", "expect": "more", "redraw": "table1"}
+    return setting("claims", [asked | claim])
+
+
+def direct_of_one_completion(folder):
+    completions_of('"toy_test-0"')(folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["evaluation"] |= {"models": ["base"], "direct": {"model": "theirs", "samples": 8, "k": [1, 8]}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
 SIZES = dict(parameters=1000, layers=1, hidden=8, intermediate=8, heads=1, kv_heads=1, head_dim=8, vocabulary=100)
 CASES = {
     # configs: structure and names
@@ -279,7 +292,52 @@ CASES = {
     ),
     "fewer completions than votes": (
         completions_of('"toy_test-0"', k=[1, 2]),
-        r"traces\.jsonl has 1 completions of problem 'toy_test-0' of toy_test, and evaluation\.k asks for 2",
+        r"traces\.jsonl has 1 completions of problem 'toy_test-0' of toy_test, and evaluation\.k or .* asks for 2",
+    ),
+    "fewer completions than the direct baseline's votes": (
+        direct_of_one_completion,
+        r"traces\.jsonl has 1 completions of problem 'toy_test-0' of toy_test, and .*evaluation\.direct\.k asks for 8",
+    ),
+    "a claim about a k that is not measured": (
+        claimed(value="maj at 8"),
+        r"claims\.0\.value: 'maj at 8' is not measured of 'mrt_1', but 1, 2, 4 is",
+    ),
+    "a claim about a budget that is not measured": (
+        claimed(value="regret at 100"),
+        r"claims\.0\.value: 'regret at 100' is not measured of 'mrt_1', but 64, 128, 192, 256 is",
+    ),
+    "a claim about a model that is not extended": (
+        claimed(value="accuracy after 2 extensions", model="star_1"),
+        r"claims\.0\.value: 'accuracy after 2 extensions' is not measured of 'star_1', but nothing is",
+    ),
+    "a claim about an extrapolated budget of a model that is not extended": (
+        claimed(value="regret at 256", than="star_1"),
+        r"claims\.0\.value: 'regret at 256' is not measured of 'star_1', but 64, 128 is",
+    ),
+    "a claim without its measure": (
+        edited(
+            evaluation__measures=["accuracy"],
+            claims=[
+                dict(
+                    section="8",
+                    says="x",
+                    value="token efficiency",
+                    model="mrt_1",
+                    than="base",
+                    expect="more",
+                    redraw="table1",
+                )
+            ],
+        ),
+        r"claims\.0\.value: 'token efficiency' needs 'maj' among evaluation\.measures",
+    ),
+    "a cold start whose answers begin otherwise than mu's": (
+        edited(
+            models__cold=dict(parent="direct", method="cold_start", problems="toy_train"),
+            models__direct={"toy": "shipped", "prompt": {"open_thought": ""}},
+            template={"header": "So: "},
+        ),
+        r"models\.cold\.cold_start\.answer: an answer has to begin as mu is made to, .*'So: '",
     ),
     "a completion without a problem id": (
         completions('{"problem_id": "p", "text": "x"}\n{"problem_id": null, "text": "x"}\n'),

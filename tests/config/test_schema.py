@@ -79,6 +79,14 @@ def test_each_run_of_a_model_descends_from_the_same_run_of_its_parent():
     assert load(laid_over(RL, {"training": {"runs": 1}})) == load(RL)
 
 
+def test_a_copy_of_a_base_has_no_training_log(tmp_path):
+    """The log is of one training, whose line Figures 10 and 11 would draw twice."""
+    (tmp_path / "log.csv").write_text("step,reward,completion_tokens\n1,0.5,80\n")
+    logged = {"training": {"runs": 2}, "models": {"base": {"training_log": str(tmp_path / "log.csv")}}}
+    models = load(laid_over(RL, logged)).models
+    assert models["base"].training_log and models["base_seed1"].training_log is None
+
+
 def test_a_second_iteration_may_add_to_the_first_ones_set():
     from workflow.paths import Paths
 

@@ -1,7 +1,9 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -81,6 +83,24 @@ def test_a_stage_ends_as_it_would_alone(start, what, code, said):
 
 def test_a_killed_stage_is_a_killed_process(start):
     assert start.ended("killed")[0] == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_host_that_does_not_fork_is_an_error_with_a_remedy(capsys, reads):
+    """It lacks memory, or has ended."""
+    here, host = socket.socketpair()
+
+    def refuse():
+        if reads:
+            host.recv(1 << 20)
+        host.close()
+
+    refusing = threading.Thread(target=refuse)
+    refusing.start()
+    assert fork_server.hand_over(here, ["stage"]) == 1
+    refusing.join()
+    here.close()
+    assert "MRT_FORK_SERVER=off" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

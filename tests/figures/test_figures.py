@@ -308,8 +308,9 @@ def test_a_model_without_token_counts_has_no_curve_and_spoils_none(tmp_path):
     for table in (maj.with_columns(unknown), some, maj.clear(), pl.DataFrame()):
         assert claims.summary({"maj": table, "accuracy": accuracy}, MODELS, efficiency).is_empty()
     part = maj.with_columns(pl.when(pl.col("problem_id") == "p1").then(unknown).otherwise("tokens").alias("tokens"))
-    (n,) = claims.summary({"maj": part, "accuracy": accuracy}, MODELS, efficiency)["problems"]
-    assert n == len(PROBLEMS) - 1
+    for more in ({"accuracy": accuracy}, {}):  # an experiment need not measure that
+        (n,) = claims.summary({"maj": part, **more}, MODELS, efficiency)["problems"]
+        assert n == len(PROBLEMS) - 1
 
 
 def test_gains_are_a_ratio_only_where_the_other_model_gains():
@@ -357,6 +358,16 @@ def test_costs_of_models_that_are_always_right_are_drawn(tmp_path):
     figure, table = cost.draw(tables, MODELS)
     save(figure, tmp_path / "out")
     assert table["estimate"].to_list() == pytest.approx([1.0])
+
+
+def test_costs_are_drawn_where_accuracy_is_not_measured(tmp_path):
+    from mrt.figures import cost
+    from mrt.figures.style import save
+
+    models = ("base", "star_1")
+    figure, table = cost.draw({name: of_models(name, *models) for name in ("regret", "cost")}, MODELS)
+    save(figure, tmp_path / "out")
+    assert set(table["value"]) and all(value.startswith("regret at ") for value in table["value"])
 
 
 def test_a_model_of_short_thoughts_may_have_no_regret_by_episodes():
@@ -493,6 +504,15 @@ def test_the_table_marks_the_best_and_gives_intervals():
     assert f"**{100 * best['accuracy'][0]:.1f} [" in row
     assert latex(parts).count("\\\\") == 4 and "toy\\_test" in latex(parts)
     assert page(parts).count("<tr>") == 4
+
+
+def test_what_is_special_in_markdown_and_latex_is_quoted():
+    from mrt.figures.tables import Layout, latex, markdown
+
+    table = Layout("t", ["R1 #2"], [["a|b 5* _%&#${}^~\\ ≥"]], [(0, 0)], "")
+    assert r"| **a\|b 5\* _%&#${}^~\ ≥** |" in markdown(table)
+    quoted = r"a|b 5* \_\%\&\#\$\{\}\textasciicircum{}\textasciitilde{}\textbackslash{} $\geq$"
+    assert r"R1 \#2 \\" in latex(table) and rf"\textbf{{{quoted}}} \\" in latex(table)
 
 
 def test_the_table_gives_the_difference_to_the_parent_and_the_average_over_sets():

@@ -17,7 +17,7 @@ from mrt.config.load import load
 from mrt.core.settings import laid_over
 from mrt.planning.bill import Bill, Planned, Reached, Work, longest_path, planned, seconds_of
 from mrt.planning.dry_run import config_files_named, counted, described, dry_run
-from mrt.planning.plan import short
+from mrt.planning.plan import Plan, short
 from mrt.planning.why import planned_jobs
 
 PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
@@ -55,6 +55,29 @@ def test_the_answers_of_the_meta_prover_by_hand():
 def test_training_reads_each_kept_token_as_often_as_there_are_epochs():
     found = Bill(PAPER).work("train", "star_1.5b_1", "numina_10k")
     assert found == Work(0, 0, 0, 10_000 * 0.5 * 3 * (150 + 9000), 9150)
+
+
+def test_sets_of_earlier_iterations_are_trained_on_too():
+    one, two = (Bill(PAPER).work("train", f"mrt_1.5b_{i}", "numina_10k").trained for i in (1, 2))
+    assert PAPER.models["mrt_1.5b_2"].accumulate and two == 2 * one > 0
+
+
+def test_children_of_a_beam_are_sampled_from_too():
+    raw = yaml.safe_load((ROOT / "config" / "backtracking.yaml").read_text())
+
+    def work(**tree):
+        return Bill(load(laid_over(raw, {"training": {"tree": tree}}))).work("search_tree", "base", "toy_train")
+
+    beams, all_ = work(breadth=2, depth=3, rollouts=4), work(breadth=2, depth=3, rollouts=4, child_rollouts=5)
+    assert all_.drawn == 6 * beams.drawn  # each of the 4 rollouts has a child, and that has 5 of its own
+    assert all_.read == 5 * beams.read
+
+
+def test_a_file_without_models_lies_over_the_default_one_as_in_the_snakefile(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "more.yaml").write_text("evaluation: {samples: 40}\n")
+    config = Plan(configfile=[tmp_path / "more.yaml"]).config
+    assert config.evaluation.samples == 40 and "mrt_2" in config.models
 
 
 def test_rl_asks_mu_once_at_the_prefix_of_a_prompt():

@@ -73,6 +73,7 @@ MRT_ONLY = [
     {"template": {"stop": "Stop."}},
     {"variant": "termination"},
     {"centred": False},
+    {"prefixes": 0.5},
     {"answers": 3},
     {"answer_tokens": 9},
     {"estimate": "likelihood", "mu": "parent", "opening": "So \\boxed{"},
@@ -90,6 +91,12 @@ def test_grpo_is_trained_anew_for_nothing_that_mrt_alone_reads(edit):
         assert (told[0] != told[1]) == changes, name
     sizes = [options.experiment.training_size("grpo") for options in (before, after)]
     assert sizes[0] == sizes[1]  # no frozen mu is loaded
+
+
+def test_sets_of_whole_traces_are_made_anew_for_nothing_that_forces_answers():
+    edit = {"template": {"stop": "Stop."}}
+    assert options_of("config.yaml").star_set() == options_of("config.yaml", **edit).star_set()
+    assert "Answer: " in options_of("config/backtracking.yaml").star_set()  # its sets are of suffixes
 
 
 UNREAD = [  # settings of MRT (RL) that others of its settings leave unread: the latter, and a change of the former
