@@ -4,7 +4,8 @@
 
 A group of settings is passed whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`). Rules
 pass all options that affect the result as one JSON (`--settings`), lists of files as another (`--inputs`), and the
-options that do not affect the result as a third (`--execution`).
+options that do not affect the result as a third (`--execution`). `--settings -` reads it from standard input: Linux
+takes no argument of more than 128 KiB, and a figure of many runs has as many files.
 """
 
 import json
@@ -114,6 +115,7 @@ def check_planned(stage: str) -> None:
 def run(stage: type[Stage]) -> None:
     """Parse the command line and run the stage; an error that the user can fix ends as a message and exit code 1."""
     name = stage.module()
+    sys.argv[1:] = [sys.stdin.read() if argument == "-" else argument for argument in sys.argv[1:]]
     stage.model_config["cli_prog_name"] = f"python -m {name}"  # not the name of a file, in --help
     try:
         CliApp.run(stage, cli_cmd_method_name="carry_out")

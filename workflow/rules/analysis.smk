@@ -31,6 +31,8 @@ rule measure_accuracy:
         paths.log("measure_accuracy", "model", "dataset"),
     conda:
         ANALYSIS
+    resources:
+        mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("analysis.evaluate"),
         settings=options_of(measure="accuracy", closing=experiment.parameterization.closing),

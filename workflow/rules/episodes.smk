@@ -8,6 +8,8 @@ rule cut_episodes:
         paths.log("cut_episodes", "model", "dataset"),
     conda:
         ANALYSIS
+    resources:
+        mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("episodes.cut"),
         parameterization=slice_of(experiment.parameterization, without={"template"}),

@@ -18,7 +18,8 @@ for name, figure in FIGURES.items():
             settings=lambda w, name=name: figures.settings(name),
             out=subpath(output.csv, strip_suffix=".csv"),
         shell:
-            "python -m mrt.figures.{params.name} --settings {params.settings:q} --out {params.out:q} > {log:q} 2>&1"
+            "printf %s {params.settings:q} | python -m mrt.figures.{params.name} --settings - --out {params.out:q}"
+            " > {log:q} 2>&1"
 
     for number in figure.numbers:
 
@@ -49,8 +50,8 @@ rule provenance:
         ANALYSIS
     params:
         code=options.code("figures.provenance"),
-        files=lambda w: json.dumps(figures.provenance()),
-        config=lambda w: slice_of(experiment),
+        settings=lambda w: json.dumps({"files": figures.provenance(), "config": json.loads(slice_of(experiment))}),
         out=subpath(output.markdown, strip_suffix=".md"),
     shell:
-        "python -m mrt.figures.provenance --files {params.files:q} --config {params.config:q} --out {params.out:q} > {log:q} 2>&1"
+        "printf %s {params.settings:q} | python -m mrt.figures.provenance --settings - --out {params.out:q}"
+        " > {log:q} 2>&1"

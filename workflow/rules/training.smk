@@ -18,6 +18,8 @@ rule star_set:
         model=paths.trained_with("star"),
     conda:
         ANALYSIS
+    resources:
+        mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("training.sets"),
         settings=options.star_set(),
@@ -75,6 +77,8 @@ rule cold_start_set:
         model=paths.trained_with("cold_start"),
     conda:
         SAMPLING
+    resources:
+        mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("training.cold_start"),
         weights=lambda w: options.identity(paths.parent(w)),
@@ -101,6 +105,8 @@ rule warmstart_set:
         model=paths.trained_with(*TREE_METHODS),
     conda:
         SAMPLING
+    resources:
+        mem_mb=job_resources.reading("search_tree"),
     params:
         code=options.code("training.warmstart"),
         weights=lambda w: options.identity(paths.parent(w)),
@@ -160,6 +166,8 @@ rule rl_prompts:
         model=paths.trained_with(*RL_METHODS),
     conda:
         SAMPLING
+    resources:
+        mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("training.prompts"),
         weights=lambda w: options.identity(paths.parent(w)),
