@@ -76,7 +76,9 @@ class Stage(BaseSettings):
             "definitions": reached(name).definitions,
             "versions": versions(name) if self.track_versions else {},
         }
-        if self.settings or self.inputs or self.execution:  # from a rule: its log says what to run by hand
+        if GROUPS & {
+            argument.removeprefix("--") for argument in sys.argv
+        }:  # a rule's: its log says what to run by hand
             print(shlex.join(["python", "-m", name, *sys.argv[1:]]), flush=True)
         since = time.monotonic()
         self.cli_cmd()

@@ -176,6 +176,7 @@ def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeyp
         shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
         snakemake(folder, target, "--cores", "1", "--cache", "sample_rollouts")
         logs.append((folder / "logs" / "tiny" / "sample_rollouts" / "base" / "toy_test.log").read_text())
+    assert logs[0].startswith("python -m mrt.sampling.rollouts --settings ")  # to run it by hand
     assert "48 rollouts" in logs[0] and logs[1] == ""  # the second ran no command
     assert (tmp_path / "one" / target).read_bytes() == (tmp_path / "two" / target).read_bytes()
 
