@@ -17,7 +17,7 @@ QUOTES = {  # where a page quotes five runs, if it has more than these
         ("## What five runs", "A smaller experiment, with one run"),
     ],
     "docs/mu.md": [
-        ("## What it brings at equal compute", "### Since prompts are read once"),
+        ("## What it brings at equal compute", "- A first try"),
         ("### Since prompts are read once", "## Once more, on other problems"),
         ("## Once more, on other problems", "**What this does not say.**"),
         ("## Against GRPO as published", "Because of these short"),
