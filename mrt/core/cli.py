@@ -76,9 +76,8 @@ class Stage(BaseSettings):
             "definitions": reached(name).definitions,
             "versions": versions(name) if self.track_versions else {},
         }
-        if GROUPS & {
-            argument.removeprefix("--") for argument in sys.argv
-        }:  # a rule's: its log says what to run by hand
+        # a rule's command has groups, and its log says what to run by hand
+        if GROUPS & {argument.removeprefix("--") for argument in sys.argv}:
             print(shlex.join(["python", "-m", name, *sys.argv[1:]]), flush=True)
         since = time.monotonic()
         self.cli_cmd()
