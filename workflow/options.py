@@ -235,13 +235,9 @@ class Options:
 
     # ---- analysis ----
 
-    def extrapolates(self, name: str) -> bool:
-        """Whether a model's regret goes on through its forced extensions."""
-        return self.experiment.extrapolates and name in self.experiment.extended
-
     def regret(self, w: Wildcards) -> str:
         evaluation = self.experiment.evaluation
-        further = evaluation.budget_forcing.budgets if self.extrapolates(w.model) else None
+        further = self.experiment.extrapolated_budgets(w.model)
         axis = evaluation.regret_tokens
         return options_of(measure="regret", budgets=evaluation.budgets, extrapolated=further, axis=axis)
 

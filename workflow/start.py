@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,9 @@ def hold_to_the_code(workflow: Workflow, fingerprints: Fingerprints) -> None:
         _ = job.params  # has each stage's fingerprint found now, of the code that is there now
     record = Path(".snakemake", "planned", f"{os.uname().nodename}-{os.getpid()}.json")
     for old in record.parent.glob("*.json"):
-        if time.time() - old.stat().st_mtime > LONGEST_RUN:
-            old.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another run has removed it
+            if time.time() - old.stat().st_mtime > LONGEST_RUN:
+                old.unlink()
     fingerprints.write(record)
     os.environ["MRT_PLANNED"] = str(record.resolve())
 

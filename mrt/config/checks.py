@@ -42,8 +42,15 @@ Mistakes = Iterator[tuple[str, str]]
 
 def mistakes_of(config: Config) -> Mistakes:
     """All that is wrong with a configuration whose settings are valid one by one."""
-    checks = (size_mistakes, seed_mistakes, greedy_mistakes, weighting_mistakes, group_count_mistakes)
-    for check in (*checks, claimed_value_mistakes, header_mistakes):
+    for check in (
+        size_mistakes,
+        seed_mistakes,
+        greedy_mistakes,
+        weighting_mistakes,
+        group_count_mistakes,
+        claimed_value_mistakes,
+        header_mistakes,
+    ):
         yield from check(config)
 
 
@@ -83,9 +90,13 @@ def claimed_value_mistakes(config: Config) -> Mistakes:
 
     def numbers(measure: str, model: str) -> list[int] | None:
         """The numbers (k, budgets, extensions) at which a measure of a model is taken; None if any may be."""
-        extended = model in config.extended
-        of = {"maj": config.ks(model), "regret": config.budgets(model)}
-        return {**of, "budget_forcing": config.forcing.answered() if extended else []}.get(measure)
+        if measure == "maj":
+            return config.ks(model)
+        if measure == "regret":
+            return config.budgets(model)
+        if measure == "budget_forcing":
+            return config.forcing.answered() if model in config.extended else []
+        return None
 
     for i, claim in enumerate(config.claims):
         other = "than_value" if claim.than_value else "value"

@@ -136,8 +136,12 @@ class Config(Settings):
 
     def budgets(self, name: str) -> list[int]:
         """The budgets C_0 at which regret of a model is measured, those of budget forcing included."""
-        forced = self.evaluation.budget_forcing.budgets if self.extrapolates and name in self.extended else []
+        forced = self.extrapolated_budgets(name) or []
         return [c for c in self.evaluation.budgets if c < min(forced, default=inf)] + forced
+
+    def extrapolated_budgets(self, name: str) -> list[int] | None:
+        """The budgets of budget forcing; None of a model whose regret does not go on through its forced extensions."""
+        return self.evaluation.budget_forcing.budgets if self.extrapolates and name in self.extended else None
 
     def inserted_tokens(self, name: str) -> int | None:
         """Tokens that a model's prompt inserts in place of a thought, if it is the direct baseline."""

@@ -4,7 +4,7 @@ Rows are claims: what the paper says, the same comparison here with its 95 % int
 and the verdict. An undecided claim says how many runs would decide it at the present estimate.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,11 +68,10 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
     rows = []
     for claim in asked:
         values = of_group[claim.episodes]
-        measured = tables.get(CURVES[claim.value]) if claim.value in CURVES else values.filter(value=claim.value)
-        there: Iterable[str] = (
-            [] if measured is None or measured.is_empty() else measured["dataset"].unique(maintain_order=True)
-        )
-        for dataset in [*there] or ["any dataset"]:
+        curve = CURVES.get(claim.value)
+        measured = tables.get(curve, pl.DataFrame()) if curve else values.filter(value=claim.value)
+        there = measured["dataset"].unique(maintain_order=True).to_list() if measured.height else []
+        for dataset in there or ["any dataset"]:
             found = row_of(claim, dataset, values, tables, models)
             if found:
                 rows.append(found)

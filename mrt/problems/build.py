@@ -161,15 +161,17 @@ def distinct(rows: Sequence[Row], settings: Dataset, name: str, tally: Tally) ->
 
     Duplicates whose answer is written otherwise are counted apart: one of the two may be wrong.
     """
-    first: dict[str, Row] = {}
-    for row in rows:
-        first.setdefault(squeezed(row.problem), row)
+    seen: dict[str, Row] = {}
+    pairs = [(row, seen.setdefault(squeezed(row.problem), row)) for row in rows]  # and the first row of its problem
 
-    def contradicts(row: Row) -> bool:
-        return squeezed(row.answer) != squeezed(first[squeezed(row.problem)].answer)
+    def is_first(pair: tuple[Row, Row]) -> bool:
+        return pair[0] is pair[1]
 
-    rows = tally.filter("duplicate problem", rows, lambda row: first[squeezed(row.problem)] is row or contradicts(row))
-    rows = tally.filter("duplicate problem, other answer", rows, lambda row: not contradicts(row))
+    def contradicts(pair: tuple[Row, Row]) -> bool:
+        return squeezed(pair[0].answer) != squeezed(pair[1].answer)
+
+    pairs = tally.filter("duplicate problem", pairs, lambda pair: is_first(pair) or contradicts(pair))
+    rows = [row for row, _ in tally.filter("duplicate problem, other answer", pairs, is_first)]
     lines: dict[str, int] = {}
     for row in rows:
         row.id = row.id or f"{name}-{row.index}"

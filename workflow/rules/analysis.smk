@@ -81,7 +81,9 @@ rule measure_prefixes:
 rule measure_regret:
     input:
         progress=paths.artifact("progress"),
-        forced=lambda w: paths.artifact("metrics", "budget_forcing.parquet") if options.extrapolates(w.model) else [],
+        forced=lambda w: (
+            paths.artifact("metrics", "budget_forcing.parquet") if experiment.extrapolated_budgets(w.model) else []
+        ),
     output:
         paths.artifact("metrics", "regret.parquet"),
     log:
