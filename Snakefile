@@ -67,7 +67,7 @@ onstart:
 
 
 onsuccess:
-    tell_results(workflow, paths.results)
+    tell_results(workflow, paths.results, {name: experiment.style(name)["label"] for name in experiment.models})
 
 
 rule all:

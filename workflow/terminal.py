@@ -8,12 +8,15 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import polars as pl
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markdown import Markdown
+from rich.table import Table
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -47,16 +50,35 @@ def tell_jobs(workflow: Any) -> None:
         logger.addHandler(JobLines())
 
 
-def tell_results(workflow: Any, results: str) -> None:
-    """Print the table of pass@1, if there is one, where the figures are, and the command that makes the report."""
-    table, figures = Path(results, "tables", "pass1.md"), sorted(Path(results, "figures").glob("*.png"))
-    if not table.is_file():
+def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
+    """The table of pass@1 (`mrt.figures.pass1`) in at most 80 columns: a row for each dataset and model."""
+    caption = "95 % intervals; * where that of the difference excludes 0"
+    table = Table("dataset", "model", box=SIMPLE_HEAD, caption=caption, caption_justify="left")
+    for heading in ("pass@1, %", "to parent", "tokens"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in summary.filter(pl.col("difficulty") == "all").iter_rows(named=True):
+        right, low, high, more = (
+            100 * (row[name] or 0) for name in ("accuracy", "accuracy_low", "accuracy_high", "difference")
+        )
+        clear = row["difference"] is not None and not row["difference_low"] <= 0 <= row["difference_high"]
+        table.add_row(
+            row["dataset"],
+            labels.get(row["model"], row["model"]),
+            f"{right:.1f} [{low:.1f}, {high:.1f}]",
+            "" if row["difference"] is None else f"{more:+.1f}{'*' if clear else ' '}",
+            "" if row["tokens"] is None else f"{row['tokens']:,.0f}",
+        )
+    return table
+
+
+def tell_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None:
+    """Print pass@1 of every model, if it was measured, where all results are, and the command that makes the report."""
+    tables, figures = Path(results, "tables"), sorted(Path(results, "figures").glob("*.png"))
+    if not (summary := tables / "pass1.parquet").is_file():
         return
-    console = Console(stderr=True)
-    text = table.read_text()
-    console.print(Markdown(text) if console.is_terminal else text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True, highlight=False, markup=False).print(accuracies(pl.read_parquet(summary), labels))
     configs = [quote(os.path.relpath(path)) for path in workflow.configfiles]
     options = f" --configfile {' '.join(configs)}" if configs != ["config.yaml"] else ""
-    lines = [f"Tables: {table.parent}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
+    lines = [f"Tables: {tables}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
     lines += [f"Traces, to look at in a browser: {page}"] if (page := Path(results, "traces.html")).is_file() else []
     print(*lines, f"All on one page: snakemake --report report.html{options}", sep="\n", file=sys.stderr)
