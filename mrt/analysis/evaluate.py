@@ -179,14 +179,13 @@ def regret(
 def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:
     """Normalized regret of each problem by episodes (Appendix E, Figure 26), the means over its traces.
 
-    At b episodes, a multiple of `every`, a shorter trace counts with all its episodes. `hopeless` is the share of
-    traces whose comparator never gets an answer right: these count with regret 1. `reached` is the share of traces with
-    at least b episodes.
+    At b episodes, a multiple of `every`, a shorter trace counts with all its episodes; the last b is that of the
+    longest trace, rounded up. `hopeless` is the share of traces whose comparator never gets an answer right: these
+    count with regret 1. `reached` is the share of traces with more than b - `every` episodes.
     """
     traces = episode_regret_table(prefixes)
     longest = int(traces["prefix"].max() or 0)  # type: ignore[arg-type]
-    # where all thoughts are shorter than `every`, they count with all their episodes at the first point
-    episodes = pl.DataFrame({"episodes": range(every, max(longest, every) + 1, every)}).cast(pl.Int64)
+    episodes = pl.DataFrame({"episodes": range(every, longest + every, every)}).cast(pl.Int64)
     of_all = traces.select(TRACE).unique(maintain_order=True).join(episodes, how="cross").sort("episodes")
     at = of_all.join_asof(
         traces.sort("prefix"), left_on="episodes", right_on="prefix", by=TRACE, check_sortedness=False
@@ -196,7 +195,7 @@ def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:
         .agg(
             pl.col("regret").mean(),
             pl.col("hopeless").mean(),
-            (pl.col("total") >= pl.col("episodes")).mean().alias("reached"),
+            (pl.col("total") > pl.col("episodes") - every).mean().alias("reached"),
         )
         .sort("problem_id", "episodes")
     )

@@ -84,11 +84,6 @@ class OpenEnded(Settings):
     template: Template = Field(default_factory=Template, description="Text that forces an answer.")
 
     @property
-    def inside(self) -> bool:
-        """Whether a completion begins inside a thought, and so has no answer until it closes the thought."""
-        return True
-
-    @property
     def closing(self) -> str:
         """Text that marks a finished completion."""
         return CLOSE
@@ -99,9 +94,12 @@ class OpenEnded(Settings):
         return ()
 
     def cut(self, completion: str, before: str = "") -> Cut:
-        """Episodes of `before + completion`, where the completion continues the prefix `before`."""
-        parts = take_apart(completion)
-        return Cut(split_episodes(before + parts.thought, **self.segmentation.model_dump()), parts.closed)
+        """Episodes of `before + completion`, where the completion continues the prefix `before`.
+
+        A `<think>` that the model wrote itself belongs to the first episode (Figure 22).
+        """
+        thought, close, _ = completion.partition(CLOSE)
+        return Cut(split_episodes(before + thought, **self.segmentation.model_dump()), bool(close))
 
     def force(self, prefix: str) -> str:
         """Text after the chat prompt that makes mu answer at a prefix."""
@@ -128,11 +126,6 @@ class Backtracking(Settings):
         description="Heading of the answer that ends an attempt; include the space after it if the model's tokenizer"
         " puts both in one token.",
     )
-
-    @property
-    def inside(self) -> bool:
-        """Whether a completion begins inside a thought, and so has no answer until it closes the thought."""
-        return False
 
     @property
     def closing(self) -> str:

@@ -34,7 +34,9 @@ class Prompt(Settings):
         description="The user's message; `{problem}` stands for the problem.",
     )
     open_thought: str = Field(
-        "<think>\n", description="Added after the chat prompt if the chat template does not open the thought itself."
+        "<think>\n",
+        description="Added after the chat prompt if the chat template does not open the thought itself. Empty for a"
+        " model that does not think.",
     )
     date: datetime.date = Field(
         datetime.date(2024, 7, 26),

@@ -5,7 +5,7 @@
 
 For MRT (RL) a prompt is a problem followed by z_0:j, the first j of the k episodes of the parent's first thought about
 it; j is uniform from `least_prefix` to k - 1, among the prefixes that fit into `max_prompt_length`, and seeded by the
-problem. The prompt ends inside the thought. For the other methods j is `least_prefix`: 0 for thoughts, 1 for
+problem. Such a prompt ends inside the thought. For the other methods j is `least_prefix`: 0 for thoughts, 1 for
 backtracking, where every prompt has the attempt z_0. Where all j are 0 the parent's thoughts are not needed. All
 methods get the same problems in the same order; one whose shortest prompt does not fit is left out.
 """
@@ -22,6 +22,7 @@ from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.grading.grade import starts_inside
 from mrt.sampling.engine import seed_of
 from mrt.sampling.rollouts import Prompt
 from mrt.sampling.tokens import encode
@@ -61,8 +62,8 @@ class MakePrompts(Stage):
                 j = choose.choice(choices)
             prefix = "".join(episodes[:j])
             forced = chat + self.parameterization.force(prefix) if self.method == "mrt_rl" else ""
-            inside = self.parameterization.inside
-            rows.append((problem_id, 0, j, prefix, chat + prefix, forced, answer, inside))
+            prompt = chat + prefix
+            rows.append((problem_id, 0, j, prefix, prompt, forced, answer, starts_inside(prompt)))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         RL_PROMPTS.write(table, self.out)
         print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.grading.grade import Grader
+from mrt.grading.grade import Grader, right_forced
 from mrt.sampling.engine import seed_of
 from mrt.sampling.tokens import end_of, pieces
 from mrt.training.devices import LENGTHS
@@ -71,14 +71,20 @@ def outcome_reward(grader: Grader) -> Any:
     """A reward function for TRL: 1 for a completion whose answer is right, else 0.
 
     A completion that continues a prefix is graded together with it: an attempt in the prefix is the answer if the
-    completion adds none. One that begins `inside` a thought has no answer without `</think>`.
+    completion adds none. One that begins `inside` a thought has no answer without `</think>`; where `inside` is None,
+    it is an answer that was forced.
     """
 
     def outcome(
-        completions: list[str], answer: list[str], inside: list[bool], prefix_text: list[str], **_: Any
+        completions: list[str], answer: list[str], inside: list[bool | None], prefix_text: list[str], **_: Any
     ) -> list[float]:
         whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
-        return [float(right) for right in grader.right(whole, answer, inside)]
+        right = grader.right(whole, answer, list(map(bool, inside)))
+        forced = [i for i, begun in enumerate(inside) if begun is None]
+        told = right_forced(grader, [completions[i] for i in forced], [answer[i] for i in forced])
+        for i, found in zip(forced, told, strict=True):
+            right[i] = found
+        return list(map(float, right))
 
     return outcome
 
@@ -199,7 +205,7 @@ def make_trainer_class() -> type:
             if progress and variant == "implicit":
                 forced, half = self.encode(x["forced"] for x in inputs), self.num_generations // 2
                 stops = [self.fits(ids) and (first + i) % self.num_generations >= half for i, ids in enumerate(forced)]
-                told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": False} for x in inputs]
+                told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": None} for x in inputs]
                 inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:

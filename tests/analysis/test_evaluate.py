@@ -156,9 +156,18 @@ def test_regret_by_episodes_keeps_what_a_short_trace_has():
     assert found["hopeless"].to_list() == [0.5, 0.5, 0.5] and found["reached"].to_list() == [1.0, 0.5, 0.5]
     assert found["regret"][0] == pytest.approx(0.5)  # one hopeless, the other loses nothing at first
     assert found["regret"][1] > 0.5
-    assert episode_regret(table, every=2)["episodes"].to_list() == [2]
+    second, last = episode_regret(table, every=2).iter_rows(named=True)
+    assert second == found.row(1, named=True) | {"reached": 1.0}
+    assert last == found.row(2, named=True) | {"episodes": 4}  # that of three episodes, whole
     (beyond,) = episode_regret(table, every=5).iter_rows(named=True)  # all thoughts are shorter, and count whole
-    assert beyond == found.row(2, named=True) | {"episodes": 5, "reached": 0.0}
+    assert beyond == found.row(2, named=True) | {"episodes": 5, "reached": 1.0}
+
+
+def test_who_is_hopeless_is_decided_by_whole_thoughts():
+    rows = [("p", s, j, votes, float(j == k)) for s, k in ((0, 8), (1, 7)) for j in (0, 5, k) for votes in (1, 2, 4, 8)]
+    table = pl.DataFrame(rows, schema=["problem_id", "sample", "prefix", "p", "maj"], orient="row")
+    found = episode_regret(table, every=5)
+    assert found.select("episodes", "hopeless", "reached").rows() == [(5, 1.0, 1.0), (10, 0.0, 1.0)]
 
 
 def test_episode_counts_are_a_row_a_thought():

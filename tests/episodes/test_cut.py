@@ -124,6 +124,7 @@ def test_a_completion_is_cut_and_forced_as_the_settings_say():
 
     by_steps = OpenEnded(segmentation={"by": "steps", "min_steps": 1, "max_episodes": 2})
     assert by_steps.cut("a\n\nb\n\nc\n\nd</think>e") == (["a\n\n", "b\n\n", "c\n\nd"], True)
+    assert by_steps.cut("<think>\na\n\nb") == (["<think>\na\n\n", "b"], False)  # mu reads the tag too
     other = OpenEnded(segmentation={"markers": ["Hmm"], "min_steps": 1}, template={"stop": "Stop.\n"})
     assert other.cut("Hmm\n\nb", "a\n\n") == (["a\n\n", "Hmm\n\nb"], False)
     assert other.force("a\n\n").startswith("a\n\nStop.\n</think>")

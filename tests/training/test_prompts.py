@@ -50,6 +50,12 @@ def test_a_prompt_of_mrt_ends_inside_the_thought_of_one_partial_rollout(made, to
         assert row["answer"] == f"answer {row['problem_id']}" and row["inside"]
 
 
+def test_a_prompt_that_opens_no_thought_is_not_inside_one(made):
+    answers_at_once = Prompt(open_thought="<think>\nDone.\n</think>\n")
+    assert made("grpo", episodes=False)["inside"].all()
+    assert not made("grpo", episodes=False, prompt=answers_at_once)["inside"].any()
+
+
 def test_the_prefix_depends_on_the_seed_and_the_problem_alone(made):
     once, again, other = made("mrt_rl"), made("mrt_rl"), made("mrt_rl", seed=1)
     assert once.equals(again) and once["prefix"].to_list() != other["prefix"].to_list()

@@ -102,6 +102,8 @@ def test_a_completion_is_graded_with_the_prefix_that_it_goes_on_from():
     found = outcome(["", revision, revision], answer=["4", "4", "5"], inside=[False] * 3, prefix_text=[attempt] * 3)
     assert found == [1, 0, 1]
     assert outcome(["4", "4 </think> 4"], answer=["4"] * 2, inside=[True] * 2, prefix_text=["4, "] * 2) == [0, 1]
+    forced = ["4.** It is \\boxed{4}\n</think>\n\n"] * 2  # mu closes the thought once more
+    assert outcome(forced, answer=["4"] * 2, inside=[None, False], prefix_text=[""] * 2) == [1, 0]
 
 
 def test_an_engine_with_other_weights_is_noticed():
