@@ -67,7 +67,8 @@ onstart:
 
 
 onsuccess:
-    tell_results(workflow, paths.results, {name: experiment.style(name)["label"] for name in experiment.models})
+    labels = {name: experiment.style(name)["label"] for name in experiment.models}
+    tell_results(workflow, paths.results, labels)
 
 
 rule all:

@@ -30,7 +30,7 @@ from mrt.sampling.imports import check_ids, completions_in
 from mrt.sampling.likelihood import EXAMPLES
 from mrt.sampling.rollouts import Prompt
 from mrt.training.log import check_log
-from mrt.training.methods import TREE_METHODS
+from mrt.training.methods import RL_METHODS, TREE_METHODS
 from mrt.training.rl import RL
 from mrt.training.sft import SFT
 
@@ -47,7 +47,6 @@ def mistakes_of(config: Config) -> Mistakes:
         seed_mistakes,
         greedy_mistakes,
         weighting_mistakes,
-        group_count_mistakes,
         claimed_value_mistakes,
         header_mistakes,
     ):
@@ -96,6 +95,8 @@ def claimed_value_mistakes(config: Config) -> Mistakes:
             return config.budgets(model)
         if measure == "budget_forcing":
             return config.forcing.answered() if model in config.extended else []
+        if measure == "linearized":
+            return config.linearized_ks
         return None
 
     for i, claim in enumerate(config.claims):
@@ -117,16 +118,6 @@ def header_mistakes(config: Config) -> Mistakes:
         if model.method == "cold_start" and not f"{CLOSE}\n\n{model.cold_start.answer}".startswith(begins):
             what = f"an answer has to begin as mu is made to, with `template.header`: {config.template.header!r}"
             yield f"models.{name}.cold_start.answer", f"{what} (and `template.close` is {CLOSE!r} and an empty line)"
-
-
-def group_count_mistakes(config: Config) -> Mistakes:
-    """Trainings by RL on fewer problems than a step takes."""
-    for name, model in config.models.items():
-        recipe = config.recipe(name)
-        count = config.problems[model.problems].size if model.problems else None
-        if isinstance(recipe, RL) and count and count < (needed := recipe.batch_size // recipe.num_generations):
-            why = f"a step takes {needed} problems (batch_size / num_generations), and {model.problems} has {count}"
-            yield f"models.{name}", why
 
 
 def seed_mistakes(config: Config) -> Mistakes:
@@ -156,42 +147,51 @@ def training_mistakes(config: Config, name: str) -> None:
 
 def length_mistakes(config: Config) -> Mistakes:
     """Settings whose longest texts exceed `engine.max_model_len` or a context: an engine truncates silently."""
-    # the direct baseline may have a shorter context: nothing is asked behind its completions
-    sampled = [*config.evaluation.models, *(name for name, model in config.models.items() if model.parent)]
-    contexts = {name: config.context(name) for name in sampled if name not in config.imported}
-    known = {f"the context of {name}": length for name, length in contexts.items() if length}
-    if config.engine.max_model_len:
-        known = {"engine.max_model_len": config.engine.max_model_len} | known
-    if not known:
-        return
-    shortest = min(known, key=lambda what: known[what])
-    for path, tokens, terms in lengths(config):
-        if (needed := sum(terms.values())) > known[shortest]:
+    for path, tokens, terms, readers in lengths(config):
+        contexts = {f"the context of {name}": config.context(name) for name in readers}
+        asked = {"engine.max_model_len": config.engine.max_model_len} | contexts
+        known = {what: length for what, length in asked.items() if length}
+        shortest = min(known, key=lambda what: known[what], default="")
+        if known and (needed := sum(terms.values())) > known[shortest]:
             parts = " + ".join(f"{count:,} of {what}" for what, count in terms.items())
             yield path, f"{tokens} does not fit into {shortest}, {known[shortest]}: {parts} are {needed:,} tokens"
 
 
-def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """(path of a setting, its tokens, tokens of the longest text by part) of each text that an engine samples."""
+def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int], list[str]]]:
+    """(path, tokens, parts, readers) of each text that an engine samples.
+
+    `path` is the setting of so many `tokens`; `parts` are those of the longest text, in tokens; `readers` the models
+    that read it. The direct baseline is none: nothing is asked behind its completions.
+    """
     trained, learnt = {name: model for name, model in config.models.items() if model.parent}, sampled_to_learn(config)
-    measured_here = set(config.evaluation.models) - set(config.imported)
-    samples = {"training": "rollouts" in learnt, "evaluation": bool(measured_here)}
+    measured = [name for name in config.evaluation.models if name not in config.imported]
     asks_mu = {"training": "prover" in learnt, "evaluation": asks_mu_to_measure(config.evaluation)}
     prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
-    for name, sampling in (("training", config.training), ("evaluation", config.evaluation)):
+    read = {kind: learnt_from(config, kind) for kind in ("rollouts", "prover", "trees")}
+    for name, sampling, thinking in (
+        ("training", config.training, read["rollouts"]),
+        ("evaluation", config.evaluation, measured),
+    ):
         completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
-        if samples[name]:
-            yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}
+        if thinking:
+            yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}, thinking
         if asks_mu[name]:
             whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
-            yield f"{name}.prover.decoding.max_tokens", answer, whole
-    if config.extrapolates:
+            answering = [sampling.mu] if sampling.mu else measured if name == "evaluation" else read["prover"]
+            yield f"{name}.prover.decoding.max_tokens", answer, whole, answering
+    if read["trees"]:
+        solution = config.training.tree.decoding.max_tokens
+        yield "training.tree.decoding.max_tokens", solution, {**prompt, "the solution": solution}, read["trees"]
+    if "linearized" in config.evaluation.measures and (chains := config.evaluation.linearized):
+        seen = {**prompt, "its own text": chains.window, "an attempt": chains.decoding.max_tokens}
+        yield "evaluation.linearized.window", chains.window, seen, measured
+    if config.extended:
         forced, thought = config.forcing, {"the thought": config.evaluation.decoding.max_tokens}
         added = {f"{forced.most} extensions": forced.most * (forced.extension.max_tokens + 8)}  # 8: tokens of a marker
         answer = forced.decoding.max_tokens
         whole = {**prompt, **thought, **added, **forcing, "the answer": answer}
-        yield "evaluation.budget_forcing.extension.max_tokens", forced.extension.max_tokens, whole
+        yield "evaluation.budget_forcing.extension.max_tokens", forced.extension.max_tokens, whole, config.extended
     for name, model in trained.items():
         recipe, start = config.recipe(name), {**prompt}
         if isinstance(recipe, RL):
@@ -200,11 +200,12 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int]]]:
             if begun := config.begun(name):
                 start["its prefix of a thought"] = begun
             completion = recipe.decoding.max_tokens
-            yield f"{under['decoding']}.decoding.max_tokens", completion, {**start, "the completion": completion}
+            whole = {**start, "the completion": completion}
+            yield f"{under['decoding']}.decoding.max_tokens", completion, whole, [name]
             if model.method == "mrt_rl" and recipe.estimate == "answers":
                 along = {"the completion": completion} if recipe.variant == "per_episode" else {}
                 whole = {**start, **along, **forcing, "the answer": recipe.answer_tokens}
-                yield f"{under['answer_tokens']}.answer_tokens", recipe.answer_tokens, whole
+                yield f"{under['answer_tokens']}.answer_tokens", recipe.answer_tokens, whole, [name]
 
 
 def asks_mu_to_measure(evaluation: Evaluation) -> bool:
@@ -214,9 +215,14 @@ def asks_mu_to_measure(evaluation: Evaluation) -> bool:
 
 def sampled_to_learn(config: Config) -> set[str]:
     """The artifacts of training that an engine samples: `rollouts`, `trees`, answers of the `prover`."""
+    return {kind for kind in ("rollouts", "trees", "prover") if learnt_from(config, kind)}
+
+
+def learnt_from(config: Config, kind: str) -> list[str]:
+    """The models from which an engine samples an artifact of this kind for a training set."""
     trained = [name for name, model in config.models.items() if model.parent]
-    sampled = [name for name in trained if config.learns_from(name) not in config.imported]
-    return {kind for name in sampled for kind in config.learnt(name)}
+    teachers = [str(config.learns_from(name)) for name in trained if kind in config.learnt(name)]
+    return [name for name in dict.fromkeys(teachers) if name not in config.imported]
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
@@ -275,9 +281,12 @@ def raw_mistakes(config: dict[str, Any]) -> Mistakes:
             if model.rules.tolerance and training and training.allocation:
                 why = "training.allocation settles which prefix is best, not which is nearly so; drop one"
                 yield f"models.{name}.rules.tolerance", why
+            recipe = overlaid(training.rl if training else RL(), model.rl)
             if model.rl:
-                recipe = overlaid(training.rl if training else RL(), model.rl)
                 yield from group_mistakes(f"models.{name}.rl", recipe)
+            if model.method in RL_METHODS and model.problems and (dataset := problems.get(model.problems)):
+                count = len(ids[model.problems]) if model.problems in ids else dataset.size
+                yield from group_count_mistakes(name, model.problems, count, recipe)
     yield from label_mistakes(models.values())
     if evaluation:
         yield from evaluation_mistakes(evaluation, problems, models)
@@ -289,8 +298,7 @@ def raw_mistakes(config: dict[str, Any]) -> Mistakes:
             yield from unknown("expected.problems", name, problems)
     if (page := parsed(TracesPage, section("traces"))) and (file := page.prefix_accuracy):
         yield from file_mistakes("traces.prefix_accuracy", file, partial(prefix_accuracy, file))
-    longest = section("engine").get("max_model_len")
-    yield from backtracking_mistakes(config, models, evaluation, longest)
+    yield from backtracking_mistakes(config, models, evaluation)
     if training:
         yield from group_mistakes("training.rl", training.rl)
         yield from sampling_mistakes("training", training, models)
@@ -363,7 +371,7 @@ def greedy_mistakes(config: Config) -> Mistakes:
         several.append((f"{path}.decoding", tree.decoding, tree.child_rollouts or 0, f"{path}.child_rollouts"))
     if (direct := evaluation.direct) and direct.model in sampled:
         several.append(("evaluation.decoding", evaluation.decoding, direct.samples, "evaluation.direct.samples"))
-    if config.extrapolates:
+    if config.extended:
         forcing, path = config.forcing, "evaluation.budget_forcing"
         several.append((f"{path}.decoding", forcing.decoding, forcing.answers, f"{path}.answers"))
     if "linearized" in evaluation.measures and (chains := evaluation.linearized):
@@ -467,7 +475,7 @@ def weights_mistakes(path: str, weights: str) -> Mistakes:
 
 
 def backtracking_mistakes(
-    config: Mapping[str, Any], models: Mapping[str, Model | None], evaluation: Evaluation | None, longest: object
+    config: Mapping[str, Any], models: Mapping[str, Model | None], evaluation: Evaluation | None
 ) -> Mistakes:
     """Contradictions between the two parameterizations: settings of one that do not apply to the other."""
     linearized = evaluation.linearized if evaluation else None
@@ -483,6 +491,8 @@ def backtracking_mistakes(
     for name, model in models.items():
         if model and model.method == "cold_start":
             yield f"models.{name}.method", "cold_start teaches thoughts, and with `backtracking` there are none"
+        for rule in sorted(model.rules.model_fields_set - {"minimum_progress", "weight"} if model else ()):
+            yield f"models.{name}.rules.{rule}", "it is about prefixes of thoughts; suffixes from a backtrack have none"
     if isinstance(training := config.get("training"), dict) and training.get("allocation") is not None:
         yield "training.allocation", "it is made for MRT (STaR)'s choice of a prefix; attempts have one backtrack each"
     sections = {name: config.get(name) or {} for name in ("training", "evaluation")}
@@ -502,9 +512,6 @@ def backtracking_mistakes(
         yield "evaluation.direct", "with `backtracking` there is no thought that could be skipped"
     if evaluation and "measures" in evaluation.model_fields_set and "budget_forcing" in evaluation.measures:
         yield "evaluation.measures", "budget_forcing extends thoughts, and with `backtracking` there are none"
-    if linearized and isinstance(longest, int) and linearized.window + linearized.decoding.max_tokens >= longest:
-        needed = f"{linearized.window} + {linearized.decoding.max_tokens} tokens (window, attempt)"
-        yield "evaluation.linearized", f"{needed} do not fit into engine.max_model_len, {longest}, with a prompt"
 
 
 def cold_start_mistakes(
@@ -538,6 +545,14 @@ def group_mistakes(path: str, recipe: RL) -> Mistakes:
         yield f"{path}.batch_size", f"{recipe.batch_size} completions are not whole groups of {recipe.num_generations}"
     if recipe.batch_size % min(recipe.micro_batch_size, recipe.batch_size):
         yield f"{path}.micro_batch_size", f"{recipe.micro_batch_size} does not divide {recipe.batch_size}"
+
+
+def group_count_mistakes(name: str, dataset: str, count: int | None, recipe: RL) -> Mistakes:
+    """A training by RL on fewer problems than a step takes; `count` is None where it is not known yet."""
+    needed = recipe.batch_size // recipe.num_generations
+    if count is not None and count < needed:
+        why = f"a step takes {needed} problems (batch_size / num_generations), and {dataset} has {count}"
+        yield f"models.{name}", why
 
 
 def unknown(path: str, name: str, known: Collection[str]) -> Mistakes:

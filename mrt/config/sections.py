@@ -1,10 +1,12 @@
 """The sections of a `config.yaml`: models, training, evaluation, what to expect."""
 
+from math import comb
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from mrt.analysis.votes import ENUMERATION_LIMIT
 from mrt.config.hardware import Architecture
 from mrt.core.settings import Settings
 from mrt.sampling.allocation import Allocation
@@ -126,7 +128,8 @@ class SamplingSettings(Settings):
     mu: str | None = Field(
         None,
         description="The model that is the meta-prover (Section 6.2: another LLM); by default the one that thought. It"
-        " reads the thought with its own tokenizer, behind the chat prompt of the model that thought.",
+        " reads the thought with its own tokenizer, behind the chat prompt of the model that thought. Regret is then"
+        " not extrapolated by budget forcing, where each model answers by itself.",
     )
 
 
@@ -309,7 +312,14 @@ class Evaluation(SamplingSettings):
         longest = self.decoding.max_tokens
         if "budgets" not in self.model_fields_set:
             vars(self)["budgets"] = sorted({-(-longest * i // 4) for i in range(1, 5)})
-        return keep_to(self, k=self.samples, votes=self.prover.answers)
+        fitted = keep_to(self, k=self.samples, votes=self.prover.answers)
+        subsets = max(comb(self.prover.answers, votes) for votes in self.votes)
+        if self.weighted_votes and subsets > ENUMERATION_LIMIT:
+            raise ValueError(
+                f"weighted_votes counts all subsets of as many answers as votes, at most {ENUMERATION_LIMIT:,}, and of"
+                f" {self.prover.answers} answers there are {subsets:,}; lower prover.answers or votes"
+            )
+        return fitted
 
 
 class TracesPage(Settings):

@@ -42,6 +42,11 @@ def problem_file(name, content, **options):
     return apply
 
 
+def few_to_train_on(folder):
+    (folder / "p.jsonl").write_text(GOOD)
+    setting("problems.toy_train", {"file": "p.jsonl", "split": "train"})(folder)
+
+
 def completions(content):
     def apply(folder):
         (folder / "traces.jsonl").write_text(content)
@@ -203,7 +208,14 @@ CASES = {
             models__other={"path": "some/model", "architecture": SIZES | {"context": 128}},
             models__child={"parent": "other", "method": "star", "problems": "toy_train"},
         ),
-        r"evaluation\.decoding\.max_tokens: 400 does not fit into the context of child, 128",
+        r"training\.decoding\.max_tokens: 400 does not fit into the context of other, 128",
+    ),
+    "thoughts longer than the meta-prover's context": (
+        edited(
+            models__judge={"path": "some/model", "architecture": SIZES | {"context": 420}},
+            evaluation__mu="judge",
+        ),
+        r"evaluation\.prover\.decoding\.max_tokens: \d+ does not fit into the context of judge, 420",
     ),
     "a folder without weights": (
         setting("models.other", {"path": "."}),
@@ -221,6 +233,10 @@ CASES = {
     "fewer problems than a step of RL takes": (
         edited(problems__toy_train__toy__count=3),
         r"models\.mrt_rl: a step takes 4 problems \(.*\), and toy_train has 3",
+    ),
+    "a file of fewer problems than a step of RL takes": (
+        few_to_train_on,
+        r"models\.mrt_rl: a step takes 4 problems \(.*\), and toy_train has 1",
     ),
     "an unknown type of weights": (setting("engine.dtype", "fp16"), r"engine\.dtype: .*'bfloat16'.*got 'fp16'"),
     "a type of GPU that the SLURM plugin does not take": (

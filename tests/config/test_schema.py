@@ -230,6 +230,12 @@ def test_mistakes_of_rl_are_named(path, value, message):
         ("training.mu", "bsae", "training.mu: there is no 'bsae'; did you mean 'base'"),
         ("evaluation.mu", "star_1", "evaluation.mu: 'star_1' is trained here, perhaps on what it would judge"),
         ("training.recipe.learning_rate", -1, r"training.recipe.learning_rate: .*greater than 0 \(got -1\)"),
+        (
+            "evaluation",
+            LAPTOP["evaluation"]
+            | {"weighted_votes": True, "prover": {"answers": 32, "decoding": {"max_tokens": 60, "logprobs": True}}},
+            r"weighted_votes counts all subsets .* of 32 answers there are 10,518,300; lower prover.answers or votes",
+        ),
         ("training.recipe.learning_rat", 1, "did you mean 'learning_rate'"),
     ],
 )
@@ -358,6 +364,12 @@ def test_thoughts_are_extended_no_more_than_the_meta_prover_scores():
     assert load(change("evaluation.budget_forcing.models", None)).extended == LAPTOP["evaluation"]["models"]
 
 
+def test_regret_is_not_extrapolated_beside_another_meta_prover():
+    assert load(LAPTOP).extrapolated_budgets("mrt_2")
+    judged = load(change("evaluation.mu", "base"))
+    assert judged.extended and judged.extrapolated_budgets("mrt_2") is None
+
+
 def test_evaluation_sets_have_their_own_settings():
     config = load(LAPTOP)
     assert config.sampling("toy_test").samples == config.evaluation.samples
@@ -393,7 +405,15 @@ def test_the_direct_baseline_counts_the_stop_phrase_in_its_prompt():
         ({"prompt": {"open_thought": "<think>"}}, "prompt.open_thought: attempts stand in no thought"),
         ({"evaluation": {"measures": ["budget_forcing"]}}, "evaluation.measures: budget_forcing extends thoughts"),
         ({"evaluation": {"direct": {"model": "base", "samples": 4, "k": [1]}}}, "evaluation.direct: .* no thought"),
-        ({"evaluation": {"linearized": {"window": 4096}}}, r"evaluation.linearized: 4096 \+ 150 tokens .* do not fit"),
+        (
+            {"evaluation": {"linearized": {"window": 4096}}},
+            r"linearized.window: 4096 does not fit into .* 150 of an atte",
+        ),
+        (
+            {"training": {"tree": {"decoding": {"max_tokens": 4096}}}},
+            r"training.tree.decoding.max_tokens: 4096 does not",
+        ),
+        ({"models": {"mrt": {"rules": {"minimum_J": 0.5}}}}, "models.mrt.rules.minimum_J: it is about prefixes of tho"),
     ],
 )
 def test_the_two_parameterizations_are_kept_apart(change, message):

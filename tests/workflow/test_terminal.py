@@ -2,11 +2,18 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 
 from workflow.terminal import tell_results
+
+
+def run_of(*rules: str) -> Any:
+    """A run of Snakemake that had jobs of these rules."""
+    jobs = [SimpleNamespace(rule=SimpleNamespace(name=rule)) for rule in rules]
+    return SimpleNamespace(configfiles=["other.yaml"], dag=SimpleNamespace(jobs=jobs))
 
 
 def test_the_table_at_the_end_fits_80_columns(
@@ -23,7 +30,7 @@ def test_the_table_at_the_end_fits_80_columns(
     (tmp_path / "tables").mkdir()
     summary = pl.DataFrame(rows, schema=["dataset", "model", "difficulty", *kinds], orient="row")
     summary.write_parquet(tmp_path / "tables" / "pass1.parquet")
-    tell_results(SimpleNamespace(configfiles=["other.yaml"]), str(tmp_path), {"mrt_2": "MRT [STaR], 2 iterations"})
+    tell_results(run_of("pass1", "all"), str(tmp_path), {"mrt_2": "MRT [STaR], 2 iterations"})
     said = capsys.readouterr().err
     table, rest = said.split("Tables: ")
     cells = [line.split() for line in table.splitlines() if line.strip()]
@@ -37,5 +44,8 @@ def test_the_table_at_the_end_fits_80_columns(
 
 
 def test_nothing_is_said_where_accuracy_was_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell_results(SimpleNamespace(configfiles=["config.yaml"]), str(tmp_path), {})
+    tell_results(run_of("pass1"), str(tmp_path), {})
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "pass1.parquet").touch()  # of an earlier run
+    tell_results(run_of("regret"), str(tmp_path), {})
     assert capsys.readouterr().err == ""
