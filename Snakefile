@@ -15,7 +15,8 @@ sys.path.insert(0, workflow.basedir)
 from workflow.running import guard
 from workflow.start import (
     fork_stages,
-    hold_to_the_code,
+    hold_to_the_plan,
+    planned_config,
     refuse_what_does_not_fit,
     remember_signatures,
     start_early,
@@ -27,6 +28,11 @@ os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.envi
 fork_stages(workflow)
 remember_signatures()
 tell_jobs(workflow)
+config_files = workflow.configfiles  # those that are searched for repeated keys
+if planned := planned_config(workflow):
+    config.clear()
+    config.update(planned)
+    config_files = []
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
 if "models" not in config:
     from mrt.config.load import check_yaml
@@ -61,7 +67,7 @@ guard(workflow, paths.results, left_running)
 
 
 onstart:
-    hold_to_the_code(workflow, options.fingerprints)
+    hold_to_the_plan(workflow, options.fingerprints, config)
     refuse_what_does_not_fit(workflow)
     start_early(workflow)
 

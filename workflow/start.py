@@ -1,5 +1,6 @@
 """What happens when Snakemake starts here: the server that stages are forked from, and what this machine cannot run."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 
 from mrt.core import accelerator
+from mrt.core.storage import write_text
 from workflow.fingerprints import Fingerprints
 
 Workflow = Any  # Snakemake's, which comes without types
@@ -27,11 +29,12 @@ def fork_stages(workflow: Workflow) -> None:
         os.environ["MRT_FORK_SERVER"] = "off" if workflow.remote_exec else str(os.getpid())
 
 
-def hold_to_the_code(workflow: Workflow, fingerprints: Fingerprints) -> None:
-    """Have jobs stop whose code is edited while this Snakemake runs: it records the code that it planned with.
+def hold_to_the_plan(workflow: Workflow, fingerprints: Fingerprints, config: dict[str, Any]) -> None:
+    """Record the code and the configuration that this run is planned with.
 
-    Else an edit that is undone later would leave results of other code behind, and no later plan would see it. The
-    record is of this run alone, since others, with other code, may begin meanwhile.
+    A job stops if its code is edited meanwhile, and a job on a cluster, whose Snakemake would read the configuration
+    again, takes it from here (`planned_config`). Else an edit that is undone later would leave other results behind,
+    and no later plan would see it. The record is of this run alone, since others may begin meanwhile.
     """
     if workflow.subprocess_exec or workflow.remote_exec:
         return
@@ -43,7 +46,18 @@ def hold_to_the_code(workflow: Workflow, fingerprints: Fingerprints) -> None:
             if time.time() - old.stat().st_mtime > LONGEST_RUN:
                 old.unlink()
     fingerprints.write(record)
-    os.environ["MRT_PLANNED"] = str(record.resolve())
+    settings = record.with_suffix(".config.json")
+    write_text(json.dumps(config, default=str), settings)
+    os.environ |= {"MRT_PLANNED": str(record.resolve()), "MRT_PLANNED_CONFIG": str(settings.resolve())}
+
+
+def planned_config(workflow: Workflow) -> dict[str, Any] | None:
+    """The configuration that the run was planned with, if this Snakemake is one of its jobs on a cluster."""
+    file = Path(os.environ.get("MRT_PLANNED_CONFIG", ""))
+    if not workflow.remote_exec or not file.is_file():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
 
 
 def remember_signatures() -> None:

@@ -2,12 +2,13 @@
 
 import json
 import re
+import shutil
 from functools import reduce
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from conftest import ROOT, TOY_BASE
+from conftest import ROOT, TOY_BASE, checkout, snakemake
 
 from mrt.config.load import load
 from mrt.core.settings import laid_over
@@ -185,3 +186,18 @@ def test_every_figure_and_measure_is_grouped_on_a_cluster():
     assert {name for name, group in grouped.items() if group == "draw"} == set(FIGURES)
     rules = re.findall(r"^rule (\w+):", (ROOT / "workflow" / "rules" / "analysis.smk").read_text(), re.MULTILINE)
     assert {rule for rule in rules if rule.startswith("measure_")} <= grouped.keys()
+
+
+def test_a_job_on_a_cluster_has_the_configuration_of_the_plan(tmp_path, monkeypatch):
+    """Snakemake hands its jobs the name of the file, which may have been edited since."""
+    folder = checkout(tmp_path)
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    planned = yaml.safe_load((folder / "config.yaml").read_text())
+    planned["evaluation"]["samples"] = 5
+    (folder / "planned.json").write_text(json.dumps(planned, default=str))
+    monkeypatch.setenv("MRT_PLANNED_CONFIG", str(folder / "planned.json"))
+    target = "sample_rollouts:model=base,dataset=toy_test"
+    job = snakemake(folder, "-n", "-p", "--mode", "remote", "--force", "--target-jobs", target).stdout
+    assert '"samples": 5' in job
+    by_hand = snakemake(folder, "-n", "-p", "--force", f"{planned['results']}/rollouts/base/toy_test.parquet").stdout
+    assert '"samples": 4' in by_hand

@@ -12,7 +12,7 @@ from workflow.resources import NUMBERS, JobResources
 from workflow.traces import TracesPage
 
 try:
-    experiment = load(config, workflow.configfiles)
+    experiment = load(config, config_files)
 except ValueError as error:
     raise WorkflowError(str(error))
 
