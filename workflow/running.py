@@ -36,10 +36,12 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from mrt.core.storage import write_text
 from workflow.start import limit_gpus
 
 Workflow = Any  # Snakemake's, which comes without types
@@ -91,8 +93,10 @@ def guard(workflow: Workflow, results: str, choice: str = "wait") -> None:
         if executor_plugin.common_settings.dryrun_exec:
             if jobs := in_queue(tag, None):
                 logger.warning(f"Jobs in SLURM write into {results} (a run would {choice}):\n{listed(jobs)}")
+            tell_of_another_checkout(Path(results))
             return run()
         with held(Path(results)):
+            tell_of_another_checkout(Path(results), claim=True)
             refuse_lock(workflow, results)
             if on_slurm or shutil.which("squeue"):
                 settle(tag, results, choice, PATIENCE if on_slurm else None, workflow.execution_settings.latency_wait)
@@ -183,6 +187,26 @@ def held(results: Path) -> Iterator[None]:
         here = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()} in {Path.cwd()}"
         print(f"{here}, since {datetime.now():%Y-%m-%d %H:%M}", file=file, flush=True)
         yield
+
+
+def tell_of_another_checkout(results: Path, *, claim: bool = False) -> None:
+    """Warn if what made these results is recorded elsewhere: Snakemake then sees no change of settings or code.
+
+    Its records are in `.snakemake`, which has an identity here; results bear that of the first run that made some.
+    `claim`: give both theirs.
+    """
+    here, mark = Path(".snakemake", "identity"), results / ".checkout"
+    if claim and not here.is_file():
+        write_text(uuid4().hex, here)
+    if claim and not mark.is_file():
+        write_text(f"{here.read_text()} {Path.cwd()}", mark)
+    identity, _, folder = mark.read_text().partition(" ") if mark.is_file() else ("", "", "")
+    if identity and (not here.is_file() or here.read_text() != identity):
+        logger.warning(
+            f"{results} was begun in {folder}, with another .snakemake. What made each file is recorded there, and not"
+            " here: where settings or code have changed since, nothing runs again. Work there, or copy its .snakemake"
+            f" here. If all is of these settings and this code, remove {mark}."
+        )
 
 
 def refuse_lock(workflow: Workflow, results: str) -> None:

@@ -1,5 +1,6 @@
 """Nothing runs twice: Snakemake is killed while its jobs are in a real SLURM, and started again."""
 
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,26 @@ rule b:
     shell: "echo start b >> jobs; cp {{input}} {{output}}; echo end b >> jobs"
 """
 GUARD = "running.guard(workflow, RESULTS, left_running)"
+
+
+def test_results_of_another_checkout_are_told_of(tmp_path, monkeypatch):
+    """Snakemake's records of what made them are not here, so it would see no change."""
+    from workflow import running
+
+    told = []
+    monkeypatch.setattr(running.logger, "warning", told.append)
+    for name in ("a", "b"):
+        (tmp_path / name / ".snakemake").mkdir(parents=True)
+    results = tmp_path / "results"
+    results.mkdir()
+    for folder, claim, warned in (("a", False, 0), ("a", True, 0), ("a", True, 0), ("b", False, 1), ("b", True, 2)):
+        monkeypatch.chdir(tmp_path / folder)
+        running.tell_of_another_checkout(results, claim=claim)
+        assert len(told) == warned
+    assert f"{results} was begun in {tmp_path / 'a'}, with another .snakemake." in told[0]
+    shutil.copy(tmp_path / "a" / ".snakemake" / "identity", tmp_path / "b" / ".snakemake")  # as `cp -a .snakemake` does
+    running.tell_of_another_checkout(results, claim=True)
+    assert len(told) == 2
 
 
 def test_slurm_is_asked_again_within_the_longest_pause(monkeypatch):
