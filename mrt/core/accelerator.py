@@ -13,7 +13,8 @@ the others queue: so requests for one card do not starve a request for four, and
 too: the cards that SLURM gave to a job are usually free, and stages started within one job share them out.
 
 Child processes of a claiming process (of torchrun, of vLLM) call `join`: they share its locks, so that a card stays
-taken while any process of the job lives, and they die with it.
+taken while any process of the job lives, and they die with it. The claiming process dies with the Snakemake that
+started it on this machine, so that a Snakemake that was killed leaves none behind.
 """
 
 import fcntl
@@ -180,6 +181,8 @@ def claim(count: int) -> None:
     os.environ[HOLDER] = str(os.getpid())  # for its own children to join
     if not there():
         return
+    if (snakemake := os.environ.get("MRT_FORK_SERVER", "")).isdecimal():  # without GPUs the fork server sees to it
+        die_with(int(snakemake))
     found = cards()
     if count > len(found):
         raise NoGPU(
@@ -200,10 +203,17 @@ def join() -> None:
     holder = int(os.environ.get(HOLDER, os.getpid()))
     if holder == os.getpid():
         return
+    die_with(holder)
+    for path in filter(None, os.environ.get(LOCKS, "").split(os.pathsep)):
+        fcntl.flock(opened(Path(path)), fcntl.LOCK_SH)
+
+
+def die_with(holder: int) -> None:
+    """Have this process killed when that one ends, even if it is killed."""
     try:
         watched = os.pidfd_open(holder)
     except ProcessLookupError:
-        print(f"process {holder} ({HOLDER}), which this one belongs to, has ended", file=sys.stderr, flush=True)
+        print(f"process {holder}, which this one belongs to, has ended", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     except OSError:  # a kernel before 5.3 does not have it
         watched = None
@@ -219,9 +229,7 @@ def join() -> None:
             os.kill(between.pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Thread(target=die_too, name="dies with the job", daemon=True).start()
-    for path in filter(None, os.environ.get(LOCKS, "").split(os.pathsep)):
-        fcntl.flock(opened(Path(path)), fcntl.LOCK_SH)
+    Thread(target=die_too, name=f"dies with {holder}", daemon=True).start()
 
 
 def collect(found: list[Card], count: int) -> list[Card]:

@@ -186,6 +186,14 @@ def test_what_a_job_started_ends_with_it_where_the_kernel_has_no_pidfd():
         job.kill()
 
 
+def test_a_job_ends_with_the_snakemake_that_started_it(machine):
+    snakemake = subprocess.Popen(["sleep", "600"])
+    job = machine(1, MRT_FORK_SERVER=str(snakemake.pid))
+    assert len(cards(job)) == 1 and job.poll() is None
+    end(snakemake)
+    assert job.wait(SOON) == -signal.SIGKILL
+
+
 def test_numbers_without_uuids_are_of_a_job_of_slurm(machine, monkeypatch):
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))  # no nvidia-smi
     assert not accelerator.ask_driver("index")
