@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -106,6 +107,18 @@ def refuse_what_does_not_fit(workflow: Workflow) -> None:
             f"A training takes {most} GPUs, this machine has {there}. Set cluster.gpus_per_node and"
             " cluster.training_gpus to what it has, or use SLURM (--profile slurm)."
         )
+
+
+def refuse_missing_reporters(workflow: Workflow, names: Iterable[str]) -> None:
+    """Raise WorkflowError if trainings log to what is not installed; with conda they have their own environment."""
+    trains = any("mrt.training.launch" in (job.rule.shellcmd or "") for job in workflow.dag.needrun_jobs())
+    if trains and not workflow.deployment_settings.deployment_method:
+        from mrt.training.stage import check_reporters  # only now: its imports take time
+
+        try:
+            check_reporters(names)
+        except ValueError as error:
+            raise WorkflowError(f"training.{error}") from None
 
 
 def limit_gpus(workflow: Workflow) -> None:

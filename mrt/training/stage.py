@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from abc import abstractmethod
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,13 @@ from mrt.training.flops import Sizes
 SLOW = "bf16: this CPU has no bfloat16 instructions; with `bf16: false` it trains several times faster"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's malloc.h
 LARGE_BLOCK, SMALL_MODEL = 4 * 2**20, 100 * 2**20  # bytes
+
+
+def check_reporters(names: Iterable[str]) -> None:
+    """Raise ValueError if a tool that trainers are to log to is not installed."""
+    for name in names:
+        if not any(find_spec(module) for module in (name, f"{name}X")):
+            raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
 
 
 class TrainingStage(Stage):
@@ -64,9 +72,7 @@ class TrainingStage(Stage):
 
     def reporters(self) -> list[str]:
         """`report_to` for the trainer; ValueError if one is not installed."""
-        for name in self.report_to:
-            if not any(find_spec(module) for module in (name, f"{name}X")):
-                raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
+        check_reporters(self.report_to)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.history.with_suffix(".tensorboard")))
         return list(self.report_to)
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from functools import reduce
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -201,3 +202,15 @@ def test_a_job_on_a_cluster_has_the_configuration_of_the_plan(tmp_path, monkeypa
     assert '"samples": 5' in job
     by_hand = snakemake(folder, "-n", "-p", "--force", f"{planned['results']}/rollouts/base/toy_test.parquet").stdout
     assert '"samples": 4' in by_hand
+
+
+@pytest.mark.skipif(bool(find_spec("wandb")), reason="W&B is installed")
+def test_a_run_does_not_begin_if_its_trainings_log_to_what_is_not_installed(tmp_path):
+    folder = checkout(tmp_path)
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    config["training"]["report_to"] = ["wandb"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    done = snakemake(folder, "--cores", 1, "results/tiny/models/star_1", check=False)
+    assert done.returncode == 1 and "training.report_to: wandb is not installed" in done.stderr
+    assert not (folder / "results" / "tiny" / "problems").exists()
+    snakemake(folder, "--cores", 1, "results/tiny/problems/toy_test.parquet")  # it trains nothing
