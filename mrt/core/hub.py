@@ -1,4 +1,4 @@
-"""The folder of a model's files: a checkpoint folder, or a hub model's snapshot in the hub's cache.
+"""A model's files, in a checkpoint folder or in a hub model's snapshot in the hub's cache, and its tokenizer.
 
 Every stage loads weights and tokenizers from this folder. So all stages, including TRL's engine, use the requested
 revision, and a node without a network works once the model was downloaded elsewhere.
@@ -6,12 +6,16 @@ revision, and a node without a network works once the model was downloaded elsew
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 # Files that a model is loaded from: weights as safetensors, settings, tokenizer; never pickled weights.
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 NOT = ("*/*", "consolidated*")  # other formats of the same weights
 WEIGHTS = "model.safetensors"
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+SAMPLE = "Wait, 5 + 3 = 8.\n\nSo it is \\boxed{8}."  # that a tokenizer has to give back
+MENDED: list[TemporaryDirectory[str]] = []  # kept as long as this process runs
 
 
 def folder_of(model: str, revision: str | None = None) -> Path:
@@ -70,6 +74,39 @@ def cached(model: str, revision: str | None = None) -> Path | None:
     except HFValidationError:  # no name of a hub model
         return None
     return Path(file).parent if isinstance(file, str) and not missing(Path(file).parent) else None
+
+
+def tokenizer_of(folder: Path, **options: Any) -> Any:
+    """The tokenizer of a checkpoint folder; `name_or_path` is a folder that others, such as vLLM, can read it from.
+
+    The settings of some checkpoints (R1-Distill-Llama) name a class that loses all spaces and line ends. transformers
+    knows these by their ids on the hub, which a folder does not have. Then `tokenizer.json` alone is read, which is
+    complete, and a copy without the wrong class is left in a temporary folder.
+
+    Raises:
+        ValueError: the tokenizer does not give a text back as it was.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    found = AutoTokenizer.from_pretrained(folder, **options)
+    if not gives_back(found) and (folder / "tokenizer.json").is_file():
+        MENDED.append(TemporaryDirectory(prefix="mrt-tokenizer-"))
+        PreTrainedTokenizerFast.from_pretrained(folder).save_pretrained(MENDED[-1].name)
+        found = AutoTokenizer.from_pretrained(MENDED[-1].name, **options)
+    if not gives_back(found):
+        raise ValueError(f"{folder}: its tokenizer makes {again(found)!r} of {SAMPLE!r}; answers could not be read")
+    return found
+
+
+def again(tokenizer: Any) -> str:
+    """What a tokenizer makes of the sample."""
+    ids = tokenizer.encode(SAMPLE, add_special_tokens=False)
+    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+
+
+def gives_back(tokenizer: Any) -> bool:
+    """Whether a tokenizer gives the sample back; a space before it is no matter."""
+    return again(tokenizer).lstrip(" ") == SAMPLE
 
 
 def shards(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from mrt.core import accelerator, vllm_environment
-from mrt.core.hub import folder_of
+from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
 from mrt.sampling.scoring import Scored, as_written, log_probability, readable, reading
 from mrt.sampling.tokens import Reader, decode, encode, end_of
@@ -124,9 +124,7 @@ class Engine:
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer; reading it does not start vLLM."""
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(self.folder)
+        return tokenizer_of(self.folder)
 
     @cached_property
     def llm(self) -> Any:
@@ -139,6 +137,7 @@ class Engine:
 
         return LLM(
             str(self.folder),
+            tokenizer=self.tokenizer.name_or_path,
             max_model_len=settings.max_model_len,
             gpu_memory_utilization=settings.gpu_memory_utilization,
             tensor_parallel_size=settings.tensor_parallel_size or 1,

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS, SET, TRACE
 from mrt.core.cli import run
-from mrt.core.hub import folder_of
+from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import CLOSE, OPEN, take_apart
 from mrt.sampling.rollouts import Prompt
@@ -87,9 +87,7 @@ class MakeColdStart(SetStage):
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes the thinking model's prompt.")
 
     def cli_cmd(self) -> None:
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(folder_of(self.model, self.revision))
+        tokenizer = tokenizer_of(folder_of(self.model, self.revision))
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
         prompts = {name: self.prompt.render(tokenizer, text) for name, text in problems.iter_rows()}
         rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)

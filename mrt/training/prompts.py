@@ -20,7 +20,7 @@ from pydantic import Field
 
 from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.core.cli import Stage, run
-from mrt.core.hub import folder_of
+from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.grading.grade import starts_inside
 from mrt.sampling.engine import seed_of
@@ -99,9 +99,7 @@ class MakePrompts(Stage):
     @cached_property
     def tokenizer(self) -> Any:
         """The parent's tokenizer."""
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(self.folder)
+        return tokenizer_of(self.folder)
 
     @cached_property
     def folder(self) -> Path:

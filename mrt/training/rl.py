@@ -39,7 +39,7 @@ from mrt.core import accelerator
 from mrt.core.artifacts import RL_PROMPTS
 from mrt.core.cli import run
 from mrt.core.digest import slice_of
-from mrt.core.hub import folder_of
+from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.grading.grade import Grader, Grading
@@ -214,7 +214,7 @@ class Train(TrainingStage):
         """Arguments of any GRPOTrainer: model, tokenizer, data and TRL's configuration."""
         import torch
         from datasets import Dataset
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
         from trl import GRPOConfig
 
         recipe, folder = self.recipe, folder_of(self.model, self.revision)
@@ -259,7 +259,7 @@ class Train(TrainingStage):
             "model": AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
             "args": args,
             "train_dataset": Dataset.from_list(examples),
-            "processing_class": AutoTokenizer.from_pretrained(folder, padding_side="left"),
+            "processing_class": tokenizer_of(folder, padding_side="left"),
         }
 
 

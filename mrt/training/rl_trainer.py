@@ -19,7 +19,7 @@ from mrt.training.meta_prover import MetaProver
 from mrt.training.methods import RLMethod
 from mrt.training.prompt_cache import PromptCache, has_cache, in_groups, padded_left
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
-from mrt.training.stage import show_progress
+from mrt.training.stage import EndsOnce, show_progress
 
 if TYPE_CHECKING:
     from mrt.training.rl import RL
@@ -113,7 +113,7 @@ def make_trainer_class() -> type:
             self.generator.manual_seed(self.seed + self.epoch())
             return super().__iter__()
 
-    class MRTTrainer(MetaProver, GRPOTrainer):
+    class MRTTrainer(EndsOnce, MetaProver, GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
 
         def __init__(
@@ -130,6 +130,10 @@ def make_trainer_class() -> type:
             self.parameterization = parameterization
             if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
                 raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
+            if frozen and not has_cache(frozen.config.get_text_config()):
+                raise ValueError(
+                    "mu: parent packs its texts, which takes full attention in every layer; use mu: policy"
+                )
             self.frozen = frozen and Frozen(frozen, self.processing_class, self.accelerator.device)
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")

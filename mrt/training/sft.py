@@ -20,12 +20,12 @@ from mrt.core import accelerator
 from mrt.core.artifacts import SET
 from mrt.core.cli import run
 from mrt.core.digest import slice_of
-from mrt.core.hub import folder_of
+from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
 from mrt.core.storage import read_table
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
-from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave, show_progress
+from mrt.training.stage import EndsOnce, TrainingStage, last_complete_checkpoint, leave, show_progress
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -160,7 +160,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     sizes, counts = Sizes.of(model), Counts("trained_tokens", "flops")
     step = {"nats": 0.0, "tokens": 0}  # what this process learnt from since the last log entry, unweighted
 
-    class Trainer(SFTTrainer):
+    class Trainer(EndsOnce, SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return Buckets(lambda: int(self.state.epoch or 0))
 
@@ -229,11 +229,11 @@ class Train(TrainingStage):
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
         torch.manual_seed(self.recipe.seed)
         folder = folder_of(self.model, self.revision)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = tokenizer_of(folder)
         rows, dropped = tokenize(tokenizer, examples, self.recipe.max_length)
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
         if not rows:

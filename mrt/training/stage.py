@@ -40,6 +40,22 @@ def check_reporters(names: Iterable[str]) -> None:
             raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
 
 
+class EndsOnce:
+    """A trainer that does not go on when it resumes after its last step.
+
+    transformers trains one step more where the last epoch is not whole, as with `epochs: 0.5`.
+    """
+
+    state: Any
+    control: Any
+
+    def _run_epoch(self, *arguments: Any, **options: Any) -> None:
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*arguments, **options)  # type: ignore[misc]
+
+
 class TrainingStage(Stage):
     """A stage that trains a model from its parent."""
 

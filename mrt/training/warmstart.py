@@ -25,7 +25,7 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, RULES, SET, TREE
 from mrt.core.cli import run
-from mrt.core.hub import folder_of
+from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.engine import seed_of
 from mrt.sampling.rollouts import Prompt
@@ -98,9 +98,7 @@ class MakeWarmstart(SetStage):
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
 
     def cli_cmd(self) -> None:
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(folder_of(self.model, self.revision))
+        tokenizer = tokenizer_of(folder_of(self.model, self.revision))
         texts = dict(PROBLEMS.read(self.problems, ["id", "problem"]).iter_rows())
         tables = TREE.read(self.tree).partition_by("problem_id", maintain_order=True)
         trees = {table["problem_id"][0]: Paths(table) for table in tables}

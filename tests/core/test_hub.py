@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,10 +15,11 @@ import pytest
 from conftest import ROOT, TOY_BASE, hub_cache
 
 from mrt.core.digest import identity_of_model
-from mrt.core.hub import cached, folder_of, missing
+from mrt.core.hub import cached, folder_of, gives_back, missing, tokenizer_of
 from mrt.training.log import log_of
 
 NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 TOY = {file.name: file for file in TOY_BASE.iterdir() if file.name != "README.md"}
 
 
@@ -48,6 +50,33 @@ def sharded(tmp_path_factory):
 
 def test_a_folder_is_its_own():
     assert folder_of(str(TOY_BASE)) == TOY_BASE and missing(TOY_BASE) == []
+
+
+def test_a_tokenizer_whose_settings_name_a_wrong_class_is_read_from_its_file(tmp_path):
+    """As those of R1-Distill-Llama, which transformers knows by their ids on the hub alone."""
+    from transformers import AutoTokenizer
+
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(TOY[name], tmp_path)
+    for name, wrong in (("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizerFast"}), ("config.json", LLAMA)):
+        settings = json.loads((tmp_path / name).read_text())
+        (tmp_path / name).write_text(json.dumps(settings | wrong))
+    assert not gives_back(AutoTokenizer.from_pretrained(tmp_path))
+    found, right = tokenizer_of(tmp_path, padding_side="left"), tokenizer_of(TOY_BASE)
+    text = "Wait, 5.\n\nSo it is"
+    assert found.encode(text) == right.encode(text) and found.padding_side == "left"
+    assert (found.eos_token, found.chat_template) == (right.eos_token, right.chat_template)
+    assert gives_back(AutoTokenizer.from_pretrained(found.name_or_path))  # as vLLM reads it
+    assert right.name_or_path == str(TOY_BASE)
+
+
+def test_a_tokenizer_that_loses_text_is_refused(tmp_path):
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TOY[name], tmp_path)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"normalizer": {"type": "Lowercase"}}))
+    with pytest.raises(ValueError, match=r"its tokenizer makes 'wait, 5 \+ 3 = 8.* answers could not be read"):
+        tokenizer_of(tmp_path)
 
 
 def test_a_snapshot_is_taken_by_commit_and_by_branch(home, sharded):

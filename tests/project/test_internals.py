@@ -45,7 +45,9 @@ PLACES = [
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._prepare_inputs", ("generation_batch",), ()),
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer", (), ("_buffered_inputs",)),
     ("mrt/training/prompt_cache.py", "trl.trainer.utils:split_tensor_dict", ("tensor_dict", "num_chunks"), ()),
-    # transformers: keys and values in a cache that gradients flow through (https://github.com/huggingface/transformers)
+    # transformers: training ends (https://github.com/huggingface/transformers)
+    ("mrt/training/stage.py", "transformers:Trainer._run_epoch", (), ()),
+    # keys and values in a cache that gradients flow through
     ("mrt/training/prompt_cache.py", "transformers:DynamicCache.update", ("key_states", "value_states"), ()),
     (
         "mrt/training/rl_engine.py",

@@ -257,6 +257,22 @@ def test_the_order_of_an_epoch_follows_from_its_number(tokenizer, tmp_path):
     check_that_epochs_resume(make_trainer(model, tokenizer, rows, RECIPE, args), len(rows), 4)
 
 
+def test_a_training_of_half_an_epoch_that_resumes_after_its_last_step_is_over(tokenizer, tmp_path):
+    """Killed behind its last checkpoint; transformers would make one step more."""
+    from transformers import AutoModelForCausalLM
+
+    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 25)]
+    recipe = RECIPE.model_copy(update={"epochs": 0.5})
+    steps = []
+    for _ in range(2):
+        model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
+        args = arguments(recipe, tmp_path / "state")
+        trainer = make_trainer(model, tokenizer, rows, recipe, args)
+        trainer.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path / "state"))
+        steps.append([entry.get("step") for entry in trainer.state.log_history if "loss" in entry])
+    assert steps == [[1, 2, 3]] * 2
+
+
 def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_path, monkeypatch):
     stage = Train(
         model=str(TOY_BASE), set=tmp_path / "set", out=tmp_path / "m", history=tmp_path / "m.parquet",
