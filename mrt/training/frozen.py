@@ -16,6 +16,7 @@ import numpy.typing as npt
 from mrt.sampling.scoring import Scored
 from mrt.sampling.tokens import common
 from mrt.training.flops import Sizes
+from mrt.training.prompt_cache import has_cache
 
 ROW = 4096  # tokens of a row, if no text is longer; the mask has its square
 
@@ -62,9 +63,14 @@ def row(ids: list[int], parents: list[int], paths: list[tuple[int, list[int]]]) 
 
 
 class Frozen:
-    """A model that stays as it is, and the probability of texts under it."""
+    """A model that stays as it is, and the probability of texts under it.
+
+    Raises ValueError if it has layers that do not attend to all earlier tokens: they would read other texts of a row.
+    """
 
     def __init__(self, model: Any, tokenizer: Any, device: Any) -> None:
+        if not has_cache(model.config.get_text_config()):
+            raise ValueError("mu: parent packs its texts, which takes full attention in every layer; use mu: policy")
         self.model = model.eval().requires_grad_(False).to(device)
         self.begin: dict[str, list[int]] = {}
         self.text_of = {i: tokenizer.decode([i]) for i in tokenizer.get_vocab().values()}

@@ -130,10 +130,6 @@ def make_trainer_class() -> type:
             self.parameterization = parameterization
             if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
                 raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
-            if frozen and not has_cache(frozen.config.get_text_config()):
-                raise ValueError(
-                    "mu: parent packs its texts, which takes full attention in every layer; use mu: policy"
-                )
             self.frozen = frozen and Frozen(frozen, self.processing_class, self.accelerator.device)
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")

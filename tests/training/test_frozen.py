@@ -1,5 +1,7 @@
 """A frozen mu: a packed tree of texts gives what each text gives alone, and reads each distinct token once."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from conftest import TOY_BASE
@@ -70,3 +72,10 @@ def test_probabilities_are_those_of_each_text_alone(toy):
     assert frozen.taken() == pytest.approx(Sizes.of(model).training(1, size, 12, backward=False), rel=0.05)
     assert frozen.taken() == 0 and frozen.log_probabilities([]) == []
     assert not any(p.requires_grad for p in model.parameters())
+
+
+def test_a_model_with_windows_is_refused():
+    config = SimpleNamespace(layer_types=["full_attention", "sliding_attention"])
+    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
+    with pytest.raises(ValueError, match="full attention in every layer; use mu: policy"):
+        Frozen(model, None, "cpu")
