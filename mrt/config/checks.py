@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,8 +147,9 @@ def training_mistakes(config: Config, name: str) -> None:
 
 def length_mistakes(config: Config) -> Mistakes:
     """Settings whose longest texts exceed `engine.max_model_len` or a context: an engine truncates silently."""
+    context = cache(config.context)
     for path, tokens, terms, readers in lengths(config):
-        contexts = {f"the context of {name}": config.context(name) for name in readers}
+        contexts = {f"the context of {name}": context(name) for name in readers}
         asked = {"engine.max_model_len": config.engine.max_model_len} | contexts
         known = {what: length for what, length in asked.items() if length}
         shortest = min(known, key=lambda what: known[what], default="")

@@ -178,9 +178,7 @@ class Config(Settings):
     def extended(self) -> list[str]:
         """Models that budget forcing is applied to: the named ones among those evaluated and sampled here, all runs."""
         named = self.evaluation.budget_forcing.models or self.evaluation.models
-        if (
-            self.backtracking or "budget_forcing" not in self.evaluation.measures
-        ):  # with the first: no thoughts to extend
+        if self.backtracking or "budget_forcing" not in self.evaluation.measures:  # attempts stand in no thought
             return []
         names = [name for name in self.evaluation.models if name in named and not self.models[name].rollouts]
         return [run for name in names for run in self.runs(name)]
