@@ -187,7 +187,7 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int], list[str
     if "linearized" in config.evaluation.measures and (chains := config.evaluation.linearized):
         seen = {**prompt, "its own text": chains.window, "an attempt": chains.decoding.max_tokens}
         yield "evaluation.linearized.window", chains.window, seen, measured
-    if config.extended:
+    if config.forces:
         forced, thought = config.forcing, {"the thought": config.evaluation.decoding.max_tokens}
         added = {f"{forced.most} extensions": forced.most * (forced.extension.max_tokens + 8)}  # 8: tokens of a marker
         answer = forced.decoding.max_tokens
@@ -372,7 +372,7 @@ def greedy_mistakes(config: Config) -> Mistakes:
         several.append((f"{path}.decoding", tree.decoding, tree.child_rollouts or 0, f"{path}.child_rollouts"))
     if (direct := evaluation.direct) and direct.model in sampled:
         several.append(("evaluation.decoding", evaluation.decoding, direct.samples, "evaluation.direct.samples"))
-    if config.extended:
+    if config.forces:
         forcing, path = config.forcing, "evaluation.budget_forcing"
         several.append((f"{path}.decoding", forcing.decoding, forcing.answers, f"{path}.answers"))
     if "linearized" in evaluation.measures and (chains := evaluation.linearized):

@@ -178,7 +178,7 @@ class Config(Settings):
     def extended(self) -> list[str]:
         """Models that budget forcing is applied to: the named ones among those evaluated and sampled here, all runs."""
         named = self.evaluation.budget_forcing.models or self.evaluation.models
-        if self.backtracking or "budget_forcing" not in self.evaluation.measures:  # attempts stand in no thought
+        if self.backtracking:  # there is no thought to extend
             return []
         names = [name for name in self.evaluation.models if name in named and not self.models[name].rollouts]
         return [run for name in names for run in self.runs(name)]
@@ -186,7 +186,12 @@ class Config(Settings):
     @property
     def extrapolates(self) -> bool:
         """Whether regret is extrapolated by budget forcing: not beside another mu, whose J would be another curve's."""
-        return bool(self.extended) and self.evaluation.mu is None
+        return self.forces and self.evaluation.mu is None
+
+    @property
+    def forces(self) -> bool:
+        """Whether budget forcing is measured."""
+        return "budget_forcing" in self.evaluation.measures and bool(self.extended)
 
     def method(self, name: str) -> str:
         """A model's method for colours and labels: `base` for a model that is given."""
