@@ -29,11 +29,9 @@ os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.envi
 fork_stages(workflow)
 remember_signatures()
 tell_jobs(workflow)
-config_files = workflow.configfiles  # those that are searched for repeated keys
 if planned := planned_config(workflow):
     config.clear()
     config.update(planned)
-    config_files = []
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
 if "models" not in config:
     from mrt.config.load import check_yaml

@@ -87,11 +87,16 @@ def start_early(workflow: Workflow) -> None:
         )
 
 
+def planned_trainings(workflow: Workflow) -> list[Any]:
+    """The planned jobs that train."""
+    return [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
+
+
 def refuse_what_does_not_fit(workflow: Workflow) -> None:
     """Raise WorkflowError if a training takes more GPUs than are here, or several nodes, which SLURM alone gives."""
     if not workflow.local_exec or workflow.remote_exec or workflow.touch:
         return
-    trainings = [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
+    trainings = planned_trainings(workflow)
     asked = {job.wildcards.model: job.resources.get("nodes", 1) for job in trainings}
     if several := [f"The training of {name} takes {nodes} nodes." for name, nodes in asked.items() if nodes > 1]:
         raise WorkflowError(
@@ -111,8 +116,7 @@ def refuse_what_does_not_fit(workflow: Workflow) -> None:
 
 def refuse_missing_reporters(workflow: Workflow, names: Iterable[str]) -> None:
     """Raise WorkflowError if trainings log to what is not installed; with conda they have their own environment."""
-    trains = any("mrt.training.launch" in (job.rule.shellcmd or "") for job in workflow.dag.needrun_jobs())
-    if trains and not workflow.deployment_settings.deployment_method:
+    if planned_trainings(workflow) and not workflow.deployment_settings.deployment_method:
         from mrt.training.stage import check_reporters  # only now: its imports take time
 
         try:

@@ -164,23 +164,21 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int], list[str
     `path` is the setting of so many `tokens`; `parts` are those of the longest text, in tokens; `readers` the models
     that read it. The direct baseline is none: nothing is asked behind its completions.
     """
-    trained, learnt = {name: model for name, model in config.models.items() if model.parent}, sampled_to_learn(config)
+    trained = {name: model for name, model in config.models.items() if model.parent}
     measured = [name for name in config.evaluation.models if name not in config.imported]
-    asks_mu = {"training": "prover" in learnt, "evaluation": asks_mu_to_measure(config.evaluation)}
     prompt = {"the prompt (expected.prompt_tokens)": round(config.expected.prompt_tokens)}
     forcing = {"what forces an answer": len(config.parameterization.force("")) // 3}  # at least 3 characters a token
     read = {kind: learnt_from(config, kind) for kind in ("rollouts", "prover", "trees")}
-    for name, sampling, thinking in (
-        ("training", config.training, read["rollouts"]),
-        ("evaluation", config.evaluation, measured),
+    for name, sampling, thinking, answering in (
+        ("training", config.training, read["rollouts"], read["prover"]),
+        ("evaluation", config.evaluation, measured, measured if asks_mu_to_measure(config.evaluation) else []),
     ):
         completion, answer = sampling.decoding.max_tokens, sampling.prover.decoding.max_tokens
         if thinking:
             yield f"{name}.decoding.max_tokens", completion, {**prompt, "the completion": completion}, thinking
-        if asks_mu[name]:
+        if answering:
             whole = {**prompt, "the completion": completion, **forcing, "the answer": answer}
-            answering = [sampling.mu] if sampling.mu else measured if name == "evaluation" else read["prover"]
-            yield f"{name}.prover.decoding.max_tokens", answer, whole, answering
+            yield f"{name}.prover.decoding.max_tokens", answer, whole, [sampling.mu] if sampling.mu else answering
     if read["trees"]:
         solution = config.training.tree.decoding.max_tokens
         yield "training.tree.decoding.max_tokens", solution, {**prompt, "the solution": solution}, read["trees"]

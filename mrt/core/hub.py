@@ -86,10 +86,12 @@ def tokenizer_of(folder: Path, **options: Any) -> Any:
     Raises:
         ValueError: the tokenizer does not give a text back as it was.
     """
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
 
     found = AutoTokenizer.from_pretrained(folder, **options)
     if not gives_back(found) and (folder / "tokenizer.json").is_file():
+        from transformers import PreTrainedTokenizerFast  # seldom needed
+
         MENDED.append(TemporaryDirectory(prefix="mrt-tokenizer-"))
         PreTrainedTokenizerFast.from_pretrained(folder).save_pretrained(MENDED[-1].name)
         found = AutoTokenizer.from_pretrained(MENDED[-1].name, **options)

@@ -12,7 +12,7 @@ from workflow.resources import NUMBERS, JobResources
 from workflow.traces import TracesPage
 
 try:
-    experiment = load(config, config_files)
+    experiment = load(config, () if planned else workflow.configfiles)  # which may have been edited since
 except ValueError as error:
     raise WorkflowError(str(error))
 
