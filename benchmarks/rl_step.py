@@ -66,7 +66,7 @@ def make_prompts(path: Path, count: int) -> None:
 
     from mrt.core.artifacts import RL_PROMPTS
     from mrt.episodes.parameterization import Template
-    from mrt.sampling.rollouts import Prompt
+    from mrt.sampling.prompt import Prompt
     from mrt.toy.world import draw_problem
 
     tokenizer, rng, rows = AutoTokenizer.from_pretrained(TOY_BASE), random.Random(0), []

@@ -12,8 +12,9 @@ from mrt.core.artifacts import PROBLEMS
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import CLOSE, split_episodes
 from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import Prove, ProverSettings
-from mrt.sampling.rollouts import Prompt, Sample
+from mrt.sampling.rollouts import Sample
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
 CHARACTERS = 3.7  # per token of the real traces, which come as text

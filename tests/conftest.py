@@ -124,7 +124,8 @@ def prompts(tmp_path_factory):
 
     from mrt.core.artifacts import RL_PROMPTS
     from mrt.episodes.parameterization import Template
-    from mrt.sampling.rollouts import Prompt
+    from mrt.episodes.thinking import THINK
+    from mrt.sampling.prompt import Prompt
     from mrt.toy.world import draw_problem
 
     tokenizer, rng, rows = AutoTokenizer.from_pretrained(TOY_BASE), random.Random(1), []
@@ -134,7 +135,8 @@ def prompts(tmp_path_factory):
         step = "Try 3 + 4 = 7.\n\n7 is less than 9.\n\nNo answer so far.\n\n"
         prefix = step + "Wait, t" + step[1:] if i % 3 == 0 else ""
         forced = chat + Template().force(prefix)
-        rows.append((f"p{i:02}", 0, 2 * (i % 3 == 0), prefix, chat + prefix, forced, str(problem.answer), True))
+        begins = (2 * (i % 3 == 0), prefix, chat + prefix, forced)
+        rows.append((f"p{i:02}", 0, *begins, str(problem.answer), True, THINK.cell()))
     path = tmp_path_factory.mktemp("prompts") / "prompts.parquet"
     pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row").write_parquet(path)
     return path
@@ -147,7 +149,7 @@ def told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Train, "reporters", lambda self: [])  # they tell the environment where to log
     files = {name: tmp_path / name for name in ("prompts", "out", "history", "state")}
-    rows = [{"prompt": "1", "answer": "1", "forced": "1", "inside": False, "prefix_text": ""}] * 16
+    rows = [{"prompt": "1", "answer": "1", "forced": "1", "inside": False, "prefix_text": "", "thinking": None}] * 16
 
     def arguments(method, recipe):
         stage = Train(model=str(TOY_BASE), method=method, recipe=recipe, **files)

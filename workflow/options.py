@@ -12,6 +12,7 @@ from typing import Any
 
 from mrt.config.schema import Config
 from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
+from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
 from mrt.training.rl import RL
 from workflow.fingerprints import Fingerprints
@@ -84,6 +85,11 @@ class Options:
         if evaluation.episodes and w.dataset in evaluation.problems:
             cut = {"episodes": evaluation.episodes, "parameterization": self.words}
         return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.experiment.prompt_of(w.model), **cut)
+
+    def completions(self, w: Wildcards) -> str:
+        imported = self.experiment.models[w.model].rollouts
+        assert imported
+        return options_of(completions=Completions.model_validate(imported.model_dump(exclude={"file"})))
 
     def prover_stage(self, w: Wildcards) -> str:
         """The stage that gives J: by as many answers at all prefixes, by as many as sets need, or by likelihood."""

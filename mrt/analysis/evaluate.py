@@ -29,7 +29,7 @@ from mrt.core import artifacts
 from mrt.core.artifacts import ANSWER, PREFIX, TRACE
 from mrt.core.cli import Stage, run
 from mrt.core.storage import read_table, write_table
-from mrt.episodes.parameterization import CLOSE
+from mrt.episodes.thinking import has_answer_part
 
 KINDS = {
     "problems": artifacts.PROBLEMS,
@@ -49,9 +49,15 @@ Axis = Literal["answer", "thought"]
 
 
 def accuracy(
-    problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFrame, closing: str = CLOSE
+    problems: pl.DataFrame, rollouts: pl.DataFrame, grades: pl.DataFrame, closing: str | None = None
 ) -> pl.DataFrame:
-    """Mean accuracy and length of each problem's completions (Table 1)."""
+    """Mean accuracy and length of each problem's completions (Table 1).
+
+    A completion is finished if it holds `closing`, or, without one, if it leaves no thought open.
+    """
+    rows = rollouts.select("text", "inside", "thinking").iter_rows()
+    finished = [closing in text if closing else has_answer_part(text, inside, tags) for text, inside, tags in rows]
+    rollouts = rollouts.with_columns(pl.Series("finished", finished, pl.Boolean))
     return (
         graded(rollouts, grades, TRACE)
         .group_by("problem_id")
@@ -60,7 +66,7 @@ def accuracy(
             pl.col("correct").mean().alias("accuracy"),
             pl.col("tokens").mean(),
             pl.col("text").str.len_chars().mean().alias("characters"),
-            (~pl.col("text").str.contains(closing, literal=True)).mean().alias("unfinished"),
+            (~pl.col("finished")).mean().alias("unfinished"),
             (~pl.col("parsed")).mean().alias("unparsed"),
         )
         .join(problems.select(pl.col("id").alias("problem_id"), "difficulty"), on="problem_id", validate="1:1")
@@ -219,7 +225,7 @@ class Evaluate(Stage):
     progress: Path | None = Field(None, description="Progress (Parquet).")
     prefixes: Path | None = Field(None, description="The measure `prefixes` (Parquet).")
     forced: Path | None = Field(None, description="The measure `budget_forcing` (Parquet), for extrapolated regret.")
-    closing: str = Field(CLOSE, description="Text that marks a finished completion.")
+    closing: str | None = Field(None, description="Text that marks a finished completion; else its closed thought.")
     ks: list[int] = Field([1, 2, 4, 8], description="Values of k for maj@k and pass@k.")
     inserted: int | None = Field(None, ge=1, description="`maj`: tokens that the prompt inserts in place of a thought.")
     votes: list[int] = Field([1, 2, 4, 8], description="Votes p of [maj@p]_j.")
@@ -243,7 +249,7 @@ class Evaluate(Stage):
             case "accuracy":
                 problems, rollouts = (
                     self.table("problems", "id", "difficulty"),
-                    self.table("rollouts", *TRACE, "tokens", "text"),
+                    self.table("rollouts", *TRACE, "tokens", "text", "inside", "thinking"),
                 )
                 result = accuracy(problems, rollouts, self.table("grades", *TRACE, "parsed", "correct"), self.closing)
             case "maj":

@@ -21,14 +21,14 @@ from mrt.config.schema import Config
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
 from mrt.core.hub import has_chat_template, missing
 from mrt.core.settings import overlaid
-from mrt.episodes.parameterization import CLOSE
+from mrt.episodes.thinking import THINK, Thinking
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.problems.sources import prefix_accuracy
 from mrt.sampling.engine import Decoding
 from mrt.sampling.imports import check_ids, completions_in
 from mrt.sampling.likelihood import EXAMPLES
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.training.log import check_log
 from mrt.training.methods import RL_METHODS, TREE_METHODS
 from mrt.training.rl import RL
@@ -113,11 +113,16 @@ def claimed_value_mistakes(config: Config) -> Mistakes:
 
 def header_mistakes(config: Config) -> Mistakes:
     """Cold starts that teach answers which begin otherwise than those that mu is made to give."""
-    begins = config.template.close + config.template.header
     for name, model in config.models.items():
-        if model.method == "cold_start" and not f"{CLOSE}\n\n{model.cold_start.answer}".startswith(begins):
+        setting = config.prompt_of(name).thinking
+        thinking = setting if isinstance(setting, Thinking) else THINK
+        begins = config.template.closing(thinking) + config.template.header
+        if model.method == "cold_start" and not (thinking.close + model.cold_start.answer).startswith(begins):
             what = f"an answer has to begin as mu is made to, with `template.header`: {config.template.header!r}"
-            yield f"models.{name}.cold_start.answer", f"{what} (and `template.close` is {CLOSE!r} and an empty line)"
+            yield (
+                f"models.{name}.cold_start.answer",
+                f"{what} (and `template.close` is the model's, {thinking.close!r})",
+            )
 
 
 def seed_mistakes(config: Config) -> Mistakes:
@@ -446,13 +451,13 @@ def completions_mistakes(
     """
     if not model.rollouts:
         return
-    file, sampled_by = model.rollouts.file, model.rollouts.model
+    file, settings = model.rollouts.file, model.rollouts
 
     def check() -> None:
-        rows = [row for row in completions_in(file, sampled_by) if sampled_by in (None, row.get("model"))]
+        rows = completions_in(file, settings)
         for dataset, known in ids.items():
             check_ids(file, rows, known, dataset)
-            counts = Counter(row["problem_id"] for row in rows) & Counter(dict.fromkeys(known, len(rows)))
+            counts = Counter(row.problem_id for row in rows) & Counter(dict.fromkeys(known, len(rows)))
             fewest = min(counts, key=lambda problem: counts[problem])
             if counts[fewest] < (needed := votes.get(dataset, 1)):
                 has = f"{counts[fewest]} completions of problem {fewest!r} of {dataset}"
@@ -505,7 +510,7 @@ def backtracking_mistakes(
         if isinstance(settings, dict) and settings.get("every", 1) != 1:
             yield f"{path}.every", "progress of a backtrack needs J right before and after it; leave it out"
     prompt = parsed(Prompt, config.get("prompt", {}))
-    if prompt and prompt.open_thought:
+    if prompt and prompt.opens_thought:
         yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'
     if evaluation and evaluation.direct:
         yield "evaluation.direct", "with `backtracking` there is no thought that could be skipped"
@@ -521,7 +526,7 @@ def cold_start_mistakes(
         yield from unknown(f"{path}.teacher", model.teacher, models)
     elif model.method == "cold_start" and (parent := models.get(str(model.parent))) and parent.method is None:
         shared = parsed(Prompt, prompt)
-        if shared and overlaid(shared, parent.prompt).open_thought:
+        if shared and overlaid(shared, parent.prompt).opens_thought:
             wrong = 'its prompt opens a thought, in which it would not answer; set its `prompt: {open_thought: ""}`'
             yield f"models.{model.parent}.prompt", wrong
 

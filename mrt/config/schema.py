@@ -20,7 +20,7 @@ from mrt.problems.settings import Dataset
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.engine import EngineSettings
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.training.methods import METHODS, RL_METHODS
 from mrt.training.rl import RL
 from mrt.training.sft import SFT

@@ -12,9 +12,10 @@ from mrt.core.settings import Settings
 from mrt.sampling.allocation import Allocation
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.engine import Decoding
+from mrt.sampling.imports import Completions
 from mrt.sampling.linearized import Linearized
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import ProverSettings
-from mrt.sampling.rollouts import Prompt
 from mrt.sampling.tree import BeamSearch
 from mrt.training.cold_start import ColdStart
 from mrt.training.methods import RL_METHODS, TREE_METHODS, MethodName, TraceMethod
@@ -25,14 +26,13 @@ from mrt.training.sft import SFT
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-class Imported(Settings):
+class Imported(Completions):
     """Completions that somebody sampled elsewhere."""
 
     file: Path = Field(
         description="JSONL, Parquet or CSV with columns problem_id, text, and optionally model, prompt, tokens,"
         " finish_reason."
     )
-    model: str | None = Field(None, description="Keep only the rows with this `model`.")
 
 
 class Model(Settings):

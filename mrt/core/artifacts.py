@@ -69,6 +69,8 @@ ROLLOUTS = Artifact(
         "prompt_tokens": pl.Int64,
         "finish_reason": pl.String,
         "mean_logprob": pl.Float64,
+        "inside": pl.Boolean,
+        "thinking": pl.String,
     },
     TRACE,
     "rollouts/{m}/{d}.parquet",
@@ -79,6 +81,8 @@ ROLLOUTS = Artifact(
         "prompt_tokens": "of the chat prompt; null if imported without",
         "finish_reason": "`stop`, `length`, `unknown`",
         "mean_logprob": "nats a token, if asked for",
+        "inside": "the prompt left a thought open: the text begins inside it",
+        "thinking": "the tags of a thought, as JSON; null for a model that writes none",
     },
 )
 EPISODES = Artifact(
@@ -88,7 +92,7 @@ EPISODES = Artifact(
     "every thought, cut; joining its episodes gives it back",
     {
         "episode": "from 0",
-        "closed": "the thought was closed by `</think>`; in backtracking search: the last episode has an answer",
+        "closed": "the thought was closed by its tag; in backtracking search: the last episode has an answer",
     },
 )
 PROVER = Artifact(
@@ -227,6 +231,7 @@ RL_PROMPTS = Artifact(
         "forced": pl.String,
         "answer": pl.String,
         "inside": pl.Boolean,
+        "thinking": pl.String,
     },
     TRACE,
     "prompts/{m}.parquet",
@@ -237,7 +242,8 @@ RL_PROMPTS = Artifact(
         "prompt": "chat prompt and z_0:j",
         "forced": "the same, told that time is up; empty unless MRT (RL)",
         "answer": "gold",
-        "inside": "the prompt ends inside a thought",
+        "inside": "the chat prompt, or z_0:j behind it, leaves a thought open",
+        "thinking": "the tags of a thought, as JSON; null for a model that writes none",
     },
 )
 COST = Artifact(

@@ -14,6 +14,7 @@ from pydantic import Field
 from mrt.core.artifacts import EPISODES, ROLLOUTS
 from mrt.core.cli import Stage, run
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.episodes.thinking import of_cell
 
 
 class CutRollouts(Stage):
@@ -25,8 +26,9 @@ class CutRollouts(Stage):
 
     def cli_cmd(self) -> None:
         rows = []
-        for problem_id, sample, text in ROLLOUTS.read(self.rollouts, ["problem_id", "sample", "text"]).iter_rows():
-            episodes, closed = self.parameterization.cut(text)
+        columns = [*ROLLOUTS.keys, "text", "inside", "thinking"]
+        for problem_id, sample, text, inside, tags in ROLLOUTS.read(self.rollouts, columns).iter_rows():
+            episodes, closed = self.parameterization.of(of_cell(tags)).cut(text, inside=inside)
             rows += [(problem_id, sample, index, episode, closed) for index, episode in enumerate(episodes or [""])]
         table = pl.DataFrame(rows, schema=EPISODES.columns, orient="row")
         EPISODES.write(table, self.out)

@@ -1,7 +1,7 @@
 """The two parameterizations of episodes (Section 7, Figure 5): how a completion is cut, and how the
 meta-prover mu answers at a prefix.
 
-Open-ended: a thought in `<think>` tags, cut where a marker ("Wait", "Alternatively", ...) opens a step. Mu is told
+Open-ended: a thought between tags, cut where a marker ("Wait", "Alternatively", ...) opens a step. Mu is told
 "Time is up." after a prefix and closes the thought (Figure 22).
 
 Backtracking search: no thought. A completion is an attempt in numbered steps that ends in an answer; a backtrack, which
@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from mrt.core.settings import Settings
+from mrt.episodes.thinking import THINK, Thinking, take_apart
 
 MARKERS = (
     "Wait",
@@ -30,11 +31,11 @@ MARKERS = (
     "But hold on",
 )
 STEP_END = "\n\n"
-OPEN, CLOSE = "<think>", "</think>"
+BLANK_LINES = re.compile(r"\r?\n(?:[^\S\n]*\n)+")  # what separates steps
 
 
 class Cut(NamedTuple):
-    """Episodes of a completion, and whether it is finished: closed by `</think>`, or ended with an answer."""
+    """Episodes of a completion, and whether it is finished: its thought is closed, or it ended with an answer."""
 
     episodes: list[str]
     closed: bool
@@ -61,53 +62,64 @@ class Template(Settings):
         " a final answer based on what I already have.\n",
         description="Stop phrase that ends an unfinished thought.",
     )
-    close: str = Field("</think>\n\n", description="Closes the thought.")
+    close: str | None = Field(None, description="Closes the thought; by default as the model does (`thinking.close`).")
     header: str = Field("**Step-by-Step Explanation and Answer:**\n\n1. **", description="Opening of the answer.")
 
-    def force(self, prefix: str, *, stop: bool = True) -> str:
+    def closing(self, thinking: Thinking = THINK) -> str:
+        """The text that closes a thought of a model that thinks in these tags."""
+        return thinking.close if self.close is None else self.close
+
+    def force(self, prefix: str, *, stop: bool = True, thinking: Thinking = THINK) -> str:
         """A prefix of an unfinished thought, the stop phrase (unless `stop` is off), and the opening of the answer."""
-        body = prefix.rstrip("\n")
+        body = prefix.rstrip("\r\n")
         phrase = self.stop if stop else ""
         break_ = ("\n\n" if stop else "\n") if body else prefix
-        return body + break_ + phrase + self.close + self.header
+        return body + break_ + phrase + self.closing(thinking) + self.header
 
-    def finish(self, thought: str) -> str:
+    def finish(self, thought: str, thinking: Thinking = THINK) -> str:
         """A complete thought that the model closed itself, with its closing tag."""
-        return thought + self.close
+        return thought + self.closing(thinking)
 
 
 class OpenEnded(Settings):
-    """Thoughts in `<think>` tags (Section 7)."""
+    """Thoughts between tags (Section 7)."""
 
     kind: Literal["open_ended"] = Field("open_ended", description="Which parameterization this is.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut.")
     template: Template = Field(default_factory=Template, description="Text that forces an answer.")
+    thinking: Thinking = Field(THINK, description="The tags of a thought; a row of rollouts says its own.")
+
+    def of(self, thinking: Thinking | None) -> "OpenEnded":
+        """The same for a row whose model thinks in these tags."""
+        return self if thinking in (None, self.thinking) else self.model_copy(update={"thinking": thinking})
 
     @property
-    def closing(self) -> str:
-        """Text that marks a finished completion."""
-        return CLOSE
+    def closing(self) -> str | None:
+        """Text that marks a finished completion; None: one is finished that leaves no thought open."""
+        return None
 
     @property
     def answer_ends(self) -> tuple[str, ...]:
         """Stop strings of mu's answers, besides the end-of-text token."""
         return ()
 
-    def cut(self, completion: str, before: str = "") -> Cut:
+    def cut(self, completion: str, before: str = "", *, inside: bool = True) -> Cut:
         """Episodes of `before + completion`, where the completion continues the prefix `before`.
 
-        A `<think>` that the model wrote itself belongs to the first episode (Figure 22).
+        `inside` says whether `before + completion` begins inside a thought. A tag that the model wrote to open its
+        thought belongs to the first episode (Figure 22). A completion without a thought has no episodes.
         """
-        thought, close, _ = completion.partition(CLOSE)
-        return Cut(split_episodes(before + thought, **self.segmentation.model_dump()), bool(close))
+        opening, thought, closed, _ = take_apart(before + completion, inside=inside, thinking=self.thinking)
+        return Cut(split_episodes(opening + thought, **self.segmentation.model_dump()), closed)
 
-    def force(self, prefix: str) -> str:
-        """Text after the chat prompt that makes mu answer at a prefix."""
-        return self.template.force(prefix)
+    def force(self, prefix: str, *, inside: bool = True) -> str:
+        """Text after the chat prompt that makes mu answer at a prefix; it opens the thought if nothing else does."""
+        opening = "" if inside or prefix else self.thinking.open
+        return opening + self.template.force(prefix, thinking=self.thinking)
 
     def finish(self, thought: str) -> str:
         """Text after the chat prompt that makes mu answer behind a thought that the model closed itself."""
-        return self.template.finish(thought)
+        return self.template.finish(thought, self.thinking)
 
 
 class Backtracking(Settings):
@@ -127,8 +139,12 @@ class Backtracking(Settings):
         " puts both in one token.",
     )
 
+    def of(self, thinking: Thinking | None) -> "Backtracking":
+        """The same: attempts stand in no thought."""
+        return self
+
     @property
-    def closing(self) -> str:
+    def closing(self) -> str | None:
         """Text that marks a finished completion."""
         return self.answer
 
@@ -146,14 +162,14 @@ class Backtracking(Settings):
         heading = re.escape(self.step.partition("{}")[0]) + r"\d+"
         return re.compile(rf"(?:(?<=\n\n)|\A){re.escape(self.marker)}\n*(?:{heading})?")
 
-    def cut(self, completion: str, before: str = "") -> Cut:
+    def cut(self, completion: str, before: str = "", *, inside: bool = False) -> Cut:
         """Episodes of `before + completion`, where the completion continues the prefix `before`."""
         text = before + completion
         cuts = sorted({0, *(end for found in self.backtrack.finditer(text) for end in found.span()), len(text)})
         episodes = [text[a:b] for a, b in pairwise(cuts)]
         return Cut(episodes, bool(episodes) and self.answer in episodes[-1])
 
-    def force(self, prefix: str) -> str:
+    def force(self, prefix: str, *, inside: bool = False) -> str:
         """Text after the chat prompt that makes mu answer at a prefix.
 
         After an attempt, the text ends at the heading of its last answer, so that mu repeats the answer; after a
@@ -172,27 +188,6 @@ class Backtracking(Settings):
 
 
 Parameterization = OpenEnded | Backtracking
-
-
-class Parts(NamedTuple):
-    """A completion taken apart: its thought, whether `</think>` closed it, and the answer part after it."""
-
-    thought: str
-    closed: bool
-    answer: str
-
-
-def take_apart(completion: str, *, inside: bool = True) -> Parts:
-    """Thought and answer part of a completion; the thought ends at the first `</think>`.
-
-    `inside` says that the prompt opened the thought. If it did not, a completion without either tag has no thought, and
-    all of it is the answer part.
-    """
-    body = completion.removeprefix(OPEN)
-    thought, close, answer = body.partition(CLOSE)
-    if not (inside or close or OPEN in completion):
-        return Parts("", False, completion)
-    return Parts(thought, bool(close), answer)
 
 
 def split_episodes(
@@ -214,11 +209,12 @@ def split_episodes(
     if not thought:
         return []
     cuts, start, steps, position = [0], tuple(markers), 0, 0
-    for step in thought.split(STEP_END):
-        opens = step.startswith(start) if by == "markers" else bool(step.strip())
+    for step_end in [*(blank.end() for blank in BLANK_LINES.finditer(thought)), len(thought)]:
+        step = thought[position:step_end].lstrip()
+        opens = step.startswith(start) if by == "markers" else bool(step)
         if opens and steps >= min_steps and (max_episodes is None or len(cuts) <= max_episodes):
             cuts.append(position)
             steps = 0
-        steps += 1
-        position += len(step) + len(STEP_END)
+        steps += bool(step)
+        position = step_end
     return [thought[a:b] for a, b in zip(cuts, [*cuts[1:], len(thought)], strict=True)]

@@ -2,8 +2,6 @@
 
 import re
 
-from mrt.episodes.parameterization import OPEN, take_apart
-
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
 _BOX_TOKEN = re.compile(r"\\\\?(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
 _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
@@ -20,16 +18,6 @@ _LETTER = re.compile(
     r"(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:[a-z]+\s+){0,3}|\s*)"
     r"[(*]{0,3}([A-J])[)*]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
 )
-
-
-def answer_part(completion: str, thinking: bool = False) -> str | None:
-    """The text after the thought; None if the thought never closes.
-
-    `thinking` says that the completion starts inside a thought, because the opening tag is in the prompt.
-    """
-    parts = take_apart(completion, inside=thinking)
-    thinks = thinking or OPEN in completion
-    return parts.answer if parts.closed or not thinks else None
 
 
 def boxed(text: str) -> str | None:
@@ -78,9 +66,11 @@ def closing(text: str, at: int) -> int:
     return 0
 
 
-def find_box(completion: str, thinking: bool) -> tuple[str | None, str | None]:
-    """(the boxed answer, None), or (None, the text that Math-Verify should search), or (None, None)."""
-    part = answer_part(completion, thinking)
+def find_box(part: str | None) -> tuple[str | None, str | None]:
+    """(the boxed answer, None), or (None, the text that Math-Verify should search), or (None, None).
+
+    `part` is the answer part of a completion; None if its thought is left open.
+    """
     if part is None or not part.strip():
         return None, None
     answer = boxed(part)

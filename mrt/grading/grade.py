@@ -2,10 +2,10 @@ r"""Grading: extract the answer of each completion, compare it with the gold ans
 
     python -m mrt.grading.grade --problems problems.parquet --answers rollouts.parquet --out grades.parquet
 
-The answer is searched after the thought (`mrt.grading.answers`). Two answers are compared first by exact rules that
-need no algebra; undecided pairs go to worker processes (`mrt.grading.equality`, `mrt.grading.workers`), whose CPU time
-and memory are limited. A pair that exceeds a limit counts as unequal. Each distinct pair is judged once. A doubtful
-pair is unequal: accepting a wrong answer is the worse error (docs/grading.md).
+The answer is searched after the thought (`mrt.episodes.thinking`, `mrt.grading.answers`). Two answers are compared
+first by exact rules that need no algebra; undecided pairs go to worker processes (`mrt.grading.equality`,
+`mrt.grading.workers`), whose CPU time and memory are limited. A pair that exceeds a limit counts as unequal. Each
+distinct pair is judged once. A doubtful pair is unequal: accepting a wrong answer is the worse error (docs/grading.md).
 """
 
 import os
@@ -21,7 +21,7 @@ from mrt.core.artifacts import ANSWER, ANSWER_GRADES, GRADES, PROBLEMS, PROVER, 
 from mrt.core.cli import Stage, run
 from mrt.core.settings import Settings
 from mrt.core.storage import columns_of
-from mrt.episodes.parameterization import CLOSE, OPEN
+from mrt.episodes.thinking import answer_parts, of_cell, take_apart, without_tags
 from mrt.grading.answers import find_box
 from mrt.grading.equality import exact, normalise, number_in, plain_text
 from mrt.grading.workers import TIMEOUT, Pool, Task, shared_pool
@@ -62,17 +62,15 @@ class Grader:
         self.timed_out += sum(late for _, late in results)
         return [value for value, _ in results]
 
-    def extract(
-        self, completions: Sequence[str] | pl.Series, thinking: Sequence[bool] | bool = False
-    ) -> list[str | None]:
-        r"""The answer that each completion gives after its thought, as text; None if it is unparseable.
+    def extract(self, parts: Sequence[str | None]) -> list[str | None]:
+        r"""The answer that each answer part gives, as text; None if it is unparseable.
 
         The last `\boxed{...}` counts, else a letter after "answer", else what Math-Verify finds in the last 2,000
-        characters. None for a thought that never closes (`thinking`: the completion starts inside one, its tag being
-        in the prompt), and for an answer longer than 2,000 characters. Each distinct text is searched once.
+        characters. None where there is no answer part, as of a thought that never closes
+        (`mrt.episodes.thinking.answer_parts`), and for an answer longer than 2,000 characters. Each distinct text is
+        searched once.
         """
-        flags = [thinking] * len(completions) if isinstance(thinking, bool) else thinking
-        found = [find_box(text, flag) for text, flag in zip(completions, flags, strict=True)]
+        found = list(map(find_box, parts))
         texts = list(dict.fromkeys(text for _, text in found if text is not None))
         answers = dict(zip(texts, self._run([("search_answer", text, "") for text in texts]), strict=True))
         return [answer if text is None else str(answers[text] or "") or None for answer, text in found]
@@ -91,12 +89,9 @@ class Grader:
         self.verdicts.update(zip(tasks, map(bool, self._run(list(tasks.values()))), strict=True))
         return [self.verdicts[key] for key in keys]
 
-    def right(
-        self, completions: Sequence[str], gold: Sequence[str], thinking: Sequence[bool] | bool = False
-    ) -> list[bool]:
-        """Whether the answer of each completion equals its gold answer."""
-        found = self.extract(completions, thinking)
-        return self.equal([(answer or "", right) for answer, right in zip(found, gold, strict=True)])
+    def right(self, parts: Sequence[str | None], gold: Sequence[str]) -> list[bool]:
+        """Whether the answer of each answer part equals its gold answer."""
+        return self.equal([(answer or "", right) for answer, right in zip(self.extract(parts), gold, strict=True)])
 
     def clusters(self, groups: Sequence[Sequence[str | None]]) -> list[list[int]]:
         """The cluster of each answer of each group: 0, 1, ... in order of first appearance; -1 for None.
@@ -146,26 +141,25 @@ def _name(answer: str) -> Hashable:
     return value[0] if value and not value[1] else normalise(answer) or answer
 
 
-def extract_answer(completion: str, thinking: bool = False) -> str | None:
-    """The answer of a completion (`Grader.extract`)."""
-    return Grader(1).extract([completion], thinking)[0]
+def extract_answer(completion: str, inside: bool = False) -> str | None:
+    """The answer of a completion; `inside` says that its prompt left a thought open."""
+    return Grader(1).extract([take_apart(completion, inside=inside).answer])[0]
 
 
-def is_correct(completion: str, gold: str, thinking: bool = False) -> bool:
-    """Whether the answer of a completion equals the gold answer (`Grader.right`)."""
-    return Grader(1).right([completion], [gold], thinking)[0]
+def is_correct(completion: str, gold: str, inside: bool = False) -> bool:
+    """Whether the answer of a completion equals the gold answer; `inside`: its prompt left a thought open."""
+    return Grader(1).right([take_apart(completion, inside=inside).answer], [gold])[0]
 
 
 def extract_forced(grader: Grader, texts: Sequence[str]) -> list[str | None]:
-    """The answers of forced answers (`Grader.extract`): texts that begin after the closed thought.
+    """The answers of forced answers: texts that begin after the closed thought.
 
     All of such a text is new, but mu may write a tag once more. Where nothing is found behind it, the whole text is
     searched.
     """
-    found = grader.extract(texts)
-    again = [i for i, answer in enumerate(found) if answer is None and (OPEN in texts[i] or CLOSE in texts[i])]
-    whole = [texts[i].replace(OPEN, "\n").replace(CLOSE, "\n") for i in again]
-    for i, answer in zip(again, grader.extract(whole), strict=True):
+    found = grader.extract([take_apart(text).answer for text in texts])
+    whole = {i: text for i, answer in enumerate(found) if answer is None and (text := without_tags(texts[i]))}
+    for i, answer in zip(whole, grader.extract(list(whole.values())), strict=True):
         found[i] = answer
     return found
 
@@ -175,22 +169,18 @@ def right_forced(grader: Grader, texts: Sequence[str], gold: Sequence[str]) -> l
     return grader.equal([(a or "", g) for a, g in zip(extract_forced(grader, texts), gold, strict=True)])
 
 
-def starts_inside(prompt: str | None) -> bool:
-    """Whether a completion starts inside a thought: the last `<think>` of its prompt is not closed."""
-    return prompt is not None and OPEN in prompt.rpartition(CLOSE)[2]
-
-
 def grade_table(answers: pl.DataFrame, gold: dict[str, str], grader: Grader) -> pl.DataFrame:
     """Grades of a rollouts or a prover table: its key columns, answer, parsed, correct, cluster (within a problem).
 
-    `gold` maps problem ids to answers. The column `prompt` says whether a text starts inside a thought; without that
-    column it does not. Those of a prover table are read by `extract_forced`. Raises KeyError for a problem that `gold`
-    lacks.
+    `gold` maps problem ids to answers. Rows of rollouts say how their texts are taken apart (`inside`, `thinking`);
+    those of a prover table are read by `extract_forced`. Raises KeyError for a problem that `gold` lacks.
     """
-    prompts = answers["prompt"] if "prompt" in answers.columns else [None] * len(answers)
     texts = answers["text"].fill_null("").to_list()
-    forced = "prefix" in answers.columns
-    extracted = extract_forced(grader, texts) if forced else grader.extract(texts, list(map(starts_inside, prompts)))
+    if "prefix" in answers.columns:
+        extracted = extract_forced(grader, texts)
+    else:
+        tags = list(map(of_cell, answers["thinking"]))
+        extracted = grader.extract(answer_parts(texts, answers["inside"].to_list(), tags))
     pairs = [(answer or "", gold[i]) for answer, i in zip(extracted, answers["problem_id"], strict=True)]
     rows: dict[str, list[int]] = {}
     for i, problem_id in enumerate(answers["problem_id"]):
@@ -229,7 +219,7 @@ class Grade(Stage):
                 raise ValueError(f"{self.problems}: problem {wrong['id'][0]!r} {fault}")
         forced = "prefix" in columns_of(self.answers)
         kind = PROVER if forced else ROLLOUTS
-        table = kind.read(self.answers, [*kind.keys, "text", *([] if forced else ["prompt"])])
+        table = kind.read(self.answers, [*kind.keys, "text", *([] if forced else ["inside", "thinking"])])
         strangers = table.join(problems, left_on="problem_id", right_on="id", how="anti", nulls_equal=False)
         if len(strangers):
             raise ValueError(f"{self.answers}: problem {strangers['problem_id'][0]!r} is not in {self.problems}")

@@ -25,7 +25,8 @@ from pydantic import Field
 from mrt.core.artifacts import EXTENSIONS, PROVER, TRACE
 from mrt.core.cli import run
 from mrt.core.settings import Settings
-from mrt.episodes.parameterization import CLOSE, STEP_END, Template
+from mrt.episodes.parameterization import STEP_END, Template
+from mrt.episodes.thinking import THINK, Thinking, of_cell
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.stage import TraceStage
 
@@ -69,10 +70,10 @@ def extended(thought: str, marker: str, continuation: str, *, cut: bool) -> str:
     return thought.rstrip("\n") + (without_unfinished_step(added) if cut else added)
 
 
-def closed(thought: str, template: Template) -> str:
+def closed(thought: str, template: Template, thinking: Thinking = THINK) -> str:
     """Text after the chat prompt that makes the model answer: the thought, closed without "Time is up."."""
     body = thought.rstrip("\n")
-    return template.finish(body + "\n" if body else thought)
+    return template.finish(body + "\n" if body else thought, thinking)
 
 
 class Force(TraceStage):
@@ -88,8 +89,10 @@ class Force(TraceStage):
         traces, cache = self.shard_of_traces(settings.traces)
         traces = traces.with_columns(pl.col("text").list.join(""))
         keys = traces.select(TRACE).rows()
-        prompts = traces["prompt"].to_list()
-        going_on = settings.extension.stopped_by(CLOSE)
+        thinking = [of_cell(tags) or THINK for tags in traces["thinking"]]
+        starts = zip(traces["prompt"], traces["inside"] | (traces["text"] != ""), thinking, strict=True)
+        prompts = [prompt if begun else prompt + tags.open for prompt, begun, tags in starts]
+        going_on = [settings.extension.stopped_by(tags.closing) for tags in thinking]
         cut = (traces["finish_reason"] == "length") & ~traces["closed"]
         thoughts = {
             (i, 0): without_unfinished_step(thought) if unfinished else thought
@@ -102,12 +105,12 @@ class Force(TraceStage):
             thought, seeded = thoughts[i, count], (*keys[i], count)
             if count in settings.answered():
                 asked.append(("answers", i, count))
-                text = prompts[i] + closed(thought, self.template)
+                text = prompts[i] + closed(thought, self.template, thinking[i])
                 yield Request(text, settings.answers, self.seed_of(*seeded, "forced"), settings.decoding, -count)
             if count < settings.most:
                 asked.append(("extension", i, count + 1))
                 text = prompts[i] + reopened(thought, settings.markers[count % len(settings.markers)])
-                yield Request(text, 1, self.seed_of(*seeded, "extension"), going_on, -count)
+                yield Request(text, 1, self.seed_of(*seeded, "extension"), going_on[i], -count)
 
         def then(number: int, drawn: list[Completion]) -> Iterator[Request]:
             what, i, count = asked[number]
@@ -124,7 +127,7 @@ class Force(TraceStage):
         in_order = sorted(thoughts)  # each thought extends the one before
         thought_tokens = dict(zip(in_order, self.sampler.count(thoughts[key] for key in in_order), strict=True))
         problem_tokens = self.sampler.count(prompts)
-        openings = (prompts[i] + closed(thoughts[i, count], self.template) for i, count in in_order)
+        openings = (prompts[i] + closed(thoughts[i, count], self.template, thinking[i]) for i, count in in_order)
         opening_tokens = dict(zip(in_order, self.sampler.count(openings), strict=True))
         answers, extensions = [], []
         for (what, i, count), completions in zip(asked, drawn or [], strict=True):

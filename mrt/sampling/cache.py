@@ -10,6 +10,7 @@ number of shards does not change results (docs/operations.md: equal, or on a GPU
 gathers the shards (`--cache.gather 4`) samples nothing and starts no engine.
 """
 
+import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,6 +82,7 @@ class CompletionCache:
         self.found: dict[str, Completion] = {}
         self.pieces: dict[Path, tuple[int, int]] = {}  # files already read: modification time and size
         weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
+        self.shown = [json.dumps(engine.kept)] if engine.kept else []  # special tokens that texts keep
         self.decided_by = digest(
             weights,
             engine_decides(engine.settings),
@@ -91,7 +93,7 @@ class CompletionCache:
         """A key for each of a request's completions; a scored text, which is not drawn, has no seed in its key."""
         if request.scored:
             return [self.decided_by + digest(request.opening, request.scored, str(request.prompt))] * request.n
-        how = digest(slice_of(request.decoding), str(request.prompt))  # the prompt is rendered once for all completions
+        how = digest(slice_of(request.decoding), str(request.prompt), *self.shown)  # the prompt is rendered once
         return [self.decided_by + digest(how, str(request.seed + i)) for i in range(request.n)]
 
     def read(self) -> dict[str, Completion]:

@@ -7,7 +7,7 @@ cache). It prefills whole prompts, because a seeded request cannot be prefilled 
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
@@ -19,6 +19,7 @@ from pydantic import Field
 from mrt.core import accelerator, vllm_environment
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
+from mrt.episodes.thinking import Thinking, special_ids
 from mrt.sampling.scoring import Scored, as_written, log_probability, readable, reading
 from mrt.sampling.tokens import Reader, decode, encode, end_of
 
@@ -115,6 +116,12 @@ class Engine:
 
     def __init__(self, model: Path | str, settings: EngineSettings, revision: str | None = None) -> None:
         self.model, self.settings, self.revision = str(model), settings, revision
+        self.thinking: Thinking | None = None  # how the model writes thoughts: its tags may be special tokens
+
+    @cached_property
+    def kept(self) -> dict[int, str]:
+        """The special tokens that completions keep: those of the tags of a thought. Set `thinking` before."""
+        return special_ids(self.tokenizer, self.thinking)
 
     @cached_property
     def folder(self) -> Path:
@@ -223,6 +230,8 @@ class Engine:
             max_tokens=decoding.max_tokens,
             stop=list(decoding.stop) or None,
             detokenize=vllm_reads(self.tokenizer, decoding.stop),
+            skip_special_tokens=not self.kept,
+            spaces_between_special_tokens=not self.kept,
             logprobs=0 if decoding.logprobs else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
@@ -250,7 +259,7 @@ class Engine:
 
     def completion(self, output: Any, decoding: Decoding, before: Sequence[int]) -> Completion:
         """Convert a completion of vLLM's; `before` is `end_of` its prompt."""
-        text, count = text_of(self.tokenizer, output, decoding.stop, before), len(output.token_ids)
+        text, count = text_of(self.tokenizer, output, decoding.stop, before, self.kept), len(output.token_ids)
         mean = output.cumulative_logprob / count if decoding.logprobs and count else None
         return Completion(text, count, "stop" if output.finish_reason == "stop" else "length", mean)
 
@@ -269,9 +278,13 @@ def vllm_reads(tokenizer: Any, stop: Sequence[str]) -> bool:
     return bool(stop) or not tokenizer.is_fast
 
 
-def text_of(tokenizer: Any, output: Any, stop: Sequence[str], before: Sequence[int]) -> str:
-    """The text of a completion of vLLM's; `before` is `end_of` its prompt."""
-    if vllm_reads(tokenizer, stop):
+def text_of(
+    tokenizer: Any, output: Any, stop: Sequence[str], before: Sequence[int], kept: Mapping[int, str] | None = None
+) -> str:
+    """The text of a completion of vLLM's; `before` is `end_of` its prompt, `kept` the special tokens that it shows."""
+    if vllm_reads(tokenizer, stop) and not (kept and tokenizer.is_fast):
         return str(output.text)
-    ended = output.finish_reason == "stop"  # by a stop token, which adds no text
-    return decode(tokenizer, before, output.token_ids[:-1] if ended else output.token_ids)
+    by_text = isinstance(output.stop_reason, str)
+    ended = output.finish_reason == "stop" and not by_text  # by a stop token, which adds no text
+    text = decode(tokenizer, before, output.token_ids[:-1] if ended else output.token_ids, kept or {})
+    return text[: min(place for end in stop if (place := text.find(end)) >= 0)] if by_text else text

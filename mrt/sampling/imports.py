@@ -1,63 +1,239 @@
 """Imported rollouts: completions that somebody sampled elsewhere become a model's rollouts.
 
-    python -m mrt.sampling.imports --file traces.jsonl --model QwQ-32B --problems problems.parquet \\
-        --out rollouts.parquet
+    python -m mrt.sampling.imports --file traces.jsonl --completions.model QwQ-32B \\
+        --problems problems.parquet --out rollouts.parquet
 
 The file (JSONL, Parquet or CSV) has one row per completion, with `problem_id` and `text`, and optionally `model`,
 `prompt`, `tokens` and `finish_reason`. Rows whose problem is not in the dataset are left out and counted; several rows
 of one problem are its samples, in the order of the file.
 
-`prompt` is the text before the completion; whether it leaves a `<think>` open decides what the grader takes for a
-thought. Engines leave out the tag that a chat template opens. So if a completion closes a thought and none begins with
-`<think>`, those without a prompt are taken to begin inside one.
+Each row says whether its text begins inside a thought (`inside`), by the first of these that applies:
+
+- the end of its prompt: an opening tag there leaves a thought open;
+- its text: one that begins with an opening tag opens the thought itself; one that closes a thought which it did not
+  open begins inside it;
+- `begins`, if it is given;
+- otherwise the text is an answer, unless other rows of its model show thoughts. Then nobody can know whether this one
+  was cut off in a thought, and the import stops with the numbers of such rows.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import Stage, run
-from mrt.episodes.parameterization import CLOSE, OPEN
+from mrt.core.settings import Settings
+from mrt.episodes.thinking import THINK, Setting, Thinking, shown_in, take_apart
 from mrt.problems.sources import check_characters, read_file, text
 
-USED = ("model", *ROLLOUTS.columns)
+USED = ("problem_id", "text", "model", "prompt", "tokens", "finish_reason")
+ENDED = (
+    "stop",
+    "eos",
+    "eos_token",
+    "end",
+    "end_turn",
+    "stop_sequence",
+    "stop_token",
+    "completed",
+    "complete",
+    "finished",
+)
+CUT = ("length", "max_tokens", "max_length", "max_output_tokens", "max_new_tokens", "model_length", "token_limit")
+ABORTED = ("truncated", "incomplete", "content_filter", "safety", "abort", "aborted", "cancelled", "timeout", "error")
+FINISH = {"unknown": "unknown", **dict.fromkeys(ENDED, "stop"), **dict.fromkeys((*CUT, *ABORTED), "length")}
 
 
-def completions_in(file: Path, model: str | None = None) -> list[dict[str, Any]]:
-    """Rows of a file of completions; an empty cell of a CSV file is null, unless it is the text.
+class Completions(Settings):
+    """Which completions of a file are a model's, and how they are read."""
 
-    Raises ValueError if a required column is missing, if a completion, of this model if one is named, is null, or if a
-    value holds half a character.
+    model: str | None = Field(None, description="Keep only the rows with this `model`.")
+    thinking: Setting = Field(
+        "auto",
+        description="How the model writes thoughts. auto: by the tags that its texts and prompts show; none: it writes"
+        " none; or the texts that open and close a thought, `{open: ..., close: ...}`.",
+    )
+    begins: Literal["inside", "outside"] | None = Field(
+        None,
+        description="Whether texts begin inside a thought, of rows that do not show it: their prompt opens none, and"
+        " their text has no tag. It is asked for where other rows of the model show thoughts.",
+    )
+
+
+class Place(NamedTuple):
+    """Where a text begins, what says so, and whether that shows that the model writes thoughts."""
+
+    inside: bool
+    by: str
+    shows: bool = False
+
+
+class Row(NamedTuple):
+    """A completion of a file, with the number of its row."""
+
+    number: int
+    problem_id: str
+    text: str
+    prompt: str
+    tokens: int | None
+    finish_reason: str
+    inside: bool
+    thinking: Thinking | None
+    by: str  # what said where the text begins
+
+
+def _string(row: Mapping[str, Any], name: str) -> str | None:
+    value = row.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        shown = f"{value!r}"[:80]
+        hint = "; a chat message's text is its `content`" if isinstance(value, dict | list) else ""
+        raise ValueError(f"{name} is no text but {shown}{hint}")
+    try:
+        check_characters(value)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from error
+    return value
+
+
+def _tokens(value: Any) -> int | None:
+    """A number of tokens; raises ValueError for anything but a whole number from 0 on, or its digits."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    number = value
+    if isinstance(number, str) and re.fullmatch(r"\s*\d+(\.0*)?\s*", number):
+        number = float(number)
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not (whole or (isinstance(number, float) and number.is_integer())) or number < 0:
+        raise ValueError(f"tokens is no number of tokens: {value!r}")
+    return int(number)
+
+
+def _finish(reason: str | None) -> str:
+    """stop, length or unknown; raises ValueError for a reason that is not known."""
+    if reason is None or not reason.strip():
+        return "unknown"
+    found = FINISH.get(reason.strip().lower())
+    if found is None:
+        known = f"{', '.join(ENDED)} (ended by itself); {', '.join((*CUT, *ABORTED))} (cut); unknown"
+        raise ValueError(f"finish_reason {reason!r} is not known; these are: {known}")
+    return found
+
+
+def completions_in(file: Path, settings: Completions | None = None) -> list[Row]:
+    """The completions of a file that are a model's (`settings.model`), or all.
+
+    Raises ValueError that names the row: a required column is missing, a value is of another type or half a character,
+    a finish reason is unknown, or nothing says where a text begins.
     """
+    settings = settings or Completions()
     rows = read_file(file)
-    if file.suffix.lower() == ".csv":
-        rows = [(line, {n: value if value or n == "text" else None for n, value in row.items()}) for line, row in rows]
-    first = rows[0][1] if rows else {}
-    missing = [name for name in ("problem_id", "text") if name not in first]
+    names = dict.fromkeys(name for _, row in rows for name in row)
+    missing = [name for name in ("problem_id", "text", *(["model"] if settings.model else [])) if name not in names]
     if missing:
-        raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(first) or 'no rows'}")
+        raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(names) or 'no rows'}")
+    csv, found, models = file.suffix.lower() == ".csv", list[tuple[int, dict[str, Any]]](), dict[str, None]()
     for number, row in rows:
-        if row.get("text") is None and model in (None, row.get("model")):
-            raise ValueError(f"{file}, row {number}: text is null; leave the row out, or write an empty text")
-        for name in USED:
-            try:
-                if name == "problem_id":
-                    row[name] = text(row.get(name))  # as ids of problems are read
-                check_characters(str(row.get(name)))
-            except ValueError as error:
-                raise ValueError(f"{file}, row {number}: {name} {error}") from error
-        if row["problem_id"] is None:
-            raise ValueError(f"{file}, row {number}: problem_id is empty or missing")
-    return [row for _, row in rows]
+        given = {name: row.get(name) for name in USED}
+        if csv:  # an empty cell is null, unless it is the text
+            given = {name: value if value or name == "text" else None for name, value in given.items()}
+        try:
+            model = _string(given, "model")
+            models[str(model)] = None
+            if settings.model not in (None, model):
+                continue
+            given["problem_id"] = text(given["problem_id"])  # as ids of problems are read
+            if given["problem_id"] is None:
+                raise ValueError("problem_id is empty or missing")
+            if given["text"] is None:
+                raise ValueError("text is null; leave the row out, or write an empty text")
+            given |= {name: _string(given, name) for name in ("text", "prompt")}
+            given |= {"tokens": _tokens(given["tokens"]), "finish_reason": _finish(_string(given, "finish_reason"))}
+        except ValueError as error:
+            raise ValueError(f"{file}, row {number}: {error}") from error
+        found.append((number, given))
+    if settings.model and not found:
+        raise ValueError(f"{file}: no row has model {settings.model!r}; there are {', '.join(sorted(models))}")
+    by_model: dict[str | None, list[tuple[int, dict[str, Any]]]] = {}
+    for number, row in found:
+        by_model.setdefault(row["model"], []).append((number, row))
+    read = {row.number: row for rows in by_model.values() for row in _begun(file, rows, settings)}
+    return [read[number] for number, _ in found]
 
 
-def check_ids(file: Path, rows: Iterable[Mapping[str, Any]], ids: Collection[str], dataset: str) -> None:
+def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> list[Row]:
+    """The rows of one model, with where their texts begin."""
+    thinking = _tags_of(file, rows, settings)
+    places = {number: _place(row, thinking) for number, row in rows}
+    shows = next(((number, place.by) for number, place in places.items() if place and place.shows), None)
+    undecided = [number for number, place in places.items() if place is None]
+    if undecided and shows is not None and settings.begins is None:
+        listed = ", ".join(map(str, undecided[:5])) + (", ..." if len(undecided) > 5 else "")
+        raise ValueError(
+            f"{file}: row {shows[0]} shows a thought ({shows[1]}), and {len(undecided)} rows of the same model show"
+            f" neither a tag nor a prompt that opens one (rows {listed}). Do they begin inside a thought, which is then"
+            " cut off and has no answer, or are they answers? Say so: `rollouts: {begins: inside}` or `outside`"
+        )
+    if settings.begins:
+        rest = Place(settings.begins == "inside" and thinking is not None, f"`begins: {settings.begins}`")
+    else:
+        rest = Place(False, "an answer without a thought")
+    found = []
+    for number, row in rows:
+        place, prompt = places[number] or rest, row["prompt"] or ""
+        values = (row["problem_id"], row["text"], prompt, row["tokens"], row["finish_reason"])
+        found.append(Row(number, *values, place.inside, thinking, place.by))
+    return found
+
+
+def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> Thinking | None:
+    """How a model writes thoughts: as the settings say, else by the tags that its texts and prompts show."""
+    if isinstance(settings.thinking, Thinking):
+        return settings.thinking
+    if settings.thinking == "none":
+        return None
+    shown: dict[Thinking, int] = {}
+    for number, row in rows:
+        for thinking in shown_in(row["text"], row["prompt"] or ""):
+            shown.setdefault(thinking, number)
+    if len(shown) > 1:
+        tags = " and ".join(f"{t.opening} (row {n})" for t, n in shown.items())
+        raise ValueError(
+            f"{file}: the texts of one model show thoughts in {tags}; say which are its own:"
+            " `rollouts: {thinking: {open: ..., close: ...}}`"
+        )
+    return next(iter(shown), THINK if settings.begins else None)
+
+
+def _place(row: Mapping[str, Any], thinking: Thinking | None) -> Place | None:
+    """Where a text begins; None if the row does not say."""
+    if thinking is None:
+        return None
+    written, prompt = row["text"], (row["prompt"] or "").rstrip()
+    if prompt.endswith(thinking.opening):
+        return Place(True, "the prompt opens a thought", shows=True)
+    if written.lstrip().startswith(thinking.opening):
+        return Place(False, "the text opens a thought", shows=True)
+    parts = take_apart(written, thinking=thinking)
+    if parts.closed and not parts.opening:
+        return Place(True, f"the text closes a thought with {thinking.closing}", shows=True)
+    if prompt.endswith(thinking.closing):
+        return Place(False, "an answer, as the prompt closes the thought")
+    if thinking.opening in written:
+        return Place(False, "the text opens a thought later on")
+    return None
+
+
+def check_ids(file: Path, rows: Iterable[Row], ids: Collection[str], dataset: str) -> None:
     """Raise ValueError if no completion is of a problem with one of these ids."""
-    found = {row["problem_id"]: None for row in rows}
+    found = {row.problem_id: None for row in rows}
     if not found.keys() & set(ids):
         theirs, ours = (", ".join(map(repr, [*names][:3])) for names in (found, ids))
         raise ValueError(
@@ -70,48 +246,40 @@ class Import(Stage):
     """Make rollouts from a file of completions."""
 
     file: Path = Field(description="Completions (JSONL, Parquet or CSV).")
-    model: str | None = Field(None, description="Keep the rows whose `model` is this.")
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Rollouts (Parquet).")
+    completions: Completions = Field(
+        default_factory=Completions, description="Which are the model's; how they are read."
+    )
 
     def cli_cmd(self) -> None:
-        rows = completions_in(self.file, self.model)
+        rows = completions_in(self.file, self.completions)
         ids = PROBLEMS.read(self.problems, ["id"])["id"].to_list()
-        try:
-            kept, left_out = self.kept(rows, ids)
-        except pl.exceptions.PolarsError as error:
-            raise ValueError(f"{self.file}: a value is not of its column's type ({error})") from error
-        ROLLOUTS.write(kept.sort(ROLLOUTS.keys), self.out)
-        print(f"{kept.height} rollouts imported; {left_out} of problems outside {self.problems.stem} left out")
-        if unsampled := len(ids) - kept["problem_id"].n_unique():
+        check_ids(self.file, rows, ids, self.problems.stem)
+        samples, known, kept = Counter[str](), set(ids), list[tuple[Any, ...]]()
+        how = Counter[str]()
+        for row in rows:
+            if row.problem_id in known:
+                how[row.by] += 1
+                tags = row.thinking.cell() if row.thinking else None
+                size_and_end = (row.tokens, None, row.finish_reason, None)
+                kept.append(
+                    (row.problem_id, samples[row.problem_id], row.prompt, row.text, *size_and_end, row.inside, tags)
+                )
+            samples[row.problem_id] += 1
+        table = pl.DataFrame(kept, schema=ROLLOUTS.columns, orient="row").sort(ROLLOUTS.keys)
+        ROLLOUTS.write(table, self.out)
+        outside = len(rows) - table.height
+        print(f"{table.height} rollouts imported; {outside} of problems outside {self.problems.stem} left out")
+        for by, count in how.most_common():
+            print(f"{count} were read so: {by}")
+        for what, rows_ in (("empty", table.filter(text="")), ("cut off", table.filter(finish_reason="length"))):
+            if rows_.height:
+                print(f"{rows_.height} are {what}, the first of problem {rows_['problem_id'][0]!r}")
+        if unsampled := len(ids) - table["problem_id"].n_unique():
             print(
                 f"{unsampled} problems of {self.problems.stem} have no completion: this model is measured without them"
             )
-
-    def kept(self, rows: list[dict[str, Any]], ids: list[str]) -> tuple[pl.DataFrame, int]:
-        """The rollouts among the rows, and how many others are of problems outside the dataset."""
-        found = dict.fromkeys(name for row in rows for name in row)
-        if self.model and "model" not in found:
-            raise ValueError(f"{self.file}: no column model; found {', '.join(found)}")
-        used = [{name: row[name] for name in USED if name in row} for row in rows]
-        table = pl.DataFrame(used, infer_schema_length=None)
-        if self.model:
-            known = sorted(map(str, table["model"].drop_nulls().unique()))
-            table = table.filter(pl.col("model") == self.model)
-            if table.is_empty():
-                raise ValueError(f"{self.file}: no row has model {self.model!r}; there are {', '.join(known)}")
-        types = ROLLOUTS.columns
-        absent = [pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in table.columns]
-        table = table.with_columns(absent).with_columns(pl.int_range(pl.len()).over("problem_id").alias("sample"))
-        check_ids(self.file, table.select("problem_id").iter_rows(named=True), ids, self.problems.stem)
-        kept = table.filter(pl.col("problem_id").is_in(ids)).select(pl.col(n).cast(t) for n, t in types.items())
-        written = pl.col("text")
-        opened = written.str.strip_chars_start().str.starts_with(OPEN).any()  # the completions have the tag themselves
-        inside = ~opened & written.str.contains(CLOSE, literal=True).any() & ~written.str.contains(OPEN, literal=True)
-        return kept.with_columns(
-            pl.col("prompt").fill_null(pl.when(inside).then(pl.lit(f"{OPEN}\n")).otherwise(pl.lit(""))),
-            pl.col("finish_reason").fill_null("unknown"),
-        ), table.height - kept.height
 
 
 if __name__ == "__main__":

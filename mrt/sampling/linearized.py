@@ -22,7 +22,7 @@ from mrt.core.cli import run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.engine import Decoding, Engine, Request
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.stage import SamplingStage
 
 

@@ -4,9 +4,9 @@
         --episodes episodes.parquet --out prover.parquet --names base --names toy_test --prover '{"answers": 20}'
 
 Prefix j of a thought is its first j episodes. After an unfinished prefix mu writes "Time is up." and closes the
-thought; a complete thought that the model closed itself gets `</think>` alone. All prefixes of all traces go to one
-engine in one submission, so that each distinct prefix is prefilled once, and its answers and all longer prefixes reuse
-it from the prefix cache.
+thought; a complete thought that the model closed itself gets its closing tag alone. All prefixes of all traces go to
+one engine in one submission, so that each distinct prefix is prefilled once, and its answers and all longer prefixes
+reuse it from the prefix cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,7 @@ from mrt.core.artifacts import PROVER, TRACE
 from mrt.core.cli import run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.episodes.thinking import of_cell
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.stage import TraceStage
 
@@ -58,6 +59,7 @@ class Prefix:
     closed: bool
     parameterization: Parameterization
     j: int
+    inside: bool = True  # the chat prompt leaves a thought open
 
     def text(self) -> str:
         """The text of the prefix, z_0:j."""
@@ -69,15 +71,22 @@ class Prefix:
         return self.closed and self.j == len(self.episodes)
 
     def __str__(self) -> str:
-        return self.chat + (self.parameterization.finish if self.whole else self.parameterization.force)(self.text())
+        text, words = self.text(), self.parameterization
+        return self.chat + (words.finish(text) if self.whole else words.force(text, inside=self.inside))
 
 
 def prefixes(
-    chat: str, episodes: Sequence[str], closed: bool, parameterization: Parameterization, every: int = 1
+    chat: str,
+    episodes: Sequence[str],
+    closed: bool,
+    parameterization: Parameterization,
+    every: int = 1,
+    *,
+    inside: bool = True,
 ) -> list[Prefix]:
     """The prefixes of a thought that are scored, 0 and k included."""
     k = len(episodes)
-    return [Prefix(chat, episodes, closed, parameterization, j) for j in sorted({*range(0, k, every), k})]
+    return [Prefix(chat, episodes, closed, parameterization, j, inside) for j in sorted({*range(0, k, every), k})]
 
 
 class Place(NamedTuple):
@@ -108,9 +117,10 @@ class Prove(TraceStage):
     def places(self, traces: pl.DataFrame) -> Iterator[Place]:
         """The prefixes of these traces, in order."""
         decoding = self.prover.decoding.stopped_by(*self.parameterization.answer_ends)
-        rows = traces.select(*TRACE, "text", "closed", "prompt").iter_rows()
-        for trace, (problem_id, sample, episodes, closed, prompt) in enumerate(rows):
-            for prefix in prefixes(prompt, episodes, closed, self.parameterization, self.prover.every):
+        rows = traces.select(*TRACE, "text", "closed", "prompt", "inside", "thinking").iter_rows()
+        for trace, (problem_id, sample, episodes, closed, prompt, inside, tags) in enumerate(rows):
+            words = self.parameterization.of(of_cell(tags))
+            for prefix in prefixes(prompt, episodes, closed, words, self.prover.every, inside=inside):
                 seed = self.seed_of(problem_id, sample, prefix.j, "prover")
                 yield Place(problem_id, sample, trace, prefix, Request(prefix, self.prover.answers, seed, decoding))
 

@@ -4,60 +4,23 @@
         --problems results/laptop/problems/toy_test.parquet --samples 8 --names base --names toy_test \\
         --decoding '{"temperature": 0.7, "max_tokens": 8192}'
 
-A reasoning model's prompt ends inside the thought (`<think>`), so its completion begins with thinking. The seed of
+A reasoning model's prompt ends inside a thought, so its completion begins with thinking (`inside`). The seed of
 sample i of a problem is a hash of (seed, model, dataset, problem id) plus i, so asking for more samples keeps the
 existing ones.
 """
 
-import datetime
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import run
-from mrt.core.settings import Settings
-from mrt.episodes.parameterization import OPEN, Backtracking
+from mrt.episodes.parameterization import Backtracking
 from mrt.sampling.engine import Completion, Decoding, Request
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.stage import SamplingStage
-
-
-class Prompt(Settings):
-    """How a problem becomes a prompt."""
-
-    instruction: str = Field(
-        "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
-        pattern=r"\{problem\}",
-        description="The user's message; `{problem}` stands for the problem.",
-    )
-    open_thought: str = Field(
-        "<think>\n",
-        description="Added after the chat prompt if the chat template does not open the thought itself. Empty for a"
-        " model that does not think.",
-    )
-    date: datetime.date = Field(
-        datetime.date(2024, 7, 26),
-        description="Today's date for chat templates that state it (Llama 3): fixed, so that completions stay cached.",
-    )
-
-    def render(self, tokenizer: Any, problem: str) -> str:
-        """The chat prompt as text; it ends inside a thought unless `open_thought` is empty."""
-        message = self.instruction.replace("{problem}", problem)
-        prompt: str = tokenizer.apply_chat_template(
-            [{"role": "user", "content": message}],
-            tokenize=False,
-            add_generation_prompt=True,
-            date_string=f"{self.date:%d %b %Y}",
-            strftime_now=self.date.strftime,
-        )
-        if self.open_thought.strip() in prompt[-20:]:
-            return prompt
-        if prompt.rstrip().endswith(OPEN):  # an opening that goes on behind it, as that of the direct baseline
-            return prompt + self.open_thought.removeprefix(OPEN).lstrip("\n")
-        return prompt + self.open_thought
 
 
 class Sample(SamplingStage):
@@ -73,20 +36,22 @@ class Sample(SamplingStage):
 
     def cli_cmd(self) -> None:
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
-        prompts = [self.prompt.render(self.sampler.tokenizer, text) for text in problems["problem"]]
+        thinking = self.sampler.thinking = self.prompt.thinking_of(self.sampler.tokenizer)
+        chats = [self.prompt.chat(self.sampler.tokenizer, text) for text in problems["problem"]]
         requests = [
-            Request(prompt, self.samples, self.seed_of(problem_id), self.decoding)
-            for problem_id, prompt in zip(problems["id"], prompts, strict=True)
+            Request(chat.text, self.samples, self.seed_of(problem_id), self.decoding)
+            for problem_id, chat in zip(problems["id"], chats, strict=True)
         ]
         completions = self.draw(requests)
         if completions is None:
             return
         if self.episodes:
             completions = self.cut(completions, self.episodes)
-        sizes = self.sampler.count(prompts)
+        sizes = self.sampler.count(chat.text for chat in chats)
+        tags = thinking.cell() if thinking else None
         rows = [
-            (problem_id, index, prompt, c.text, c.tokens, size, c.finish_reason, c.mean_logprob)
-            for problem_id, prompt, size, drawn in zip(problems["id"], prompts, sizes, completions, strict=True)
+            (problem_id, index, chat.text, c.text, c.tokens, size, c.finish_reason, c.mean_logprob, chat.inside, tags)
+            for problem_id, chat, size, drawn in zip(problems["id"], chats, sizes, completions, strict=True)
             for index, c in enumerate(drawn)
         ]
         table = pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row").sort(ROLLOUTS.keys)

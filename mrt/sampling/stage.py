@@ -9,6 +9,7 @@ from pydantic import Field
 
 from mrt.core.artifacts import EPISODES, ROLLOUTS, TRACE
 from mrt.core.cli import Stage
+from mrt.episodes.thinking import of_cell
 from mrt.sampling.cache import CacheSettings, Then, draw
 from mrt.sampling.engine import Completion, Engine, EngineSettings, Request, seed_of
 
@@ -65,10 +66,11 @@ class TraceStage(SamplingStage):
     def traces(self, most: int | None) -> pl.DataFrame:
         """The first `most` traces of each problem, one row each.
 
-        Columns: problem_id, sample, text (episodes), closed, prompt, finish_reason. Raises ValueError if the rollouts
-        lack one of them.
+        Columns: problem_id, sample, text (episodes), closed, prompt, finish_reason, inside, thinking. The sampler keeps
+        the tags of these thoughts. Raises ValueError if the rollouts lack one of the traces.
         """
-        rollouts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt", "finish_reason"])
+        rollouts = ROLLOUTS.read(self.rollouts, [*TRACE, "prompt", "finish_reason", "inside", "thinking"])
+        self.sampler.thinking = of_cell(next(iter(rollouts["thinking"].drop_nulls()), None))
         traces = (
             EPISODES.read(self.episodes)
             .filter(pl.col("sample") < (most or 2**62))

@@ -15,9 +15,10 @@ Incremental detokenization: the text of an answer's token ids, without decoding 
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 LINE = re.compile(r"\n(?=[!-~\u4e00-\u9fff])")  # ends at a safe split, unless an added token may begin there
@@ -143,10 +144,13 @@ def end_of(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     return list(ids[-size:])
 
 
-def pieces(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
+def pieces(
+    tokenizer: Any, before: Sequence[int], ids: Iterable[int], kept: Mapping[int, str] = MappingProxyType({})
+) -> Iterator[str]:
     """The text that each token id adds after a text whose `end_of` is `before`, as vLLM decodes it after the whole.
 
-    Special tokens add nothing, nor do bytes until they complete a character. Needs a fast tokenizer (`is_fast`).
+    Special tokens add nothing but those that are `kept`, nor do bytes until they complete a character. Needs a fast
+    tokenizer (`is_fast`).
     """
     from tokenizers.decoders import DecodeStream
 
@@ -159,9 +163,11 @@ def pieces(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> Iterato
                 raise
             stream = DecodeStream(skip_special_tokens=True)
             piece = stream.step(tokenizer.backend_tokenizer, token)
-        yield piece or ""
+        yield piece or kept.get(token, "")
 
 
-def decode(tokenizer: Any, before: Sequence[int], ids: Iterable[int]) -> str:
+def decode(
+    tokenizer: Any, before: Sequence[int], ids: Iterable[int], kept: Mapping[int, str] = MappingProxyType({})
+) -> str:
     """The text that token ids add after a text whose `end_of` is `before`; see `pieces`."""
-    return "".join(pieces(tokenizer, before, ids))
+    return "".join(pieces(tokenizer, before, ids, kept))

@@ -24,10 +24,11 @@ from mrt.core.artifacts import PROBLEMS, TREE
 from mrt.core.cli import run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.episodes.thinking import take_apart
 from mrt.grading.grade import Grader, Grading
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, Request
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.stage import SamplingStage
 
 
@@ -202,7 +203,8 @@ class Search(SamplingStage):
     ) -> None:
         """Grade the rollouts of a round and add them to their trees."""
         each = [(i, node, c) for (i, node), completions in zip(asked, drawn, strict=True) for c in completions]
-        right = grader.right([trees[i].text(node) + c.text for i, node, c in each], [gold[i] for i, _, _ in each])
+        whole = [take_apart(trees[i].text(node) + c.text).answer for i, node, c in each]
+        right = grader.right(whole, [gold[i] for i, _, _ in each])
         for (i, node, completion), verdict in zip(each, right, strict=True):
             trees[i].add(node, completion.text, verdict, completion.tokens)
 

@@ -5,7 +5,7 @@ r"""Cold start: the training set that teaches a model without thoughts to think 
 
 The completions come from the model itself, with a prompt that opens no thought, or from a teacher. Each right one
 becomes an example: the prompt is the thinking model's, which opens a thought; the completion is the reasoning,
-`</think>`, and a short boxed answer. A teacher's completion that already closes a thought is kept as it is.
+the tag that closes it, and a short boxed answer. A teacher's completion that already closes a thought keeps its answer.
 """
 
 from pathlib import Path
@@ -17,8 +17,8 @@ from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS, SET, TRACE
 from mrt.core.cli import run
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
-from mrt.episodes.parameterization import CLOSE, OPEN, take_apart
-from mrt.sampling.rollouts import Prompt
+from mrt.episodes.thinking import THINK, Parts, Thinking, of_cell, take_apart
+from mrt.sampling.prompt import Prompt
 from mrt.training.sets import Filter, SetStage
 
 
@@ -41,36 +41,53 @@ class ColdStart(Settings):
             raise ValueError(r"the answer has to stand in a box: \boxed{{answer}}")
         return answer
 
-    def completion(self, text: str, answer: str) -> str:
-        """The text to learn after a prompt that opens a thought, made from a right completion and its answer."""
-        parts = take_apart(text)
-        thought = parts.thought.strip("\n")
+    def completion(self, parts: Parts, answer: str, thinking: Thinking = THINK) -> str:
+        """The text to learn after a prompt that opens a thought, made from a right completion and its answer.
+
+        `thinking` has the tags of the model to train.
+        """
         if parts.closed:
-            return f"{thought}\n{CLOSE}{parts.answer}"
-        return f"{thought}\n{CLOSE}\n\n{self.answer.replace('{answer}', answer)}"
+            return f"{reasoning(parts)}\n{thinking.closing}{parts.answer}"
+        return f"{reasoning(parts)}\n{thinking.close}{self.answer.replace('{answer}', answer)}"
+
+
+def reasoning(parts: Parts) -> str:
+    """The thought of a completion, without its tags; of one without a thought, all of it."""
+    return (parts.thought if parts.closed else parts.answer or "").strip("\r\n")
 
 
 def cold_start_set(
-    rollouts: pl.DataFrame, grades: pl.DataFrame, prompts: dict[str, str], settings: ColdStart
+    rollouts: pl.DataFrame,
+    grades: pl.DataFrame,
+    prompts: dict[str, str],
+    settings: ColdStart,
+    thinking: Thinking = THINK,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The examples and their table of rules.
 
     Args:
         rollouts, grades: the artifacts of these names.
         prompts: the thinking model's prompt for each problem id.
+        settings: how completions become examples.
+        thinking: the tags of the model to train.
     """
-    filtered = Filter(rollouts.join(grades.select(*TRACE, "answer", "correct"), on=TRACE, validate="1:1"))
+    parts = {
+        (*key,): take_apart(text, inside=inside, thinking=of_cell(tags))
+        for *key, text, inside, tags in rollouts.select(*TRACE, "text", "inside", "thinking").iter_rows()
+    }
+    reasons = pl.Series("reasons", [bool(reasoning(part).strip()) for part in parts.values()], pl.Boolean)
+    graded = grades.select(*TRACE, "answer", "correct")
+    filtered = Filter(rollouts.with_columns(reasons).join(graded, on=TRACE, validate="1:1"))
     filtered.keep("ended by itself", pl.col("finish_reason") != "length")
     filtered.keep("answer right", pl.col("correct"))
-    thought = pl.col("text").str.strip_prefix(OPEN).str.split(CLOSE).list.first()
-    filtered.keep("some reasoning", thought.str.strip_chars() != "")
+    filtered.keep("some reasoning", pl.col("reasons"))
     if settings.per_problem:
         rank = pl.col("sample").rank("ordinal").over("problem_id")
         filtered.keep(f"the first {settings.per_problem} of a problem", rank <= settings.per_problem)
     rows = [
         (row["problem_id"], row["sample"], None, prompts[row["problem_id"]], completion, 1.0)
         for row in filtered.rows.iter_rows(named=True)
-        for completion in [settings.completion(row["text"], row["answer"])]
+        for completion in [settings.completion(parts[row["problem_id"], row["sample"]], row["answer"], thinking)]
     ]
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 
@@ -91,7 +108,8 @@ class MakeColdStart(SetStage):
         problems = PROBLEMS.read(self.problems, ["id", "problem"])
         prompts = {name: self.prompt.render(tokenizer, text) for name, text in problems.iter_rows()}
         rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
-        self.write(*cold_start_set(rollouts, grades, prompts, self.cold_start))
+        thinking = self.prompt.thinking_of(tokenizer) or THINK
+        self.write(*cold_start_set(rollouts, grades, prompts, self.cold_start, thinking))
 
 
 if __name__ == "__main__":

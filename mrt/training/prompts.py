@@ -22,9 +22,9 @@ from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.grading.grade import starts_inside
+from mrt.episodes.thinking import take_apart
 from mrt.sampling.engine import seed_of
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.tokens import encode
 from mrt.training.methods import RLMethod
 
@@ -50,8 +50,11 @@ class MakePrompts(Stage):
 
     def cli_cmd(self) -> None:
         thoughts, rows, left_out = self.thoughts(), list[tuple[Any, ...]](), 0
+        thinking = self.prompt.thinking_of(self.tokenizer)
+        words, tags = self.parameterization.of(thinking), thinking.cell() if thinking else None
         for problem_id, problem, answer in PROBLEMS.read(self.problems, ["id", "problem", "answer"]).sort("id").rows():
-            chat, episodes = self.prompt.render(self.tokenizer, problem), thoughts.get(problem_id, [])
+            chat, begins_inside = self.prompt.chat(self.tokenizer, problem)
+            episodes = thoughts.get(problem_id, [])
             choose = random.Random(seed_of(self.seed, problem_id, "prefix"))
             choices = self.choices(chat, episodes)
             if not choices:
@@ -61,9 +64,9 @@ class MakePrompts(Stage):
             if self.method == "mrt_rl" and choose.random() < self.prefixes:
                 j = choose.choice(choices)
             prefix = "".join(episodes[:j])
-            forced = chat + self.parameterization.force(prefix) if self.method == "mrt_rl" else ""
-            prompt = chat + prefix
-            rows.append((problem_id, 0, j, prefix, prompt, forced, answer, starts_inside(prompt)))
+            forced = chat + words.force(prefix, inside=begins_inside) if self.method == "mrt_rl" else ""
+            inside = take_apart(prefix, inside=begins_inside, thinking=thinking).answer is None
+            rows.append((problem_id, 0, j, prefix, chat + prefix, forced, answer, inside, tags))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         RL_PROMPTS.write(table, self.out)
         print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.episodes.thinking import answer_parts, of_cell, special_ids
 from mrt.grading.grade import Grader, right_forced
 from mrt.sampling.engine import seed_of
-from mrt.sampling.tokens import end_of, pieces
+from mrt.sampling.tokens import decode, end_of, pieces
 from mrt.training.devices import LENGTHS
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
@@ -67,7 +68,12 @@ def episode_advantages(
     return found
 
 
-def outcome_reward(grader: Grader) -> Any:
+def without_end(tokenizer: Any, ids: Sequence[int]) -> Sequence[int]:
+    """A completion's token ids without the end-of-text token, which may be a special token that texts keep."""
+    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
+
+
+def outcome_reward(grader: Grader, tokenizer: Any) -> Any:
     """A reward function for TRL: 1 for a completion whose answer is right, else 0.
 
     A completion that continues a prefix is graded together with it: an attempt in the prefix is the answer if the
@@ -76,10 +82,19 @@ def outcome_reward(grader: Grader) -> Any:
     """
 
     def outcome(
-        completions: list[str], answer: list[str], inside: list[bool | None], prefix_text: list[str], **_: Any
+        completions: list[str],
+        answer: list[str],
+        inside: list[bool | None],
+        prefix_text: list[str],
+        thinking: list[str | None],
+        completion_ids: list[list[int]],
+        **_: Any,
     ) -> list[float]:
+        if kept := special_ids(tokenizer, of_cell(thinking[0])):  # TRL decodes without special tokens
+            completions = [decode(tokenizer, [], without_end(tokenizer, ids), kept) for ids in completion_ids]
         whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
-        right = grader.right(whole, answer, list(map(bool, inside)))
+        tags = list(map(of_cell, thinking))
+        right = grader.right(answer_parts(whole, list(map(bool, inside)), tags), answer)
         forced = [i for i, begun in enumerate(inside) if begun is None]
         told = right_forced(grader, [completions[i] for i in forced], [answer[i] for i in forced])
         for i, found in zip(forced, told, strict=True):
@@ -125,7 +140,7 @@ def make_trainer_class() -> type:
             frozen: Any = None,
             **options: Any,
         ) -> None:
-            super().__init__(reward_funcs=outcome_reward(grader), **options)
+            super().__init__(reward_funcs=outcome_reward(grader, options["processing_class"]), **options)
             self.method, self.recipe, self.grader = method, recipe, grader
             self.parameterization = parameterization
             if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
@@ -322,14 +337,16 @@ def make_trainer_class() -> type:
             asked: list[tuple[str, str]] = []
             for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
                 end = end_of(self.processing_class, prompt[read].tolist())
-                told = list(pieces(self.processing_class, end, own[kept].tolist()))
+                thinking = of_cell(x["thinking"])
+                shown, words = special_ids(self.processing_class, thinking), self.parameterization.of(thinking)
+                told = list(pieces(self.processing_class, end, own[kept].tolist(), shown))
                 ends = np.cumsum([len(piece) for piece in told])
                 before = x["prefix_text"]
-                episodes = self.parameterization.cut("".join(told), before).episodes
+                episodes = words.cut("".join(told), before, inside=bool(x["inside"])).episodes
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
                 boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
-                asked += [(chat + self.parameterization.force(thought[:cut]), x["answer"]) for cut in cuts]
+                asked += [(chat + words.force(thought[:cut]), x["answer"]) for cut in cuts]
             # all processes call this, even without prefixes: it communicates
             found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))
             advantages = torch.zeros(ids.shape, dtype=torch.float32)

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from mrt.core.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, ROLLOUTS, RULES, SET, TRACE
 from mrt.core.cli import Stage, run
-from mrt.episodes.parameterization import CLOSE, Backtracking, OpenEnded, Parameterization, Template
+from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Template
+from mrt.episodes.thinking import THINK, of_cell, take_apart
 from mrt.sampling.allocation import ROUNDING, Thresholds
 from mrt.training.methods import TraceMethod
 
@@ -48,17 +49,23 @@ class Filter:
 
 
 def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """STaR's examples and its table of rules, from rollouts (prompt, text, finish_reason) and grades (correct)."""
-    filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
-    filtered.keep(
-        "ended by itself, thought closed",
-        (pl.col("finish_reason") != "length") & pl.col("text").str.contains(CLOSE, literal=True),
+    """STaR's examples and its table of rules, from rollouts and grades (correct)."""
+    rollouts = rollouts.with_columns(
+        pl.Series("closed", [is_closed(*row) for row in rollouts.select("text", "inside", "thinking").iter_rows()])
     )
+    filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
+    filtered.keep("ended by itself, thought closed", (pl.col("finish_reason") != "length") & pl.col("closed"))
     filtered.keep("answer right", pl.col("correct"))
     rows = filtered.rows.with_columns(
         pl.lit(None, pl.Int64).alias("prefix"), pl.col("text").alias("completion"), pl.lit(1.0).alias("weight")
     )
     return rows.select(list(SET.columns)).sort(TRACE), filtered.table()
+
+
+def is_closed(text: str, inside: bool, tags: str | None) -> bool:
+    """Whether a completion has a thought that is closed; a model that writes no thoughts needs none."""
+    parts = take_apart(text, inside=inside, thinking=of_cell(tags))
+    return parts.answer is not None and (parts.closed or tags is None)
 
 
 def best_prefixes(progress: pl.DataFrame, tolerance: float = 0.0) -> pl.DataFrame:
@@ -106,7 +113,7 @@ def mrt_set(
     )
     traces = (
         best_prefixes(progress, rules.tolerance)
-        .join(rollouts.select(*TRACE, "prompt"), on=TRACE, validate="1:1")
+        .join(rollouts.select(*TRACE, "prompt", "thinking"), on=TRACE, validate="1:1")
         .join(grades.select(*TRACE, pl.col("correct").alias("whole_correct")), on=TRACE, validate="1:1")
         .join(thoughts, on=TRACE, validate="1:1")
         .join(right, on=[*TRACE, "prefix"], how="left", validate="1:1")
@@ -124,7 +131,9 @@ def mrt_set(
     for row in filtered.rows.iter_rows(named=True):
         prefix = "".join(row["text"][: row["prefix"]])
         whole = row["closed"] and row["prefix"] == row["episodes"]
-        opening = template.finish(prefix) if whole else template.force(prefix, stop=rules.keep_stop_phrase)
+        thinking = of_cell(row["thinking"]) or THINK
+        stop = rules.keep_stop_phrase
+        opening = template.finish(prefix, thinking) if whole else template.force(prefix, stop=stop, thinking=thinking)
         weight = row["gain"] if rules.weight == "progress" else 1.0
         rows.append((row["problem_id"], row["sample"], row["prefix"], row["prompt"], opening + row["y"], weight))
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()

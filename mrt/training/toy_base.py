@@ -76,7 +76,7 @@ def draw_example(rng: random.Random, template: Template, reasoner: Reasoner = SH
         }
     thought = "\n\n".join(episodes) + "\n"
     answer = guess(rng, problem, answers[-1])
-    completion = thought + template.close + template.header + answer_text(answer)
+    completion = thought + template.closing() + template.header + answer_text(answer)
     return {"prompt": prompt, "completion": completion, "weight": 1.0}
 
 

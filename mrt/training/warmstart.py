@@ -28,7 +28,7 @@ from mrt.core.cli import run
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.engine import seed_of
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.training.methods import TREE_METHODS, TreeMethod
 from mrt.training.sets import SetStage
 

@@ -13,6 +13,7 @@ from mrt.analysis.evaluate import (
 )
 from mrt.analysis.regret import normalized_regret
 from mrt.core import artifacts
+from mrt.episodes.thinking import THINK
 
 PROBLEMS = pl.DataFrame({"id": ["p", "q"], "difficulty": [3.0, None]})
 ROLLOUTS = pl.DataFrame(
@@ -22,6 +23,8 @@ ROLLOUTS = pl.DataFrame(
         "text": ["a</think>x", "b</think>y", "cut", "d</think>z"],
         "tokens": [10, 30, 50, 10],
         "finish_reason": ["stop", "stop", "length", "stop"],
+        "inside": [True] * 4,
+        "thinking": [THINK.cell()] * 4,
     }
 )
 GRADES = pl.DataFrame(

@@ -404,7 +404,7 @@ LOAD = """
 import sys
 from transformers import AutoConfig, AutoTokenizer
 from mrt.sampling.engine import Engine, EngineSettings
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 
 path, revision = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)

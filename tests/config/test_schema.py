@@ -325,9 +325,9 @@ def test_a_trained_model_is_asked_as_its_parent_was():
     }
     config = load(laid_over(LAPTOP, {"models": models}))
     asked = {name: (config.prompt_of(name).instruction, config.prompt_of(name).open_thought) for name in models}
-    assert asked["mine"] == asked["child"] == asked["grandchild"] == ("Solve {problem}", "<think>\n")
+    assert asked["mine"] == asked["child"] == asked["grandchild"] == ("Solve {problem}", None)
     assert asked["other"] == ("{problem}", "")  # what a model's own prompt leaves out is as shared by all
-    assert asked["taught"] == ("{problem}", "<think>\n")  # a cold start teaches another prompt
+    assert asked["taught"] == ("{problem}", None)  # a cold start teaches another prompt
 
 
 def test_imported_completions_spare_no_sampled_model_a_check(tmp_path):

@@ -1,4 +1,5 @@
 import json
+import re
 import time
 
 import polars as pl
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.episodes.cut import CutRollouts
-from mrt.episodes.parameterization import MARKERS, split_episodes, take_apart
+from mrt.episodes.parameterization import MARKERS, split_episodes
+from mrt.episodes.thinking import THINK, take_apart
 
 pieces = st.sampled_from([*MARKERS, "\n", "\n\n", "\n\n\n", " ", "so x = 2", "Wai", "wait", "é\r\n"])
 thoughts = st.one_of(st.text(), st.lists(pieces, max_size=60).map("".join))
@@ -22,15 +24,15 @@ def test_splitting_is_lossless_for_any_text_and_any_limits(thought, min_steps, m
     if max_episodes is not None:
         assert len(parts) <= max_episodes + 1
     for part in parts[1:]:
-        assert part.startswith(MARKERS) if by == "markers" else part.strip()
+        assert part.lstrip().startswith(MARKERS) if by == "markers" else part.strip()
     for part in parts[:-1]:
-        assert part.count("\n\n") >= min_steps
+        assert len(re.split(r"\n\s*\n", part.strip())) >= min_steps
 
 
 def test_steps_without_markers():
     thought = "a\n\n\n\nb\n\nc"
     assert split_episodes(thought, min_steps=1, by="steps") == ["a\n\n\n\n", "b\n\n", "c"]
-    assert split_episodes(thought, min_steps=3, by="steps") == ["a\n\n\n\nb\n\n", "c"]
+    assert split_episodes(thought, min_steps=2, by="steps") == ["a\n\n\n\nb\n\n", "c"]
     assert split_episodes(thought, min_steps=1) == [thought]
 
 
@@ -65,6 +67,13 @@ def test_what_follows_the_last_cut_is_one_episode():
     assert split_episodes(thought, max_episodes=0) == [thought]
 
 
+@pytest.mark.parametrize("blank", ["\n\n", "\r\n\r\n", "\n \n", "\n\t \r\n", "\n\n\n", "\r\n\n"])
+def test_blank_lines_of_any_kind_separate_steps(blank):
+    thought = blank.join(["One.", "Two.", "Three.", "Wait, no.", "Five.", "Six.", "  Alternatively, seven."])
+    parts = split_episodes(thought)
+    assert [len(re.findall(r"\w[.]", part)) for part in parts] == [3, 3, 1] and "".join(parts) == thought
+
+
 def test_no_thought_has_no_episodes():
     assert split_episodes("") == []
 
@@ -81,27 +90,15 @@ def test_a_long_thought_splits_in_milliseconds():
     assert time.perf_counter() - started < 0.2
 
 
-@pytest.mark.parametrize(
-    ("completion", "thought", "closed", "answer"),
-    [
-        ("<think>\na\n</think>\n\nb", "\na\n", True, "\n\nb"),
-        ("a\n</think>\n\nb", "a\n", True, "\n\nb"),
-        ("<think>\na", "\na", False, ""),
-        ("</think>b", "", True, "b"),
-    ],
-)
-def test_a_completion_is_taken_apart(completion, thought, closed, answer):
-    assert take_apart(completion) == (thought, closed, answer)
-
-
 def test_the_stage_keeps_thoughts_byte_for_byte(tmp_path):
     texts = [steps("a", "b", "c", "Wait", "d") + "\n</think>\n\nx", "cut off", "</think>none"]
     rollouts = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 1, 2], "text": texts})
+    rollouts = rollouts.with_columns(inside=pl.lit(True), thinking=pl.lit(THINK.cell()))
     rollouts.write_parquet(tmp_path / "r.parquet")
     CutRollouts(rollouts=tmp_path / "r.parquet", out=tmp_path / "e.parquet").cli_cmd()
     table = pl.read_parquet(tmp_path / "e.parquet")
     joined = table.group_by("sample", maintain_order=True).agg(pl.col("text").str.join(""), pl.col("closed").first())
-    assert joined["text"].to_list() == [take_apart(t).thought for t in texts]
+    assert joined["text"].to_list() == [take_apart(t, inside=True).thought for t in texts]
     assert joined["closed"].to_list() == [True, False, True]
 
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.episodes.thinking import THINK
 from mrt.grading.equality import exact
 from mrt.grading.grade import Grade, Grader, Grading, extract_forced, is_correct
 from mrt.grading.workers import Pool, Task
 
 
 def test_is_correct_needs_an_answer() -> None:
-    assert is_correct(r"so</think>\boxed{025}", "25", thinking=True)
-    assert not is_correct(r"\boxed{25}", "25", thinking=True)
+    assert is_correct(r"so</think>\boxed{025}", "25", inside=True)
+    assert not is_correct(r"\boxed{25}", "25", inside=True)
     assert not is_correct("", "")
 
 
@@ -96,7 +97,7 @@ def test_clusters_do_not_depend_on_the_order(answers: list[str | None], data: st
 def test_stage_on_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problems, rollouts, out = (tmp_path / f"{name}.parquet" for name in ("problems", "rollouts", "grades"))
     pl.DataFrame({"id": ["a", "b"], "answer": ["025", "x+1"]}).write_parquet(problems)
-    inside, whole, empty = "U<think>\n", "U", "U<think>\n\n</think>\n\n"
+    inside, whole, empty = True, False, False  # begun inside a thought; opened by the text; closed by the prompt
     rows = [
         ("a", 0, inside, r"hm</think>\boxed{25}", "25", True, 0),
         ("b", 0, whole, r"<think>hm</think>\boxed{1+x}", "1+x", True, 0),
@@ -106,13 +107,13 @@ def test_stage_on_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ("b", 2, whole, r"\boxed{x+2}", "x+2", False, 1),
         ("a", 3, inside, r"</think>\boxed{25.0}", "25.0", True, 0),
     ]
-    names = ["problem_id", "sample", "prompt", "text", "answer", "correct", "cluster"]
-    table = pl.DataFrame(rows, schema=names, orient="row")
-    table.select("problem_id", "sample", "prompt", "text").write_parquet(rollouts)
+    names = ["problem_id", "sample", "inside", "text", "answer", "correct", "cluster"]
+    table = pl.DataFrame(rows, schema=names, orient="row").with_columns(thinking=pl.lit(THINK.cell()))
+    table.select("problem_id", "sample", "inside", "thinking", "text").write_parquet(rollouts)
     Grade(problems=problems, answers=rollouts, out=out).cli_cmd()
     grades = pl.read_parquet(out)
     assert grades.columns == ["problem_id", "sample", "answer", "parsed", "correct", "cluster"]
-    assert grades.drop("parsed").equals(table.drop("prompt", "text"))
+    assert grades.drop("parsed").equals(table.drop("inside", "thinking", "text"))
     assert grades["parsed"].to_list() == [True, True, False, True, False, True, True]
     assert "7 answers, 3 correct, 2 unparseable" in capsys.readouterr().out
 

@@ -27,4 +27,4 @@ from mrt.grading.spellings import spellings
 def test_every_spelling_is_the_same_answer(answer, found):
     assert spellings(answer) == found
     boxed = [f"\\boxed{{{spelling}}}" for spelling in found]
-    assert Grader(1).right(boxed, [answer] * len(found), False) == [True] * len(found)
+    assert Grader(1).right(boxed, [answer] * len(found)) == [True] * len(found)

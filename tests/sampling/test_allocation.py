@@ -11,8 +11,9 @@ from mrt.episodes.parameterization import OpenEnded
 from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Thresholds, Trace, paths_of_J
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, EngineSettings, Request
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import Place, Prove, ProverSettings, prefixes
-from mrt.sampling.rollouts import Prompt, Sample
+from mrt.sampling.rollouts import Sample
 from mrt.training.sets import best_prefixes
 
 MOST = 20

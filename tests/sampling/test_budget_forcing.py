@@ -11,7 +11,8 @@ from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import Template, split_episodes
 from mrt.sampling.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
 from mrt.sampling.engine import Decoding, EngineSettings
-from mrt.sampling.rollouts import Prompt, Sample
+from mrt.sampling.prompt import Prompt
+from mrt.sampling.rollouts import Sample
 
 texts = st.text(alphabet="ab.\n", max_size=30)
 
@@ -115,11 +116,14 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
 def test_what_the_model_is_asked_to_go_on_with(tmp_path, monkeypatch):
     """Markers in turn, a truncated thought (no other) without its last step, and answers behind the closed thought."""
     from mrt.core.artifacts import EPISODES, ROLLOUTS
+    from mrt.episodes.thinking import THINK
     from mrt.sampling.engine import Completion
 
     whole, cut, stopped = "a\n\nb\n", "a\n\nb, cut", "a\n\nd"
     texts = ((f"{whole}</think>x", "length"), (cut, "length"), (stopped, "stop"))  # the answer is cut; the thought
-    rollouts = [("p", i, "Q<think>\n", text, 5, 3, why, None) for i, (text, why) in enumerate(texts)]
+    rollouts = [
+        ("p", i, "Q<think>\n", text, 5, 3, why, None, True, THINK.cell()) for i, (text, why) in enumerate(texts)
+    ]
     episodes = [("p", 0, 0, whole, True), ("p", 1, 0, cut, False), ("p", 2, 0, stopped, False)]
     files = {name: tmp_path / f"{name}.parquet" for name in ("rollouts", "episodes", "out", "out_thoughts")}
     for name, kind, rows in (("rollouts", ROLLOUTS, rollouts), ("episodes", EPISODES, episodes)):

@@ -7,7 +7,7 @@ import pytest
 
 from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS
 from mrt.grading.grade import Grade
-from mrt.sampling.imports import Import
+from mrt.sampling.imports import Completions, Import
 
 pytestmark = pytest.mark.fast
 
@@ -21,11 +21,20 @@ def problems(tmp_path):
     return tmp_path / "problems.parquet"
 
 
-def imported(problems, rows, **options):
+def imported(problems, rows, **settings):
     file = problems.with_name("traces.jsonl")
     file.write_text("\n".join(map(json.dumps, rows)))
-    Import(file=file, problems=problems, out=problems.with_name("out.parquet"), **options).cli_cmd()
+    options = {"file": file, "problems": problems, "out": problems.with_name("out.parquet")}
+    Import(completions=Completions(**settings), **options).cli_cmd()
     return ROLLOUTS.read(problems.with_name("out.parquet")).select("problem_id", "sample", "text").rows()
+
+
+def verdicts(problems, rows, **settings):
+    """Where each text begins, and whether it is right."""
+    imported(problems, rows, **settings)
+    rollouts, grades = problems.with_name("out.parquet"), problems.with_name("grades.parquet")
+    Grade(problems=problems, answers=rollouts, out=grades).cli_cmd()
+    return ROLLOUTS.read(rollouts)["inside"].to_list(), GRADES.read(grades)["correct"].to_list()
 
 
 def test_ids_may_be_numbers_and_samples_are_counted(problems):
@@ -58,24 +67,105 @@ def test_rows_may_name_no_model(problems):
         imported(problems, rows, model="C")
 
 
-def test_a_thought_that_the_chat_template_opened_needs_to_close(problems):
-    """As vLLM returns them: only those that close show that they are thoughts. A model may also open its own."""
-    cut_off, closed = r"So maybe \boxed{2}. Wait, that cannot be right, let me", r"1 + 1 = 2.</think>\boxed{2}"
-    texts = [cut_off, closed, r"<think>2.</think>\boxed{2}", r"A tag is <think>. \boxed{2}"]
-    rows = [{"problem_id": "1", "text": text} for text in texts]
-    rows += [{"problem_id": "1", "text": cut_off, "prompt": "1 + 1?"}, {"problem_id": "9", "text": closed}]
-    direct, own, quoting, told, elsewhere = 0, 2, 3, 4, 5
-    rollouts, grades = problems.with_name("out.parquet"), problems.with_name("grades.parquet")
+CUT, CLOSED = r"So maybe \boxed{2}. Wait, that cannot be right, let me", r"1 + 1 = 2.</think>\boxed{2}"
+OPENED, ANSWER, QUOTED = r"<think>2.</think>\boxed{2}", r"It is \boxed{2}.", r"A tag is <think>. \boxed{2}"
+FULL = "<|user|>1 + 1?<|assistant|><think>\n"
 
-    def prompts_and_verdicts(*which):
-        imported(problems, [rows[i] for i in which])
-        Grade(problems=problems, answers=rollouts, out=grades).cli_cmd()
-        return ROLLOUTS.read(rollouts)["prompt"].to_list(), GRADES.read(grades)["correct"].to_list()
 
-    found = prompts_and_verdicts(0, 1, quoting, told)
-    assert found == (["<think>\n", "<think>\n", "", "1 + 1?"], [False, True, False, True])
-    assert prompts_and_verdicts(direct, own) == (["", ""], [True, True])
-    assert prompts_and_verdicts(0, elsewhere) == ([""], [True])  # nothing that was kept says that there are thoughts
+def row(text, **given):
+    return {"problem_id": "1", "text": text, **given}
+
+
+@pytest.mark.parametrize(
+    ("rows", "inside", "right"),
+    [
+        ([row(ANSWER), row(ANSWER)], [False, False], [True, True]),
+        ([row(CLOSED), row(OPENED)], [True, False], [True, True]),
+        ([row(CUT, prompt=FULL), row(ANSWER, prompt=FULL + "\n</think>\n\n")], [True, False], [False, True]),
+        ([row(ANSWER, prompt="Begin with <think>. 1 + 1?<|assistant|>")], [False], [True]),
+        ([row(ANSWER, prompt=FULL.replace("1?", "1? Use <think>.")[:-9])], [False], [True]),
+        ([row(CLOSED, prompt="1 + 1?"), row(OPENED, prompt="1 + 1?")], [True, False], [True, True]),
+        ([row(ANSWER), row(QUOTED)], [False, False], [True, False]),
+        ([row("[THINK]2[/THINK]\\boxed{2}"), row("[THINK]it is \\boxed{2}")], [False, False], [True, False]),
+        ([row("◁think▷2◁/think▷\\boxed{2}"), row("◁think▷\\boxed{2}")], [False, False], [True, False]),
+        ([row(CLOSED, model="A"), row(ANSWER, model="B")], [True, False], [True, True]),  # models differ
+    ],
+)
+def test_each_row_says_where_it_begins(problems, rows, inside, right):
+    assert verdicts(problems, rows) == (inside, right)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row(CUT), row(CLOSED)],
+        [row(CUT, finish_reason="length"), row(OPENED)],
+        [row(ANSWER), row(r"</think>It is \boxed{2}."), row(ANSWER)],
+        [row(CUT, prompt="1 + 1?"), row(CLOSED, prompt="1 + 1?")],  # the question alone is not the whole prompt
+        [row(CUT), row(CUT, prompt=FULL)],
+    ],
+)
+def test_a_row_that_may_be_a_thought_or_an_answer_stops(problems, rows):
+    with pytest.raises(
+        ValueError, match=r"traces\.jsonl: row \d shows a thought .*\(rows \d.*`rollouts: \{begins: inside"
+    ):
+        imported(problems, rows)
+    inside, _ = verdicts(problems, rows, begins="inside")
+    outside, _ = verdicts(problems, rows, begins="outside")
+    assert sum(inside) > sum(outside) and len(inside) == len(rows)
+
+
+def test_a_row_of_another_model_is_not_asked(problems):
+    rows = [row(CLOSED, model="A"), row(ANSWER, model="B"), row(ANSWER, model="B")]
+    assert verdicts(problems, rows, model="B") == ([False, False], [True, True])
+
+
+def test_other_tags_can_be_given_and_two_kinds_are_refused(problems):
+    rows = [row(r"<<2>>\boxed{2}"), row(r"<<\boxed{2}")]
+    assert verdicts(problems, rows, thinking={"open": "<<", "close": ">>"}) == ([False, False], [True, False])
+    with pytest.raises(ValueError, match=r"show thoughts in <think> \(row 1\) and \[THINK\] \(row 2\)"):
+        imported(problems, [row(OPENED), row("[THINK]2[/THINK]2")])
+
+
+def test_how_rows_were_read_is_printed(problems, capsys):
+    imported(problems, [row(CLOSED, finish_reason="max_tokens"), row(OPENED), row("", prompt=FULL)])
+    printed = capsys.readouterr().out
+    assert "1 were read so: the text closes a thought with </think>" in printed
+    assert "1 are empty, the first of problem '1'" in printed and "1 are cut off" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (
+            {"text": {"role": "assistant", "content": "2"}},
+            r"row 2: text is no text but \{.*a chat message's text is its",
+        ),
+        ({"text": ["2"]}, "row 2: text is no text but"),
+        ({"text": True}, "row 2: text is no text but True"),
+        ({"text": 2}, "row 2: text is no text but 2"),
+        ({"prompt": [{"role": "user", "content": "1 + 1?"}]}, "row 2: prompt is no text but"),
+        ({"tokens": -1}, "row 2: tokens is no number of tokens: -1"),
+        ({"tokens": 3.7}, "row 2: tokens is no number of tokens: 3.7"),
+        ({"tokens": True}, "row 2: tokens is no number of tokens: True"),
+        ({"tokens": "3.7"}, "row 2: tokens is no number of tokens: '3.7'"),
+        ({"finish_reason": "whatever"}, "row 2: finish_reason 'whatever' is not known; these are: stop, "),
+        ({"finish_reason": 3}, "row 2: finish_reason is no text but 3"),
+        ({"model": 3}, "row 2: model is no text but 3"),
+        ({"problem_id": ""}, "row 2: problem_id is empty"),
+        ({"problem_id": True}, "row 2: is neither text nor a number"),
+    ],
+)
+def test_a_value_of_another_type_is_named_with_its_row(problems, given, what):
+    with pytest.raises(ValueError, match=rf"traces\.jsonl, {what}"):
+        imported(problems, [row("a"), row("b") | given])
+
+
+def test_finish_reasons_of_other_engines_are_read(problems):
+    reasons = ["stop", "eos", "END_TURN", "length", "max_tokens", "content_filter", None, ""]
+    imported(problems, [row("a", finish_reason=reason) for reason in reasons])
+    found = ROLLOUTS.read(problems.with_name("out.parquet"))["finish_reason"].to_list()
+    assert found == ["stop"] * 3 + ["length"] * 3 + ["unknown"] * 2
 
 
 def test_an_empty_cell_is_null_unless_it_is_the_text(problems):
@@ -87,7 +177,7 @@ def test_an_empty_cell_is_null_unless_it_is_the_text(problems):
 
 
 def test_a_value_that_cannot_be_read_is_told_with_its_file(problems):
-    with pytest.raises(ValueError, match=r"traces\.jsonl: a value is not of its column's type .*twelve"):
+    with pytest.raises(ValueError, match=r"traces\.jsonl, row 1: tokens is no number of tokens: 'twelve'"):
         imported(problems, [{"problem_id": "1", "text": "a", "tokens": "twelve"}])
     rows = [{"problem_id": "1", "text": "a"}, {"problem_id": "1", "text": "cut \ud83d"}]
     with pytest.raises(ValueError, match=r"traces\.jsonl, row 2: text holds half a character"):

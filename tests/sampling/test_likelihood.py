@@ -205,6 +205,7 @@ def test_shards_write_what_one_job_writes(tmp_path):
     """The whole stage, with answers at kept prefixes: in one job, and as two shards and their gathering."""
     from mrt.core.artifacts import EPISODES as E
     from mrt.core.artifacts import PROBLEMS, ROLLOUTS
+    from mrt.episodes.thinking import THINK
 
     names = [f"p{i}" for i in range(3)]
     problems = {"id": names, "problem": ["x"] * 3, "answer": ["8", "9", "1234"]}
@@ -212,7 +213,7 @@ def test_shards_write_what_one_job_writes(tmp_path):
         *(pl.lit(None, dtype).alias(c) for c, dtype in PROBLEMS.columns.items() if c not in problems)
     )
     PROBLEMS.write(table.select(list(PROBLEMS.columns)).cast(PROBLEMS.columns), tmp_path / "problems.parquet")
-    rollouts = [(n, 0, CHAT, "".join(EPISODES), 30, 17, "length", None) for n in names]
+    rollouts = [(n, 0, CHAT, "".join(EPISODES), 30, 17, "length", None, True, THINK.cell()) for n in names]
     ROLLOUTS.write(pl.DataFrame(rollouts, schema=ROLLOUTS.columns, orient="row"), tmp_path / "rollouts.parquet")
     episodes = [(n, 0, i, text, False) for n in names for i, text in enumerate(EPISODES)]
     E.write(pl.DataFrame(episodes, schema=E.columns, orient="row"), tmp_path / "episodes.parquet")

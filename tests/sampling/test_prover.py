@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import OpenEnded, Template
 from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import Prove, ProverSettings, prefixes
-from mrt.sampling.rollouts import Prompt, Sample
+from mrt.sampling.rollouts import Sample
 
 STOP = "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking"
 EPISODES = ["a\n\nb\n\nc\n\n", "Wait\n\nd\n\ne\n\n", "Wait\n\nf\n"]

@@ -8,7 +8,7 @@ from mrt.core.artifacts import PROBLEMS
 from mrt.episodes.parameterization import Backtracking
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.linearized import Linearize, Linearized
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.tree import BeamSearch, Search
 
 DECODING = Decoding(temperature=1.0, max_tokens=48)

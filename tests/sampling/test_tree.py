@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.engine import Completion
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.sampling.tree import BeamSearch, Search, Tree, steps_of
 from mrt.training.warmstart import Paths, examples
 

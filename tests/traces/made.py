@@ -16,6 +16,7 @@ from mrt.core.artifacts import (
     TREE,
     Artifact,
 )
+from mrt.episodes.thinking import THINK
 
 HOSTILE = (
     "<script>document.body.dataset.broken = 1</script>",
@@ -58,7 +59,7 @@ def results(folder, problems=12, samples=3, models=("base", "other"), seed=0, ev
                 text = "<think>\n" + "".join(thought) + "</think>\n\n**Answer**: \\boxed{3}"
                 end = rng.choice(["stop", "length"])
                 right = rng.random() < 0.5
-                rollouts.append((name, sample, "?", text, rng.randrange(9, 99), 3, end, None))
+                rollouts.append((name, sample, "?", text, rng.randrange(9, 99), 3, end, None, True, THINK.cell()))
                 grades.append((name, sample, str(problem if right else -1), True, right, int(right)))
                 episodes += [(name, sample, i, episode, True) for i, episode in enumerate(thought)]
                 if sample:
@@ -106,7 +107,7 @@ def backtracking(folder):
         ": 1 + 1 = 2\n\nAnswer: \\boxed{2}",
     )
     names = ["p/0?#", "p/1?#"]
-    rollouts = [(n, 0, "?", attempt + back + again, 30, 3, "stop", None) for n in names]
+    rollouts = [(n, 0, "?", attempt + back + again, 30, 3, "stop", None, False, None) for n in names]
     episodes = [(n, 0, i, text, True) for n in names for i, text in enumerate((attempt, back, again))]
     line = [(n, 7, j, 0, f"\\boxed{{{3 - j}}}", 4, 3, 10 * j, 20, "stop", None) for n in names for j in (0, 1)]
     verdicts = [(n, 7, j, 0, str(3 - j), True, j == 1, j) for n in names for j in (0, 1)]

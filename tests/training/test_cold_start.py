@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from mrt.config.load import load
 from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
-from mrt.episodes.parameterization import CLOSE, OPEN, take_apart
+from mrt.episodes.thinking import THINK, take_apart
 from mrt.grading.grade import extract_answer
 from mrt.training.cold_start import ColdStart, cold_start_set
 
+OPEN, CLOSE = THINK.opening, THINK.closing
 reasoning = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(
     lambda text: text.strip() and CLOSE not in text and OPEN not in text
 )
@@ -20,21 +21,23 @@ reasoning = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min
 
 @given(reasoning, st.integers(-(10**9), 10**9))
 def test_an_example_is_the_reasoning_and_then_the_answer_that_the_completion_gave(text, answer):
-    made = ColdStart().completion(text, str(answer))
-    parts = take_apart(made)
-    assert parts.closed and parts.thought.strip("\n") == text.strip("\n")
-    assert extract_answer(made, thinking=True) == str(answer)
+    made = ColdStart().completion(take_apart(text), str(answer))
+    parts = take_apart(made, inside=True)
+    assert parts.closed and parts.thought.strip("\r\n") == text.strip("\r\n")
+    assert extract_answer(made, inside=True) == str(answer)
 
 
 @given(reasoning, reasoning)
 def test_a_teachers_thought_stays_as_it_is(thought, answer):
-    made = ColdStart().completion(f"{OPEN}\n{thought}\n{CLOSE}{answer}", "7")
-    assert take_apart(made) == (thought.strip("\n") + "\n", True, answer)
+    made = ColdStart().completion(take_apart(f"\n{OPEN}\n{thought}\n{CLOSE}{answer}"), "7")
+    assert take_apart(made, inside=True) == ("", thought.strip("\r\n") + "\n", True, answer)
 
 
 def tables(*rows):
     """Rollouts and grades of (problem, sample, text, finish_reason, answer, correct)."""
-    drawn = [(name, sample, "a prompt", text, 3, 5, finish, None) for name, sample, text, finish, *_ in rows]
+    drawn = [
+        (name, sample, "a prompt", text, 3, 5, finish, None, False, None) for name, sample, text, finish, *_ in rows
+    ]
     graded = [(name, sample, answer, answer is not None, right, 0) for name, sample, *_, answer, right in rows]
     return (
         pl.DataFrame(drawn, schema=ROLLOUTS.columns, orient="row"),

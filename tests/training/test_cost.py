@@ -21,7 +21,7 @@ def forced(prefixes, answers):
 
 def test_the_lineage_adds_up(tmp_path):
     rollouts = pl.DataFrame(
-        [("p", s, "q", "t", 100, 30, "stop", -1.0) for s in range(2)], schema=ROLLOUTS.columns, orient="row"
+        [("p", s, "q", "t", 100, 30, "stop", -1.0, True, None) for s in range(2)], schema=ROLLOUTS.columns, orient="row"
     )
     rollouts.write_parquet(tmp_path / "rollouts.parquet")
     forced(3, 4).write_parquet(tmp_path / "prover.parquet")

@@ -119,7 +119,7 @@ def test_forced_answers_read_a_trace_once():
 
 
 def test_rollouts_and_trees_count_their_prompts_once():
-    rows = [("p", s, "q", "t", 100 + s, 30, "stop", None) for s in range(3)]
+    rows = [("p", s, "q", "t", 100 + s, 30, "stop", None, True, None) for s in range(3)]
     rows += [("imported", 0, "", "t", None, None, "unknown", None)]
     found = of_rollouts(pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row"))
     assert found[:2] == (303, 30)

@@ -6,7 +6,7 @@ from conftest import TOY_BASE
 
 from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.episodes.parameterization import Template
-from mrt.sampling.rollouts import Prompt
+from mrt.sampling.prompt import Prompt
 from mrt.training.prompts import MakePrompts
 
 PIECES = ["One. ", "Wait, two. ", "Wait, three. "]

@@ -87,7 +87,7 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
     output = {"prompt_ids": torch.tensor([prompt]), "completion_ids": torch.tensor([[*own, 0]])}
     output["prompt_mask"] = torch.ones(1, len(prompt), dtype=torch.int64)
     output["completion_mask"] = torch.tensor([[1] * len(own) + [0]])
-    inputs = [{"prompt": chat + first, "prefix_text": first, "answer": "9"}]
+    inputs = [{"prompt": chat + first, "prefix_text": first, "answer": "9", "inside": True, "thinking": None}]
     (found,) = make_trainer_class().by_episode(fake, inputs, output, [1.0], [0.125])
     assert asked == [(chat + words.force("".join(episodes[:n])), "9") for n in (2, 3)]
     at = np.cumsum([0] + [len(tokenizer.decode([token])) for token in own])[:-1]  # where each token's text begins
@@ -180,7 +180,7 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
         max_completion_length=1, use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False,
         loss_type="dapo", save_strategy="no", disable_tqdm=True,
     )  # fmt: skip
-    row = {"answer": "1", "inside": False, "prefix_text": ""}
+    row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     rows = [{"prompt": f"{i}", "forced": f"f{i}", **row} for i in range(PROMPTS)]
     return Known(
         method="mrt_rl", recipe=recipe, grader=ByText(), model=model,
@@ -655,7 +655,7 @@ def test_half_of_each_group_is_told_to_stop_and_graded_by_its_answer_alone(tmp_p
 def test_a_length_penalty_shapes_the_rewards_and_not_the_outcomes(tmp_path, monkeypatch):
     trainer, _, _ = two_token_trainer(tmp_path, RL(alpha=0.4), 0.4, 0.5, monkeypatch)
     trainer.method = "length_penalty"
-    row = {"answer": "1", "inside": False, "prefix_text": ""}
+    row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     texts, lengths = ["1", "1", "2", "2"] * 2, [10, 30, 5, 900, 30, 10, 5, 900]
     ids = [[1] * n for n in lengths]
     found = trainer._calculate_rewards([row] * 8, ["x"] * 8, texts, ids)

@@ -3,6 +3,7 @@ import pytest
 
 from mrt.core import artifacts
 from mrt.episodes.parameterization import Template
+from mrt.episodes.thinking import THINK
 from mrt.training.sets import Rules, best_prefixes, mrt_set, star_set
 
 P = "<|user|>q<|assistant|><think>\n"
@@ -14,6 +15,8 @@ ROLLOUTS = pl.DataFrame(
         "prompt": [P] * 3,
         "text": TEXTS,
         "finish_reason": ["stop", "stop", "length"],
+        "inside": [True] * 3,
+        "thinking": [THINK.cell()] * 3,
     }
 )
 GRADES = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 1, 2], "correct": [True, False, False]})
@@ -144,7 +147,7 @@ def traces(*texts):
     words = Backtracking()
     rollouts = pl.DataFrame(
         [
-            ("p", i, "x: ", text, 9, 5, "length" if text.endswith("...") else "stop", None)
+            ("p", i, "x: ", text, 9, 5, "length" if text.endswith("...") else "stop", None, False, None)
             for i, text in enumerate(texts)
         ],
         schema=artifacts.ROLLOUTS.columns,

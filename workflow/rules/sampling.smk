@@ -64,7 +64,7 @@ rule import_rollouts:
     params:
         code=options.code("sampling.imports"),
         content=lambda w: content_of(experiment.models[w.model].rollouts.file),
-        settings=lambda w: options_of(model=experiment.models[w.model].rollouts.model),
+        settings=options.completions,
     shell:
         "python -m mrt.sampling.imports --settings {params.settings:q} --file {input.file:q}"
         " --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"

@@ -1,0 +1,124 @@
+"""How a problem becomes a prompt: the instruction, the model's chat template, and the thought that the prompt opens."""
+
+import datetime
+import re
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from mrt.core.settings import Settings
+from mrt.episodes.thinking import THINK, Setting, Thinking, ends_inside, of_template
+
+
+class Chat(NamedTuple):
+    """A rendered prompt, and whether it leaves a thought open."""
+
+    text: str
+    inside: bool
+
+
+class Prompt(Settings):
+    """How a problem becomes a prompt."""
+
+    instruction: str = Field(
+        "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
+        pattern=r"\{problem\}",
+        description="The user's message; `{problem}` stands for the problem.",
+    )
+    thinking: Setting = Field(
+        "auto",
+        description="How the model writes thoughts. auto: as its chat template shows (`<think>`, `[THINK]`, gpt-oss's"
+        " channels), else in `<think>` if the prompt opens a thought; none: it writes none; or the texts that open and"
+        " close a thought, `{open: ..., close: ...}`.",
+    )
+    open_thought: str | None = Field(
+        None,
+        description="Added after the chat prompt if the chat template does not open the thought itself; by default"
+        " `thinking.open`. Empty for a model that does not think.",
+    )
+    template: dict[str, bool | int | float | str] = Field(
+        {}, description="Arguments of the chat template, such as `{enable_thinking: true}`."
+    )
+    date: datetime.date = Field(
+        datetime.date(2024, 7, 26),
+        description="Today's date for chat templates that state it (Llama 3): fixed, so that completions stay cached.",
+    )
+
+    @property
+    def opens_thought(self) -> bool:
+        """Whether the prompt asks for a thought, as far as the configuration tells."""
+        return self.thinking != "none" if self.open_thought is None else bool(self.open_thought.strip())
+
+    def thinking_of(self, tokenizer: Any) -> Thinking | None:
+        """How a model with this tokenizer writes thoughts; None if it writes none.
+
+        Raises ValueError if its chat template shows a kind of thought that is not known.
+        """
+        if isinstance(self.thinking, Thinking):
+            return self.thinking
+        if self.thinking == "none":
+            return None
+        try:
+            shown = of_template(tokenizer.get_chat_template())
+        except ValueError as error:
+            raise ValueError(f"{tokenizer.name_or_path}: {error}") from error
+        return shown or (THINK if self.opens_thought else None)
+
+    def render(self, tokenizer: Any, problem: str) -> str:
+        """The text of the chat prompt (`chat`)."""
+        return self.chat(tokenizer, problem).text
+
+    def chat(self, tokenizer: Any, problem: str) -> Chat:
+        """The chat prompt; it ends inside a thought unless `open_thought` is empty or closes it.
+
+        Raises ValueError if the chat template cannot be rendered, loses the problem, or closes a thought where the
+        prompt should open one.
+        """
+        thinking = self.thinking_of(tokenizer)
+        message = self.instruction.replace("{problem}", problem)
+        prompt = self._rendered(tokenizer, message)
+        if problem.strip() not in prompt:  # templates of models that see images may read a list of parts
+            prompt = self._rendered(tokenizer, [{"type": "text", "text": message}])
+            prompt = "" if re.search(r"[\"']type[\"']: ?[\"']text[\"']", prompt) else prompt  # the list, as it is
+        if problem.strip() not in prompt:
+            raise ValueError(
+                f"{tokenizer.name_or_path}: the problem does not stand in the prompt that its chat template makes; the"
+                f" prompt of {problem[:60]!r} is {prompt[-200:]!r}"
+            )
+        anchor = message.strip() if message.strip() in prompt else problem.strip()
+        tail = prompt.rpartition(anchor)[2]  # what the template adds behind the message
+        if thinking is None:
+            return Chat(prompt + (self.open_thought or ""), False)
+        opening = thinking.open if self.open_thought is None else self.open_thought
+        if not opening.strip():
+            return Chat(prompt, ends_inside(tail, thinking))
+        if ends_inside(tail, thinking):  # by the template; the opening may go on, as that of the direct baseline
+            added = opening.lstrip().removeprefix(thinking.opening).lstrip("\n")
+            return Chat(prompt + added, ends_inside(tail + added, thinking))
+        if thinking.closing in tail:
+            raise ValueError(
+                f"{tokenizer.name_or_path}: its chat template closes the thought itself: the prompt ends in"
+                f" {tail[-60:]!r}. If the model can think, switch that on (`prompt: {{template: {{enable_thinking:"
+                " true}}`, or what its template reads); if it is not to think, set `prompt: {thinking: none}`"
+            )
+        return Chat(prompt + opening, ends_inside(tail + opening, thinking))
+
+    def _rendered(self, tokenizer: Any, content: str | list[dict[str, str]]) -> str:
+        """A chat of one message of the user's, as the chat template writes it."""
+        from jinja2 import TemplateError
+
+        date = {"date_string": f"{self.date:%d %b %Y}", "strftime_now": self.date.strftime}
+        try:
+            return str(
+                tokenizer.apply_chat_template(
+                    [{"role": "user", "content": content}],
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    **(date | self.template),
+                )
+            )
+        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            raise ValueError(
+                f"{tokenizer.name_or_path}: its chat template cannot write a message of the user's:"
+                f" {type(error).__name__}: {error}"
+            ) from error

@@ -1,0 +1,167 @@
+"""How models write thoughts: found in chat templates, completions taken apart by their tags."""
+
+import pytest
+from conftest import TOY_BASE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrt.episodes.parameterization import OpenEnded
+from mrt.episodes.thinking import (
+    FAMILIES,
+    THINK,
+    Thinking,
+    ends_inside,
+    has_answer_part,
+    of_cell,
+    of_template,
+    special_ids,
+    take_apart,
+)
+from mrt.grading.grade import is_correct
+
+BRACKETS, CHANNELS = FAMILIES[1:]
+FOREIGN = [
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("◁think▷", "◁/think▷"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<Think>", "</Think>"),
+]
+TAGS = [(t.opening, t.closing) for t in FAMILIES]
+words = st.text(st.characters(codec="utf-8", exclude_characters="<[◁|>]▷", exclude_categories=["Cs"]), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("completion", "inside", "parts"),
+    [
+        ("<think>\na\n</think>\n\nb", False, ("<think>", "\na\n", True, "\n\nb")),
+        ("\n <think>\na\n</think>\n\nb", False, ("\n <think>", "\na\n", True, "\n\nb")),
+        ("a\n</think>\n\nb", True, ("", "a\n", True, "\n\nb")),
+        ("a\n</think>\n\nb", False, ("", "a\n", True, "\n\nb")),  # nothing else opened it
+        ("<think>\na", False, ("<think>", "\na", False, None)),
+        ("<think>\na</think>b", True, ("<think>", "\na", True, "b")),  # the tag of the prompt, once more
+        ("a", True, ("", "a", False, None)),
+        ("a", False, ("", "", False, "a")),
+        ("", True, ("", "", False, None)),
+        ("</think>b", True, ("", "", True, "b")),
+        ("a</think>b</think>c", True, ("", "a", True, "b</think>c")),
+        ("<think>a</think>b<think>c</think>d", False, ("<think>", "a", True, "d")),
+        ("<think>a</think><think>b \\boxed{42} but", False, ("<think>", "a", True, None)),
+        ("Well. <think>a</think>b", False, ("Well. <think>", "a", True, "b")),
+        ("analysisWe add.assistantfinal\\boxed{4}", False, ("analysis", "We add.", True, "\\boxed{4}")),
+        ("analysis shows that it is 4", False, ("", "", False, "analysis shows that it is 4")),
+    ],
+)
+def test_a_completion_is_taken_apart(completion, inside, parts):
+    assert take_apart(completion, inside=inside) == parts
+
+
+@pytest.mark.parametrize(("opening", "closing"), [*TAGS, *FOREIGN])
+def test_a_thought_in_any_tags_is_no_answer_until_it_closes(opening, closing):
+    assert not is_correct(f"{opening}maybe \\boxed{{7}}, cut off", "7")
+    assert is_correct(f"{opening}maybe \\boxed{{7}}{closing}\n\nIt is \\boxed{{8}}.", "8")
+    assert not is_correct(f"{opening}maybe \\boxed{{7}}{closing}\n\nIt is \\boxed{{8}}.", "7")
+    assert not is_correct(f"{opening}a{closing}{opening}b \\boxed{{7}} but", "7")
+
+
+@pytest.mark.parametrize(
+    "text", ["\\boxed{7}", "[Reasoning] 3 + 4 = 7\n\n[Answer] \\boxed{7}", "x < thinking > \\boxed{7}"]
+)
+def test_an_answer_without_a_thought_is_an_answer(text):
+    assert is_correct(text, "7") and not is_correct(text, "7", inside=True)
+
+
+@given(words, words, st.sampled_from(FAMILIES), st.booleans())
+def test_taking_apart_loses_nothing(thought, answer, thinking, inside):
+    text = ("" if inside else thinking.open) + thought + thinking.close + answer
+    opening, found, closed, rest = take_apart(text, inside=inside, thinking=thinking)
+    assert closed and opening + found + thinking.closing + rest == text
+    assert found.strip() == thought.strip() and rest.strip() == answer.strip()
+    assert has_answer_part(text, inside, thinking.cell())
+    assert not has_answer_part(text.partition(thinking.closing)[0], inside, thinking.cell())
+
+
+@pytest.mark.parametrize("thinking", FAMILIES)
+def test_only_the_tags_differ_between_families(thinking):
+    """Cut, forced and finished: the same texts with other tags."""
+    thought, usual = "a\n\nb\n\nc\n\nWait, d\n\n", OpenEnded()
+    words = usual.of(of_cell(thinking.cell()))
+    assert words.cut(thought + thinking.close + "e") == usual.cut(thought + "</think>\n\ne")
+    assert words.force(thought) == usual.force(thought).replace(THINK.close, thinking.close)
+    assert words.force("", inside=False) == thinking.open + words.force("")
+    assert words.finish(thought) == thought + thinking.close
+
+
+def test_a_completion_without_a_thought_has_no_episodes():
+    assert OpenEnded().cut("We add.\n\nIt is \\boxed{4}.", inside=False) == ([], False)
+
+
+TEMPLATES = {
+    "{{ messages[0].content }}<|assistant|><think>\n": THINK,
+    "{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% endif %}": THINK,
+    "{%- if enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}": THINK,
+    "{% if reasoning %}[THINK]{{ reasoning }}[/THINK]{% endif %}": BRACKETS,
+    "{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}": CHANNELS,
+    "{{ '<|start|>assistant<|channel|>' + m.channel + '<|message|>' }}": CHANNELS,
+    "{# <thinking> is a comment #}{% set think = true %}{{ reasoning_content }}": None,
+    "{{ messages[0].content }}": None,
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_chat_template_shows_how_a_model_thinks(template):
+    assert of_template(template) == TEMPLATES[template]
+
+
+@pytest.mark.parametrize("tag", [opening for opening, _ in FOREIGN if opening != "<Think>"] + ["[REASONING]"])
+def test_a_template_with_an_unknown_kind_of_thought_is_refused(tag):
+    with pytest.raises(ValueError, match=r"unknown kind of thought, .*`thinking: \{open: \.\.\., close: \.\.\.\}`"):
+        of_template("{{ messages[0].content }}<|assistant|>" + tag)
+
+
+def test_a_template_with_two_kinds_or_with_an_error_is_refused():
+    with pytest.raises(ValueError, match=r"shows <think> and \[THINK\]"):
+        of_template("<think>[THINK]")
+    with pytest.raises(ValueError, match="cannot be read"):
+        of_template("{% if %}")
+
+
+def test_the_same_tag_twice_is_refused():
+    with pytest.raises(ValueError, match="opens and closes with the same tag"):
+        Thinking(open="||\n", close="||")
+
+
+@pytest.mark.parametrize(
+    ("tail", "inside"),
+    [
+        ("<|assistant|><think>\n", True),
+        ("<|assistant|><think>\nOkay", True),
+        ("<|assistant|><think>\n\n</think>\n\n", False),
+        ("<|assistant|>", False),
+        ("</think><think>", True),
+    ],
+)
+def test_the_end_of_a_prompt_says_whether_a_thought_is_open(tail, inside):
+    assert ends_inside(tail, THINK) == inside and not ends_inside(tail, None)
+
+
+def test_tags_that_are_special_tokens_are_kept_when_decoded():
+    from transformers import AutoTokenizer
+
+    from mrt.sampling.tokens import decode
+
+    tokenizer = AutoTokenizer.from_pretrained(TOY_BASE)
+    tags = [CHANNELS.opening, "<|end|>", "<|start|>", "<|channel|>", "<|message|>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": tags[1:]})
+    text = CHANNELS.open + "Try 3 + 4 = 7." + CHANNELS.close + "\\boxed{7}"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    kept = special_ids(tokenizer, CHANNELS)
+    assert sorted(kept.values()) == sorted(tags[1:])
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    assert decode(tokenizer, [], [*ids, end, pad], kept) == text
+    assert CHANNELS.closing not in decode(tokenizer, [], ids)
+    assert special_ids(tokenizer, None) == {}

@@ -1,0 +1,112 @@
+"""Prompts: they hold the problem, end where they should, and do not change from day to day."""
+
+import datetime
+
+import pytest
+from conftest import TOY_BASE
+
+from mrt.episodes.parameterization import Template
+from mrt.episodes.thinking import FAMILIES, THINK, Thinking
+from mrt.sampling.prompt import Prompt
+
+EACH = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>"
+SHORT = Prompt(instruction="{problem}")
+
+
+@pytest.fixture
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TOY_BASE)
+
+
+def test_a_template_that_states_the_date_gives_the_same_prompt_every_day(tokenizer):
+    """As Llama 3.2's does: at midnight every prompt would be another one, and no completion would be found again."""
+    tokenizer.chat_template = (
+        "{{ strftime_now('%d %b %Y') }}, {{ date_string if date_string is defined else 'today' }}:"
+        " {{ messages[0].content }}"
+    )
+    assert Prompt(instruction="{problem}").render(tokenizer, "x") == "26 Jul 2024, 26 Jul 2024: x<think>\n"
+    other = Prompt(instruction="{problem}", date=datetime.date(2026, 1, 2))
+    assert other.render(tokenizer, "x") == "02 Jan 2026, 02 Jan 2026: x<think>\n"
+
+
+def test_a_thought_is_opened_once(tokenizer):
+    """By the template or by the prompt; the direct baseline's prompt is that of J at the empty prefix."""
+    usual = Prompt(instruction="{problem}").render(tokenizer, "x")
+    assert usual.endswith("<|assistant|><think>\n")
+    direct = Prompt(instruction="{problem}", open_thought="<think>\n" + Template().force(""))
+    assert direct.render(tokenizer, "x") == usual + Template().force("")
+    tokenizer.chat_template = "{{ messages[0].content }}:"
+    assert direct.render(tokenizer, "x") == "x:<think>\n" + Template().force("")
+    assert Prompt(instruction="{problem}", open_thought="").render(tokenizer, "x") == "x:"
+
+
+@pytest.mark.parametrize(
+    ("end", "settings", "text", "inside", "thinking"),
+    [
+        ("<think>\n{% endif %}", {}, "<think>\n", True, THINK),
+        ("{% endif %}", {}, "<think>\n", True, THINK),  # the prompt opens it
+        ("{% endif %}", {"open_thought": ""}, "", False, None),
+        ("{% endif %}", {"thinking": "none"}, "", False, None),
+        ("{% if think %}<think>\n{% endif %}{% endif %}", {"open_thought": ""}, "", False, THINK),
+        ("{% if think %}<think>\n{% endif %}{% endif %}", {"template": {"think": True}}, "<think>\n", True, THINK),
+        ("<think>\n\n</think>\n\n{% endif %}", {"thinking": "none"}, "<think>\n\n</think>\n\n", False, None),
+        ("<think>\n\n</think>\n\n{% endif %}", {"open_thought": ""}, "<think>\n\n</think>\n\n", False, THINK),
+        ("{% if x %}[THINK]{% endif %}{% endif %}", {}, "[THINK]", True, FAMILIES[1]),
+        ("{% if x %}<|channel|>analysis{% endif %}{% endif %}", {}, FAMILIES[2].open, True, FAMILIES[2]),
+        ("{% endif %}", {"thinking": {"open": "((", "close": "))"}}, "((", True, Thinking(open="((", close="))")),
+        ("{% endif %}", {"open_thought": "<think>\nOkay,"}, "<think>\nOkay,", True, THINK),
+        ("<think>\n{% endif %}", {"open_thought": "<think>\nOkay,"}, "<think>\nOkay,", True, THINK),
+        ("<think>{% endif %}", {"open_thought": "<think>\nDone.\n</think>"}, "<think>Done.\n</think>", False, THINK),
+    ],
+)
+def test_a_prompt_ends_as_the_model_thinks(tokenizer, end, settings, text, inside, thinking):
+    tokenizer.chat_template = EACH + end
+    prompt = Prompt(instruction="{problem}", **settings)
+    assert prompt.chat(tokenizer, "3 + 4?") == ("<|user|>3 + 4?<|assistant|>" + text, inside)
+    assert prompt.thinking_of(tokenizer) == thinking
+
+
+@pytest.mark.parametrize("problem", ["Is <think> a tag?", "What closes it: </think>?", "a <think> b </think> <think>"])
+def test_a_problem_that_names_a_tag_opens_no_thought(tokenizer, problem):
+    tokenizer.chat_template = EACH + "{% endif %}"
+    plain = Prompt(instruction="Begin with <think>. {problem} Use <think>.", thinking=THINK, open_thought="")
+    assert not plain.chat(tokenizer, problem).inside
+    assert plain.model_copy(update={"open_thought": None}).chat(tokenizer, problem).inside
+
+
+@pytest.mark.parametrize("end", ["<think>\n\n</think>\n\n", "<think></think>", "</think>"])
+def test_a_template_that_closes_the_thought_is_refused(tokenizer, end):
+    tokenizer.chat_template = EACH + end + "{% endif %}"
+    with pytest.raises(ValueError, match=r"weights: its chat template closes the thought itself: .*`prompt: \{th"):
+        SHORT.chat(tokenizer, "3 + 4?")
+
+
+def test_a_message_may_have_to_be_a_list_of_parts(tokenizer):
+    parts = "{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}{% endfor %}"
+    tokenizer.chat_template = EACH.replace("{{ m.content }}", parts) + "{% endif %}"
+    assert SHORT.render(tokenizer, "3 + 4?") == "<|user|>3 + 4?<|assistant|><think>\n"
+
+
+@pytest.mark.parametrize("content", ["", "{{ m.contents }}", "{{ m.content[:3] }}", "{{ m.content | upper }}"])
+def test_a_template_that_loses_the_problem_is_refused(tokenizer, content):
+    tokenizer.chat_template = EACH.replace("{{ m.content }}", content) + "{% endif %}"
+    with pytest.raises(ValueError, match=r"weights: the problem does not stand in the prompt"):
+        SHORT.chat(tokenizer, "What is 3 + 4?")
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ raise_exception('no users here') }}", "{{ messages[0].content + 1 }}", "{{ messages[3].content }}"],
+)
+def test_a_template_that_raises_is_one_error(tokenizer, template):
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=r"weights: its chat template cannot write a message of the user's: \w+"):
+        SHORT.chat(tokenizer, "3 + 4?")
+
+
+def test_an_unknown_kind_of_thought_is_refused(tokenizer):
+    tokenizer.chat_template = EACH + "<thinking>{% endif %}"
+    with pytest.raises(ValueError, match=r"weights: its chat template shows an unknown kind of thought, '<thinking>'"):
+        SHORT.chat(tokenizer, "3 + 4?")
