@@ -17,7 +17,7 @@ from pydantic_settings import CliApp
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.problems.build import Problems, Row, Tally, build, sample
-from mrt.problems.decontamination import Sets
+from mrt.problems.decontamination import Sets, tokens_of
 from mrt.problems.filters import asks_proof, offers_choice
 from mrt.problems.settings import Columns, Dataset, Hub, Toy
 from mrt.problems.sources import number, text
@@ -141,6 +141,52 @@ def test_disjoint_rules() -> None:
         "Urns hold red and green balls; a boy takes two of each colour, then puts one back again. " * 2 + boilerplate
     )
     assert not Sets([first]).overlaps(second)
+
+
+LANGUAGES = {  # a problem, and what somebody wrote before a copy of it
+    "Chinese": (
+        "一个长方形花坛的长是宽的两倍，周长为三十六米，现在沿花坛四周铺一条宽一米的小路，求小路的面积。",
+        "例题：",
+    ),
+    "Japanese": ("ある数に七を加えて三倍すると四十八になるとき、もとの数はいくつか答えなさい。", "次の問題を解け。"),
+    "Korean": ("연속하는 세 짝수의 합이 칠십이일 때 가장 큰 짝수를 구하여라", "문제: "),
+    "Korean without spaces": ("연속하는세짝수의합이칠십이일때가장큰짝수를구하여라", "문제:"),
+    "Thai": ("พ่อค้าซื้อส้มมาสามสิบผลแล้วขายไปครึ่งหนึ่งจะเหลือส้มกี่ผลในตะกร้า", "โจทย์ข้อหนึ่ง"),
+    "Lao": ("ຊາວນາມີງົວຊາວໂຕແລ້ວຂາຍໄປແປດໂຕຍັງເຫຼືອງົວຈັກໂຕ", "ຄໍາຖາມ"),
+    "Khmer": ("កសិករម្នាក់មានគោម្ភៃក្បាលហើយលក់អស់ប្រាំបីក្បាលតើនៅសល់គោប៉ុន្មានក្បាល", "លំហាត់"),
+    "Burmese": ("လယ်သမားတစ်ဦးတွင်နွားအကောင်နှစ်ဆယ်ရှိပြီးရှစ်ကောင်ရောင်းလိုက်လျှင်ဘယ်နှစ်ကောင်ကျန်မလဲ", "ပုစ္ဆာ"),
+    "a mixture": (
+        "设 $f(x)=x^2+bx+c$ 的最小值为 $-4$，且 f(0)=5，求 b 与 c 的所有可能取值。",
+        "Translate, then solve: ",
+    ),
+    "Hindi": ("एक आयत की लंबाई उसकी चौड़ाई से तीन गुना है और परिमाप चालीस मीटर है तो क्षेत्रफल बताइए", "प्रश्न एक "),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_copy_is_found_in_every_script(language: str, tmp_path: Path) -> None:
+    """With words before it, and where others of the same script are no copies."""
+    problem, before = LANGUAGES[language]
+    sets = Sets([problem, "Compute $3+4$."])
+    assert sets.overlaps(before + problem) and not sets.has(before + problem)
+    others = [text for name, (text, _) in LANGUAGES.items() if name.split()[0] != language.split()[0]]
+    assert not any(sets.overlaps(other) or sets.has(other) for other in others)
+    rows = [{"problem": before + problem, "answer": 1}, {"problem": "What is $5+6$?", "answer": 11}]
+    assert made(write_jsonl(tmp_path / "a.jsonl", rows), (problem,))["problem"].to_list() == ["What is $5+6$?"]
+
+
+def test_scripts_without_spaces_are_compared_by_character() -> None:
+    """As words are: a number that differs changes the shingles that it is in; less than a shingle is compared whole."""
+    assert tokens_of("小明有１２个苹果，abc_d") == ["小", "明", "有", "12", "个", "苹", "果", "abc", "d"]
+    assert tokens_of("ราคา ๑๕ บาท") == [*"ราคา", "15", *"บาท"] and tokens_of("٣ كُتُب") == ["3", "كتب"]
+    assert tokens_of("Où est $\\bar x$, naïve?") == ["où", "est", "bar", "x", "naïve"]
+    short = Sets(["求三加四。"])
+    assert short.has("求 三加四") and not short.has("求三加五。") and not short.overlaps("求三加五。")
+    apart = Sets(["甲乙两人从相距九公里的两地同时出发相向而行，几小时后相遇？"])
+    assert not apart.overlaps("一个水池有进水管与出水管，单开进水管六小时注满，几小时后放空？")
+    numbers = "食堂运来大米 {} 袋，每袋 {} 千克，吃掉 {} 千克，还剩多少千克？"
+    assert not Sets([numbers.format(3, 50, 20)]).has(numbers.format(4, 60, 35))
+    assert Sets([numbers.format(3, 50, 20)]).has(numbers.format("３", "５０", "２０").replace("，", ","))
 
 
 # ---- sources
@@ -571,11 +617,14 @@ def test_a_problem_that_overlaps_with_a_disjoint_set_is_dropped(tmp_path: Path) 
     assert len(made(path)) == 3 and len(made(path, (LONG,))) == 2
 
 
-@pytest.mark.parametrize("theirs", ["compute $3+3$", LONG.replace("dfrac", "frac") + " Find z."])
+@pytest.mark.parametrize(
+    "theirs", ["compute $3+3$", LONG.replace("dfrac", "frac") + " Find z.", "".join(LANGUAGES["Japanese"][::-1])]
+)
 def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(tmp_path: Path, theirs: str) -> None:
     from mrt.problems.contamination import Contamination
 
-    rows = [*rows_of(5), {"problem": LONG, "answer": 1, "difficulty": 1}]
+    further = [{"problem": text, "answer": 1, "difficulty": 1} for text in (LONG, LANGUAGES["Japanese"][0])]
+    rows = [*rows_of(5), *further]
     PROBLEMS.write(made(write_jsonl(tmp_path / "a.jsonl", rows)), tmp_path / "train.parquet")
     stage = Contamination(
         problems=tmp_path / "train.parquet", evaluation={"e": tmp_path / "e.parquet"}, out=tmp_path / "out.parquet"
@@ -584,11 +633,11 @@ def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(
         one = write_jsonl(tmp_path / "e.jsonl", [{"problem": statement, "answer": 1}])
         PROBLEMS.write(made(one), tmp_path / "e.parquet")
         if shared:
-            with pytest.raises(ValueError, match=r"1 problems of e \(mine-[35]\): .*problems\.train\.disjoint_from"):
+            with pytest.raises(ValueError, match=r"1 problems of e \(mine-[356]\): .*problems\.train\.disjoint_from"):
                 stage.cli_cmd()
         else:
             stage.cli_cmd()
-            assert pl.read_parquet(stage.out).rows() == [("e", 1, 6)]
+            assert pl.read_parquet(stage.out).rows() == [("e", 1, 7)]
 
 
 def test_toy_problems_are_shared_if_their_numbers_are(tmp_path: Path) -> None:
