@@ -304,6 +304,13 @@ def test_hub(hub: Path) -> None:
     assert len(build("aime", Dataset.model_validate(options))[0]) == 2
 
 
+def test_the_hub_says_what_is_a_proof(tmp_path: Path, hub: Path) -> None:
+    rows = [{"problem": f"p{i}", "answer": "1", "question_type": kind} for i, kind in enumerate(("proof", "other"))]
+    pl.DataFrame(rows).write_parquet(tmp_path / "train.parquet")
+    settings = {"hub": {"path": str(tmp_path), "revision": "v1"}, "drop": ["proof"]}
+    assert build("a", Dataset.model_validate(settings))[0]["problem"].to_list() == ["p1"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -355,6 +362,67 @@ def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
         ("a.csv", b'{"problem": "x", "answer": 1}\n', r"line 1: .*JSON"),
         ("a.parquet", b"PAR1 not really", r"a.parquet: not a readable Parquet"),
         ("a.json", b"[]", r"not .json"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n{"answer":1,"problem":"y","answer":1}',
+            r"line 2: the key 'answer' s.* twice",
+        ),
+        ("a.jsonl", b'{"problem":"x","answer":1,"about":[{"by":"p","by":"q"}]}', r"line 1: the key 'by' stands twice"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n' + b'{"problem":"y","answer":' + b"7" * 5000 + b"}",
+            r"a.jsonl, line 2: ",
+        ),
+        ("a.jsonl", b'{"problem":"x","answer":1}\xef\xbb\xbf{"problem":"y","answer":1}', r"line 1: .*files joined"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}{"problem":"y","answer":1}\n',
+            r"line 1: .*files joined without a line end",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n{"problem":"y","answer":',
+            r"line 2: .*the file ends within this line: it was cut",
+        ),
+        ("a.jsonl", b'{"problem":"x","answer":1}\n{"problem":"caf\xc3', r"line 2: the file ends within a character"),
+        ("a.jsonl", b'[\n{"problem":"x","answer":1}\n]', r"line 1: not JSON .*one JSON object a line"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n{"problem":"caf\xe9","answer":1}',
+            r"line 2: not UTF-8 .*Latin-1 .*café",
+        ),
+        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-16"), r"a.jsonl: the file is UTF-16"),
+        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-16-le"), r"line 1: a byte 0: .*UTF-16"),
+        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-32"), r"a.jsonl: the file is UTF-16 or UTF-32"),
+        ("a.csv", "problem,answer\nx,1\n".encode("utf-16-be"), r"line 1: a byte 0"),
+        ("a.csv", b"\x1f\x8b\x08...", r"a.csv: the file is compressed with gzip"),
+        ("a.csv", b"PK\x03\x04...", r"a.csv: the file is a zip archive or a spreadsheet"),
+        (
+            "a.csv",
+            b"problem,answer\nx,1\n\xef\xbb\xbfproblem,answer\ny,2\n",
+            r"line 3: a header again: were files joined",
+        ),
+        ("a.csv", b"problem,answer\nx,1\nproblem,answer\ny,2\n", r"line 3: a header again"),
+        ("a.csv", b"problem,answer\nx,1\nanswer,problem\n2,y\n", r"line 3: a header again"),
+        ("a.csv", b'problem,answer\nx,1\n"y,2\nz,3\n', r"line 3: .*a quotation mark is never closed"),
+        ("a.csv", b"problem,answer\nx,1\ny", r"line 3: 1 values for 2 columns"),
+        ("a.jsonl", b'{"problem": 7, "answer": 1}', r"line 1: problem .*is not text but a int: 7"),
+        (
+            "a.jsonl",
+            b'{"problem": [{"role": "user", "content": "x"}], "answer": 1}',
+            r"line 1: problem .*is not text but a list",
+        ),
+        ("a.jsonl", b'{"problem": "x", "answer": [[1, 2], [3, 4]]}', r"line 1: answer .*is a list of lists"),
+        (
+            "a.jsonl",
+            b'{"problem": "x", "answer": "Not Found"}',
+            r"line 1: answer .*'Not Found', which stands for none.*drop: .empty",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem": "x", "answer": "proof"}',
+            r"line 1: answer .*'proof', which stands for none.*drop: .proof",
+        ),
     ],
 )
 def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -362,6 +430,27 @@ def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str
     with pytest.raises(ValueError, match=message) as caught:
         made(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.99])
+def test_a_parquet_file_that_was_cut_is_named(tmp_path: Path, share: float) -> None:
+    pl.DataFrame(rows_of(500)).write_parquet(tmp_path / "a.parquet")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(ValueError, match=r"a.parquet: not a readable Parquet file.*Is it whole\?"):
+        made(tmp_path / "a.parquet")
+
+
+def test_joined_files_with_byte_order_marks_are_read(tmp_path: Path) -> None:
+    parts = [f'{{"problem": "p{i}", "answer": " {i}\ufeff"}}\n'.encode("utf-8-sig") for i in range(3)]
+    (tmp_path / "a.jsonl").write_bytes("\ufeff".encode() + b"".join(parts) + "\ufeff".encode())
+    assert made(tmp_path / "a.jsonl").select("problem", "answer").rows() == [("p0", "0"), ("p1", "1"), ("p2", "2")]
+
+
+def test_single_precision_is_read_as_it_is_written(tmp_path: Path) -> None:
+    table = pl.DataFrame({"problem": ["x", "y"], "answer": [0.1, 27.0]}, schema_overrides={"answer": pl.Float32})
+    table.write_parquet(tmp_path / "a.parquet")
+    assert made(tmp_path / "a.parquet")["answer"].to_list() == ["0.1", "27"]
 
 
 def test_a_difficulty_in_words_is_none_unless_numbers_are_asked_for(tmp_path: Path) -> None:
@@ -430,6 +519,72 @@ def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
     }
     assert tally.table().columns == ["rule", "kept", "dropped"]
     assert "duplicate problem, other answer         1         1" in str(tally)
+
+
+NONE = [
+    "notfound",
+    " Not found. ",
+    "NOT_FOUND",
+    r"\text{not found}",
+    "Answer not found",
+    "no answer",
+    "N/A",
+    "#N/A",
+    "?",
+    "...",
+]
+
+
+@pytest.mark.parametrize("answer", NONE)
+def test_a_word_for_no_answer_is_none(tmp_path: Path, answer: str) -> None:
+    rows = [{"problem": "How many tiles?", "answer": answer}, {"problem": "Which?", "answer": "8"}]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    table, tally = build("a", Dataset(file=path, drop=["empty", "proof"]))
+    assert table["answer"].to_list() == ["8"] and dropped(tally)["drop empty"] == 1
+    with pytest.raises(ValueError, match=r"line 1: answer .*stands for none.*no_answer: \[\]"):
+        made(path)
+    assert made(path, no_answer=[]).height == 2 and made(path, no_answer=[answer], drop=["empty"]).height == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer"),
+    [
+        ("How many of them are prime?", "None"),
+        ("Which of the sets is it?", "null"),
+        ("$n$ pens cost $a$ cents; what does a pen cost?", "n/a"),
+        ("There are N atoms in an area A. What is their density?", r"$N/A$"),
+        ("Name the segment.", "NA"),
+        ("Is it + or -?", "-"),
+        ("Which solutions are there?", "no solution"),
+        ("What is not found in the list?", "7 is not found"),
+        ("What is 1/0?", "undefined"),
+        ("Which relation holds?", "="),
+    ],
+)
+def test_what_may_be_an_answer_stays_one(tmp_path: Path, problem: str, answer: str) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"problem": problem, "answer": answer}])
+    assert made(path, drop=["empty", "proof"])["answer"].to_list() == [answer]
+
+
+def test_a_source_that_says_what_is_valid_decides(tmp_path: Path) -> None:
+    """NuminaMath-1.5's columns, also as a dataset of the hub has them; and what was in doubt is told."""
+    fine = {"problem_is_valid": "Yes", "solution_is_valid": "Yes", "question_type": "math-word-problem"}
+    rows = [
+        {"problem": "How many?", "answer": "None", **fine},
+        {"problem": "How many here?", "answer": "None", **fine, "solution_is_valid": "Incomplete"},
+        {"problem": "How many there?", "answer": "None", **fine, "problem_is_valid": "Problem not solved"},
+        {"problem": "Compare $a$ and $b$.", "answer": "a > b", **fine, "question_type": "proof"},
+        {"problem": "Which one?", "answer": "12", **fine, "question_type": "MCQ"},
+        {"problem": "Establish it.", "answer": "proof", **fine},
+    ]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    settings = Dataset(file=path, drop=["empty", "proof", "multiple_choice"])
+    table, tally = build("a", settings)
+    assert table["problem"].to_list() == ["How many?"]
+    counts = dropped(tally)
+    assert [counts[f"drop {rule}"] for rule in settings.drop] == [2, 2, 1]
+    assert "1 answers may stand for none (line 1: 'None') and count as answers" in str(tally)
+    assert made(path, drop=["empty"])["answer"].to_list() == ["None", "a > b", "12"]
 
 
 def test_the_answer_after_a_mark_in_the_solution(tmp_path: Path) -> None:
