@@ -126,7 +126,7 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
     # Words for a difficulty are taken for none, unless somebody asked for numbers.
     asked = settings.columns.difficulty or settings.difficulties or settings.per_difficulty
     difficulty = partial(number, needed=bool(asked))
-    readers = {"difficulty": difficulty, "problem": statement}
+    readers: dict[str, Callable[[Any], Any]] = {"difficulty": difficulty, "problem": statement}
     rows, empty, unanswered = [], 0, 0
     for index, (at, record) in indexed:
         row = Row(line=at, index=index, raw=record)
