@@ -146,7 +146,7 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
                 f" {fields['answer']}}}`"
             )
         absent = has_no_answer(row.problem, row.answer, record, settings.no_answer)
-        proof = squeezed_word(row.answer) == "proof"
+        proof = asks_proof("", row.answer)
         if not (row.problem and row.answer) or (absent and not (proof and "proof" in settings.drop)):
             if "empty" not in settings.drop:
                 name = "problem" if not row.problem else "answer"

@@ -5,8 +5,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 NO_ANSWER = re.compile(
-    r"(?:(?:the)?answer)?(?:is|was)?not(?:found|available|provided|given)|unanswered|#?n/a|proof|[?.…_—]+|[-–]{2,}"
-    r"|no(?:final)?answer(?:is|was)?(?:found|available|provided|given|extracted)?"
+    r"(?:(?:the)?answer)?(?:is|was)?not(?:found|available|provided|given)|unanswered|n/a|proof|[?.…_—]+|[-–]{2,}"
+    r"|no(?:final)?answer(?:is|was)?(?:found|available|provided|given|extracted)?|(?:答案)?略|见解析|无答案|未找到"
+    r"|see(?:the)?(?:solution|explanation|proof|above)|#(?:n/a|ref|value|name|num|null|div/0)"
 )  # what data sets write where they have no answer, squeezed
 MAYBE_NO_ANSWER = frozenset(("none", "null", "na", "unknown", "missing", "-", "–"))  # which may be answers as well
 PROOF_PROBLEM = re.compile(r"\bprove\b|\bshow(?:\s*:|\s+that\b)|\bdemonstrate\s+that\b", re.IGNORECASE)

@@ -118,7 +118,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Of files that were joined, each may begin with a byte order mark.
     """
-    lines = content_of(path).split("\n")
+    lines = re.split(r"\r?\n|\r", content_of(path))
     for line, raw in enumerate(lines, start=1):
         where = f"{path}, line {line}"
         content = raw.strip().strip(BYTE_ORDER_MARK).strip()

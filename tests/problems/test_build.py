@@ -214,8 +214,10 @@ def test_csv_keeps_leading_zeros_and_newlines(tmp_path: Path) -> None:
 
 def test_jsonl_read_robustly(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes('\ufeff{"problem": "a\u2028b", "answer": "1"}\r\n\r\n{"problem": "c", "answer": 2}'.encode())
-    assert made(path)["problem"].to_list() == ["a\u2028b", "c"]
+    for end in ("\r\n", "\n", "\r"):
+        text = f'\ufeff{{"problem": "a\u2028b", "answer": "1"}}{end}{end}{{"problem": "c", "answer": 2}}'
+        path.write_bytes(text.encode())
+        assert made(path)["problem"].to_list() == ["a\u2028b", "c"]
 
 
 @needs_shared
@@ -532,6 +534,9 @@ NONE = [
     "#N/A",
     "?",
     "...",
+    "#REF!",
+    "见解析",
+    "See solution.",
 ]
 
 
@@ -540,7 +545,8 @@ def test_a_word_for_no_answer_is_none(tmp_path: Path, answer: str) -> None:
     rows = [{"problem": "How many tiles?", "answer": answer}, {"problem": "Which?", "answer": "8"}]
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     table, tally = build("a", Dataset(file=path, drop=["empty", "proof"]))
-    assert table["answer"].to_list() == ["8"] and dropped(tally)["drop empty"] == 1
+    counts = dropped(tally)
+    assert table["answer"].to_list() == ["8"] and counts["drop empty"] + counts["drop proof"] == 1
     with pytest.raises(ValueError, match=r"line 1: answer .*stands for none.*no_answer: \[\]"):
         made(path)
     assert made(path, no_answer=[]).height == 2 and made(path, no_answer=[answer], drop=["empty"]).height == 1
@@ -585,6 +591,8 @@ def test_a_source_that_says_what_is_valid_decides(tmp_path: Path) -> None:
     assert [counts[f"drop {rule}"] for rule in settings.drop] == [2, 2, 1]
     assert "1 answers may stand for none (line 1: 'None') and count as answers" in str(tally)
     assert made(path, drop=["empty"])["answer"].to_list() == ["None", "a > b", "12"]
+    stated = write_jsonl(tmp_path / "b.jsonl", [rows[0], rows[5], {"problem": "Why?", "answer": "see the solution"}])
+    assert dropped(build("b", Dataset(file=stated, drop=["proof"]))[1])["drop proof"] == 2
 
 
 def test_the_answer_after_a_mark_in_the_solution(tmp_path: Path) -> None:
