@@ -90,7 +90,9 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     `files` are the YAML files that it was read from, to find repeated keys: YAML silently keeps one of them.
     """
     mistakes = [
-        f"{path}: stands twice in {file}" for file in files for path in repeated(yaml.compose(Path(file).read_text()))
+        f"{path}: stands twice in {file}"
+        for file in files
+        for path in repeated(yaml.compose(Path(file).read_text(encoding="utf-8")))
     ]
     given = config
     loaded, config = None, with_replicates(with_runs(given))

@@ -14,6 +14,7 @@ import shlex
 import sys
 import time
 from abc import abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -22,7 +23,7 @@ from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, 
 
 from mrt.core import storage
 from mrt.core.fingerprint import fingerprint, reached, versions
-from mrt.core.settings import laid_over
+from mrt.core.settings import laid_over, unrepeated
 
 PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that only say where files are
 GROUPS = {"settings", "inputs", "execution"}  # options that contain other options
@@ -119,6 +120,8 @@ def run(stage: type[Stage]) -> None:
     sys.argv[1:] = [sys.stdin.read() if argument == "-" else argument for argument in sys.argv[1:]]
     stage.model_config["cli_prog_name"] = f"python -m {name}"  # not the name of a file, in --help
     try:
+        for argument in sys.argv[1:]:
+            refuse_repeated_keys(argument)
         CliApp.run(stage, cli_cmd_method_name="carry_out")
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
@@ -127,6 +130,13 @@ def run(stage: type[Stage]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         fail(f"{name}: {error}")
+
+
+def refuse_repeated_keys(argument: str) -> None:
+    """Raise ValueError if an option that is a JSON object has a key twice."""
+    if argument.startswith("{"):
+        with suppress(json.JSONDecodeError):  # which pydantic explains
+            json.loads(argument, object_pairs_hook=unrepeated)
 
 
 def fail(message: str) -> NoReturn:

@@ -1,5 +1,6 @@
 """Base class of all settings: unknown fields, infinite numbers and NaN are errors. And merges of configurations."""
 
+from collections.abc import Iterable
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
@@ -28,6 +29,19 @@ class Settings(BaseModel):
                 unset = type(default).model_construct(set(), **dict(default))  # only what is given counts as set
                 setattr(made, name, overlaid(unset, own))
         return made
+
+
+def unrepeated(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object of its pairs (`object_pairs_hook`); raises ValueError for a key that stands twice.
+
+    Python's own reading would take the last one.
+    """
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice; keep one of them")
+        found[key] = value
+    return found
 
 
 def defaults(group: type[BaseModel]) -> dict[str, Any]:

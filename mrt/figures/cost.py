@@ -17,8 +17,6 @@ AXES = {"generated_tokens": "tokens generated to train", "flops": "FLOPs to trai
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    from matplotlib.ticker import EngFormatter
-
     table = summary(tables, models)
     models_of = {value: here["model"].n_unique() for (value,), here in table.group_by("value", maintain_order=True)}
     most = max(models_of.values(), default=0)  # of models that are extended, larger budgets are extrapolated
@@ -28,6 +26,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     sets = table["dataset"].unique(maintain_order=True).to_list()
     look = Appearance(models)
     figure, axes = panels(len(sets) * len(shown) * len(AXES), columns=2)
+    from matplotlib.ticker import EngFormatter  # only now: `panels` decides what matplotlib reads
+
     handles: dict[str, Any] = {}
     places = ((s, value, x) for s in sets for value in shown for x in AXES)
     for axis, (dataset, value, x) in zip(axes, places, strict=True):

@@ -3,7 +3,9 @@
 Changing the style redraws figures and recomputes no measure.
 """
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from itertools import count, cycle, product
 from operator import itemgetter
 from pathlib import Path
@@ -72,13 +74,19 @@ class Appearance:
         return {**self.outline(name), **markers, "label": self.models[name].label}
 
 
+def pyplot() -> Any:
+    """`matplotlib.pyplot`, with matplotlib's own defaults whatever the user's matplotlibrc and MPLBACKEND say."""
+    os.environ |= {"MATPLOTLIBRC": os.devnull, "MPLBACKEND": "agg"}
+    with chdir(os.sep):  # a matplotlibrc in the working folder would be read first
+        import matplotlib.pyplot as plt
+    plt.rcdefaults()  # in case somebody imported matplotlib before
+    plt.switch_backend("agg")
+    return plt
+
+
 def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list[Any]]:
     """A figure with `count` panels and its axes, in the house style; without panels it says that nothing is drawn."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     plt.rcParams.update(
         {
             "font.size": 8,

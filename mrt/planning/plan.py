@@ -48,13 +48,15 @@ class Plan(Stage):
         import yaml
 
         given: dict[str, Any] = {}
-        for file in self.configfile:
+        files = list(self.configfile)
+        for file in files:
             check_yaml(file)
-            given = laid_over(given, yaml.safe_load(file.read_text()))
+            given = laid_over(given, yaml.safe_load(file.read_text(encoding="utf-8")))
         if "models" not in given:  # as in the Snakefile
-            check_yaml("config.yaml")
-            given = laid_over(yaml.safe_load(Path("config.yaml").read_text()), given)
-        return load(given, self.configfile)
+            files.append(Path("config.yaml"))
+            check_yaml(files[-1])
+            given = laid_over(yaml.safe_load(files[-1].read_text(encoding="utf-8")), given)
+        return load(given, files)
 
     def cli_cmd(self) -> None:
         if self.gpu and self.gpu not in GPUS:

@@ -23,9 +23,16 @@ from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
 from mrt.grading.answers import boxed
 from mrt.problems.decontamination import Sets, squeezed, toy_key
-from mrt.problems.filters import asks_proof, offers_choice
+from mrt.problems.filters import (
+    MAYBE_NO_ANSWER,
+    asks_proof,
+    has_no_answer,
+    is_kind,
+    offers_choice,
+    squeezed_word,
+)
 from mrt.problems.settings import Dataset, Toy
-from mrt.problems.sources import number, read_source, text
+from mrt.problems.sources import number, read_source, statement, text
 from mrt.toy.world import draw_problem
 
 T = TypeVar("T")
@@ -34,9 +41,10 @@ TOY_REDRAWS = 2000  # after this many draws in a row without a new problem, the 
 
 @dataclass
 class Tally:
-    """Numbers of problems that each rule kept and dropped, in the order applied."""
+    """Numbers of problems that each rule kept and dropped, in the order applied; and what was read how in doubt."""
 
     rules: list[tuple[str, int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, rule: str, kept: int, dropped: int) -> None:
         self.rules.append((rule, kept, dropped))
@@ -54,7 +62,7 @@ class Tally:
     def __str__(self) -> str:
         width = max([len(rule) for rule, _, _ in self.rules], default=0)
         lines = [f"{rule:<{width}} {dropped:>9} {kept:>9}" for rule, kept, dropped in self.rules]
-        return "\n".join([f"{'rule':<{width}} {'dropped':>9} {'kept':>9}", *lines])
+        return "\n".join([f"{'rule':<{width}} {'dropped':>9} {'kept':>9}", *lines, *self.notes])
 
 
 @dataclass
@@ -69,6 +77,7 @@ class Row:
     solution: str | None = None
     difficulty: float | None = None
     source: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)  # as the source has it
 
 
 def rank(problem: str, seed: int) -> bytes:
@@ -117,11 +126,12 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
     # Words for a difficulty are taken for none, unless somebody asked for numbers.
     asked = settings.columns.difficulty or settings.difficulties or settings.per_difficulty
     difficulty = partial(number, needed=bool(asked))
+    readers: dict[str, Callable[[Any], Any]] = {"difficulty": difficulty, "problem": statement}
     rows, empty, unanswered = [], 0, 0
     for index, (at, record) in indexed:
-        row = Row(line=at, index=index)
+        row = Row(line=at, index=index, raw=record)
         for name, column in fields.items():
-            found = value(difficulty if name == "difficulty" else text, at, record, column, name)
+            found = value(readers.get(name, text), at, record, column, name)
             setattr(row, name, found or "" if name in ("problem", "answer") else found)
         if settings.answer_from_solution:
             found = answer_in(row.solution or "", settings.answer_after)
@@ -135,13 +145,17 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
                 f' the answer; set `answer_from_solution: true`, `answer_after: "####"` and `columns: {{solution:'
                 f" {fields['answer']}}}`"
             )
-        if not (row.problem and row.answer):
+        absent = has_no_answer(row.problem, row.answer, record, settings.no_answer)
+        proof = asks_proof("", row.answer)
+        if not (row.problem and row.answer) or (absent and not (proof and "proof" in settings.drop)):
             if "empty" not in settings.drop:
-                name = "answer" if row.problem else "problem"
+                name = "problem" if not row.problem else "answer"
                 known = f"column {fields[name]!r}" if name in fields else "from the solution"
+                what, rule = "is empty or missing; mend it", "proof" if proof else "empty"
+                if row.problem and row.answer:
+                    what = f"is {row.answer!r}, which stands for none; if it is one, set `no_answer: []`"
                 raise ValueError(
-                    f"{settings.origin}, {noun} {at}: {name} ({known}) is empty or missing; mend it, or drop such rows "
-                    "with `drop: [empty]`"
+                    f"{settings.origin}, {noun} {at}: {name} ({known}) {what}, or drop such rows with `drop: [{rule}]`"
                 )
             empty += 1
             continue
@@ -153,6 +167,12 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
         tally.add(what, len(rows) + empty, unanswered)
     if "empty" in settings.drop:
         tally.add("drop empty", len(rows), empty)
+    doubtful = [row for row in rows if settings.no_answer is None and squeezed_word(row.answer) in MAYBE_NO_ANSWER]
+    if doubtful:
+        first = f"{noun} {doubtful[0].line}: {doubtful[0].answer!r}"
+        tally.notes.append(
+            f"{len(doubtful)} answers may stand for none ({first}) and count as answers; `no_answer` changes that"
+        )
     return rows
 
 
@@ -230,9 +250,15 @@ def build(name: str, settings: Dataset, others: Iterable[str] = ()) -> tuple[pl.
             wanted = set(settings.difficulties)
             rows = tally.filter("difficulties", rows, lambda row: row.difficulty in wanted)
         if "proof" in settings.drop:
-            rows = tally.filter("drop proof", rows, lambda row: not asks_proof(row.problem, row.answer))
+            rows = tally.filter(
+                "drop proof", rows, lambda row: not (is_kind(row.raw, "proof") or asks_proof(row.problem, row.answer))
+            )
         if "multiple_choice" in settings.drop:
-            rows = tally.filter("drop multiple_choice", rows, lambda row: not offers_choice(row.problem, row.answer))
+            rows = tally.filter(
+                "drop multiple_choice",
+                rows,
+                lambda row: not (is_kind(row.raw, "MCQ") or offers_choice(row.problem, row.answer)),
+            )
         rows = distinct(rows, settings, name, tally)
         others = list(others)
         if others:

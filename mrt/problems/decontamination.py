@@ -4,12 +4,19 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
+from itertools import groupby
 
 from mrt.problems.filters import without_markup
 
 Shingles = set[str]  # each is its tokens joined by spaces
 SHINGLE = 10  # tokens
 OVERLAP = 0.4  # share of the shorter problem's shingles
+TOKEN = re.compile(r"[^\W\d_]+|\d+|[-+*/=^<>!]")  # words, numbers, operators
+PUNCTUATION = ".,;:?!'\"" + "。、「」『』《》〈〉【】“”‘’«»؟،؛।॥"
+INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, marks of width zero or of direction
+UNSPACED = ("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TAI ", "NEW TAI LUE ", "AHOM ", "BALINESE ", "JAVANESE ")
+"""Scripts without spaces between words, beside the East Asian ones, as Unicode names their characters (UAX 14)."""
 
 
 def squeezed(problem: str) -> str:
@@ -19,7 +26,9 @@ def squeezed(problem: str) -> str:
 
 def plain_math(problem: str) -> str:
     """A problem's text in lower case, with its LaTeX normalised, and drawings and layout removed."""
-    plain = re.sub(r"\[asy\].*?\[/asy\]", " ", unicodedata.normalize("NFKC", problem), flags=re.DOTALL | re.IGNORECASE)
+    visible = INVISIBLE.sub("", unicodedata.normalize("NFKC", problem))
+    plain = re.sub(r"\[asy\].*?\[/asy\]", " ", visible, flags=re.DOTALL | re.IGNORECASE)
+    plain = re.sub(r"(?![0-9])\d", lambda digit: str(unicodedata.decimal(digit[0])), plain)
     plain = re.sub(r"\\[dt]frac\b", r"\\frac", plain)
     plain = re.sub(r"\\(?:left|right|displaystyle|limits|[bB]igg?[lr]?)(?![a-zA-Z])", " ", plain)
     plain = re.sub(r"\\(?:not\s*=|neq?(?![a-zA-Z]))", " != ", plain)
@@ -27,14 +36,35 @@ def plain_math(problem: str) -> str:
     return re.sub(r"\\[()\[\]]|\$", " ", without_markup(plain)).lower()
 
 
+@cache
+def is_unspaced(character: str) -> bool:
+    """Whether a character is of a script that is written without spaces (Chinese, Japanese, Thai, ...), or of Hangul,
+    whose spaces many writers leave out.
+    """
+    east_asian = unicodedata.east_asian_width(character) in ("W", "F")
+    return east_asian or unicodedata.name(character, "").startswith(UNSPACED)
+
+
+def tokens_of(problem: str) -> list[str]:
+    """Words, numbers and operators of a problem; of a script without spaces each character is a token.
+
+    Vowel signs and accents that are characters of their own do not count: they would cut words.
+    """
+    plain = plain_math(problem)
+    if plain.isascii():
+        return TOKEN.findall(plain)
+    bare = "".join(character for character in plain if not unicodedata.category(character).startswith("M"))
+    runs = [("".join(run), unspaced) for word in TOKEN.findall(bare) for unspaced, run in groupby(word, is_unspaced)]
+    return [token for run, unspaced in runs for token in (run if unspaced else [run])]
+
+
 class Sets:
     """Problems that another set must not share.
 
     A problem is shared if its text equals one of these up to case, white space, punctuation and LaTeX layout, or if the
-    two problems have in common at least 40% of the shorter one's 10-token shingles (tokens are words, numbers and
-    operators). A single common shingle, even of 13 tokens, is too weak a criterion: it drops 217 of the 975 AIME
-    problems of 1983-2023 against five benchmarks, because of phrases such as "where m and n are relatively prime
-    positive integers".
+    two problems have in common at least 40% of the shorter one's 10-token shingles (`tokens_of`). A single common
+    shingle, even of 13 tokens, is too weak a criterion: it drops 217 of the 975 AIME problems of 1983-2023 against five
+    benchmarks, because of phrases such as "where m and n are relatively prime positive integers".
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -53,11 +83,11 @@ class Sets:
 
     @staticmethod
     def key(problem: str) -> str:
-        return re.sub(r"\s+|[.,;:?!'\"]+(?!\d)", "", plain_math(problem))
+        return re.sub(rf"\s+|[{PUNCTUATION}]+(?!\d)", "", plain_math(problem))
 
     @staticmethod
     def shingles(problem: str) -> Shingles:
-        tokens = re.findall(r"[^\W\d_]+|\d+|[-+*/=^<>!]", plain_math(problem))
+        tokens = tokens_of(problem)
         return {" ".join(tokens[at : at + SHINGLE]) for at in range(len(tokens) - SHINGLE + 1)}
 
     def has(self, problem: str) -> bool:

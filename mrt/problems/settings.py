@@ -73,7 +73,12 @@ class Dataset(Settings):
     drop: list[Literal["empty", "proof", "multiple_choice"]] = Field(
         default_factory=list,
         description="Drop problems that lack a text or an answer (otherwise an error), that ask for a proof, or that "
-        "offer options to choose from.",
+        "offer options to choose from. A column `question_type`, as NuminaMath-1.5 has it, decides as well.",
+    )
+    no_answer: list[str] | None = Field(
+        None,
+        description="Texts that stand for no answer, in any case and spacing; null for `notfound`, `N/A` and their like"
+        " (and `none` where `problem_is_valid` or `solution_is_valid` is not yes). With [] every text is an answer.",
     )
     disjoint_from: list[str] = Field(
         default_factory=list, description="Sets with which this one must share no problem (decontamination)."

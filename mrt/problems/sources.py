@@ -11,18 +11,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from mrt.core.settings import unrepeated
 from mrt.core.storage import read_table
 from mrt.problems.settings import Dataset, Hub
+
+KINDS = ("question_type", "problem_is_valid", "solution_is_valid")
+"""Columns in which NuminaMath-1.5 says what a problem is, and whether it and its solution are whole."""
+BYTE_ORDER_MARK = "\ufeff"
+NO_TEXT = {  # how files begin that are no text in UTF-8
+    b"\xff\xfe": "UTF-16 or UTF-32, not UTF-8; save it as UTF-8",
+    b"\xfe\xff": "UTF-16, not UTF-8; save it as UTF-8",
+    b"\x1f\x8b": "compressed with gzip; unpack it",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it",
+    b"PK\x03\x04": "a zip archive or a spreadsheet; unpack it, or save it as CSV",
+    b"PAR1": "Parquet; name it .parquet",
+}
 
 
 def text(value: Any) -> str | None:
     """A value as text without surrounding white space; None if it is empty; raises ValueError if it cannot be text.
 
-    Whole floats lose their `.0`; lists (OlympiadBench's answers) are joined by commas.
+    Whole floats lose their `.0`; lists (OlympiadBench's answers) are joined by commas, but not lists of lists.
     """
     if value is None:
         return None
     if isinstance(value, list | tuple):
+        if any(isinstance(item, list | tuple) for item in value):
+            raise ValueError(f"is a list of lists, which commas would make one list: {value!r}")
         return ", ".join(item for item in map(text, value) if item) or None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"is neither text nor a number: {value!r}")
@@ -30,11 +47,18 @@ def text(value: Any) -> str | None:
         if not math.isfinite(value):
             raise ValueError(f"is {str(value).replace('nan', 'NaN')}")
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    found = str(value).strip()
+    found = re.sub(r"^[\s\ufeff\u200b]+|[\s\ufeff\u200b]+$", "", str(value))  # invisible marks as well
     if found.lower() == "nan":
         raise ValueError("is NaN")
     check_characters(found)
     return found or None
+
+
+def statement(value: Any) -> str | None:
+    """A problem as text; raises ValueError if it is none, as a number, a list of messages or a chat are."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"is not text but a {type(value).__name__}: {str(value)[:60]}")
+    return text(value)
 
 
 def check_characters(value: str) -> None:
@@ -65,23 +89,54 @@ def number(value: Any, *, needed: bool = True) -> float | None:
     return result
 
 
+def content_of(path: Path) -> str:
+    """A text file in UTF-8, without its byte order mark; raises ValueError, naming the line, for another file."""
+    data = path.read_bytes()
+    for beginning, what in NO_TEXT.items():
+        if data.startswith(beginning):
+            raise ValueError(f"{path}: the file is {what}")
+
+    def place(at: int) -> str:
+        line = data.count(b"\n", 0, at) + 1
+        return f"{path}, line {line}"
+
+    if (at := data.find(b"\0")) >= 0:
+        raise ValueError(f"{place(at)}: a byte 0: the file is UTF-16, not UTF-8, or damaged; save it as UTF-8")
+    try:
+        return data.decode("utf-8").lstrip(BYTE_ORDER_MARK)
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            raise ValueError(f"{place(error.start)}: the file ends within a character: it was cut") from error
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        byte = f"byte 0x{data[error.start]:02x} at column {column}"
+        near = data[max(error.start - 12, 0) : error.start + 12].decode("latin-1")
+        raise ValueError(f"{place(error.start)}: not UTF-8 ({byte}; in Latin-1 {near!r}); save it as UTF-8") from error
+
+
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Lines and objects of a JSON Lines file; raises ValueError naming the line."""
-    for line, raw in enumerate(path.read_bytes().split(b"\n"), start=1):
+    """Lines and objects of a JSON Lines file; raises ValueError naming the line.
+
+    Of files that were joined, each may begin with a byte order mark.
+    """
+    lines = re.split(r"\r?\n|\r", content_of(path))
+    for line, raw in enumerate(lines, start=1):
         where = f"{path}, line {line}"
-        try:
-            content = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
-        except UnicodeDecodeError as error:
-            byte = f"byte 0x{raw[error.start]:02x} at column {error.start + 1}"
-            raise ValueError(f"{where}: not UTF-8 ({byte})") from error
+        content = raw.strip().strip(BYTE_ORDER_MARK).strip()
         if not content:
             continue
         try:
-            value = json.loads(content)
+            value = json.loads(content, object_pairs_hook=unrepeated)
         except (json.JSONDecodeError, RecursionError) as error:
-            hint = "; a .jsonl file has one JSON object a line" + (", this looks like CSV" if "," in content else "")
-            hint = hint if content[0] not in "{[" else ""
+            hint = "" if content[0] == "{" else "; a .jsonl file has one JSON object a line"
+            if str(error).startswith("Extra data"):
+                hint = "; a line has one JSON object: were files joined without a line end between them?"
+            elif content[0] == "{" and line == len(lines):
+                hint = "; the file ends within this line: it was cut"
+            elif content[0] not in "{[" and "," in content:
+                hint += ", this looks like CSV"
             raise ValueError(f"{where}: not JSON ({error}){hint}: {content[:60]!r}") from error
+        except ValueError as error:  # a key that stands twice, a number of thousands of digits
+            raise ValueError(f"{where}: {error}: {content[:60]!r}") from error
         if not isinstance(value, dict):
             raise ValueError(f"{where}: not a JSON object but a {type(value).__name__}: {content[:60]!r}")
         yield line, value
@@ -98,6 +153,10 @@ def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, fl
     for number, row in read_jsonl(file):
         try:
             chunks = [(chunk["text"], float(chunk["accuracy"])) for chunk in row["chunks"]]
+            if any(
+                not isinstance(chunk["text"], str) or isinstance(chunk["accuracy"], bool) for chunk in row["chunks"]
+            ):
+                raise TypeError("a text that is none, or true or false for an accuracy")
             found.setdefault((row["problem_id"], row["model"]), []).append(chunks)
         except (ValueError, KeyError, TypeError) as error:
             wanted = "problem_id, model and chunks of text and accuracy"
@@ -110,12 +169,7 @@ def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, fl
 
 def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Lines and records of a CSV file with a header, all values text; raises ValueError naming the line."""
-    data = path.read_bytes()
-    try:
-        content = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x})") from error
+    content = content_of(path)
     csv.field_size_limit(sys.maxsize)  # a solution may exceed the default of 128 KiB
     reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     header: list[str] | None = None
@@ -132,13 +186,18 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     raise ValueError(f"{path}, line {line}: columns are separated by commas; this header has {other!r}")
                 if len(set(header)) < len(header):
                     raise ValueError(f"{path}, line 1: a column occurs twice in {', '.join(header)}")
+            elif record[0].startswith(BYTE_ORDER_MARK) or (len(header) > 1 and sorted(record) == sorted(header)):
+                raise ValueError(
+                    f"{path}, line {line}: a header again: were files joined? If the columns are the same, remove it"
+                )
             else:
                 if len(record) != len(header):
                     raise ValueError(f"{path}, line {line}: {len(record)} values for {len(header)} columns")
                 yield line, dict(zip(header, record, strict=True))
             line = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{path}, line {line}: not CSV ({error})") from error
+        open_quote = ": a quotation mark is never closed" if str(error) == "unexpected end of data" else ""
+        raise ValueError(f"{path}, line {line}: not CSV ({error}{open_quote})") from error
 
 
 def read_file(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -156,7 +215,9 @@ def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
         case ".csv":
             return read_csv(path)
         case ".parquet":
-            return enumerate(read_table(path, advice="Is it whole?").to_dicts(), start=1)
+            table = read_table(path, advice="Is it whole?")
+            single = pl.col(pl.Float32).cast(pl.String).cast(pl.Float64)  # 0.1, not 0.10000000149
+            return enumerate(table.with_columns(single).to_dicts(), start=1)
     raise ValueError(f"{path}: problems are read from .jsonl, .parquet or .csv, not {path.suffix or 'without suffix'}")
 
 
@@ -202,11 +263,11 @@ def source_columns(settings: Dataset, found: Sequence[str]) -> tuple[dict[str, s
 
 
 def read_source(settings: Dataset) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, str], dict[str, str]]:
-    """Raw rows with their lines, and the columns that `source_columns` finds."""
+    """Raw rows with their lines, and the columns that `source_columns` finds; of the hub no others, but `KINDS`."""
     if settings.hub:
         dataset = read_hub(settings.hub)
         fields, keep = source_columns(settings, dataset.column_names)
-        used = dataset.select_columns(sorted({*fields.values(), *keep.values()}))
+        used = dataset.select_columns(sorted({*fields.values(), *keep.values(), *KINDS} & {*dataset.column_names}))
         return list(enumerate(used, start=1)), fields, keep
     assert settings.file is not None
     rows = read_file(settings.file)

@@ -7,6 +7,7 @@ Figures 10, 11 and 15 are drawn from them; the paper draws Figure 11 from DeepSc
 stage of its own, so that adding a column does not retrain a model.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +93,28 @@ def check_log(file: Path) -> None:
 
 
 def imported_log(file: Path) -> pl.DataFrame:
-    """The log of an RL run elsewhere, sorted by step.
+    """The log of an RL run elsewhere, sorted by step; reward and tokens may be empty.
 
-    Raises ValueError, naming the file, if a column is missing or a value is not a number.
+    Raises ValueError, naming the file, and the row (of a text file, the line), if a column is missing, a value is not a
+    number, or a step is not whole.
     """
     check_log(file)
-    table = pl.DataFrame([row for _, row in read_file(file)], infer_schema_length=None)
-    try:
-        return table.select(pl.col(name).cast(kind) for name, kind in RL_LOG.items()).sort("step")
-    except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{file}: a value is not a number ({error})") from error
+
+    def logged(row: dict[str, Any], name: str, number: int) -> float | None:
+        value = row.get(name)
+        if value in (None, "") and name != "step":
+            return None
+        try:
+            found = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            found = math.nan
+        if not math.isfinite(found) or (name == "step" and not found.is_integer()):
+            wanted = "a whole number" if name == "step" else "a number"
+            raise ValueError(f"{file}, row {number}: {name} is not {wanted} but {value!r}")
+        return found
+
+    rows = [{name: logged(row, name, number) for name in RL_LOG} for number, row in read_file(file)]
+    return pl.DataFrame(rows, schema=dict.fromkeys(RL_LOG, pl.Float64)).cast(RL_LOG).sort("step")  # type: ignore[arg-type]
 
 
 class MakeLog(Stage):

@@ -22,3 +22,12 @@ def test_options_come_from_standard_input_and_the_command_stands_in_the_log(tmp_
     command[-3:-2] = [json.dumps(told | {"config": {}})]
     by_hand = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert by_hand.returncode == 0, by_hand.stderr
+
+
+def test_a_key_that_stands_twice_in_an_option_is_an_error(tmp_path):
+    options = ["--set", '{"toy": {"count": 3, "count": 4}}', "--out", str(tmp_path / "out.parquet")]
+    command = [sys.executable, "-m", "mrt.problems.build", "--name", "toy", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "mrt.problems.build: the key 'count' stands twice; keep one of them\n"
+    assert not (tmp_path / "out.parquet").exists()

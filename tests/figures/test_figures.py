@@ -1,6 +1,8 @@
 """Every figure and table is drawn from a small measure of two models: files, data, and what the numbers say."""
 
 import json
+import os
+import subprocess
 import sys
 from functools import reduce
 from importlib import import_module
@@ -141,6 +143,52 @@ def test_each_figure_is_drawn_and_equal_data_gives_equal_files(figure, tmp_path,
     drawn = pl.read_parquet(tmp_path / "one.parquet")
     assert set(drawn["model"]) == set(MODELS)
     assert pl.read_csv(tmp_path / "one.csv").height == drawn.height
+
+
+MATPLOTLIBRC = """text.usetex: True
+font.size: 21
+font.family: serif
+axes.facecolor: yellow
+axes.formatter.use_locale: True
+figure.autolayout: True
+figure.dpi: 37
+figure.max_open_warning: 0
+lines.antialiased: False
+path.simplify: False
+pdf.compression: 0
+savefig.bbox: tight
+savefig.transparent: True
+timezone: Asia/Tokyo
+no.such.key: 1
+"""
+
+
+def test_figures_are_the_same_bytes_whatever_matplotlib_is_told_elsewhere(tmp_path):
+    """By a file in the working folder, in the user's folder, by the environment; also where it cannot be read."""
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("MPL", "MATPLOTLIB"))}
+    figure, *options = arguments("cost", tmp_path, FIGURES["cost"])
+    for folder in ("usual", "working", "user"):
+        (tmp_path / folder).mkdir()
+    for folder in ("working", "user"):
+        (tmp_path / folder / "matplotlibrc").write_text(MATPLOTLIBRC)
+    (tmp_path / "bad").write_bytes("# naïve".encode("latin-1"))
+    environments = {
+        "usual": {},
+        "working": {"MATPLOTLIBRC": str(tmp_path / "user" / "matplotlibrc"), "LC_ALL": "de_DE.UTF-8"},
+        "user": {
+            "MPLCONFIGDIR": str(tmp_path / "user"),
+            "MPLBACKEND": "nonsense",
+            "MATPLOTLIBRC": str(tmp_path / "bad"),
+        },
+    }
+    for folder, told in environments.items():
+        command = [sys.executable, "-m", f"mrt.figures.{figure}", *options, str(tmp_path / folder / "out")]
+        environment = usual | {"PYTHONPATH": str(ROOT)} | told
+        done = subprocess.run(command, cwd=tmp_path / folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        for suffix in ("png", "pdf", "csv"):
+            out = f"out.{suffix}"
+            assert (tmp_path / folder / out).read_bytes() == (tmp_path / "usual" / out).read_bytes()
 
 
 @pytest.mark.parametrize("figure", [name for name in FIGURES if name != "episode_counts"])

@@ -38,6 +38,16 @@ def test_work_takes_longer_on_less_and_twice_as_long_twice(work, name, gpus):
     assert seconds_of(work, QWEN_7B, hardware, 2 * gpus, 512, Reached()) <= took * 1.0001
 
 
+def test_a_key_that_stands_twice_in_the_default_configuration_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mrt").symlink_to(ROOT / "mrt")  # the shipped toy base
+    (tmp_path / "config.yaml").write_text((ROOT / "tests" / "tiny.yaml").read_text() + "seed: 1\nseed: 2\n")
+    (tmp_path / "more.yaml").write_text("evaluation: {samples: 4}\n")
+    for files in ([], [Path("more.yaml")]):
+        with pytest.raises(ValueError, match=r"seed: stands twice in config\.yaml"):
+            _ = Plan(configfile=files).config
+
+
 def test_decoding_one_sequence_reads_the_weights_at_every_token():
     one = Work(drawn=1000, context=1)
     took = seconds_of(one, QWEN_7B, GPUS["h100"], 1, 1, Reached.ideal())

@@ -17,7 +17,7 @@ from pydantic_settings import CliApp
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.problems.build import Problems, Row, Tally, build, sample
-from mrt.problems.decontamination import Sets
+from mrt.problems.decontamination import Sets, tokens_of
 from mrt.problems.filters import asks_proof, offers_choice
 from mrt.problems.settings import Columns, Dataset, Hub, Toy
 from mrt.problems.sources import number, text
@@ -143,6 +143,52 @@ def test_disjoint_rules() -> None:
     assert not Sets([first]).overlaps(second)
 
 
+LANGUAGES = {  # a problem, and what somebody wrote before a copy of it
+    "Chinese": (
+        "一个长方形花坛的长是宽的两倍，周长为三十六米，现在沿花坛四周铺一条宽一米的小路，求小路的面积。",
+        "例题：",
+    ),
+    "Japanese": ("ある数に七を加えて三倍すると四十八になるとき、もとの数はいくつか答えなさい。", "次の問題を解け。"),
+    "Korean": ("연속하는 세 짝수의 합이 칠십이일 때 가장 큰 짝수를 구하여라", "문제: "),
+    "Korean without spaces": ("연속하는세짝수의합이칠십이일때가장큰짝수를구하여라", "문제:"),
+    "Thai": ("พ่อค้าซื้อส้มมาสามสิบผลแล้วขายไปครึ่งหนึ่งจะเหลือส้มกี่ผลในตะกร้า", "โจทย์ข้อหนึ่ง"),
+    "Lao": ("ຊາວນາມີງົວຊາວໂຕແລ້ວຂາຍໄປແປດໂຕຍັງເຫຼືອງົວຈັກໂຕ", "ຄໍາຖາມ"),
+    "Khmer": ("កសិករម្នាក់មានគោម្ភៃក្បាលហើយលក់អស់ប្រាំបីក្បាលតើនៅសល់គោប៉ុន្មានក្បាល", "លំហាត់"),
+    "Burmese": ("လယ်သမားတစ်ဦးတွင်နွားအကောင်နှစ်ဆယ်ရှိပြီးရှစ်ကောင်ရောင်းလိုက်လျှင်ဘယ်နှစ်ကောင်ကျန်မလဲ", "ပုစ္ဆာ"),
+    "a mixture": (
+        "设 $f(x)=x^2+bx+c$ 的最小值为 $-4$，且 f(0)=5，求 b 与 c 的所有可能取值。",
+        "Translate, then solve: ",
+    ),
+    "Hindi": ("एक आयत की लंबाई उसकी चौड़ाई से तीन गुना है और परिमाप चालीस मीटर है तो क्षेत्रफल बताइए", "प्रश्न एक "),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_copy_is_found_in_every_script(language: str, tmp_path: Path) -> None:
+    """With words before it, and where others of the same script are no copies."""
+    problem, before = LANGUAGES[language]
+    sets = Sets([problem, "Compute $3+4$."])
+    assert sets.overlaps(before + problem) and not sets.has(before + problem)
+    others = [text for name, (text, _) in LANGUAGES.items() if name.split()[0] != language.split()[0]]
+    assert not any(sets.overlaps(other) or sets.has(other) for other in others)
+    rows = [{"problem": before + problem, "answer": 1}, {"problem": "What is $5+6$?", "answer": 11}]
+    assert made(write_jsonl(tmp_path / "a.jsonl", rows), (problem,))["problem"].to_list() == ["What is $5+6$?"]
+
+
+def test_scripts_without_spaces_are_compared_by_character() -> None:
+    """As words are: a number that differs changes the shingles that it is in; less than a shingle is compared whole."""
+    assert tokens_of("小明有１２个苹果，abc_d") == ["小", "明", "有", "12", "个", "苹", "果", "abc", "d"]
+    assert tokens_of("ราคา ๑๕ บาท") == [*"ราคา", "15", *"บาท"] and tokens_of("٣ كُتُب") == ["3", "كتب"]
+    assert tokens_of("Où est $\\bar x$, naïve?") == ["où", "est", "bar", "x", "naïve"]
+    short = Sets(["求三加四。"])
+    assert short.has("求 三加四") and not short.has("求三加五。") and not short.overlaps("求三加五。")
+    apart = Sets(["甲乙两人从相距九公里的两地同时出发相向而行，几小时后相遇？"])
+    assert not apart.overlaps("一个水池有进水管与出水管，单开进水管六小时注满，几小时后放空？")
+    numbers = "食堂运来大米 {} 袋，每袋 {} 千克，吃掉 {} 千克，还剩多少千克？"
+    assert not Sets([numbers.format(3, 50, 20)]).has(numbers.format(4, 60, 35))
+    assert Sets([numbers.format(3, 50, 20)]).has(numbers.format("３", "５０", "２０").replace("，", ","))
+
+
 # ---- sources
 
 
@@ -168,8 +214,10 @@ def test_csv_keeps_leading_zeros_and_newlines(tmp_path: Path) -> None:
 
 def test_jsonl_read_robustly(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes('\ufeff{"problem": "a\u2028b", "answer": "1"}\r\n\r\n{"problem": "c", "answer": 2}'.encode())
-    assert made(path)["problem"].to_list() == ["a\u2028b", "c"]
+    for end in ("\r\n", "\n", "\r"):
+        text = f'\ufeff{{"problem": "a\u2028b", "answer": "1"}}{end}{end}{{"problem": "c", "answer": 2}}'
+        path.write_bytes(text.encode())
+        assert made(path)["problem"].to_list() == ["a\u2028b", "c"]
 
 
 @needs_shared
@@ -258,6 +306,13 @@ def test_hub(hub: Path) -> None:
     assert len(build("aime", Dataset.model_validate(options))[0]) == 2
 
 
+def test_the_hub_says_what_is_a_proof(tmp_path: Path, hub: Path) -> None:
+    rows = [{"problem": f"p{i}", "answer": "1", "question_type": kind} for i, kind in enumerate(("proof", "other"))]
+    pl.DataFrame(rows).write_parquet(tmp_path / "train.parquet")
+    settings = {"hub": {"path": str(tmp_path), "revision": "v1"}, "drop": ["proof"]}
+    assert build("a", Dataset.model_validate(settings))[0]["problem"].to_list() == ["p1"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -309,6 +364,67 @@ def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
         ("a.csv", b'{"problem": "x", "answer": 1}\n', r"line 1: .*JSON"),
         ("a.parquet", b"PAR1 not really", r"a.parquet: not a readable Parquet"),
         ("a.json", b"[]", r"not .json"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n{"answer":1,"problem":"y","answer":1}',
+            r"line 2: the key 'answer' s.* twice",
+        ),
+        ("a.jsonl", b'{"problem":"x","answer":1,"about":[{"by":"p","by":"q"}]}', r"line 1: the key 'by' stands twice"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n' + b'{"problem":"y","answer":' + b"7" * 5000 + b"}",
+            r"a.jsonl, line 2: ",
+        ),
+        ("a.jsonl", b'{"problem":"x","answer":1}\xef\xbb\xbf{"problem":"y","answer":1}', r"line 1: .*files joined"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}{"problem":"y","answer":1}\n',
+            r"line 1: .*files joined without a line end",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n{"problem":"y","answer":',
+            r"line 2: .*the file ends within this line: it was cut",
+        ),
+        ("a.jsonl", b'{"problem":"x","answer":1}\n{"problem":"caf\xc3', r"line 2: the file ends within a character"),
+        ("a.jsonl", b'[\n{"problem":"x","answer":1}\n]', r"line 1: not JSON .*one JSON object a line"),
+        (
+            "a.jsonl",
+            b'{"problem":"x","answer":1}\n{"problem":"caf\xe9","answer":1}',
+            r"line 2: not UTF-8 .*Latin-1 .*café",
+        ),
+        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-16"), r"a.jsonl: the file is UTF-16"),
+        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-16-le"), r"line 1: a byte 0: .*UTF-16"),
+        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-32"), r"a.jsonl: the file is UTF-16 or UTF-32"),
+        ("a.csv", "problem,answer\nx,1\n".encode("utf-16-be"), r"line 1: a byte 0"),
+        ("a.csv", b"\x1f\x8b\x08...", r"a.csv: the file is compressed with gzip"),
+        ("a.csv", b"PK\x03\x04...", r"a.csv: the file is a zip archive or a spreadsheet"),
+        (
+            "a.csv",
+            b"problem,answer\nx,1\n\xef\xbb\xbfproblem,answer\ny,2\n",
+            r"line 3: a header again: were files joined",
+        ),
+        ("a.csv", b"problem,answer\nx,1\nproblem,answer\ny,2\n", r"line 3: a header again"),
+        ("a.csv", b"problem,answer\nx,1\nanswer,problem\n2,y\n", r"line 3: a header again"),
+        ("a.csv", b'problem,answer\nx,1\n"y,2\nz,3\n', r"line 3: .*a quotation mark is never closed"),
+        ("a.csv", b"problem,answer\nx,1\ny", r"line 3: 1 values for 2 columns"),
+        ("a.jsonl", b'{"problem": 7, "answer": 1}', r"line 1: problem .*is not text but a int: 7"),
+        (
+            "a.jsonl",
+            b'{"problem": [{"role": "user", "content": "x"}], "answer": 1}',
+            r"line 1: problem .*is not text but a list",
+        ),
+        ("a.jsonl", b'{"problem": "x", "answer": [[1, 2], [3, 4]]}', r"line 1: answer .*is a list of lists"),
+        (
+            "a.jsonl",
+            b'{"problem": "x", "answer": "Not Found"}',
+            r"line 1: answer .*'Not Found', which stands for none.*drop: .empty",
+        ),
+        (
+            "a.jsonl",
+            b'{"problem": "x", "answer": "proof"}',
+            r"line 1: answer .*'proof', which stands for none.*drop: .proof",
+        ),
     ],
 )
 def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -316,6 +432,27 @@ def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str
     with pytest.raises(ValueError, match=message) as caught:
         made(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.99])
+def test_a_parquet_file_that_was_cut_is_named(tmp_path: Path, share: float) -> None:
+    pl.DataFrame(rows_of(500)).write_parquet(tmp_path / "a.parquet")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(ValueError, match=r"a.parquet: not a readable Parquet file.*Is it whole\?"):
+        made(tmp_path / "a.parquet")
+
+
+def test_joined_files_with_byte_order_marks_are_read(tmp_path: Path) -> None:
+    parts = [f'{{"problem": "p{i}", "answer": " {i}\ufeff"}}\n'.encode("utf-8-sig") for i in range(3)]
+    (tmp_path / "a.jsonl").write_bytes("\ufeff".encode() + b"".join(parts) + "\ufeff".encode())
+    assert made(tmp_path / "a.jsonl").select("problem", "answer").rows() == [("p0", "0"), ("p1", "1"), ("p2", "2")]
+
+
+def test_single_precision_is_read_as_it_is_written(tmp_path: Path) -> None:
+    table = pl.DataFrame({"problem": ["x", "y"], "answer": [0.1, 27.0]}, schema_overrides={"answer": pl.Float32})
+    table.write_parquet(tmp_path / "a.parquet")
+    assert made(tmp_path / "a.parquet")["answer"].to_list() == ["0.1", "27"]
 
 
 def test_a_difficulty_in_words_is_none_unless_numbers_are_asked_for(tmp_path: Path) -> None:
@@ -384,6 +521,78 @@ def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
     }
     assert tally.table().columns == ["rule", "kept", "dropped"]
     assert "duplicate problem, other answer         1         1" in str(tally)
+
+
+NONE = [
+    "notfound",
+    " Not found. ",
+    "NOT_FOUND",
+    r"\text{not found}",
+    "Answer not found",
+    "no answer",
+    "N/A",
+    "#N/A",
+    "?",
+    "...",
+    "#REF!",
+    "见解析",
+    "See solution.",
+]
+
+
+@pytest.mark.parametrize("answer", NONE)
+def test_a_word_for_no_answer_is_none(tmp_path: Path, answer: str) -> None:
+    rows = [{"problem": "How many tiles?", "answer": answer}, {"problem": "Which?", "answer": "8"}]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    table, tally = build("a", Dataset(file=path, drop=["empty", "proof"]))
+    counts = dropped(tally)
+    assert table["answer"].to_list() == ["8"] and counts["drop empty"] + counts["drop proof"] == 1
+    with pytest.raises(ValueError, match=r"line 1: answer .*stands for none.*no_answer: \[\]"):
+        made(path)
+    assert made(path, no_answer=[]).height == 2 and made(path, no_answer=[answer], drop=["empty"]).height == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer"),
+    [
+        ("How many of them are prime?", "None"),
+        ("Which of the sets is it?", "null"),
+        ("$n$ pens cost $a$ cents; what does a pen cost?", "n/a"),
+        ("There are N atoms in an area A. What is their density?", r"$N/A$"),
+        ("Name the segment.", "NA"),
+        ("Is it + or -?", "-"),
+        ("Which solutions are there?", "no solution"),
+        ("What is not found in the list?", "7 is not found"),
+        ("What is 1/0?", "undefined"),
+        ("Which relation holds?", "="),
+    ],
+)
+def test_what_may_be_an_answer_stays_one(tmp_path: Path, problem: str, answer: str) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"problem": problem, "answer": answer}])
+    assert made(path, drop=["empty", "proof"])["answer"].to_list() == [answer]
+
+
+def test_a_source_that_says_what_is_valid_decides(tmp_path: Path) -> None:
+    """NuminaMath-1.5's columns, also as a dataset of the hub has them; and what was in doubt is told."""
+    fine = {"problem_is_valid": "Yes", "solution_is_valid": "Yes", "question_type": "math-word-problem"}
+    rows = [
+        {"problem": "How many?", "answer": "None", **fine},
+        {"problem": "How many here?", "answer": "None", **fine, "solution_is_valid": "Incomplete"},
+        {"problem": "How many there?", "answer": "None", **fine, "problem_is_valid": "Problem not solved"},
+        {"problem": "Compare $a$ and $b$.", "answer": "a > b", **fine, "question_type": "proof"},
+        {"problem": "Which one?", "answer": "12", **fine, "question_type": "MCQ"},
+        {"problem": "Establish it.", "answer": "proof", **fine},
+    ]
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    settings = Dataset(file=path, drop=["empty", "proof", "multiple_choice"])
+    table, tally = build("a", settings)
+    assert table["problem"].to_list() == ["How many?"]
+    counts = dropped(tally)
+    assert [counts[f"drop {rule}"] for rule in settings.drop] == [2, 2, 1]
+    assert "1 answers may stand for none (line 1: 'None') and count as answers" in str(tally)
+    assert made(path, drop=["empty"])["answer"].to_list() == ["None", "a > b", "12"]
+    stated = write_jsonl(tmp_path / "b.jsonl", [rows[0], rows[5], {"problem": "Why?", "answer": "see the solution"}])
+    assert dropped(build("b", Dataset(file=stated, drop=["proof"]))[1])["drop proof"] == 2
 
 
 def test_the_answer_after_a_mark_in_the_solution(tmp_path: Path) -> None:
@@ -571,11 +780,14 @@ def test_a_problem_that_overlaps_with_a_disjoint_set_is_dropped(tmp_path: Path) 
     assert len(made(path)) == 3 and len(made(path, (LONG,))) == 2
 
 
-@pytest.mark.parametrize("theirs", ["compute $3+3$", LONG.replace("dfrac", "frac") + " Find z."])
+@pytest.mark.parametrize(
+    "theirs", ["compute $3+3$", LONG.replace("dfrac", "frac") + " Find z.", "".join(LANGUAGES["Japanese"][::-1])]
+)
 def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(tmp_path: Path, theirs: str) -> None:
     from mrt.problems.contamination import Contamination
 
-    rows = [*rows_of(5), {"problem": LONG, "answer": 1, "difficulty": 1}]
+    further = [{"problem": text, "answer": 1, "difficulty": 1} for text in (LONG, LANGUAGES["Japanese"][0])]
+    rows = [*rows_of(5), *further]
     PROBLEMS.write(made(write_jsonl(tmp_path / "a.jsonl", rows)), tmp_path / "train.parquet")
     stage = Contamination(
         problems=tmp_path / "train.parquet", evaluation={"e": tmp_path / "e.parquet"}, out=tmp_path / "out.parquet"
@@ -584,11 +796,11 @@ def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(
         one = write_jsonl(tmp_path / "e.jsonl", [{"problem": statement, "answer": 1}])
         PROBLEMS.write(made(one), tmp_path / "e.parquet")
         if shared:
-            with pytest.raises(ValueError, match=r"1 problems of e \(mine-[35]\): .*problems\.train\.disjoint_from"):
+            with pytest.raises(ValueError, match=r"1 problems of e \(mine-[356]\): .*problems\.train\.disjoint_from"):
                 stage.cli_cmd()
         else:
             stage.cli_cmd()
-            assert pl.read_parquet(stage.out).rows() == [("e", 1, 6)]
+            assert pl.read_parquet(stage.out).rows() == [("e", 1, 7)]
 
 
 def test_toy_problems_are_shared_if_their_numbers_are(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import networkx as nx
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
+plt.rcdefaults()  # the same picture whatever the user's matplotlibrc
 text = sys.stdin.read()
 labels = dict(re.findall(r'(\d+)\s*\[label\s*=\s*"([^"]+)"', text))
 graph = nx.DiGraph(re.findall(r"(\d+)\s*->\s*(\d+)", text))
