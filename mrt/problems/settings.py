@@ -32,6 +32,12 @@ class Toy(Settings):
             raise ValueError("a toy problem has 3 to 8 numbers")
         return values
 
+    @model_validator(mode="after")
+    def _left(self) -> Self:
+        if self.unseen and 3 in self.difficulties:
+            raise ValueError("unseen: the toy bases were trained on all problems of 3 numbers; set difficulties")
+        return self
+
 
 class Hub(Settings):
     """A dataset on the Hugging Face hub, at a pinned revision; its code is never run."""
