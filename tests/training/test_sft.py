@@ -137,7 +137,7 @@ def test_all_examples_are_trained_on_and_a_smaller_last_step_is_told_of(tmp_path
     stage = run(tmp_path, "a", examples(5), RECIPE.model_copy(update={"epochs": 2}))
     assert "2: 4 steps, the first 1 warm up; the last step of an epoch takes 1" in capsys.readouterr().out
     whole = sum(map(len, (row["input_ids"] for row in tokenize(tokenizer_of(TOY_BASE), examples(5), 256)[0])))
-    assert log_of(stage.history)["trained_tokens"].to_list()[-1] == 2 * whole
+    assert log_of(stage.history)["num_tokens"][-1] == 2 * whole
     run(tmp_path, "b", examples(9), RECIPE.model_copy(update={"epochs": 0.5}))
     assert "2 steps, the first 1 warm up; 8 of the examples are trained on, 1 are left out" in capsys.readouterr().out
 
