@@ -288,10 +288,13 @@ def raw_mistakes(config: dict[str, Any]) -> Mistakes:
             recipe = overlaid(training.rl if training else RL(), model.rl)
             if model.rl:
                 yield from group_mistakes(f"models.{name}.rl", recipe)
+                yield from merged_mistakes(f"models.{name}.rl", recipe)
             if model.method in RL_METHODS and model.problems and (dataset := problems.get(model.problems)):
                 count = len(ids[model.problems]) if model.problems in ids else dataset.size
                 yield from group_count_mistakes(name, model.problems, count, recipe)
     yield from label_mistakes(models.values())
+    if config.get("seed") and any(model and model.toy == "remade" for model in models.values()):
+        yield from remade_mistakes(problems)
     if evaluation:
         yield from evaluation_mistakes(evaluation, problems, models)
         yield from claim_mistakes(config.get("claims"), evaluation.models)
@@ -549,6 +552,24 @@ def group_mistakes(path: str, recipe: RL) -> Mistakes:
         yield f"{path}.batch_size", f"{recipe.batch_size} completions are not whole groups of {recipe.num_generations}"
     if recipe.batch_size % min(recipe.micro_batch_size, recipe.batch_size):
         yield f"{path}.micro_batch_size", f"{recipe.micro_batch_size} does not divide {recipe.batch_size}"
+
+
+def merged_mistakes(path: str, recipe: RL) -> Mistakes:
+    """What is wrong with a model's hyperparameters only once they are laid over those of `training.rl`."""
+    try:
+        RL.model_validate(recipe.model_dump())
+    except ValidationError as error:
+        for wrong in error.errors():
+            where = ".".join([path, *map(str, wrong["loc"])])
+            yield where, f"with those of training.rl: {wrong['msg'].removeprefix('Value error, ')}"
+
+
+def remade_mistakes(problems: Mapping[str, Dataset | None]) -> Mistakes:
+    """Problems that a toy base is not to have seen, where it is remade from other traces than the shipped one."""
+    for name, dataset in problems.items():
+        if dataset and dataset.toy and dataset.toy.unseen:
+            why = "what a base saw is known of the shipped ones alone; with `toy: remade` leave it out, or `seed` at 0"
+            yield f"problems.{name}.toy.unseen", why
 
 
 def group_count_mistakes(name: str, dataset: str, count: int | None, recipe: RL) -> Mistakes:

@@ -33,6 +33,7 @@ from mrt.problems.filters import (
 )
 from mrt.problems.settings import Dataset, Toy
 from mrt.problems.sources import number, read_source, statement, text
+from mrt.toy.seen import code, seen
 from mrt.toy.world import draw_problem
 
 T = TypeVar("T")
@@ -208,29 +209,34 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
     foreign, mine = {toy_key(problem) for problem in others}, set[tuple[int, ...]]()
     rng = random.Random(toy.seed)
     rows: list[Row] = []
-    again = taken = 0
+    again = taken = trained_on = 0
     for index in range(toy.count):
         difficulty = toy.difficulties[index % len(toy.difficulties)]
         for _ in range(TOY_REDRAWS):
             drawn = draw_problem(rng, difficulty)
             found = toy_key(drawn.text)
-            if found in foreign:
+            if toy.unseen and code(drawn.numbers, drawn.target) in seen():
+                trained_on += 1
+            elif found in foreign:
                 taken += 1
             elif found in mine:
                 again += 1
             else:
                 break
         else:
+            which = " that no toy base was trained on" if toy.unseen else ""
             raise ValueError(
-                f"the toy world has no further problem of {difficulty} numbers after {index} of {toy.count}; ask for "
-                "fewer, or for other difficulties"
+                f"the toy world has no further problem of {difficulty} numbers{which} after {index} of {toy.count}; ask"
+                " for fewer, or for other difficulties"
             )
         mine.add(found)
         rows.append(
             Row(index, index, f"toy-{toy.seed}-{index}", drawn.text, str(drawn.answer), None, difficulty, "toy")
         )
     drawn_count = len(rows) + taken + again
-    tally.add("drawn", drawn_count, 0)
+    tally.add("drawn", drawn_count + trained_on, 0)
+    if toy.unseen:
+        tally.add("a toy base was trained on it", drawn_count, trained_on)
     tally.add("drawn before", drawn_count - again, again)
     tally.add("in disjoint sets", len(rows), taken)
     return rows
@@ -324,6 +330,9 @@ class Problems(Stage):
         table, tally = build(self.name, self.set, others)
         PROBLEMS.write(table, self.out)
         print(f"{tally}\n{self.name}: {len(table)} problems in {self.out}")
+        if self.set.toy and self.set.split != "train":
+            known = sum(code(numbers, target) in seen() for *numbers, target in map(toy_key, table["problem"]))
+            print(f"{known} of them are among those that a shipped toy base was trained on; `unseen: true` draws others")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,12 @@ class Toy(Settings):
         list(DIFFICULTIES), min_length=1, description="How many numbers a problem has (3 to 8), used in turn."
     )
 
+    unseen: bool = Field(
+        False,
+        description="Draw only problems that none of the shipped toy bases was trained on, in any order of their"
+        " numbers. They saw all problems of 3 numbers.",
+    )
+
     @field_validator("difficulties")
     @classmethod
     def _possible(cls, values: list[int]) -> list[int]:
@@ -25,6 +31,12 @@ class Toy(Settings):
         if any(not 3 <= value <= 8 for value in values):
             raise ValueError("a toy problem has 3 to 8 numbers")
         return values
+
+    @model_validator(mode="after")
+    def _left(self) -> Self:
+        if self.unseen and 3 in self.difficulties:
+            raise ValueError("unseen: the toy bases were trained on all problems of 3 numbers; set difficulties")
+        return self
 
 
 class Hub(Settings):

@@ -30,7 +30,6 @@ class MetaProver:
     vllm_generation: Any  # TRL's engine, which has the policy's weights
     num_generations: int
     temperature: float
-    top_p: float
     sizes: Sizes
     spent: Counts
     cached: list[list[int]]  # token ids of all texts that the engine has read in this step
@@ -112,7 +111,6 @@ class MetaProver:
         parameters = SamplingParams(
             n=each,
             temperature=self.temperature,
-            top_p=self.top_p,
             max_tokens=self.recipe.answer_tokens,
             stop=list(stop) or None,
             detokenize=vllm_reads(self.processing_class, stop),

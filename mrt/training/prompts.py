@@ -68,6 +68,11 @@ class MakePrompts(Stage):
             inside = take_apart(prefix, inside=begins_inside, thinking=thinking).answer is None
             rows.append((problem_id, 0, j, prefix, chat + prefix, forced, answer, inside, tags))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
+        if table.is_empty():
+            raise ValueError(
+                f"{self.problems}: no prompt is left; the shortest one of each of the {left_out} problems has over"
+                f" {self.longest} tokens; raise rl.max_prompt_length or engine.max_model_len"
+            )
         RL_PROMPTS.write(table, self.out)
         print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")
         if left_out:

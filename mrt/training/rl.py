@@ -50,6 +50,7 @@ from mrt.training.devices import batches, join_processes
 from mrt.training.methods import RLMethod
 from mrt.training.rl_engine import cpu_vllm
 from mrt.training.rl_trainer import make_trainer_class
+from mrt.training.schedule import carried_steps_of, in_words
 from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
 
 
@@ -120,6 +121,16 @@ class RL(Settings):
         description="likelihood: how mu's answer goes on behind `template.header`; ends in `\\boxed{`.",
     )
     answer_tokens: int = Field(4096, ge=1, description="Longest forced answer of mu, in tokens (Appendix D).")
+    mask_truncated: bool = Field(
+        False,
+        description="Do not learn from completions that `decoding.max_tokens` cuts (TRL's mask_truncated_completions).",
+    )
+    overlong_buffer: int | None = Field(
+        None,
+        ge=1,
+        description="Last tokens before `decoding.max_tokens` over which the outcome of a completion loses up to 1,"
+        " linearly in its length (DAPO, Equation 13).",
+    )
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
     bf16: bool = Field(True, description="Autocast to bfloat16 (Table 3).")
@@ -141,6 +152,16 @@ class RL(Settings):
             raise ValueError("mu: parent needs estimate: likelihood, as only the policy has an engine to sample from")
         if self.decoding.stop:
             raise ValueError("decoding.stop: completions of RL end by themselves or at max_tokens; leave it out")
+        if self.decoding.top_p < 1:
+            raise ValueError(
+                "decoding.top_p: below 1 completions are drawn from a part of the distribution, but learnt from with"
+                " the probabilities of the whole, which biases the gradient; leave it at 1 in RL"
+            )
+        if (self.overlong_buffer or 0) > self.decoding.max_tokens:
+            raise ValueError(
+                f"overlong_buffer: {self.overlong_buffer} tokens are more than decoding.max_tokens,"
+                f" {self.decoding.max_tokens}; every completion would be punished"
+            )
         if not self.decoding.temperature:
             raise ValueError(
                 "decoding.temperature: at 0 all completions of a group are alike; RL has nothing to compare"
@@ -176,6 +197,7 @@ class Train(TrainingStage):
             raise ValueError(
                 f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
             )
+        print(in_words("problems", len(examples), groups, recipe.epochs, recipe.warmup_ratio, carried=True), flush=True)
         decisive = slice_of(recipe, recipe.unread(self.method)), slice_of(self.parameterization), slice_of(self.grading)
         self.make(examples, self.method, *decisive, engine_decides(self.engine))
 
@@ -225,15 +247,15 @@ class Train(TrainingStage):
             lr_scheduler_type=recipe.schedule,
             warmup_steps=recipe.warmup_ratio,
             weight_decay=recipe.weight_decay,
-            num_train_epochs=recipe.epochs,
+            max_steps=carried_steps_of(len(examples), recipe.batch_size // recipe.num_generations, recipe.epochs),
             per_device_train_batch_size=micro,
             gradient_accumulation_steps=accumulation,
             num_generations=recipe.num_generations,
             temperature=recipe.decoding.temperature,
-            top_p=recipe.decoding.top_p,
             max_completion_length=recipe.decoding.max_tokens,
             beta=recipe.beta,
             loss_type=recipe.loss,
+            mask_truncated_completions=recipe.mask_truncated,
             # TRL's default weighs a completion by the product of its tokens' ratios, which in bfloat16 is far from 1
             vllm_importance_sampling_mode="token_truncate",
             # divided by the deviation, a penalty would have the same size at any alpha where all of a group are right

@@ -76,7 +76,7 @@ def check_fresh(output: dict[str, Any]) -> float:
         raise StaleEngine("TRL no longer gives both log-probabilities; whether the engine is fresh cannot be checked")
     mask = output["completion_mask"].bool()
     difference = (output["old_per_token_logps"] - output["sampling_per_token_logps"])[mask].abs()
-    mean = difference[~difference.isnan()].mean().item()
+    mean = difference[~difference.isnan()].mean().item() if mask.any() else 0.0  # all completions may be masked
     if not mean <= STALE:
         raise StaleEngine(
             f"the engine samples from other weights than the trainer has: log-probabilities differ by {mean:.3f} nats a"

@@ -20,6 +20,7 @@ from mrt.training.meta_prover import MetaProver
 from mrt.training.methods import RLMethod
 from mrt.training.prompt_cache import PromptCache, has_cache, in_groups, padded_left
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
+from mrt.training.schedule import EveryStepLearns, carried
 from mrt.training.stage import EndsOnce, show_progress
 
 if TYPE_CHECKING:
@@ -73,6 +74,22 @@ def without_end(tokenizer: Any, ids: Sequence[int]) -> Sequence[int]:
     return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
 
 
+def overlong_penalties(lengths: Sequence[int], longest: int, buffer: int | None) -> list[float]:
+    """What each completion loses for its length (DAPO, Equation 13); 0 without a buffer.
+
+    Args:
+        lengths: tokens of each completion.
+        longest: L_max, the tokens at which a completion is cut.
+        buffer: L_cache: over the last so many tokens the penalty goes from 0 to -1, linearly.
+    """
+    if buffer is None:
+        return [0.0] * len(lengths)
+    from trl.rewards import get_soft_overlong_punishment
+
+    penalties: list[float] = get_soft_overlong_punishment(longest, buffer)([range(n) for n in lengths])
+    return penalties
+
+
 def outcome_reward(grader: Grader, tokenizer: Any) -> Any:
     """A reward function for TRL: 1 for a completion whose answer is right, else 0.
 
@@ -115,20 +132,31 @@ def make_trainer_class() -> type:
         rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
         return torch.stack(rows)
 
-    class OrderedByEpoch(RepeatSampler):
-        """TRL's sampler; the order of an epoch depends on its number, so that a resumed training has the same.
+    class Carrying(RepeatSampler):
+        """TRL's sampler, which carries problems over to the next epoch where TRL's leaves them out.
 
-        It asks for the number: `set_epoch` is not passed on through the samplers that skip batches and split them over
-        processes.
+        The order of a pass depends on its number, so that a resumed training has the same. It asks for that of the
+        epoch: `set_epoch` is not passed on through the samplers that skip batches and split them over processes.
         """
 
         epoch: Callable[[], int] = int  # 0 where nobody tells
 
-        def __iter__(self) -> Any:
-            self.generator.manual_seed(self.seed + self.epoch())
-            return super().__iter__()
+        def order(self, number: int) -> list[int]:
+            """The problems in the order of this pass."""
+            order: list[int] = torch.randperm(
+                self.num_samples, generator=self.generator.manual_seed(self.seed + number)
+            ).tolist()
+            return order
 
-    class MRTTrainer(EndsOnce, MetaProver, GRPOTrainer):
+        def __len__(self) -> int:
+            return -(-self.num_samples // self.batch_size) * self.batch_size * self.mini_repeat_count * self.repeat_count
+
+        def __iter__(self) -> Iterator[int]:
+            for batch in carried(self.data_source, self.batch_size, self.epoch(), self.order):
+                for _ in range(self.repeat_count):
+                    yield from (problem for problem in batch for _ in range(self.mini_repeat_count))
+
+    class MRTTrainer(EndsOnce, EveryStepLearns, MetaProver, GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
 
         def __init__(
@@ -147,6 +175,8 @@ def make_trainer_class() -> type:
                 raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
             self.frozen = frozen and Frozen(frozen, self.processing_class, self.accelerator.device)
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
+            self.paid: Any = None  # the same, less what a completion loses for its length (`overlong_buffer`)
+            self.lengths: list[int] = []  # tokens of this process's completions, also of those that are masked
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
             self.cached = []
@@ -178,7 +208,7 @@ def make_trainer_class() -> type:
 
         def _get_train_sampler(self, dataset: Any = None) -> Any:
             theirs = super()._get_train_sampler(dataset)
-            ours = OrderedByEpoch(
+            ours = Carrying(
                 theirs.data_source, theirs.mini_repeat_count, theirs.batch_size, theirs.repeat_count, seed=theirs.seed
             )
             ours.epoch = lambda: int(self.state.epoch or 0)
@@ -205,11 +235,14 @@ def make_trainer_class() -> type:
             with self.timed("grading"):
                 rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             self.outcomes = rewards[:, 0].clone()
+            self.lengths = [len(ids) for ids in completion_ids_list]
+            lengths = self.accelerator.gather(torch.tensor(self.lengths, device=rewards.device)).tolist()
             if self.method == "length_penalty":
-                own = torch.tensor([len(ids) for ids in completion_ids_list], device=rewards.device)
-                lengths = self.accelerator.gather(own).tolist()
                 shaped = length_penalized(self.outcomes.tolist(), lengths, self.num_generations, self.recipe.alpha)
                 rewards[:, 0] = torch.tensor(shaped, dtype=rewards.dtype, device=rewards.device)
+            lost = overlong_penalties(lengths, self.recipe.decoding.max_tokens, self.recipe.overlong_buffer)
+            self.paid = self.outcomes + (penalties := torch.tensor(lost, dtype=rewards.dtype, device=rewards.device))
+            rewards[:, 0] += penalties
             return rewards
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -226,29 +259,30 @@ def make_trainer_class() -> type:
             if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
                 self.doubted = True
                 print(FAR.format(self.state.global_step + 1), flush=True)
-            lengths = self.count_sampled(output)
-            outcomes = self.outcomes[first : first + len(inputs)]
+            self.count_sampled(output)
+            outcomes, paid = (of_all[first : first + len(inputs)] for of_all in (self.outcomes, self.paid))
             stopped = torch.tensor(stops, device=outcomes.device)
             begun = map(len, self.encode(x["prefix_text"] for x in inputs))
-            whole = torch.tensor([b + n for b, n in zip(begun, lengths, strict=True)], device=outcomes.device)
+            whole = torch.tensor([b + n for b, n in zip(begun, self.lengths, strict=True)], device=outcomes.device)
             self.note("outcome", self.mean_of(outcomes[~stopped]))
             self.note("trace_tokens", self.mean_of(whole[~stopped]))
             if progress and variant == "implicit":
                 self.note("J_prefix", self.mean_of(outcomes[stopped]))
                 self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
             elif progress:
-                mean = self.outcomes.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
+                mean = self.paid.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
                 base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
                 with self.timed("forced"):
                     asked = [x["forced"] for x in inputs]
                     J = self.accuracy_at(asked, [x["answer"] for x in inputs])
                     before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
                     if variant == "explicit":
-                        output["advantages"] = outcomes - base + self.recipe.alpha * (outcomes - before)
+                        output["advantages"] = paid - base + self.recipe.alpha * (outcomes - before)
                     elif variant == "termination":
-                        output["advantages"] = outcomes - before
+                        output["advantages"] = paid - before
                     else:
-                        output["advantages"] = self.by_episode(inputs, output, outcomes.tolist(), J) - base[:, None]
+                        by_episode = self.by_episode(inputs, output, outcomes.tolist(), J)
+                        output["advantages"] = by_episode + (paid - outcomes - base)[:, None]
                 self.note("J_prefix", self.mean_of(before))
                 self.note("progress", self.mean_of(outcomes - before))
             return output
@@ -315,19 +349,16 @@ def make_trainer_class() -> type:
             total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
             return total / max(count, 1.0)
 
-        def count_sampled(self, output: dict[str, Any]) -> list[int]:
-            """Count the sampled completions; returns the tokens of each completion."""
+        def count_sampled(self, output: dict[str, Any]) -> None:
+            """Count the sampled completions, also those of which no token is learnt."""
             asked = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
-            prompts = [ids[m].tolist() for ids, m in asked]
-            drawn = zip(output["completion_ids"], output["completion_mask"].bool(), strict=True)
-            completions = [ids[m].tolist() for ids, m in drawn]
+            prompts, lengths = [ids[m].tolist() for ids, m in asked], self.lengths
+            completions = [ids[:n].tolist() for ids, n in zip(output["completion_ids"], lengths, strict=True)]
             self.cached = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
             read, attended = distinct(prompts)
-            lengths = list(map(len, completions))
             behind = sum(pairs(len(p), len(p) + n) for p, n in zip(prompts, lengths, strict=True))
             flops = self.sizes.sampling(read, attended) + self.sizes.sampling(sum(lengths), behind, sum(lengths))
             self.spent.add(tokens_sampled=sum(lengths), tokens_read=read, flops=flops)
-            return lengths
 
         def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
             """Advantage of each token [completions, tokens], from the progress of its episode."""

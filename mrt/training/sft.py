@@ -25,6 +25,7 @@ from mrt.core.settings import Settings
 from mrt.core.storage import read_table
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
+from mrt.training.schedule import EveryStepLearns, in_words
 from mrt.training.stage import EndsOnce, TrainingStage, last_complete_checkpoint, leave, show_progress
 
 TRAINED_ON = ("prompt", "completion", "weight")
@@ -160,7 +161,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     sizes, counts = Sizes.of(model), Counts("trained_tokens", "flops")
     step = {"nats": 0.0, "tokens": 0}  # what this process learnt from since the last log entry, unweighted
 
-    class Trainer(EndsOnce, SFTTrainer):
+    class Trainer(EndsOnce, EveryStepLearns, SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return Buckets(lambda: int(self.state.epoch or 0))
 
@@ -238,6 +239,8 @@ class Train(TrainingStage):
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
         if not rows:
             raise ValueError(f"{self.set}: all examples are longer than recipe.max_length; raise it")
+        recipe = self.recipe
+        print(in_words("examples", len(rows), recipe.batch_size, recipe.epochs, recipe.warmup_ratio), flush=True)
         args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         trainer = make_trainer(model, tokenizer, rows, self.recipe, args)

@@ -173,6 +173,9 @@ def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
     if trainer.accelerator.is_main_process:
         sizes = {"parameters": parameters(trainer.model), **Sizes.of(trainer.model)._asdict()}
         history = [sizes | entry for entry in trainer.state.log_history]
+        norms = [entry["grad_norm"] for entry in history if "grad_norm" in entry]
+        if norms and not any(norms):
+            print("no step had a gradient: what is left is the parent, but for weight decay", flush=True)
         with atomic_folder(made) as folder:
             shutil.move(state / "final", folder / "checkpoint")
             tokenizer.save_pretrained(folder / "checkpoint")

@@ -13,7 +13,7 @@ loss.
 
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -85,6 +85,13 @@ def draw_attempt(rng: random.Random, words: Backtracking) -> dict[str, Any]:
     problem = draw_problem(rng, rng.choice(DIFFICULTIES))
     completion = solve(rng, problem, words)
     return {"prompt": f"<|user|>{problem.text}<|assistant|>", "completion": completion, "weight": 1.0}
+
+
+def drawer(speaks: str, rng: random.Random) -> Callable[[], dict[str, Any]]:
+    """A function that draws the next training example of a base that writes this."""
+    if speaks == "attempts":
+        return partial(draw_attempt, rng, Backtracking())
+    return partial(draw_example, rng, Template(), LONG if speaks == "long_thoughts" else SHORT)
 
 
 def make_tokenizer(texts: Iterable[str], context: int, opening: str) -> Any:
@@ -173,13 +180,8 @@ class MakeBase(Stage):
         return RECIPE | given if isinstance(given, dict) else given
 
     def cli_cmd(self) -> None:
-        rng = random.Random(self.seed)
-        draw = {
-            "thoughts": partial(draw_example, rng, Template()),
-            "long_thoughts": partial(draw_example, rng, Template(), LONG),
-            "attempts": partial(draw_attempt, rng, Backtracking()),
-        }
-        examples = pl.DataFrame([draw[self.speaks]() for _ in range(self.traces)])
+        draw = drawer(self.speaks, random.Random(self.seed))
+        examples = pl.DataFrame([draw() for _ in range(self.traces)])
         drawn = self.state / "traces.parquet"
         write_table(examples, drawn)
         Train(

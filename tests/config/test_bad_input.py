@@ -152,6 +152,26 @@ CASES = {
     "an unknown measure": (setting("evaluation.measures", ["acuracy"]), r"evaluation\.measures\.0: .*'accuracy'"),
     "an empty list of models": (setting("evaluation.models", []), r"evaluation\.models: .*at least 1"),
     "a toy problem of two numbers": (setting("problems.toy_test.toy.difficulties", [2]), r"3 to 8 numbers"),
+    "a truncated distribution in RL": (
+        setting("training.rl", {"decoding": {"top_p": 0.95}}),
+        r"training\.rl: decoding\.top_p: below 1 .* biases the gradient",
+    ),
+    "a truncated distribution in RL of one model": (
+        setting("models.mrt_rl.rl", {"decoding": {"top_p": 0.5}}),
+        r"models\.mrt_rl\.rl: decoding\.top_p: below 1",
+    ),
+    "a penalty from the first token on": (
+        setting("models.mrt_rl.rl", {"overlong_buffer": 16000}),
+        r"models\.mrt_rl\.rl: with those of training\.rl: overlong_buffer: 16000 tokens are more than .*max_tokens",
+    ),
+    "problems of 3 numbers that no base saw": (
+        setting("problems.toy_test.toy", {"count": 4, "unseen": True}),
+        r"problems\.toy_test\.toy: unseen: the toy bases were trained on all problems of 3 numbers",
+    ),
+    "problems unseen by a base that is not the shipped one": (
+        edited(seed=1, models__base__toy="remade", problems__toy_test__toy={"count": 4, "difficulties": [4, 5], "unseen": True}),
+        r"problems\.toy_test\.toy\.unseen: what a base saw is known of the shipped ones alone",
+    ),
     # configs: what does not go together
     "a parent that is not there": (
         setting("models.star_1.parent", "bsae"),

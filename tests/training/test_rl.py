@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +27,14 @@ from mrt.training import meta_prover, rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
 from mrt.training.rl import RL, Train
 from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
-from mrt.training.rl_trainer import episode_advantages, length_penalized, make_trainer_class, outcome_reward
+from mrt.training.rl_trainer import (
+    episode_advantages,
+    length_penalized,
+    make_trainer_class,
+    outcome_reward,
+    overlong_penalties,
+)
+from mrt.training.schedule import carried_steps_of
 
 groups = st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=4, max_size=4)
 
@@ -136,6 +144,16 @@ class ByText:
 
 
 GROUP, PROMPTS = 8, 4
+LONGEST = 40
+
+
+@given(st.lists(st.integers(1, LONGEST), min_size=1, max_size=9), st.integers(1, LONGEST))
+def test_a_long_completion_loses_up_to_one_linearly(lengths, buffer):
+    """DAPO's Equation 13: nothing up to L_max - L_cache, -1 at L_max."""
+    found = overlong_penalties(lengths, LONGEST, buffer)
+    assert found == pytest.approx([min(0, LONGEST - buffer - n) / buffer for n in lengths])
+    assert all(-1 <= lost <= 0 for lost in found)
+    assert overlong_penalties(lengths, LONGEST, None) == [0.0] * len(lengths)
 
 
 def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
@@ -225,6 +243,115 @@ def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, cen
         assert len(np.unique(advantages.round(6))) > 6  # two outcomes and many values of J
         means = advantages.reshape(-1, PROMPTS, GROUP).mean(axis=2)
         assert np.abs(means).min() < 1 and means.std() > 0.05  # not centred in the group
+
+
+@pytest.mark.parametrize("epochs", [1, 2.4])
+def test_every_problem_is_trained_on_from_the_first_step_on(epochs, tmp_path, monkeypatch):
+    """5 problems at 4 a step: TRL alone leaves one out in each epoch, and learns nothing in its first step."""
+    from datasets import Dataset
+
+    trainer, rows, _ = two_token_trainer(tmp_path, RL(), 0.4, 0.5, monkeypatch)
+    rows = [*rows, rows[0] | {"prompt": "4", "forced": "f4"}]
+    trainer.train_dataset = Dataset.from_list(rows)
+    trainer.args.max_steps = carried_steps_of(len(rows), PROMPTS, epochs)
+    drawn, sampled, heads = trainer.rollout_func, [], []
+
+    def rollout(prompts, own):
+        sampled.extend(prompts[::GROUP])
+        heads.append(trainer.model.lm_head.weight.detach().clone())
+        return drawn(prompts, own)
+
+    monkeypatch.setattr(trainer, "rollout_func", rollout)
+    trainer.train()
+    assert len(sampled) == PROMPTS * {1: 2, 2.4: 3}[epochs]
+    assert set(Counter(sampled[:5]).values()) == {1} and len(set(sampled)) == 5
+    counts = Counter(sampled).values()
+    assert max(counts) - min(counts) <= 1
+    assert not heads[0].equal(heads[1]) and not heads[-1].equal(trainer.model.lm_head.weight)
+
+
+def test_a_step_and_what_it_leaves_are_told_of(prompts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Train, "make", lambda self, examples, *decisive: None)
+    paths = {name: tmp_path / name for name in ("out", "history", "state")}
+    for count, epochs, told in (
+        (6, 1, "6 problems, 4 a step, epochs: 1: 2 steps, the first 1 warm up; 2 of the problems fill the last step"),
+        (9, 0.5, "2 steps, the first 1 warm up; 8 of the problems are trained on, 1 are left out"),
+        (8, 1, "2 steps, the first 1 warm up\n"),
+    ):
+        recipe = RL(**QUICK, epochs=epochs)
+        Train(model="m", prompts=some_prompts(tmp_path, count), method="grpo", recipe=recipe, **paths).cli_cmd()
+        assert told in capsys.readouterr().out
+
+
+def test_trl_makes_as_many_steps_as_take_every_problem(told):
+    for epochs, steps in ((1, 4), (0.3, 2), (1e-9, 1), (1.25, 5)):
+        assert told("grpo", RL(**QUICK, epochs=epochs)).max_steps == steps  # of 4 problems, of 16
+
+
+def cut_or_ended(trainer, monkeypatch, cut):
+    """Have every `cut`-th completion be cut: it does not end in the end token."""
+    drawn, end = trainer.rollout_func, trainer.processing_class.eos_token_id
+
+    def rollout(prompts, own):
+        made = drawn(prompts, own)
+        ids = [ids if i % cut == 0 else [*ids, end] for i, ids in enumerate(made["completion_ids"])]
+        return made | {"completion_ids": ids}
+
+    monkeypatch.setattr(trainer, "rollout_func", rollout)
+
+
+def test_nothing_is_learnt_from_a_truncated_completion_that_is_masked(told, tmp_path, monkeypatch):
+    assert told("grpo", RL(**QUICK, mask_truncated=True)).mask_truncated_completions
+    assert not told("grpo", RL(**QUICK)).mask_truncated_completions
+    for variant in ("explicit", "per_episode"):
+        trainer, rows, ascent = two_token_trainer(tmp_path, RL(variant=variant), 0.4, 0.5, monkeypatch)
+        trainer.mask_truncated_completions = True
+        assert not gradients(trainer, rows, ascent, 3)[0].any()  # all are cut
+        cut_or_ended(trainer, monkeypatch, 2)
+        batch = [dict(row) for row in rows for _ in range(GROUP)]
+        assert trainer.spent.totals(trainer)["tokens_sampled"] == 3 * len(rows) * GROUP  # which counts from here anew
+        output = trainer._generate_and_score_completions(batch)
+        assert trainer.spent.totals(trainer)["tokens_sampled"] == 1.5 * len(batch)  # cut ones were sampled too
+        assert output["completion_mask"].sum(dim=1).tolist() == [0, 2] * (len(batch) // 2)
+        found = []
+        for factor in (1, 100):
+            output["advantages"][::2] *= factor
+            trainer.model.zero_grad()
+            trainer._compute_loss(trainer.model, output).backward()
+            found.append(ascent())
+        assert found[0] == found[1] != 0
+        output["advantages"][1::2] *= 100
+        trainer.model.zero_grad()
+        trainer._compute_loss(trainer.model, output).backward()
+        assert ascent() != found[0]
+
+
+@pytest.mark.parametrize("variant", ["explicit", "termination", "per_episode"])
+def test_an_overlong_completion_loses_reward_and_no_progress(variant, tmp_path, monkeypatch):
+    """Completions of two tokens are at the limit, those of one are not; outcomes and J stay as they are."""
+    recipe = RL(variant=variant, alpha=2.0, overlong_buffer=1, decoding=Decoding(max_tokens=2))
+    trainer, rows, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
+    monkeypatch.setattr(trainer, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
+    cut_or_ended(trainer, monkeypatch, 2)
+    trainer.model.train()
+    output = trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
+    outcomes = trainer.outcomes.numpy()
+    assert set(outcomes.tolist()) == {0.0, 1.0}
+    lost = np.tile([0.0, -1.0], len(outcomes) // 2)
+    expected = outcomes + lost + {"termination": -0.25}.get(variant, 2.0 * (outcomes - 0.25))
+    found = output["advantages"].numpy()
+    assert (found[:, 0] if found.ndim == 2 else found) == pytest.approx(expected)
+
+
+def test_groups_are_compared_by_what_length_leaves_of_the_outcome(tmp_path, monkeypatch):
+    recipe = RL(overlong_buffer=10, decoding=Decoding(max_tokens=20))
+    trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
+    trainer.method = "grpo"
+    row = {"answer": "1", "inside": False, "prefix_text": ""}
+    texts, lengths = ["1", "1", "2", "2"] * 2, [10, 15, 5, 20] * 2
+    found = trainer._calculate_rewards([row] * 8, ["x"] * 8, texts, [[1] * n for n in lengths])
+    assert found[:, 0].tolist() == pytest.approx([1, 0.5, 0, -1] * 2)
+    assert trainer.outcomes.tolist() == [1, 1, 0, 0] * 2
 
 
 def test_a_J_by_likelihood_leaves_the_gradient_as_it_is_and_less_noisy(tmp_path, monkeypatch):
@@ -429,6 +556,11 @@ def rivals(prompts, tmp_path_factory):
     files = {"state": str(folder / "state"), "history": str(folder / "history.parquet"), "out": str(folder / "model")}
     one = RL(**QUICK | {"epochs": 1 / 3}).model_dump()
     options.append(options[0] | files | {"model": str(without_pad_token(folder / "parent")), "recipe": one})
+    folder = folders["masked"] = tmp_path_factory.mktemp("masked")
+    files = {"state": str(folder / "state"), "history": str(folder / "history.parquet"), "out": str(folder / "model")}
+    cut = {"decoding": Decoding(temperature=0.7, max_tokens=60), "mask_truncated": True, "overlong_buffer": 20}
+    own = RL(**QUICK | cut | {"variant": "per_episode", "answers": 2}).model_dump()
+    options.append(options[0] | files | {"method": "mrt_rl", "recipe": own})
     done = subprocess.run([sys.executable, "-c", EACH, json.dumps(options)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return folders
@@ -463,6 +595,17 @@ def test_each_method_trains_with_the_real_engine(method, variant, explicit, riva
     assert (log["flops"] > 0).all() and (log["num_tokens"] > log["tokens_sampled"]).all()
     assert (folder / "model" / "model.safetensors").exists() and not (folder / "state").exists()
     assert not list(folder.rglob("*.bin")) and not list(folder.rglob("*.pt"))
+
+
+def test_a_training_with_its_own_temperature_masks_what_is_cut_and_punishes_what_is_long(rivals):
+    """The trainer's probabilities are those at the temperature of sampling; counts are of all completions."""
+    history = pl.read_parquet(rivals["masked"] / "history.parquet").drop_nulls("reward")
+    log = log_of(rivals["masked"] / "history.parquet")
+    assert log["logp_difference"].max() < 1e-3 and log["step"].to_list() == [1, 2, 3]
+    assert 0 < log["truncated"].min() < 1 and (log["shaped_reward"] < log["reward"]).all()
+    drawn = (history["completions/mean_length"] * 16).cum_sum()
+    assert log["tokens_sampled"].to_list() == pytest.approx(drawn.to_list())
+    assert (log["grad_norm"] > 0).all()
 
 
 def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(rivals):

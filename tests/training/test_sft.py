@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.core.digest import digest_of_files
+from mrt.core.hub import tokenizer_of
 from mrt.training.log import log_of
 from mrt.training.sft import (
     SFT,
@@ -116,6 +117,38 @@ def test_weights_scale_the_loss(tmp_path):
         nats[name], first[name] = log["loss"][0], log["weighted_loss"][0]
     assert first["half"] == pytest.approx(first["one"] / 2, rel=1e-3) and first["ignored"] is None
     assert nats["half"] == pytest.approx(nats["one"]) == pytest.approx(nats["ignored"]) == pytest.approx(first["one"])
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_the_first_step_learns_and_so_does_the_last(schedule, tmp_path, capsys):
+    """Warm-up takes all of a training of one step; transformers' own schedules begin at a rate of 0."""
+    recipe = RECIPE.model_copy(update={"schedule": schedule})
+    stage = run(tmp_path, "one", examples(4), recipe)
+    told = "4 examples, 4 a step, epochs: 1: 1 steps, the first 1 warm up"
+    assert told in capsys.readouterr().out
+    assert log_of(stage.history)["learning_rate"].to_list() == [RECIPE.learning_rate]
+    before = weights(TOY_BASE)
+    assert any(not before[name].float().equal(after.float()) for name, after in weights(stage.out).items())
+    rates = log_of(run(tmp_path, "more", examples(12), recipe).history)["learning_rate"]
+    assert rates[0] == RECIPE.learning_rate and rates.min() > 0 and rates.len() == 3
+
+
+def test_all_examples_are_trained_on_and_a_smaller_last_step_is_told_of(tmp_path, capsys):
+    stage = run(tmp_path, "a", examples(5), RECIPE.model_copy(update={"epochs": 2}))
+    assert "2: 4 steps, the first 1 warm up; the last step of an epoch takes 1" in capsys.readouterr().out
+    whole = sum(map(len, (row["input_ids"] for row in tokenize(tokenizer_of(TOY_BASE), examples(5), 256)[0])))
+    assert log_of(stage.history)["num_tokens"][-1] == 2 * whole
+    run(tmp_path, "b", examples(9), RECIPE.model_copy(update={"epochs": 0.5}))
+    assert "2 steps, the first 1 warm up; 8 of the examples are trained on, 1 are left out" in capsys.readouterr().out
+
+
+def test_a_training_without_a_gradient_says_so_and_one_that_is_not_a_number_stops(tmp_path, capsys):
+    recipe = RECIPE.model_copy(update={"weighted": True})
+    run(tmp_path, "zero", examples(4, 0.0), recipe)
+    assert "no step had a gradient: what is left is the parent" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"step 1: the norm of the gradient is nan; lower learning_rate"):
+        run(tmp_path, "nan", examples(4, float("nan")), recipe)
+    assert not (tmp_path / "nan").exists()
 
 
 def test_sets_of_earlier_iterations_are_trained_on_too(tmp_path, monkeypatch):

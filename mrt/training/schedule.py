@@ -1,0 +1,108 @@
+"""How many steps a training takes, on which examples, and at which learning rates."""
+
+import math
+from collections.abc import Callable, Iterator, Sized
+from itertools import islice
+from typing import Any
+
+
+def steps_of(count: int, batch: int, epochs: float) -> int:
+    """Steps of SFT: each epoch takes all examples, its last step those that are left."""
+    return math.ceil(epochs * math.ceil(count / batch))
+
+
+def carried_steps_of(count: int, batch: int, epochs: float) -> int:
+    """Steps of RL, which all take `batch` problems: what an epoch's last whole step leaves goes on into the next."""
+    return max(1, math.ceil(round(epochs * count / batch, 6)))
+
+
+def in_words(what: str, count: int, batch: int, epochs: float, warmup: float, *, carried: bool = False) -> str:
+    """What a training will do: its steps, those that warm up, and what is left out, or seen more often than asked for.
+
+    Args:
+        what: `examples` or `problems`.
+        count, batch: how many there are, and how many a step takes.
+        epochs: passes over them.
+        warmup: share of the steps that warm up.
+        carried: whether all steps are whole (`carried_steps_of`).
+    """
+    steps = (carried_steps_of if carried else steps_of)(count, batch, epochs)
+    told = f"{count} {what}, {batch} a step, epochs: {epochs:g}: {steps} steps, the first {warm(steps, warmup)} warm up"
+    if (used := steps * batch) < count:
+        return f"{told}; {used} of the {what} are trained on, {count - used} are left out (epochs is below 1)"
+    if carried and (more := used - round(epochs * count)) > 0:
+        return f"{told}; {more} of the {what} fill the last step, once more than epochs says"
+    if not carried and count % batch:
+        return f"{told}; the last step of an epoch takes {count % batch}"
+    return told
+
+
+def warm(steps: int, warmup: float) -> int:
+    """How many steps warm up: this share of them, at least one, which has the peak rate if it is alone."""
+    return max(1, math.ceil(steps * warmup))
+
+
+def rate(step: int, steps: int, warming: int, kind: str) -> float:
+    """The learning rate of a step (from 1), as a share of its peak; above 0 in every step.
+
+    It rises from 1 / `warming` to 1 in the steps that warm up. Behind them `linear` and `cosine` fall towards 0, which
+    they would reach one step after the last. transformers' schedules begin at 0, so that their first step learns
+    nothing; these are the same ones, a step earlier.
+    """
+    if step <= warming:
+        return step / warming
+    left = max(0.0, (steps + 1 - step) / (steps + 1 - warming))
+    shapes: dict[str, Callable[[], float]] = {
+        "linear": lambda: left,
+        "cosine": lambda: 0.5 * (1 - math.cos(math.pi * left)),
+        "constant_with_warmup": lambda: 1.0,
+    }
+    return shapes[kind]()
+
+
+class EveryStepLearns:
+    """A trainer whose learning rate follows `rate`, and which stops where there is no gradient to go on with."""
+
+    args: Any
+    optimizer: Any
+    lr_scheduler: Any
+    state: Any
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        from torch.optim.lr_scheduler import LambdaLR
+
+        if self.lr_scheduler is None:
+            warming = warm(num_training_steps, self.args.warmup_steps)
+            kind = self.args.lr_scheduler_type.value
+
+            def share(done: int) -> float:
+                return rate(done + 1, num_training_steps, warming, kind)
+
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, share)
+        return self.lr_scheduler
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Raise ValueError if a gradient is infinite or NaN: so are the weights from here on."""
+        super().log(logs, start_time)  # type: ignore[misc]
+        if not math.isfinite(norm := float(logs.get("grad_norm", 0.0))):
+            raise ValueError(f"step {self.state.global_step}: the norm of the gradient is {norm}; lower learning_rate")
+
+
+def carried(problems: Sized, batch: int, epoch: int, order: Callable[[int], list[int]]) -> Iterator[list[int]]:
+    """The batches of an epoch, all whole, from passes over the problems laid end to end; `order` is that of a pass.
+
+    An epoch has as many batches as hold all problems. Its last one may begin the next pass, which the next epoch goes
+    on with: so every problem is seen as often as any other, but for one time.
+    """
+    count = len(problems)
+    first = epoch * math.ceil(count / batch) * batch
+
+    def endless() -> Iterator[int]:
+        taken, at = divmod(first, count)
+        while True:
+            yield from order(taken)[at:]
+            taken, at = taken + 1, 0
+
+    each = endless()
+    for _ in range(math.ceil(count / batch)):
+        yield list(islice(each, batch))
