@@ -133,23 +133,24 @@ def outside(versions, ranges, python):
     provided = versions | {PROVIDES[package]: versions[package] for package in PROVIDES.keys() & versions.keys()}
     platform = {"platform_system": "Linux", "sys_platform": "linux", "platform_machine": "x86_64", "os_name": "posix"}
     platform |= {"python_version": "{}.{}".format(*python), "python_full_version": "{}.{}.0".format(*python)}
-    parts = dict.fromkeys(((package, "") for package in ranges), True)  # {(package, extra): whether it is needed}
+    optional = []
     for package in set(OPTIONAL) & ranges.keys():
         extras = {extra for line in ranges[package] for extra in re.findall(r'extra == "(.+?)"', str(line.marker))}
-        parts |= {(package, extra): False for extra in extras if not FOR_DEVELOPERS.fullmatch(extra)}
-    faults, queue = set(), list(parts)
-    for package, extra in queue:  # which grows
-        for line in ranges[package]:
-            name = canonicalize_name(line.name)
-            if line.marker and not line.marker.evaluate({**platform, "extra": extra}):
+        optional += [(package, extra) for extra in extras if not FOR_DEVELOPERS.fullmatch(extra)]
+    faults, done = set(), set()
+    for needed, queue in ((True, [(package, "") for package in ranges]), (False, optional)):
+        for package, extra in queue:  # which grows
+            if (package, extra) in done:
                 continue
-            if name not in provided:
-                faults |= {(package, name)} if parts[package, extra] else set()
-            elif not line.specifier.contains(provided[name], prereleases=True):
-                faults.add((package, name))
-            new = [(name, of) for of in line.extras if name in ranges and (name, of) not in parts]
-            parts |= dict.fromkeys(new, parts[package, extra])
-            queue += new
+            done.add((package, extra))
+            for line in ranges[package]:
+                if line.marker and not line.marker.evaluate({**platform, "extra": extra}):
+                    continue
+                name = canonicalize_name(line.name)
+                queue += [(name, of) for of in line.extras if name in ranges]
+                version = provided.get(name)
+                if needed if version is None else not line.specifier.contains(version, prereleases=True):
+                    faults.add((package, name))
     return faults
 
 
