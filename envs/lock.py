@@ -1,6 +1,6 @@
 """Lock the environments by hash: each `envs/NAME.in` becomes `envs/NAME.lock`, or `envs/NAME.yaml` for conda.
 
-    python envs/lock.py     needs uv and packaging; resolves for Linux x86-64, downloads no package
+    python envs/lock.py     needs uv, pip and packaging; resolves for Linux x86-64, downloads no package
 
 | file | what | installed by |
 |---|---|---|
@@ -10,12 +10,14 @@
 | `sources.lock` | what the package index has as source only | `setup.sh` |
 | `uv.lock` | the installer | `setup.sh` |
 | `analysis.yaml`, `sampling.yaml`, `training.yaml` | what a cluster's nodes of each kind need | conda |
+| `declared.json` | what the packages that `cpu.lock` lacks declare to need (`tests/project/test_envs.py`) | - |
 
 All are for Linux x86-64 with glibc 2.31 or later (Debian 11, Ubuntu 20.04, RHEL 9) and for Python 3.11 and 3.12, those
 for conda for Python 3.11. Each pin names the wheels that its hashes belong to.
 Versions stay those of the locks that are there; delete a pin, or change it in the `.in` file, to have another.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -113,6 +115,16 @@ def write(file: str, head: str, pins: Collection[Pin], indent: str = "", item: s
     print(f"{file}: {len(pins)} packages")
 
 
+def declared(pins: Iterable[Pin]) -> dict[str, list[str]]:
+    """What each package declares to need: the metadata that the package index has beside its wheel."""
+    names = [f"{pin.name}==={pin.version}" for pin in pins]  # "==2.13.0" would admit 2.13.0+cpu
+    options = ["--dry-run", "--ignore-installed", "--no-deps", "--only-binary", ":all:", "--quiet", "--report", "-"]
+    command = [sys.executable, "-m", "pip", "install", *options, *names]
+    report = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=ENVIRONMENT).stdout if names else b"{}"
+    packages = [package["metadata"] for package in json.loads(report).get("install", ())]
+    return {f"{canonicalize_name(p['name'])}=={p['version']}": sorted(p.get("requires_dist", ())) for p in packages}
+
+
 def main() -> None:
     written = "Written by envs/lock.py"
     sources: dict[str, Pin] = {}
@@ -133,11 +145,21 @@ def main() -> None:
         write(f"{name}.lock", head, [pin for pin in pins if not pin.source])
     about = "# What has no wheel in the package index: pure Python, built with the setuptools of the other locks."
     write("sources.lock", f"{about}\n# {written}.", sorted(sources.values()))
+    others = [list(torch.values()), gpu]
     for name in ("analysis", "sampling", "training"):
         about, *_ = (HERE / f"{name}.in").read_text().splitlines()
         head = f"{about}\n# {written} from {name}.in; do not edit.\nchannels: [conda-forge, nodefaults]\n"
         head += "dependencies:\n  - python=3.11\n  - pip=25\n  - pip:"
-        write(f"{name}.yaml", head, locked(name, PYTHONS[:1], {pin.name: pin.version for pin in gpu}), " " * 6, "- ")
+        pins = locked(name, PYTHONS[:1], {pin.name: pin.version for pin in gpu})
+        others.append(pins)
+        write(f"{name}.yaml", head, pins, " " * 6, "- ")
+    ranges: dict[str, list[str]] = {}
+    known = {(pin.name, pin.version) for pin in whole if pin.name not in torch}  # by cpu.lock
+    for lock in others:
+        ranges |= declared(pin for pin in lock if (pin.name, pin.version) not in known)
+        known |= {(pin.name, pin.version) for pin in lock}
+    (HERE / "declared.json").write_text(json.dumps(ranges, indent=1, sort_keys=True) + "\n")
+    print(f"declared.json: {len(ranges)} packages")
 
 
 def needed_by_torch(whole: Iterable[Pin]) -> dict[str, Pin]:

