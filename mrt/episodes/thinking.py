@@ -245,5 +245,5 @@ def special_ids(tokenizer: Any, thinking: Thinking | None) -> dict[int, str]:
     if thinking is None:
         return {}
     ids = tokenizer(thinking.opening + thinking.closing, add_special_tokens=False)["input_ids"]
-    special = set(tokenizer.all_special_ids)
-    return {i: tokenizer.decode([i], skip_special_tokens=False) for i in ids if i in special}
+    special = {i: str(token.content) for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return {i: special[i] for i in ids if i in special}

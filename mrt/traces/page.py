@@ -42,6 +42,7 @@ from mrt.core.artifacts import (
 from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
 from mrt.episodes.parameterization import MARKERS, Backtracking
+from mrt.episodes.thinking import take_apart
 from mrt.figures.style import Appearance, ModelStyle
 from mrt.problems.sources import prefix_accuracy
 from mrt.training.sets import best_prefixes
@@ -219,7 +220,7 @@ def along(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[f
             places.append((start, accuracy))
             at = start + len(chunk.strip())
     first = chunks[0][0].strip() if chunks else ""
-    if 2 * len(places) <= len(chunks) or not text.removeprefix("<think>").lstrip().startswith(first):
+    if 2 * len(places) <= len(chunks) or not (take_apart(text).thought or text).lstrip().startswith(first):
         return None
     return [start for start, _ in places], [accuracy for _, accuracy in places]
 

@@ -104,14 +104,36 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
     assert found[:-1].tolist() == pytest.approx((1.0 + 2.0 * progress).tolist()) and found[-1] == 0
 
 
+def rewards(completions, tokenizer=None, thinking=None, ids=None, **columns):
+    """The outcomes of completions, as TRL asks for them."""
+    count = len(completions)
+    given = {"thinking": [thinking] * count, "completion_ids": ids or [[]] * count, **columns}
+    return outcome_reward(Grader(1), tokenizer)(completions, **given)
+
+
 def test_a_completion_is_graded_with_the_prefix_that_it_goes_on_from():
     attempt, revision = "Answer: \\boxed{4}", "\n\nWait\n\nAnswer: \\boxed{5}"
-    outcome = outcome_reward(Grader(1))
-    found = outcome(["", revision, revision], answer=["4", "4", "5"], inside=[False] * 3, prefix_text=[attempt] * 3)
+    found = rewards(["", revision, revision], answer=["4", "4", "5"], inside=[False] * 3, prefix_text=[attempt] * 3)
     assert found == [1, 0, 1]
-    assert outcome(["4", "4 </think> 4"], answer=["4"] * 2, inside=[True] * 2, prefix_text=["4, "] * 2) == [0, 1]
+    assert rewards(["4", "4 </think> 4"], answer=["4"] * 2, inside=[True] * 2, prefix_text=["4, "] * 2) == [0, 1]
     forced = ["4.** It is \\boxed{4}\n</think>\n\n"] * 2  # mu closes the thought once more
-    assert outcome(forced, answer=["4"] * 2, inside=[None, False], prefix_text=[""] * 2) == [1, 0]
+    assert rewards(forced, answer=["4"] * 2, inside=[None, False], prefix_text=[""] * 2) == [1, 0]
+
+
+def test_tags_that_are_special_tokens_are_seen_by_the_reward():
+    """TRL hands over completions without special tokens, in which a thought would be an answer."""
+    from transformers import AutoTokenizer
+
+    from mrt.episodes.thinking import FAMILIES
+
+    tokenizer, tags = AutoTokenizer.from_pretrained(TOY_BASE), FAMILIES[1]
+    tokenizer.add_special_tokens({"additional_special_tokens": [tags.opening, tags.closing]})
+    texts = ["so \\boxed{4}, but", "so \\boxed{5}" + tags.close + "\\boxed{4}"]
+    ids = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts]
+    plain = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert tags.closing not in plain[1]
+    found = rewards(plain, tokenizer, tags.cell(), ids, answer=["4"] * 2, inside=[True] * 2, prefix_text=[""] * 2)
+    assert found == [0, 1]
 
 
 def test_an_engine_with_other_weights_is_noticed():
