@@ -306,7 +306,9 @@ class Problems(Stage):
         print(f"{tally}\n{self.name}: {len(table)} problems in {self.out}")
         if self.set.toy and self.set.split != "train":
             known = sum(code(numbers, target) in seen() for *numbers, target in map(toy_key, table["problem"]))
-            print(f"{known} of them are among those that a shipped toy base was trained on; `unseen: true` draws others")
+            print(
+                f"{known} of them are among those that a shipped toy base was trained on; `unseen: true` draws others"
+            )
 
 
 if __name__ == "__main__":

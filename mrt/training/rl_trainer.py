@@ -134,7 +134,9 @@ def make_trainer_class() -> type:
             return order
 
         def __len__(self) -> int:
-            return -(-self.num_samples // self.batch_size) * self.batch_size * self.mini_repeat_count * self.repeat_count
+            return (
+                -(-self.num_samples // self.batch_size) * self.batch_size * self.mini_repeat_count * self.repeat_count
+            )
 
         def __iter__(self) -> Iterator[int]:
             for batch in carried(self.data_source, self.batch_size, self.epoch(), self.order):

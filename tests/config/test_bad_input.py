@@ -169,7 +169,11 @@ CASES = {
         r"problems\.toy_test\.toy: unseen: the toy bases were trained on all problems of 3 numbers",
     ),
     "problems unseen by a base that is not the shipped one": (
-        edited(seed=1, models__base__toy="remade", problems__toy_test__toy={"count": 4, "difficulties": [4, 5], "unseen": True}),
+        edited(
+            seed=1,
+            models__base__toy="remade",
+            problems__toy_test__toy={"count": 4, "difficulties": [4, 5], "unseen": True},
+        ),
         r"problems\.toy_test\.toy\.unseen: what a base saw is known of the shipped ones alone",
     ),
     # configs: what does not go together
