@@ -57,7 +57,7 @@ def test_all_problems_are_taken_equally_often_but_for_one_time(count, batch, epo
     taken = Counter(chain.from_iterable(batches[:steps]))
     assert all(len(each) == batch for each in batches) and steps * batch >= epochs * count - 1e-4
     assert (steps - 1) * batch < epochs * count
-    assert max(taken.values()) - min((taken[i] for i in range(count))) <= 1
+    assert max(taken.values()) - min(taken[i] for i in range(count)) <= 1
     assert list(chain.from_iterable(batches))[:count] == order(0)
 
 
