@@ -1,6 +1,6 @@
 """What fits on a GPU: the memory that an engine and a training need, and the fewest GPUs that provide it.
 
-Training, from the sources of TRL 1.16, DeepSpeed 0.19 and transformers 5.19. Each GPU holds, for P parameters on n
+Training, from the sources of TRL 1.16, DeepSpeed 0.19 and transformers 5.17. Each GPU holds, for P parameters on n
 GPUs (V: vocabulary size, H: hidden size):
 
 | part | one GPU, bf16 | ZeRO-3 (n > 1), bf16 | float32 |
