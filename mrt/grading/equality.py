@@ -21,7 +21,7 @@ Rule = Callable[[str, str], bool | None]
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau \
 upsilon varphi chi psi omega"  # in the order of Unicode
 _SYMBOLS = str.maketrans({
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "∶": ":", "–": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "∶": ":", "–": "-", "—": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
     "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "∪": r"\cup ",
     "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "√": r"\sqrt ", "∅": r"\emptyset ",
 } | {digit: f"^{{{i}}}" for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
@@ -29,12 +29,14 @@ _SYMBOLS = str.maketrans({
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
-_AMOUNT = r"-?(?:\d[\d,]*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
+_AMOUNT = r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
 _CURRENCIES = {r"\$": "dollars", "€": "euros", r"\euro": "euros", "£": "pounds", r"\pounds": "pounds", "¥": "yen",
                "￥": "yen", "₹": "rupees", "₽": "rubles", "₩": "won", "¢": "cents"}  # fmt: skip
 _SIGN = "|".join(map(re.escape, _CURRENCIES))
 _CODE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "infinity": "infty", "oo": "infty"}
 _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = {
+    "emphasis": (re.compile(r"\A(\*\*|`)([^*`]+)\1\Z"), r"\2"),
+    "an amount": (re.compile(r"\A\$(?=[\d.][^$]*\Z)"), r"\\$"),  # not the sign that opens a formula
     "thousands": (re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:(?:\{,\}|,)(?:\\! ?)?\d{3})+)(?![\d{]|,\d)"),
                   lambda m: m[0] if not re.search(r"[{!]", m[2]) else m[1] + re.sub(r"\D", "", m[2])),
     "spaces": (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
@@ -46,7 +48,7 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     "powers in code": (re.compile(r"\*\*"), "^"),
     "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?:np\.|math\.)?({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
                           lambda m: rf"\{_CODE.get(m[1], m[1])} "),
-    "currencies": (re.compile(rf"({_SIGN}) ?({_AMOUNT})|({_AMOUNT}) ?({_SIGN})"),
+    "currencies": (re.compile(rf"({_SIGN}) ?({_AMOUNT})|(?<![\d.,])({_AMOUNT}) ?({_SIGN})"),
                    lambda m: f"{m[2] or m[3]} {_CURRENCIES[m[1] or m[4]]} "),
     "points": (re.compile(r"\\\$|(?<=\d)\.(?!\d| ?\\(?:overline|bar|dot)(?![A-Za-z]))"), ""),
     "delimiters": (re.compile(r"\$|(?<!\\)\\[()\[\]]"), " "),
@@ -57,7 +59,6 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 }  # fmt: skip
 _ARGUMENTS = re.compile(r"\\(frac|binom|sqrt)(?![A-Za-z])|(?<!\\)[\^_]")
 _ARGUMENT = re.compile(r"\s*(\\(?!circ|prime)[A-Za-z]+|\w)")
-_WRAPS = ["**", "`"]
 _WRAP = re.compile(rf"(?:{_TEXT})?\{{")  # around all of an answer
 _LONG_WORD = re.compile(r"[A-Za-z]{4}")
 
@@ -97,9 +98,6 @@ def normalise(answer: str) -> str:
         before = text = text.strip()
         if r"\boxed" in text or r"\fbox" in text:
             text = boxed(text) or text
-        for mark in _WRAPS:
-            if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark) and text.count(mark) == 2:
-                text = text[len(mark) : -len(mark)]
         wrap = _WRAP.match(text)
         if wrap and closing(text, wrap.end() - 1) == len(text) - 1 and (len(wrap[0]) == 1 or re.search(r"\d", text)):
             text = text[wrap.end() : -1]
@@ -143,7 +141,7 @@ _SHORT_WORDS = {"yes", "no", "odd", "all", "any", "one", "two", "six", "ten", "r
 _DIGITS = re.compile(r"((?=[A-Z]*\d)[\dA-Z]+)_\{(\w+)\}")
 
 
-_NOTATION = re.compile(r"\d{0,2}:[0-5]\d|\d+([-/.])\d+\1\d+|\d+-\d+")
+_NOTATION = re.compile(r"(?:1?\d|2[0-4])?:[0-5]\d|\d+([-/.])\d+\1\d+|\d+-\d+")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -189,11 +187,11 @@ def choices(pred: str, gold: str) -> bool | None:
     found = [_CHOICE.fullmatch(_bare(text)) for text in (pred, gold)]
     letters = [match and (match[1] or match[2] or match[3]) for match in found]
     one, other = (match and match[4] for match in found)
+    hedged = any(_HEDGE.search(option.replace(f"({letters[0]})", "")) for option in (one, other) if option)
     if all(letters):
-        if any(_HEDGE.search(option.replace(f"({letters[0]})", "")) for option in (one, other) if option):
-            return False
-        return letters[0] == letters[1] and not (one and other and exact(one, other) is False)
-    return exact(one or pred, other or gold) if one or other else None
+        same = not (one and other) or _first([texts, numbers, words], one, other) is not False
+        return not hedged and letters[0] == letters[1] and same
+    return _first([texts, numbers, words], one or pred, other or gold) if (one or other) and not hedged else None
 
 
 def bases(pred: str, gold: str) -> bool | None:
@@ -204,7 +202,7 @@ def bases(pred: str, gold: str) -> bool | None:
 
 def words(pred: str, gold: str) -> bool | None:
     """Words, without case and punctuation; in a product of letters, case matters."""
-    one, other = plain_text(pred), plain_text(gold)
+    one, other = (plain_text(text).rstrip(".!") for text in (pred, gold))
     written = r"\text" in pred + gold
     if all(_WORDY.fullmatch(text) and (written or _LONG_WORD.search(text)) for text in (one, other)):
         return re.findall(r"[a-z]+", one.lower()) == re.findall(r"[a-z]+", other.lower())
@@ -361,8 +359,10 @@ def quantities(pred: str, gold: str) -> bool | None:
     if "degree" in (mine, theirs) and r"\pi" in pred + gold:
         return None
     if "percent" in (mine, theirs):  # beside a number above 1 the sign was left out; else it divides by 100
-        bare = number_in(plain_text(value if theirs else right))
-        return (bare and abs(bare[0]) > 1 and same_answer(value, right)) or None
+        bare, share = (number_in(plain_text(text)) for text in ((value, right) if theirs else (right, value)))
+        if not (bare and share):
+            return None
+        return share[0] == 100 * bare[0] or (abs(bare[0]) > 1 and same_answer(value, right))
     return same_answer(value, right)
 
 
@@ -536,7 +536,7 @@ def _region(text: str, real: bool) -> Any:
 # What the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `f^{(3)}`, `A^T`, `\ldots`, `1 2`, `1.2.3`, `0x1F`, `1e5`.
 _LOST = re.compile(
     r"[\d)\]}]_|['\"]|\\prime|\^\{\\?(?:T|top|intercal|dagger|ast|\*)\}|[A-Za-z]\^\{\([\dn]\)\}|\\[lcd]?dots|\.\.|\d \d"
-    r"|\.\d+\.|\b0x|\d[eE][+-]?\d|[^\d})]\^\\circ"
+    r"|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ"
 )
 
 
