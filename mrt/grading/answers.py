@@ -7,8 +7,8 @@ from mrt.episodes.parameterization import OPEN, take_apart
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
 _BOX_TOKEN = re.compile(  # `\boxed{`, `\boxed 7`, `\framebox[2cm]{`
     r"\\\\?(?:boxed|f(?:rame)?box)(?![A-Za-z])(?:\s*\[[^\[\]{}\n]{0,20}\]){0,2}\s*"
-    r"(?:(\{)|(?P<bare>[-+−]?(?:\d+(?:(?:,\d{3})+(?!\d))?(?:\.\d+)?|\\[dt]?frac\s*(?:\{[^{}]*\}\s*\{[^{}]*\}|\d\s*\d)"
-    r"|\\?[A-Za-z](?![A-Za-z]))))|\\.|[{}]",
+    r"(?:(\{)|(?P<bare>[-+−]?(?:\d+(?:(?:,\d{3})+(?!\d))?(?:\.\d+)?"
+    r"|\\[dt]?frac\s*(?:\{[^{}]*\}\s*\{[^{}]*\}|\d\s*\d)|\\?[A-Za-z](?![A-Za-z]))))|\\.|[{}]",
     re.DOTALL,
 )
 _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
@@ -19,20 +19,24 @@ _PROSE = re.compile(  # what a solution may put around a box without changing it
     r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf)|mbox|q?quad|[ ,;:!()\[\]])(?![A-Za-z])"
     r"|\([A-Za-z ,.]{3,200}\)|[A-Za-z]{2,}|[\s.,;:!?'’${}]"
 )
-_END = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|/INST)\]")  # end tokens as text
+_END = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|/INST)\]")  # tokens as text
 _SPELLED = str.maketrans({"−": "-", "：": ": ", "（": "(", "）": ")", "。": ".\n", "，": ", ", "*": None, "`": None})
 _MARKED = re.compile(r"(?:^|\s)####[ \t]*([-+]?\$?[-+]?\d[\d,]*(?:\.\d+)?%?)\.?[ \t]*(?=\n|\Z)")  # GSM8K's
 _LAST_LINE = re.compile(r"####[ \t]*(\S.*)\s*\Z")  # with more than a number; elsewhere it is a heading
 _SAID = re.compile(r"(?i)\banswer(?: is)? ?:|\banswer is\b|答案(?:是|为|為)? ?:?|答え(?:は)? ?:?|정답(?:은)? ?:?")
 _STATED = re.compile(  # mathematics to the end of its sentence, with at most two words behind a number
-    r"\s*((?:\\[A-Za-z]+|\\.|\b(?:and|or)\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])|[-\d²³½α-ω+*/^_=<>!,;:%$€£¥°√∞'|(){}\[\] ]|\.(?=\d)){1,200}?"
-    r"(?:(?<=\d) ?(?!(?:as|because|by|for|from|if|in|since|when|with)\b)[A-Za-z]+(?: [a-z]+)?|(?<=\d) ?[\u3040-\u9fff]{1,6})?)"
+    r"\s*((?:\\[A-Za-z]+|\\.|\b(?:and|or)\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])"
+    r"|[-\d²³½α-ω+*/^_=<>!,;:%$€£¥°√∞'|(){}\[\] ]|\.(?=\d)){1,200}?"
+    r"(?:(?<=\d) ?(?!(?:as|because|by|for|from|if|in|since|when|with)\b)[A-Za-z]+(?: [a-z]+)?"
+    r"|(?<=\d) ?[\u3040-\u9fff]{1,6})?)"
     r"\s*(?:\.(?!\d)|\n|\Z)"
 )
 _LETTER = re.compile(
     r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:[a-z]+\s+){0,3}|\s*)"
-    r"|(?i:(?<!other )(?:option|choice)\s*(?::|(?:is|must be|should be|would be)\b)\s*:?\s*(?:option\s+)?)|答案(?:是|为|為)?\s*:?\s*)"
-    r"[(]{0,3}([A-J])[)]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))(?!\s*,?\s*(?:(?:or|and)\s+)?(?:maybe\s+|perhaps\s+|possibly\s+)?\(?[A-J]\b)"
+    r"|(?i:(?<!other )(?:option|choice)\s*(?::|(?:is|must be|should be|would be)\b)\s*:?\s*(?:option\s+)?)"
+    r"|答案(?:是|为|為)?\s*:?\s*)"
+    r"[(]{0,3}([A-J])[)]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
+    r"(?!\s*,?\s*(?:(?:or|and)\s+)?(?:maybe\s+|perhaps\s+|possibly\s+)?\(?[A-J]\b)"
     r"|(?i:option|choice|answer)\s+\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)\b"
 )
 
@@ -48,9 +52,10 @@ def answer_part(completion: str, thinking: bool = False) -> str | None:
 
 
 def boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}` or `\fbox{...}` that closes and is not empty; for completions and solutions.
+    r"""Content of the last `\boxed{...}`, `\fbox{...}` or `\framebox{...}` that closes and is not empty.
 
-    Of nested boxes the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
+    For completions and solutions. Without braces (`\boxed 7`) a number, a fraction or a letter counts. Of nested boxes
+    the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
     "and", "or" or a comma form one list. Linear time.
     """
     opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
@@ -113,9 +118,9 @@ def find_box(completion: str, thinking: bool) -> tuple[str | None, str | None]:
     if letters := _LETTER.findall(tail):
         return letters[-1][0] or letters[-1][1], None
     said = [match.end() for match in _SAID.finditer(tail)]
-    if marked := list(_MARKED.finditer(text)):
-        if not said or marked[-1].end() > len(text) - len(tail) + said[-1]:
-            return marked[-1][1], None
+    marked = list(_MARKED.finditer(text))
+    if marked and (not said or marked[-1].end() > len(text) - len(tail) + said[-1]):
+        return marked[-1][1], None
     if last := _LAST_LINE.search(tail):
         return last[1], None
     if said and (stated := _STATED.match(tail, said[-1])) and re.search(r"[\dA-Za-z]", stated[1]):

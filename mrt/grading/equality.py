@@ -21,17 +21,20 @@ Rule = Callable[[str, str], bool | None]
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau \
 upsilon varphi chi psi omega"  # in the order of Unicode
 _SYMBOLS = str.maketrans({
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "∶": ":", "–": "-", "—": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
-    "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "∪": r"\cup ",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "∶": ":", "–": "-", "—": "-",
+    "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
+    "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "º": r"^\circ ",
+    "˚": r"^\circ ", "∪": r"\cup ",
     "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "√": r"\sqrt ", "∅": r"\emptyset ",
 } | {digit: f"^{{{i}}}" for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
   | {chr(code): f"\\{name} " for code, name in enumerate(_GREEK.split(), start=0x3B1)}
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
-_AMOUNT = r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
+_AMOUNT = r"-?(?:\d+(?:[, ]\d{3}(?!\d))*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
 _CURRENCIES = {r"\$": "dollars", "€": "euros", r"\euro": "euros", "£": "pounds", r"\pounds": "pounds", "¥": "yen",
                "￥": "yen", "₹": "rupees", "₽": "rubles", "₩": "won", "¢": "cents"}  # fmt: skip
+_DEGREES = "deg(?:ree)?s?"
 _SIGN = "|".join(map(re.escape, _CURRENCIES))
 _CODE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "infinity": "infty", "oo": "infty"}
 _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = {
@@ -53,7 +56,7 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     "points": (re.compile(r"\\\$|(?<=\d)\.(?!\d| ?\\(?:overline|bar|dot)(?![A-Za-z]))"), ""),
     "delimiters": (re.compile(r"\$|(?<!\\)\\[()\[\]]"), " "),
     "ordinals": (re.compile(r"(?<=\d) ?\^?\{?(?:\\(?:text|mathrm) ?\{)?(?:st|nd|rd|th)(?:\}{1,2}|\b)"), ""),
-    "degrees": (re.compile(rf" ?\^ ?\{{ ?\\circ ?\}}|(?<=[\d}}]) ?(?:{_TEXT}\{{ ?deg(?:ree)?s?\.? ?\}}|deg(?:ree)?s?\b)"
+    "degrees": (re.compile(rf" ?\^ ?\{{ ?\\circ ?\}}|(?<=[\d}}]) ?(?:{_TEXT}\{{ ?{_DEGREES}\.? ?\}}|{_DEGREES}\b)"
                            rf"(?! ?(?:{_TEXT}\{{ ?)?(?:[CF]\b|of|[Cc]els|[Ff]ahr))"), r"^\\circ"),
     "percent": (re.compile(r"(?i)\\?%|\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b"), r"\\%"),
 }  # fmt: skip
@@ -133,9 +136,10 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?
 _GROUPED = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")  # within a list
 _WORDY = re.compile(r"[A-Za-z][A-Za-z\s,.'’\"!-]*")
 _CHOICE = re.compile(  # the letter of a choice, and perhaps its option
-    r"\(?([A-Z])[).]{0,2}$|(?:\(([A-J])\)[.:]?|([A-J])(?:[).]|:(?= |[a-z]{3})| ?-(?= ?[A-Za-z]{3}))) ?(\S.*)", re.DOTALL
+    r"\(?([A-Z])[).]{0,2}$|(?:\(([A-J])\)[.:]?|([A-J])(?:[).]|:(?= |[a-z]{3})| ?-(?= ?[A-Za-z]{3}))) ?(\S.*)",
+    re.DOTALL,
 )
-_HEDGE = re.compile(r"^\W*(?:or|and)\b|\b[A-HJ]\b|\([A-Ja-j]\)|^\W*[A-Ja-j]\W*$|\b(?:or|and) [a-j]\b|/ ?[A-J]\b")
+_HEDGE = re.compile(r"^\W*(?:or|and)\b|\b[A-HJ]\b|\([A-Ja-j]\)|^\W*[A-Ja-j]\W*$|\b(?:or|and) [a-j]\b")
 _PRODUCT = re.compile(r"[^EIOUeiou]{2}")  # two letters that are a product of variables rather than a word
 _SHORT_WORDS = {"yes", "no", "odd", "all", "any", "one", "two", "six", "ten", "red"}
 _DIGITS = re.compile(r"((?=[A-Z]*\d)[\dA-Z]+)_\{(\w+)\}")
@@ -183,7 +187,7 @@ def numbers(pred: str, gold: str) -> bool | None:
 
 
 def choices(pred: str, gold: str) -> bool | None:
-    """The letter of a choice, perhaps with its option; the option alone also stands for it. Two letters are no choice."""
+    """The letter of a choice, perhaps with its option, which also stands for it alone; two letters are no choice."""
     found = [_CHOICE.fullmatch(_bare(text)) for text in (pred, gold)]
     letters = [match and (match[1] or match[2] or match[3]) for match in found]
     one, other = (match and match[4] for match in found)
@@ -258,7 +262,7 @@ _NOT_NOUNS = re.compile(  # words that can change the value of what stands befor
     r"eleventh|twelfth|hundredth|thousandth|illionth))s?|\w*-?(?:third|fifth)s?|\w*illi(?:on|ard)\w*|mill[eo]\w*|mil|mn|bn|k|"
     r"tausend|mille|basis|per ?mill?e?|ppm|dutzend\w*|percent\w*)\b"
 )
-_COUNTERS = re.compile(r"[元个個人岁歳円年天日次种本只枚]")  # words of other alphabets may be multipliers
+_COUNTERS = re.compile("[元个個人岁歳円年天日次种本只枚]")
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNITS = {
     name: names.split()[0]
@@ -266,7 +270,8 @@ _UNITS = {
         "mm millimeter millimetre", "cm centimeter centimetre", "m meter metre", "km kilometer kilometre",
         "in inch inche", "ft foot feet", "yd yard", "mi mile", "mg milligram", "g gram", "kg kilogram", "lb lbs pound",
         "oz ounce", "ms millisecond", "s sec second", "min minute", "h hr hour", "ml mL milliliter millilitre",
-        "L liter litre", "rad radian", "dollar USD buck", "euro EUR", "cent penny", "rupee Rs", "N", "J", "W", "V", "A", "Hz", "Pa", "K", "eV", "mol",
+        "L liter litre", "rad radian", "dollar USD buck", "euro EUR", "cent penny", "rupee Rs",
+        "N", "J", "W", "V", "A", "Hz", "Pa", "K", "eV", "mol",
     )
     for name in names.split()
 }  # fmt: skip
@@ -311,6 +316,8 @@ def _named(text: str) -> tuple[str, str]:
     r"""The name and the value of `name = value`, `name \in value`, `2 + 3 = 5` (whose name is its first side)."""
     sides, signs = split(text, ("=", r"\in", *_RELATIONS))
     if not signs or not set(signs) <= {"=", r"\in"} or not sides[-1] or any(items(side)[1:] for side in sides[1:-1]):
+        return "", text
+    if re.fullmatch("[A-J][A-J]", sides[0] + sides[-1]):  # two choices
         return "", text
     if _NAME.fullmatch(sides[0]) or (number_in(plain_text(sides[-1])) and algebra(sides[-2], sides[-1])):
         return sides[0], sides[-1]
@@ -370,7 +377,9 @@ def _quantity(text: str) -> tuple[str, str]:
     """The noun behind a value, a unit in its shortest spelling, and the value; ("", text) without one."""
     match = _NOUN.search(text, max(0, len(text) - 80))
     value = text[: match.start()].strip() if match else ""
-    if not match or not re.search(r"\d", value) or (items(value)[1:] and not number_in(plain_text(value))) or split(value, ("=", *_RELATIONS))[1]:
+    if not match or not re.search(r"\d", value) or split(value, ("=", *_RELATIONS))[1]:
+        return "", text
+    if items(value)[1:] and not number_in(plain_text(value)):
         return "", text
     if "circ" in match[0] and _TRIGONOMETRIC.search(value):  # it is the angle's
         return "", text
@@ -380,9 +389,10 @@ def _quantity(text: str) -> tuple[str, str]:
     known = [_UNITS.get(word) or (_UNITS.get(word.lower()) if len(word) > 1 else None) for word in singular]
     spaced = text[len(value) : len(value) + 1] == " "
     clear = (all(known) and (spaced or len(noun) > 1)) or (spaced and len(noun) > 3)  # `2ab` and `2m` are products
-    foreign = not noun.isascii() and not _COUNTERS.fullmatch(noun.strip())
-    letter = len(noun.strip()) == 1 and not any(known) and noun.isascii()
-    if not singular or foreign or letter or _NOT_NOUNS.search(noun) or (match["word"] and not (number_in(plain_text(value)) and clear)):
+    letter = len(noun.strip()) == 1 and not any(known)  # a variable, or a word of another alphabet, which may multiply
+    if (not noun.isascii() or letter) and not _COUNTERS.fullmatch(noun.strip()):
+        return "", text
+    if not singular or _NOT_NOUNS.search(noun) or (match["word"] and not (number_in(plain_text(value)) and clear)):
         return "", text
     words = [unit or word.lower() for unit, word in zip(known, singular, strict=True)]
     return " ".join([*words, match["power"] or ""]), value
@@ -402,8 +412,7 @@ def ratios(pred: str, gold: str) -> bool | None:
 
 def _quotient(above: str, below: str) -> str:
     one, other = number_in(plain_text(above)), number_in(plain_text(below))
-    exact_value = one and other and one[0] and other[0]
-    return str(one[0] / other[0]) if exact_value else rf"\frac{{{above}}}{{{below}}}"
+    return str(one[0] / other[0]) if one and other and other[0] else rf"\frac{{{above}}}{{{below}}}"
 
 
 def lists(pred: str, gold: str) -> bool | None:
@@ -460,7 +469,7 @@ def _both(text: str, plus: str, minus: str) -> str:
 
 
 def _matched(left: list[str], right: list[str]) -> bool:
-    """Whether each of the left has a partner of its own on the right; at most 16 that are not the same text or number."""
+    """Whether each of the left has a partner of its own on the right; at most 16 are no equal texts or numbers."""
     keys = [[_key(item) for item in side] for side in (left, right)]
     spare = [Counter(keys[1]), Counter(keys[0])]
     rest: list[list[str]] = [[], []]
@@ -533,10 +542,10 @@ def _region(text: str, real: bool) -> Any:
     return _parse(text, real)
 
 
-# What the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `f^{(3)}`, `A^T`, `\ldots`, `1 2`, `1.2.3`, `0x1F`, `1e5`.
+# What the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `A^T`, `f^{(3)}`, `\ldots`, `1 2`, `1.2.3`, `0x1`.
 _LOST = re.compile(
-    r"[\d)\]}]_|['\"]|\\prime|\^\{\\?(?:T|top|intercal|dagger|ast|\*)\}|[A-Za-z]\^\{\([\dn]\)\}|\\[lcd]?dots|\.\.|\d \d"
-    r"|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ"
+    r"[\d)\]}]_|['\"]|\\prime|\^\{\\?(?:T|top|intercal|dagger|ast|\*)\}|[A-Za-z]\^\{\([\dn]\)\}|\\[lcd]?dots|\.\."
+    r"|\d \d|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ"
 )
 
 
