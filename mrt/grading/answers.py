@@ -3,7 +3,12 @@
 import re
 
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
-_BOX_TOKEN = re.compile(r"\\\\?(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(  # `\boxed{`, `\boxed 7`, `\framebox[2cm]{`
+    r"\\\\?(?:boxed|f(?:rame)?box)(?![A-Za-z])(?:\s*\[[^\[\]{}\n]{0,20}\]){0,2}\s*"
+    r"(?:(\{)|(?P<bare>[-+−]?(?:\d+(?:(?:,\d{3})+(?!\d))?(?:\.\d+)?"
+    r"|\\[dt]?frac\s*(?:\{[^{}]*\}\s*\{[^{}]*\}|\d\s*\d)|\\?[A-Za-z](?![A-Za-z]))))|\\.|[{}]",
+    re.DOTALL,
+)
 _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
 _FILLED = re.compile(r"\S")
 _LINKS = re.compile(r"\\q?quad|\\text|\b(?:and|or)\b|\w{1,9}\s*=|[\s$\\()\[\]{},;!.]")
@@ -12,24 +17,41 @@ _PROSE = re.compile(  # what a solution may put around a box without changing it
     r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf)|mbox|q?quad|[ ,;:!()\[\]])(?![A-Za-z])"
     r"|\([A-Za-z ,.]{3,200}\)|[A-Za-z]{2,}|[\s.,;:!?'’${}]"
 )
-_LAST_LINE = re.compile(r"####[ \t]*(\S.*)\s*\Z")  # GSM8K's; elsewhere it is a heading
-_SAID = re.compile(r"(?i)\banswer(?: is)? ?:|\banswer is\b")
+_END = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|/INST)\]")  # tokens as text
+_SPELLED = str.maketrans({"−": "-", "：": ": ", "（": "(", "）": ")", "。": ".\n", "，": ", ", "*": None, "`": None})
+_MARKED = re.compile(r"(?:^|\s)####[ \t]*([-+]?\$?[-+]?\d[\d,]*(?:\.\d+)?%?)\.?[ \t]*(?=\n|\Z)")  # GSM8K's
+_LAST_LINE = re.compile(r"####[ \t]*(\S.*)\s*\Z")  # with more than a number; elsewhere it is a heading
+_SAID = re.compile(r"(?i)\banswer(?: is)? ?:|\banswer is\b|答案(?:是|为|為)? ?:?|答え(?:は)? ?:?|정답(?:은)? ?:?")
+_STATED = re.compile(  # mathematics to the end of its sentence, with at most two words behind a number
+    r"\s*((?:\\[A-Za-z]+|\\.|\b(?:and|or)\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])"
+    r"|[-\d²³½α-ω+*/^_=<>!,;:%$€£¥°√∞'|(){}\[\] ]|\.(?=\d)){1,200}?"
+    r"(?:(?<=\d) ?(?!(?:as|because|by|for|from|if|in|since|when|with)\b)[A-Za-z]+(?: [a-z]+)?"
+    r"|(?<=\d) ?[\u3040-\u9fff]{1,6})?)"
+    r"\s*(?:\.(?!\d)|\n|\Z)"
+)
 _LETTER = re.compile(
-    r"(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:[a-z]+\s+){0,3}|\s*)"
-    r"[(*]{0,3}([A-J])[)*]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
+    r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:[a-z]+\s+){0,3}|\s*)"
+    r"|(?i:(?<!other )(?:option|choice)\s*(?::|(?:is|must be|should be|would be)\b)\s*:?\s*(?:option\s+)?)"
+    r"|答案(?:是|为|為)?\s*:?\s*)"
+    r"[(]{0,3}([A-J])[)]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
+    r"(?!\s*,?\s*(?:(?:or|and)\s+)?(?:maybe\s+|perhaps\s+|possibly\s+)?\(?[A-J]\b)"
+    r"|(?i:option|choice|answer)\s+\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right)\b"
 )
 
 
 def boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}` or `\fbox{...}` that closes and is not empty; for completions and solutions.
+    r"""Content of the last `\boxed{...}`, `\fbox{...}` or `\framebox{...}` that closes and is not empty.
 
-    Of nested boxes the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
+    For completions and solutions. Without braces (`\boxed 7`) a number, a fraction or a letter counts. Of nested boxes
+    the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
     "and", "or" or a comma form one list. Linear time.
     """
     opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
     boxes: list[tuple[int, int, int]] = []  # start, start of the content, end of the content
     for token in _BOX_TOKEN.finditer(text):
-        if token.group(1):
+        if token["bare"]:
+            boxes.append((token.start(), token.start("bare"), token.end()))
+        elif token.group(1):
             opened.append((token.start(), token.end()))
         elif token.group() == "{":
             opened.append((token.start(), -1))
@@ -39,7 +61,7 @@ def boxed(text: str) -> str | None:
                 inner = []
                 while boxes and boxes[-1][0] > start:
                     inner.append(boxes.pop())
-                ends = [content, *(end + 1 for *_, end in reversed(inner))]
+                ends = [content, *(_behind(text, end) for *_, end in reversed(inner))]
                 begins = [*(begin for begin, *_ in reversed(inner)), token.start()]
                 around = "".join(text[a:b] for a, b in zip(ends, begins, strict=True))
                 prose = inner and not _PROSE.sub("", around)
@@ -48,11 +70,16 @@ def boxed(text: str) -> str | None:
         return None
     answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
     for (_, content, end), (start, _, _) in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):
-        gap = text[end + 1 : start]
+        gap = text[_behind(text, end) : start]
         if len(gap) > 60 or _LINKS.sub("", gap) or not _JOINS.search(gap):
             break
         answers.append(text[content:end].strip())
     return ", ".join(dict.fromkeys(reversed(answers)))
+
+
+def _behind(text: str, end: int) -> int:
+    """The place behind a box whose content ends at `end`, with or without a brace."""
+    return end + (text[end : end + 1] == "}")
 
 
 def closing(text: str, at: int) -> int:
@@ -76,8 +103,16 @@ def find_box(part: str | None) -> tuple[str | None, str | None]:
     answer = boxed(part)
     if answer is not None:
         return (answer if len(answer) <= LONGEST else None), None
-    tail = part[-LONGEST:].replace("**", "").replace("`", "")
-    if named := _LETTER.findall(tail) or _LAST_LINE.findall(tail):
-        return named[-1], None
-    said = [match.start() for match in _SAID.finditer(tail)]
+    text = _END.sub("\n", part).translate(_SPELLED)
+    tail = text[-LONGEST:]
+    if letters := _LETTER.findall(tail):
+        return letters[-1][0] or letters[-1][1], None
+    said = [match.end() for match in _SAID.finditer(tail)]
+    marked = list(_MARKED.finditer(text))
+    if marked and (not said or marked[-1].end() > len(text) - len(tail) + said[-1]):
+        return marked[-1][1], None
+    if last := _LAST_LINE.search(tail):
+        return last[1], None
+    if said and (stated := _STATED.match(tail, said[-1])) and re.search(r"[\dA-Za-z]", stated[1]):
+        return stated[1].strip("$ ") if stated[1].count("$") == 2 else stated[1].strip(), None
     return None, tail[said[-1] :] if said else tail

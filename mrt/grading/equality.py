@@ -9,7 +9,8 @@ matrices) goes to Math-Verify. A rule returns True, False, or None for "not my c
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -20,16 +21,27 @@ Rule = Callable[[str, str], bool | None]
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau \
 upsilon varphi chi psi omega"  # in the order of Unicode
 _SYMBOLS = str.maketrans({
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "–": "-", "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
-    "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "∪": r"\cup ",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "∶": ":", "–": "-", "—": "-",
+    "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
+    "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "º": r"^\circ ",
+    "˚": r"^\circ ", "∪": r"\cup ",
     "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "√": r"\sqrt ", "∅": r"\emptyset ",
 } | {digit: f"^{{{i}}}" for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
   | {chr(code): f"\\{name} " for code, name in enumerate(_GREEK.split(), start=0x3B1)}
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
+_AMOUNT = r"-?(?:\d+(?:[, ]\d{3}(?!\d))*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
+_CURRENCIES = {r"\$": "dollars", "€": "euros", r"\euro": "euros", "£": "pounds", r"\pounds": "pounds", "¥": "yen",
+               "￥": "yen", "₹": "rupees", "₽": "rubles", "₩": "won", "¢": "cents"}  # fmt: skip
+_DEGREES = "deg(?:ree)?s?"
+_SIGN = "|".join(map(re.escape, _CURRENCIES))
 _CODE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "infinity": "infty", "oo": "infty"}
 _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = {
+    "emphasis": (re.compile(r"\A(\*\*|`)([^*`]+)\1\Z"), r"\2"),
+    "an amount": (re.compile(r"\A\$(?=[\d.][^$]*\Z)"), r"\\$"),  # not the sign that opens a formula
+    "thousands": (re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:(?:\{,\}|,)(?:\\! ?)?\d{3})+)(?![\d{]|,\d)"),
+                  lambda m: m[0] if not re.search(r"[{!]", m[2]) else m[1] + re.sub(r"\D", "", m[2])),
     "spaces": (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
     "size of brackets": (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
     "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
@@ -39,15 +51,18 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     "powers in code": (re.compile(r"\*\*"), "^"),
     "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?:np\.|math\.)?({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
                           lambda m: rf"\{_CODE.get(m[1], m[1])} "),
-    "currency and points": (re.compile(r"\\\$|(?<=\d)\.(?!\d| ?\\(?:overline|bar|dot)(?![A-Za-z]))"), ""),
+    "currencies": (re.compile(rf"({_SIGN}) ?({_AMOUNT})|(?<![\d.,])({_AMOUNT}) ?({_SIGN})"),
+                   lambda m: f"{m[2] or m[3]} {_CURRENCIES[m[1] or m[4]]} "),
+    "points": (re.compile(r"\\\$|(?<=\d)\.(?!\d| ?\\(?:overline|bar|dot)(?![A-Za-z]))"), ""),
     "delimiters": (re.compile(r"\$|(?<!\\)\\[()\[\]]"), " "),
     "ordinals": (re.compile(r"(?<=\d) ?\^?\{?(?:\\(?:text|mathrm) ?\{)?(?:st|nd|rd|th)(?:\}{1,2}|\b)"), ""),
-    "degrees": (re.compile(r"\^ ?\{ ?\\circ ?\}"), r"^\\circ"),
+    "degrees": (re.compile(rf" ?\^ ?\{{ ?\\circ ?\}}|(?<=[\d}}]) ?(?:{_TEXT}\{{ ?{_DEGREES}\.? ?\}}|{_DEGREES}\b)"
+                           rf"(?! ?(?:{_TEXT}\{{ ?)?(?:[CF]\b|of|[Cc]els|[Ff]ahr))"), r"^\\circ"),
     "percent": (re.compile(r"(?i)\\?%|\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b"), r"\\%"),
 }  # fmt: skip
 _ARGUMENTS = re.compile(r"\\(frac|binom|sqrt)(?![A-Za-z])|(?<!\\)[\^_]")
 _ARGUMENT = re.compile(r"\s*(\\(?!circ|prime)[A-Za-z]+|\w)")
-_WRAPS = ["**", "`"]
+_WRAP = re.compile(rf"(?:{_TEXT})?\{{")  # around all of an answer
 _LONG_WORD = re.compile(r"[A-Za-z]{4}")
 
 
@@ -86,11 +101,9 @@ def normalise(answer: str) -> str:
         before = text = text.strip()
         if r"\boxed" in text or r"\fbox" in text:
             text = boxed(text) or text
-        for mark in _WRAPS:
-            if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark) and text.count(mark) == 2:
-                text = text[len(mark) : -len(mark)]
-        if text.startswith("{") and closing(text, 0) == len(text) - 1:
-            text = text[1:-1]
+        wrap = _WRAP.match(text)
+        if wrap and closing(text, wrap.end() - 1) == len(text) - 1 and (len(wrap[0]) == 1 or re.search(r"\d", text)):
+            text = text[wrap.end() : -1]
         if text.endswith(("^", "\\")) and not text.endswith("\\\\"):
             text = text[:-1]
         if text.endswith((".", ",", ";")) and not text.endswith(".."):
@@ -98,13 +111,19 @@ def normalise(answer: str) -> str:
     return text
 
 
-@lru_cache(maxsize=1 << 16)
-def plain_text(text: str) -> str:
-    r"""A normalised answer without text commands (`\text{}` and the like), and with white space normalised."""
+def _bare(text: str) -> str:
+    r"""A normalised answer without text commands (`\text{}` and the like)."""
     before = None
     while before != text:
         before, text = text, re.sub(rf"{_TEXT}\{{([^{{}}]*)\}}", r" \1 ", text)
-    return re.sub(r"(?<=\W)\s|\s(?=\W)", "", " ".join(text.split()))
+    return " ".join(text.split())
+
+
+@lru_cache(maxsize=1 << 16)
+def plain_text(text: str) -> str:
+    """A normalised answer without text commands and without blanks that say nothing."""
+    # a blank behind the comma makes `120, 150` a list
+    return re.sub(r"(?<=\W)(?<!\d,)\s|(?<=\d,)\s(?!\d{3}(?!\d))|\s(?=\W)", "", _bare(text))
 
 
 # --- Rules that need no algebra ---------------------------------------------------------------------------------------
@@ -114,9 +133,19 @@ _DECIMAL = re.compile(
 )
 _REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\(?:overline|bar|dot) ?(?:\{(\d+)\}|(\d))")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?")
+_GROUPED = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")  # within a list
 _WORDY = re.compile(r"[A-Za-z][A-Za-z\s,.'’\"!-]*")
-_CHOICE = re.compile(r"\(?([A-Z])[).]?|\(([A-Z])\)\.?")
-_CHOICE_AND_VALUE = re.compile(r"(?:\(([A-J])\)|([A-J])[).]) ?([\w\\$-].*)", re.DOTALL)
+_CHOICE = re.compile(  # the letter of a choice, and perhaps its option
+    r"\(?([A-Z])[).]{0,2}$|(?:\(([A-J])\)[.:]?|([A-J])(?:[).]|:(?= |[a-z]{3})| ?-(?= ?[A-Za-z]{3}))) ?(\S.*)",
+    re.DOTALL,
+)
+_HEDGE = re.compile(r"^\W*(?:or|and)\b|\b[A-HJ]\b|\([A-Ja-j]\)|^\W*[A-Ja-j]\W*$|\b(?:or|and) [a-j]\b")
+_PRODUCT = re.compile(r"[^EIOUeiou]{2}")  # two letters that are a product of variables rather than a word
+_SHORT_WORDS = {"yes", "no", "odd", "all", "any", "one", "two", "six", "ten", "red"}
+_DIGITS = re.compile(r"((?=[A-Z]*\d)[\dA-Z]+)_\{(\w+)\}")
+
+
+_NOTATION = re.compile(r"(?:1?\d|2[0-4])?:[0-5]\d|\d+([-/.])\d+\1\d+|\d+-\d+")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -143,7 +172,7 @@ def number_in(text: str) -> tuple[Fraction, bool] | None:
 
 def texts(pred: str, gold: str) -> bool | None:
     """Equal text."""
-    return True if pred == gold or plain_text(pred) == plain_text(gold) else None
+    return True if pred == gold or plain_text(pred).rstrip(".") == plain_text(gold).rstrip(".") else None
 
 
 def numbers(pred: str, gold: str) -> bool | None:
@@ -152,31 +181,45 @@ def numbers(pred: str, gold: str) -> bool | None:
     if not (one and other):
         return None
     gap, size = abs(one[0] - other[0]), max(abs(one[0]), abs(other[0]))
+    if gap and "," in pred and "," in gold:  # perhaps lists
+        return None
     return gap == 0 or ((one[1] or other[1]) and gap <= min(Fraction(1, 10**6), size / 10**5))
 
 
 def choices(pred: str, gold: str) -> bool | None:
-    """The letter of a choice; behind the predicted letter may stand a value, which may be the gold answer too."""
-    p, g = plain_text(pred), plain_text(gold)
-    label, chosen, both = _CHOICE.fullmatch(g), _CHOICE.fullmatch(p), _CHOICE_AND_VALUE.fullmatch(p)
-    if label and (chosen := chosen or both):
-        return (chosen[1] or chosen[2]) == (label[1] or label[2])
-    return exact(both[3], gold) if both else None
+    """The letter of a choice, perhaps with its option, which also stands for it alone; two letters are no choice."""
+    found = [_CHOICE.fullmatch(_bare(text)) for text in (pred, gold)]
+    letters = [match and (match[1] or match[2] or match[3]) for match in found]
+    one, other = (match and match[4] for match in found)
+    hedged = any(_HEDGE.search(option.replace(f"({letters[0]})", "")) for option in (one, other) if option)
+    if all(letters):
+        same = not (one and other) or _first([texts, numbers, words], one, other) is not False
+        return not hedged and letters[0] == letters[1] and same
+    return _first([texts, numbers, words], one or pred, other or gold) if (one or other) and not hedged else None
 
 
 def bases(pred: str, gold: str) -> bool | None:
-    """Numbers in a base, on both sides: the same digits in the same base."""
-    one, other = (re.fullmatch(r"([\dA-Z]+)_\{(\d+)\}", plain_text(text)) for text in (pred, gold))
-    return one.groups() == other.groups() if one and other else None
+    """A number in a base: the same digits in the same base."""
+    one, other = (_DIGITS.fullmatch(plain_text(text)) for text in (pred, gold))
+    return bool(one and other and one.groups() == other.groups()) if one or other else None
 
 
 def words(pred: str, gold: str) -> bool | None:
-    """Words, without case and punctuation."""
-    one, other = plain_text(pred), plain_text(gold)
-    written = r"\text" in pred + gold  # else three letters may be a product
+    """Words, without case and punctuation; in a product of letters, case matters."""
+    one, other = (plain_text(text).rstrip(".!") for text in (pred, gold))
+    written = r"\text" in pred + gold
     if all(_WORDY.fullmatch(text) and (written or _LONG_WORD.search(text)) for text in (one, other)):
         return re.findall(r"[a-z]+", one.lower()) == re.findall(r"[a-z]+", other.lower())
-    return None
+    if not all(text.isascii() and text.isalpha() and not _PRODUCT.fullmatch(text) for text in (one, other)):
+        return None
+    word = one.istitle() or other.istitle() or one.lower() in _SHORT_WORDS
+    return len(one) > 1 and word and one.lower() == other.lower() if len(one) == len(other) else None
+
+
+def notations(pred: str, gold: str) -> bool | None:
+    """A time of day, a date, a score: no arithmetic, so equal to nothing but the same."""
+    one, other = (plain_text(text).lstrip("0") for text in (pred, gold))
+    return one == other if _NOTATION.fullmatch(one) or _NOTATION.fullmatch(other) else None
 
 
 EXACT: list[Rule] = [texts, numbers, bases, choices, words]
@@ -213,10 +256,13 @@ _NOUN = re.compile(
     r"(?P<power>\^\{[23]\})?$"
 )
 _NOT_NOUNS = re.compile(  # words that can change the value of what stands before them
-    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|dozen|hundred|thousand|(?:m|b|tr)illion|of|to|is|are|"
-    r"negative|below|half|halves|thirds?|quarters?|(?:ten|hundred|thousand)ths?|"
-    r"squared|cubed|over|times|factorial|plus|minus|none|pi|mod|in|by|otherwise)\b"
+    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|of|to|is|are|negative|below|squared|cubed|over|times|"
+    r"factorial|plus|minus|none|pi|mod|in|by|otherwise|base|binary|octal|hex\w*|(?:dozen|score|ten|hundred|thousand|lakh|"
+    r"crore|gross|half|halve|quarter|third|fifth|\w*(?:fourth|sixth|seventh|eighth|ninth|tenth|elfth|teenth|tieth|"
+    r"eleventh|twelfth|hundredth|thousandth|illionth))s?|\w*-?(?:third|fifth)s?|\w*illi(?:on|ard)\w*|mill[eo]\w*|mil|mn|bn|k|"
+    r"tausend|mille|basis|per ?mill?e?|ppm|dutzend\w*|percent\w*)\b"
 )
+_COUNTERS = re.compile("[元个個人岁歳円年天日次种本只枚]")
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNITS = {
     name: names.split()[0]
@@ -224,7 +270,8 @@ _UNITS = {
         "mm millimeter millimetre", "cm centimeter centimetre", "m meter metre", "km kilometer kilometre",
         "in inch inche", "ft foot feet", "yd yard", "mi mile", "mg milligram", "g gram", "kg kilogram", "lb lbs pound",
         "oz ounce", "ms millisecond", "s sec second", "min minute", "h hr hour", "ml mL milliliter millilitre",
-        "L liter litre", "deg degree", "rad radian", "N", "J", "W", "V", "A", "Hz", "Pa", "K", "eV", "mol",
+        "L liter litre", "rad radian", "dollar USD buck", "euro EUR", "cent penny", "rupee Rs",
+        "N", "J", "W", "V", "A", "Hz", "Pa", "K", "eV", "mol",
     )
     for name in names.split()
 }  # fmt: skip
@@ -270,6 +317,8 @@ def _named(text: str) -> tuple[str, str]:
     sides, signs = split(text, ("=", r"\in", *_RELATIONS))
     if not signs or not set(signs) <= {"=", r"\in"} or not sides[-1] or any(items(side)[1:] for side in sides[1:-1]):
         return "", text
+    if re.fullmatch("[A-J][A-J]", sides[0] + sides[-1]):  # two choices
+        return "", text
     if _NAME.fullmatch(sides[0]) or (number_in(plain_text(sides[-1])) and algebra(sides[-2], sides[-1])):
         return sides[0], sides[-1]
     return "", text
@@ -308,42 +357,85 @@ def clauses(pred: str, gold: str) -> bool | None:
 
 
 def quantities(pred: str, gold: str) -> bool | None:
-    """A unit, a counted noun, a degree or percent sign behind a value: the same on both sides, or on one side only."""
+    """A unit, a currency, a counted noun, a degree or percent sign: the same on both sides, or on one side only."""
     (mine, value), (theirs, right) = _quantity(pred), _quantity(gold)
-    if mine and theirs and mine != theirs:
+    if mine == theirs:
+        return (same_answer(value, right) or None) if mine else None
+    if mine and theirs:
         return False
-    if not (mine or theirs) or ("degree" in (mine, theirs) and not (mine and theirs) and r"\pi" in pred + gold):
+    if "degree" in (mine, theirs) and r"\pi" in pred + gold:
         return None
-    return same_answer(value, right) or (None if "percent" in (mine, theirs) else False)
+    if "percent" in (mine, theirs):  # beside a number above 1 the sign was left out; else it divides by 100
+        bare, share = (number_in(plain_text(text)) for text in ((value, right) if theirs else (right, value)))
+        if not (bare and share):
+            return None
+        return share[0] == 100 * bare[0] or (abs(bare[0]) > 1 and same_answer(value, right))
+    return same_answer(value, right)
 
 
 def _quantity(text: str) -> tuple[str, str]:
     """The noun behind a value, a unit in its shortest spelling, and the value; ("", text) without one."""
     match = _NOUN.search(text, max(0, len(text) - 80))
     value = text[: match.start()].strip() if match else ""
-    if not match or not re.search(r"\d", value) or items(value)[1:] or split(value, ("=", *_RELATIONS))[1]:
+    if not match or not re.search(r"\d", value) or split(value, ("=", *_RELATIONS))[1]:
+        return "", text
+    if items(value)[1:] and not number_in(plain_text(value)):
         return "", text
     if "circ" in match[0] and _TRIGONOMETRIC.search(value):  # it is the angle's
         return "", text
     if not (noun := match["noun"] or match["word"]):
         return ("degree" if "circ" in match[0] else "percent"), value
     singular = [word.removesuffix("s") if len(word) > 3 else word for word in noun.replace(".", " ").split()]
-    known = [_UNITS.get(word) or _UNITS.get(word.lower()) for word in singular]
+    known = [_UNITS.get(word) or (_UNITS.get(word.lower()) if len(word) > 1 else None) for word in singular]
     spaced = text[len(value) : len(value) + 1] == " "
     clear = (all(known) and (spaced or len(noun) > 1)) or (spaced and len(noun) > 3)  # `2ab` and `2m` are products
+    letter = len(noun.strip()) == 1 and not any(known)  # a variable, or a word of another alphabet, which may multiply
+    if (not noun.isascii() or letter) and not _COUNTERS.fullmatch(noun.strip()):
+        return "", text
     if not singular or _NOT_NOUNS.search(noun) or (match["word"] and not (number_in(plain_text(value)) and clear)):
         return "", text
     words = [unit or word.lower() for unit, word in zip(known, singular, strict=True)]
     return " ".join([*words, match["power"] or ""]), value
 
 
+def ratios(pred: str, gold: str) -> bool | None:
+    """Ratios in the order of their terms, which a factor may multiply; one of two terms is also their quotient."""
+    left, right = (split(text, (":",))[0] for text in (pred, gold))
+    if len(left) == len(right) == 1:
+        return None
+    if len(left) == len(right):
+        pairs = zip(itertools.pairwise(left), itertools.pairwise(right), strict=True)
+        return all(same_answer(_quotient(*one), _quotient(*other)) for one, other in pairs)
+    two, one = sorted((left, right), key=len, reverse=True)
+    return len(two) == 2 and len(one) == 1 and same_answer(_quotient(*two), one[0])
+
+
+def _quotient(above: str, below: str) -> str:
+    one, other = number_in(plain_text(above)), number_in(plain_text(below))
+    return str(one[0] / other[0]) if one and other and other[0] else rf"\frac{{{above}}}{{{below}}}"
+
+
 def lists(pred: str, gold: str) -> bool | None:
-    r"""Lists and sets in any order, tuples in order, item by item; `\pm` is two items, a vector as a matrix a tuple."""
+    r"""Lists and sets in any order, tuples in order, item by item; `\pm` is two items, a vector as a matrix a tuple.
+
+    `1,234` is one item, or two.
+    """
+    verdicts = [_lists(one, other) for one, other in itertools.product(_readings(pred), _readings(gold))]
+    return next(verdict for verdict in (True, None, False) if verdict in verdicts)
+
+
+def _readings(text: str) -> set[str]:
+    """A text with the commas of its thousands and without; `1,000` is no list."""
+    number = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
+    return {number} if re.search(r"\d,0\d\d", text) else {text, number}
+
+
+def _lists(pred: str, gold: str) -> bool | None:
     (mine, left), (theirs, right) = _collection(pred), _collection(gold)
     if min(len(left), len(right)) < 2 and not (mine == theirs == r"\{" and len(left) == len(right)):
         return None
     named = [all(_named(item)[0] for item in side) for side in (left, right)]
-    if len(left) != len(right) or len(left) > 16:
+    if len(left) != len(right):
         return False
     if {mine, theirs} <= {"", r"\{"} and (named[0] == named[1] or len(left) < 2):
         return _matched(left, right)
@@ -356,7 +448,7 @@ def _collection(text: str) -> tuple[str, list[str]]:
         return "(", [row.strip() for row in rows[1].split(r"\\") if row.strip()]
     kind, inside, end = _opened(_named(text)[1])
     conditions = split(text, _RELATIONS)[1] or (kind == r"\{" and split(inside, _RELATIONS)[1])
-    if conditions or number_in(plain_text(text)):
+    if conditions or ("," not in text and number_in(plain_text(text))):
         return "", [text]
     found = items(inside)
     if kind != r"\{" and (len(found) < 2 or r"\pm" in text):
@@ -377,14 +469,29 @@ def _both(text: str, plus: str, minus: str) -> str:
 
 
 def _matched(left: list[str], right: list[str]) -> bool:
-    """Whether each of the left has a partner of its own on the right."""
-    rest = list(right)
-    for item in left:
-        partner = next((i for i, other in enumerate(rest) if same_answer(item, other)), None)
+    """Whether each of the left has a partner of its own on the right; at most 16 are no equal texts or numbers."""
+    keys = [[_key(item) for item in side] for side in (left, right)]
+    spare = [Counter(keys[1]), Counter(keys[0])]
+    rest: list[list[str]] = [[], []]
+    for side, (names_, texts_) in enumerate(zip(keys, (left, right), strict=True)):
+        for key, item in zip(names_, texts_, strict=True):
+            if spare[side][key]:
+                spare[side][key] -= 1
+            else:
+                rest[side].append(item)
+    for item in rest[0] if len(rest[0]) <= 16 else ():
+        partner = next((i for i, other in enumerate(rest[1]) if same_answer(item, other)), None)
         if partner is None:
             return False
-        rest.pop(partner)
-    return not rest
+        rest[1].pop(partner)
+    return not rest[1]
+
+
+def _key(item: str) -> Hashable:
+    """The value of an exact number, else the text: items of the same key are equal."""
+    text = plain_text(normalise(item))
+    number = number_in(text)
+    return number[0] if number else text
 
 
 # --- Algebra, inside a worker -----------------------------------------------------------------------------------------
@@ -397,6 +504,8 @@ def algebra(pred: str, gold: str) -> bool | None:
     from sympy import And, Expr, MatrixExpr, nan, oo, zoo
     from sympy.core.relational import Relational
 
+    if r"\ln" in pred + gold:  # then `\log` is the natural one, which the parser takes for the decadic
+        pred, gold = (re.sub(r"\\log(?![A-Za-z]|_)", r"\\ln", text) for text in (pred, gold))
     pred, gold = (re.sub(r"(\d+(?:\.\d+)?)\^\\circ", r"(\\frac{\1\\pi}{180})", text) for text in (pred, gold))
     if (r"^\circ" in pred) != (r"^\circ" in gold):  # degrees of more than a number, beside radians
         pred, gold = (re.sub(r"\^\\circ", r"\\cdot\\frac{\\pi}{180}", text) for text in (pred, gold))
@@ -433,6 +542,13 @@ def _region(text: str, real: bool) -> Any:
     return _parse(text, real)
 
 
+# What the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `A^T`, `f^{(3)}`, `\ldots`, `1 2`, `1.2.3`, `0x1`.
+_LOST = re.compile(
+    r"[\d)\]}]_|['\"]|\\prime|\^\{\\?(?:T|top|intercal|dagger|ast|\*)\}|[A-Za-z]\^\{\([\dn]\)\}|\\[lcd]?dots|\.\."
+    r"|\d \d|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ"
+)
+
+
 @lru_cache(maxsize=256)
 def _parse(text: str, real: bool) -> Any:
     """A SymPy object; None for a text that is not mathematics to the last character."""
@@ -440,6 +556,8 @@ def _parse(text: str, real: bool) -> Any:
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig
     from sympy import I, Symbol
 
+    if _LOST.search(text):
+        return None
     text = re.sub(r"(?<=\d) ?\\binom", r"\\cdot \\binom", text)  # else the number is read as that of a mixed fraction
     clean = NormalizationConfig(basic_latex=True, units=False, malformed_operators=False, nits=True, boxed="none")
     as_written = ConversionConfig(lowercase_symbols=False)
@@ -488,7 +606,7 @@ def _same_values(one: Any, other: Any, real: bool) -> bool | None:
     return None
 
 
-RULES: list[Rule] = [*EXACT, clauses, names, lists, quantities, algebra]
+RULES: list[Rule] = [*EXACT, clauses, names, lists, quantities, notations, ratios, algebra]
 
 
 def same_answer(pred: str, gold: str) -> bool:

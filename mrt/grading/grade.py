@@ -65,8 +65,8 @@ class Grader:
     def extract(self, parts: Sequence[str | None]) -> list[str | None]:
         r"""The answer that each answer part gives, as text; None if it is unparseable.
 
-        The last `\boxed{...}` counts, else a letter after "answer", else what Math-Verify finds in the last 2,000
-        characters. None where there is no answer part, as of a thought that never closes
+        The last `\boxed{...}` counts, else what a sentence or a line `####` says, else what Math-Verify finds in the
+        last 2,000 characters. None where there is no answer part, as of a thought that never closes
         (`mrt.episodes.thinking.answer_parts`), and for an answer longer than 2,000 characters. Each distinct text is
         searched once.
         """
@@ -136,9 +136,10 @@ def _label(labels: list[int], places: list[int], number: int) -> None:
 
 
 def _name(answer: str) -> Hashable:
-    """The value of an exact number, else the normalised answer; answers of one name are equal."""
-    value = number_in(plain_text(normalise(answer)))
-    return value[0] if value and not value[1] else normalise(answer) or answer
+    """The value of an exact number, else the normalised answer (`1,234` may be a list); answers of one name are equal."""
+    text = normalise(answer)
+    value = number_in(plain_text(text))
+    return value[0] if value and not value[1] and "," not in text else text or answer
 
 
 def extract_answer(completion: str, inside: bool = False) -> str | None:
