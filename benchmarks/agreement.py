@@ -64,7 +64,7 @@ def rows_of(folder: Path) -> list[Row]:
 def answer_in(row: Row) -> str:
     if not row["response"]:
         return str(row["pred"])
-    answer, text = find_box(row["pred"], False)
+    answer, text = find_box(row["pred"])
     return answer or (text and limited(equality.search_answer, text)) or ""
 
 

@@ -136,7 +136,7 @@ def _label(labels: list[int], places: list[int], number: int) -> None:
 
 
 def _name(answer: str) -> Hashable:
-    """The value of an exact number, else the normalised answer (`1,234` may be a list); answers of one name are equal."""
+    """The value of an exact number, else the normalised answer (`1,234` may be a list); those of one name are equal."""
     text = normalise(answer)
     value = number_in(plain_text(text))
     return value[0] if value and not value[1] and "," not in text else text or answer
