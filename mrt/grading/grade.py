@@ -68,8 +68,8 @@ class Grader:
         r"""The answer that each completion gives after its thought, as text; None if it is unparseable.
 
         The last `\boxed{...}` counts, else what a sentence or a line `####` says, else what Math-Verify finds in the
-        last 2,000 characters. None for a thought that never closes (`thinking`: the completion starts inside one, its tag being
-        in the prompt), and for an answer longer than 2,000 characters. Each distinct text is searched once.
+        last 2,000 characters. None for a thought that never closes (`thinking`: the completion starts inside one, its
+        tag being in the prompt), and for an answer longer than 2,000 characters. Each distinct text is searched once.
         """
         flags = [thinking] * len(completions) if isinstance(thinking, bool) else thinking
         found = [find_box(text, flag) for text, flag in zip(completions, flags, strict=True)]
@@ -141,7 +141,7 @@ def _label(labels: list[int], places: list[int], number: int) -> None:
 
 
 def _name(answer: str) -> Hashable:
-    """The value of an exact number, else the normalised answer (`1,234` may be a list); answers of one name are equal."""
+    """The value of an exact number (`1,234` may be a list), else the normalised answer; those of one name are equal."""
     text = normalise(answer)
     value = number_in(plain_text(text))
     return value[0] if value and not value[1] and "," not in text else text or answer
