@@ -38,7 +38,6 @@ _DEGREES = "deg(?:ree)?s?"
 _SIGN = "|".join(map(re.escape, _CURRENCIES))
 _CODE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "infinity": "infty", "oo": "infty"}
 _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = {
-    "emphasis": (re.compile(r"\A(\*\*|`)([^*`]+)\1\Z"), r"\2"),
     "an amount": (re.compile(r"\A\$(?=[\d.][^$]*\Z)"), r"\\$"),  # not the sign that opens a formula
     "thousands": (re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:(?:\{,\}|,)(?:\\! ?)?\d{3})+)(?![\d{]|,\d)"),
                   lambda m: m[0] if not re.search(r"[{!]", m[2]) else m[1] + re.sub(r"\D", "", m[2])),

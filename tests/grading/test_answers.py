@@ -70,7 +70,7 @@ from mrt.grading.grade import extract_answer
         ("最终答案：5万", False, "5万"),
         ("The correct option is (B).", False, "B"),
         ("Hence option (C) is the correct answer.", False, "C"),
-        ("The answer is A or B.", False, None),
+        ("The answer is A or B.", False, "A or B"),
         ("The correct option is (B), maybe (C).", False, None),
         ("The answer is 2√3.", False, "2√3"),
         ("The answer is 5 million.", False, "5 million"),

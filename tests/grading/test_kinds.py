@@ -33,7 +33,7 @@ EQUAL = {
         ("E - the score", "E"),
         ("E — the score", "E"), (r"\text{E: the score}", "E"), ("(E): the score", "E"), ("(C) 12", "12"),
         ("(C) I and II only", "C"),
-        ("**C**", "C"), ("(C) 12", "(C)"), ("A, C", "C, A"),
+        ("(C) 12", "(C)"), ("A, C", "C, A"),
     ],
     "currencies": [
         ("€5", "5 euros"), ("5€", "€5"), (r"\$5", "5 dollars"), (r"\$5", r"\$5.00"), (r"\$5", "5"), ("$5", "5"),
