@@ -236,9 +236,9 @@ class Resolved(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if getattr(node.func, "attr", getattr(node.func, "id", "")) in IMPORTERS:
-            if not (node.args and isinstance(node.args[0], ast.Constant)):  # it may import any module
-                self.uses |= dict.fromkeys(Name(module) for module in modules())
+        is_constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
+        if last_name(node.func) in IMPORTERS and not is_constant:  # it may import any module
+            self.uses |= dict.fromkeys(Name(module) for module in modules())
         return self.generic_visit(node)
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
@@ -455,8 +455,12 @@ def defined(statement: ast.stmt, module: str) -> Definition | None:
 
 def is_quiet(decorator: ast.expr) -> bool:
     """Whether a decorator registers nothing."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return getattr(function, "attr", getattr(function, "id", "")) in QUIET
+    return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in QUIET
+
+
+def last_name(node: ast.AST) -> str:
+    """`c` of `a.b.c` and of `c`; empty for all else."""
+    return getattr(node, "attr", getattr(node, "id", ""))
 
 
 @cache
@@ -470,9 +474,8 @@ def statements_of(module: str) -> dict[str, list[ast.stmt]]:
         elif isinstance(statement, FUNCTION | ast.ClassDef):
             if not all(map(is_quiet, statement.decorator_list)):
                 found[AT_IMPORT].append(statement)
-        elif not (isinstance(statement, ast.Assign | ast.AnnAssign) and binds_names_only(statement)):
-            if not isinstance(statement, ast.Import | ast.ImportFrom):
-                found[AT_IMPORT].append(statement)
+        elif not binds_names_only(statement):
+            found[AT_IMPORT].append(statement)
     return found
 
 
@@ -482,10 +485,13 @@ def definitions_of(module: str, name: str) -> tuple[Definition, ...]:
     return tuple(own for each in statements_of(module).get(name, ()) if (own := defined(each, module)))
 
 
-def binds_names_only(statement: ast.Assign | ast.AnnAssign) -> bool:
-    """Whether an assignment only binds names, unlike `a.b = 1`."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    return all(isinstance(each, ast.Name | ast.Tuple | ast.expr_context) for t in targets for each in ast.walk(t))
+def binds_names_only(statement: ast.stmt) -> bool:
+    """Whether a statement only binds names, unlike `a.b = 1`."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    nodes = [node for target in targets if target for node in ast.walk(target)]
+    is_assignment = isinstance(statement, ast.Assign | ast.AnnAssign)
+    names = is_assignment and all(isinstance(node, ast.Name | ast.Tuple | ast.expr_context) for node in nodes)
+    return names or isinstance(statement, ast.Import | ast.ImportFrom)
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,8 @@ def test_names_are_followed_through_imports(package):
     package()
     reached = fp.reached("mrt.stage")
     assert list(reached.definitions) == [
-        "mrt.cli.run", "mrt.deep.value", "mrt.lazy.x", "mrt.record.Record", "mrt.stage.(stage)", "mrt.stage.LIMIT", "mrt.stage.work",
-        "mrt.tools.halved",
+        "mrt.cli.run", "mrt.deep.value", "mrt.lazy.x", "mrt.record.Record", "mrt.stage.(stage)", "mrt.stage.LIMIT",
+        "mrt.stage.work", "mrt.tools.halved",
     ]  # fmt: skip
     assert reached.libraries == ("torch",)
     assert list(fp.reached("mrt.stage:nobody_calls").definitions) == ["mrt.stage.nobody_calls"]
@@ -288,7 +288,8 @@ HARD = {
         "import atexit\ntable = []\n\n\n@atexit.register\ndef f():\n    table.append({})\n",
     ),
     "a name that one method imports and another does not": (
-        "from mrt.alone import f\n\n\nclass USED:\n    def a(self):\n        from mrt.cli import run as f\n\n        f()\n\n"
+        "from mrt.alone import f\n\n\nclass USED:\n"
+        "    def a(self):\n        from mrt.cli import run as f\n\n        f()\n\n"
         "    def b(self):\n        return f()\n",
         "def f():\n    return {}\n",
     ),
@@ -404,7 +405,7 @@ def test_what_carries_results_counts_too(stage, names):
     assert {f"mrt.{name}" for name in names} <= set(fp.reached(f"mrt.{stage}").definitions)
 
 
-# What catches errors of ours, or any, and keeps their text: for an error of its own, or to tell a library's from others.
+# What catches errors of ours, or any, and keeps their text: for an error of its own, or to know a library's by it.
 KEEP_A_TEXT = {"mrt.core.hub", "mrt.problems.sources", "mrt.sampling.tokens"}
 
 
