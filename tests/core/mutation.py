@@ -3,10 +3,11 @@
     python tests/core/mutation.py                                                    every stage, a sample of the edits
     python tests/core/mutation.py --stages training.prompts --modules mrt.core.hub --all
 
-Stages run on toy inputs, and the lines that they execute are noted, whatever the fingerprint says of them. Then each
-operator, comparison, constant, condition, call and pair of arguments on these lines is changed, one at a time. Where
-the stage's fingerprint stays the same, the stage runs with the change: its artifact has to stay the same too, or not to
-be made. Nothing of it depends on time or chance: a sample is seeded.
+Stages run on toy inputs, and the lines that they execute are noted, whatever the fingerprint says of them. Operators,
+comparisons, constants, conditions, calls and arguments on these lines are changed. Where the stage's fingerprint stays
+the same, the stage runs with the change: its artifact has to stay the same too, or not to be made. Several such changes
+are made at once, as none should do anything; where the artifact is another one or is not made, each half is tried, and
+so on. Nothing of it depends on time or chance: a sample is seeded.
 
 Stages are forked from a process that has imported what they need, but not polars, whose threads do not survive a fork.
 """
@@ -20,12 +21,17 @@ import os
 import random
 import resource
 import runpy
+import shlex
 import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from compileall import compile_dir
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import cache_from_source
 from pathlib import Path
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
@@ -35,6 +41,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "MRT_DEVICE": "cpu", "TRANSFORMERS_VERBOSI
 ROOT = Path(__file__).parents[2]
 IMPORTS = ("torch", "transformers", "datasets", "trl", "matplotlib.pyplot", "pydantic_settings", "huggingface_hub")
 LAZY = {"transformers": ("AutoModelForCausalLM", "AutoTokenizer", "AutoConfig"), "trl": ("SFTTrainer", "SFTConfig")}
+AT_ONCE = 8  # changes
 SECONDS = 60  # of CPU time: a change may make a loop endless
 SPEED = ("train_runtime", "train_samples_per_second", "train_steps_per_second")  # columns of a training's history
 
@@ -51,58 +58,53 @@ RECIPE = {
     **{"learning_rate": 1e-3, "epochs": 0.75, "batch_size": 2, "micro_batch_size": 2, "max_length": 256},
     **{"bf16": False, "gradient_checkpointing": False, "save_steps": 1, "schedule": "cosine"},
 }
-# {stage: runs of it, by name: its options, where what begins with @ is a file of the inputs, `made/...` what it makes}
-STAGES: dict[str, dict[str, list[str]]] = {
+# {stage: {run: its options}}; what begins with @ is a file of the inputs, what it makes is in `made`
+STAGES: dict[str, dict[str, str]] = {
     "problems.build": {
-        "problems": ["--name", "toy", "--set", '{"toy": {"count": 6, "seed": 1, "difficulties": [3, 4]}}']
-        + ["--out", "made/problems.parquet"],
+        "problems": """--name toy --set '{"toy": {"count": 6, "seed": 1, "difficulties": [3, 4]}}'
+            --out made/problems.parquet""",
     },
     "sampling.imports": {
-        "rollouts": ["--file", "@answers.jsonl", "--problems", "@problems.parquet", "--out", "made/rollouts.parquet"],
+        "rollouts": "--file @answers.jsonl --problems @problems.parquet --out made/rollouts.parquet",
     },
-    "episodes.cut": {"episodes": ["--rollouts", "@rollouts.parquet", "--out", "made/episodes.parquet"]},
+    "episodes.cut": {"episodes": "--rollouts @rollouts.parquet --out made/episodes.parquet"},
     "grading.grade": {
-        "grades": ["--problems", "@problems.parquet", "--answers", "@rollouts.parquet", "--out", "made/grades.parquet"],
-        "prover_grades": ["--problems", "@problems.parquet", "--answers", "@prover.parquet"]
-        + ["--out", "made/prover_grades.parquet"],
+        "grades": "--problems @problems.parquet --answers @rollouts.parquet --out made/grades.parquet",
+        "prover_grades": "--problems @problems.parquet --answers @prover.parquet --out made/prover_grades.parquet",
     },
     "analysis.progress": {
-        "progress": ["--prover", "@prover.parquet", "--grades", "@prover_grades.parquet"]
-        + ["--out", "made/progress.parquet"],
+        "progress": "--prover @prover.parquet --grades @prover_grades.parquet --out made/progress.parquet",
     },
     "analysis.evaluate": {
-        "accuracy": ["--measure", "accuracy", "--problems", "@problems.parquet", "--rollouts", "@rollouts.parquet"]
-        + ["--grades", "@grades.parquet", "--out", "made/accuracy.parquet"],
-        "maj": ["--measure", "maj", "--rollouts", "@rollouts.parquet", "--grades", "@grades.parquet"]
-        + ["--ks", "[1, 2]", "--out", "made/maj.parquet"],
-        "regret": ["--measure", "regret", "--progress", "@progress.parquet", "--budgets", "[16, 64]"]
-        + ["--out", "made/regret.parquet"],
+        "accuracy": """--measure accuracy --problems @problems.parquet --rollouts @rollouts.parquet
+            --grades @grades.parquet --out made/accuracy.parquet""",
+        "maj": """--measure maj --rollouts @rollouts.parquet --grades @grades.parquet --ks '[1, 2]'
+            --out made/maj.parquet""",
+        "regret": "--measure regret --progress @progress.parquet --budgets '[16, 64]' --out made/regret.parquet",
     },
     "training.sets": {
-        "star": ["--method", "star", "--rollouts", "@rollouts.parquet", "--grades", "@grades.parquet"]
-        + ["--out", "made/set.parquet", "--out_rules", "made/set.rules.parquet"],
-        "mrt": ["--method", "mrt", "--rollouts", "@rollouts.parquet", "--grades", "@grades.parquet", "--out"]
-        + ["made/mrt.parquet", "--out_rules", "made/mrt.rules.parquet", "--episodes", "@episodes.parquet"]
-        + ["--progress", "@progress.parquet", "--prover", "@prover.parquet", "--prover_grades"]
-        + ["@prover_grades.parquet"],
+        "star": """--method star --rollouts @rollouts.parquet --grades @grades.parquet --out made/set.parquet
+            --out_rules made/set.rules.parquet""",
+        "mrt": """--method mrt --rollouts @rollouts.parquet --grades @grades.parquet --episodes @episodes.parquet
+            --progress @progress.parquet --prover @prover.parquet --prover_grades @prover_grades.parquet
+            --out made/mrt.parquet --out_rules made/mrt.rules.parquet""",
     },
     "training.prompts": {
-        "prompts": ["--method", "mrt_rl", "--model", "@base", "--problems", "@problems.parquet", "--episodes"]
-        + ["@episodes.parquet", "--out", "made/prompts.parquet"],
-        "wrong tokenizer": ["--method", "grpo", "--model", "@wrong", "--problems", "@problems.parquet"]
-        + ["--out", "made/prompts.parquet"],
+        "prompts": """--method mrt_rl --model @base --problems @problems.parquet --episodes @episodes.parquet
+            --out made/prompts.parquet""",
+        "wrong tokenizer": "--method grpo --model @wrong --problems @problems.parquet --out made/prompts.parquet",
     },
     "figures.pass1": {
-        "table": ["--tables", '{"accuracy": {"base": {"toy": "@accuracy.parquet"}}}', "--models"]
-        + ['{"base": {"label": "Base"}}', "--out", "made/pass1"],
+        "table": """--tables '{"accuracy": {"base": {"toy": "@accuracy.parquet"}}}' --out made/pass1
+            --models '{"base": {"label": "Base"}}'""",
     },
     "figures.regret": {
-        "figure": ["--tables", '{"regret": {"base": {"toy": "@regret.parquet"}}}', "--models"]
-        + ['{"base": {"label": "Base"}}', "--out", "made/regret"],
+        "figure": """--tables '{"regret": {"base": {"toy": "@regret.parquet"}}}' --out made/regret
+            --models '{"base": {"label": "Base"}}'""",
     },
     "training.sft": {
-        "model": ["--model", "@base", "--set", "@set.parquet", "--out", "made/model", "--history"]
-        + ["made/history.parquet", "--state", "state", "--recipe", json.dumps(RECIPE)],
+        "model": f"""--model @base --set @set.parquet --out made/model --history made/history.parquet --state state
+            --recipe {shlex.quote(json.dumps(RECIPE))}""",
     },
 }
 KILLED_AFTER = (2, 3)  # steps: a training is killed when it has saved one of these, the last one among them
@@ -171,7 +173,7 @@ def artifact(package: Path, given: Path, stage: str, run: str, work: Path, trace
     """Run a stage in a folder; the digest of what it makes, empty if it fails. `trace`: where executed lines go."""
     shutil.rmtree(work, ignore_errors=True)
     (work / "made").mkdir(parents=True)
-    options = [option.replace("@", f"{given}/") for option in STAGES[stage][run]]
+    options = shlex.split(STAGES[stage][run].replace("@", f"{given}/"))
 
     def work_of_stage() -> None:
         output = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -234,11 +236,13 @@ def traced(package: Path) -> dict[str, set[int]]:
         TRACED.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
         return of_line
 
-    sys.settrace(lambda frame, event, _: of_line(frame, event, _) if frame.f_code.co_filename.startswith(inside) else None)
+    sys.settrace(
+        lambda frame, event, _: of_line(frame, event, _) if frame.f_code.co_filename.startswith(inside) else None
+    )
     return TRACED
 
 
-def forked(work, package: Path | None = None, folder: Path | None = None) -> int:
+def forked(work: Callable[[], object], package: Path | None = None, folder: Path | None = None) -> int:
     """Run a function in a fork; its exit status. With a package: as a process that has imported nothing of it yet."""
     sys.stdout.flush()
     child = os.fork()
@@ -247,8 +251,9 @@ def forked(work, package: Path | None = None, folder: Path | None = None) -> int
     status = 1
     try:
         if package:
+            kept = set() if (package / "changed").exists() else {"mrt.core.fingerprint"}  # it has searched all already
             for name in [name for name in sys.modules if name == "mrt" or name.startswith("mrt.")]:
-                del sys.modules[name]
+                sys.modules.pop(name) if name not in kept else None
             sys.path[:] = [str(package.parent), *(p for p in sys.path if p not in (str(ROOT), str(package.parent)))]
             os.environ["PYTHONPATH"] = str(package.parent)
             os.chdir(folder or ".")
@@ -327,6 +332,23 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str, object]]:
         yield "argument left out", "keywords", node.keywords[1:]
 
 
+@dataclass
+class Change:
+    """A change of a node of a module; `before`: what its field was."""
+
+    module: str
+    line: int
+    what: str
+    node: ast.AST
+    field: str
+    value: object
+    statement: ast.stmt
+    before: object = None
+
+    def __str__(self) -> str:
+        return f"{self.module}, line {self.line}: {self.what}: {ast.unparse(self.node)[:80]}"
+
+
 class Mutation:
     """Changes of a package, and what its fingerprints say of them."""
 
@@ -340,36 +362,55 @@ class Mutation:
         parts = Path(file).relative_to(self.package).with_suffix("").parts
         return ".".join(["mrt", *parts]).removesuffix(".__init__")
 
-    def of_module(self, module: str, lines: set[int]) -> Iterator[tuple[ast.stmt, ast.AST, str, str, object]]:
-        """Each change of the executed lines of a module, with the statement at its top level that has it."""
+    def of_module(self, module: str, lines: set[int]) -> Iterator[Change]:
+        """Each change of the executed lines of a module."""
         for statement in self.fp.parsed(module).body:
             if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
                 for node in executed([statement], lines):
-                    for change in changes(node):
-                        yield statement, node, *change
+                    line = getattr(node, "lineno", statement.lineno)
+                    for what, field, value in changes(node):
+                        yield Change(module, line, what, node, field, value, statement)
 
-    def counts(self, stage: str, module: str, statement: ast.stmt, node: ast.AST, field: str, value: object) -> bool:
-        """Whether a change is seen: the fingerprint has the statement, and the statement's part of it changes."""
-        fp, key = self.fp, (module, id(statement))
+    def shows(self, stage: str, change: Change) -> bool:
+        """Whether the stage's fingerprint has the changed statement, and its part of it is another one."""
+        fp, module, statement = self.fp, change.module, change.statement
         names = [name for name, those in fp.statements_of(module).items() if statement in those]
         if not any(f"{module}.{name}" in fp.reached(f"mrt.{stage}").definitions for name in names):
             return False
-        if key not in self.plain:
+        if (key := (module, id(statement))) not in self.plain:
             self.plain[key] = fp.defined(statement, module)
-        before = getattr(node, field)
-        setattr(node, field, value)
+        before = getattr(change.node, change.field)
+        setattr(change.node, change.field, change.value)
         try:
             return fp.defined(statement, module) != self.plain[key]
         finally:
-            setattr(node, field, before)
+            setattr(change.node, change.field, before)
 
-    def source(self, module: str, node: ast.AST, field: str, value: object) -> str:
-        before = getattr(node, field)
-        setattr(node, field, value)
+    @contextmanager
+    def changed(self, group: Sequence[Change]) -> Iterator[None]:
+        """Have the package as it is with these changes."""
+        files = {}
+        for change in group:
+            change.before = getattr(change.node, change.field)
+            setattr(change.node, change.field, change.value)
+        for module in {change.module for change in group}:
+            file = self.fp.file_of(module)
+            compiled = Path(cache_from_source(str(file)))
+            files[file] = file.read_bytes(), file.stat().st_mtime_ns, compiled, compiled.read_bytes()
+            compiled.unlink()
+            file.write_text(ast.unparse(ast.fix_missing_locations(copy.deepcopy(self.fp.parsed(module)))))
+        for change in reversed(group):
+            setattr(change.node, change.field, change.before)
+        if any(change.module == "mrt.core.fingerprint" for change in group):
+            (self.package / "changed").touch()
         try:
-            return ast.unparse(ast.fix_missing_locations(copy.deepcopy(self.fp.parsed(module))))
+            yield
         finally:
-            setattr(node, field, before)
+            (self.package / "changed").unlink(missing_ok=True)
+            for file, (text, date, compiled, code) in files.items():
+                file.write_bytes(text)
+                os.utime(file, ns=(date, date))
+                compiled.write_bytes(code)
 
     def fingerprint(self, stage: str, out: Path) -> str:
         """The stage's fingerprint, of the package as it is now."""
@@ -385,25 +426,26 @@ class Mutation:
 
 
 def search(
-    stages: list[str], modules: list[str], most: int | None, seed: int, original: Path
+    stages: Sequence[str], modules: Sequence[str], most: int | None, seed: int, original: Path
 ) -> tuple[dict[str, int], list[str]]:
     """Look for changes that no fingerprint shows and an artifact does.
 
     Args:
         stages: the stages that run.
         modules: changed modules; all if there are none.
-        most: so many changes a stage are run, drawn among those that its fingerprint does not show; None: all.
+        most: so many changes are drawn for each stage; None: all.
+        seed: of what is drawn.
         original: the package.
 
     Returns:
-        How many changes there were, how many of them no fingerprint showed, how many of these ran; and those that
-        changed an artifact, as text.
+        How many changes there were, how many of them no fingerprint showed, how many times stages ran with some; and
+        those that changed an artifact, as text.
     """
     for name in IMPORTS:
         found = import_module(name)
         for attribute in LAZY.get(name, ()):
             getattr(found, attribute)
-    counted, faults = {"changes": 0, "not shown": 0, "run": 0, "failed": 0}, []
+    counted, faults = {"changes": 0, "not shown": 0, "runs": 0}, list[str]()
     with tempfile.TemporaryDirectory(prefix="mrt-mutation-") as name:
         folder = Path(name).resolve()
         package, given, work, trace = (folder / part for part in ("code/mrt", "given", "work", "lines.json"))
@@ -411,68 +453,50 @@ def search(
         given.mkdir()
         sys.path.insert(0, str(package.parent))
         mutation = Mutation(package)
-        forked(lambda: __import__("compileall").compile_dir(package, quiet=2))
-        sys.dont_write_bytecode = True
+        compile_dir(package, quiet=2)
+        sys.dont_write_bytecode = True  # compiled forms of changed modules may be taken for those of others
         os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "TRACE": str(trace)}
         inputs(given, package)
         for stage in stages:
-            before, lines = {}, dict[str, dict[str, set[int]]]()
+            mutation.fp.reached(f"mrt.{stage}")
+            before, lines = {}, dict[str, set[int]]()
             for run in STAGES[stage]:
                 trace.unlink(missing_ok=True)
                 before[run] = artifact(package, given, stage, run, work, trace)
-                said = (work / "log").read_text()
                 if not before[run] or artifact(package, given, stage, run, work) != before[run]:
-                    raise ValueError(f"{stage}, {run}: it fails, or makes something else each time\n{said}")
-                of_run = json.loads(trace.read_text())
-                lines[run] = {mutation.module_of(file): set(numbers) for file, numbers in of_run.items()}
-            everywhere = sorted({module for of_run in lines.values() for module in of_run})
-            unseen = []
-            for module in everywhere if not modules else [m for m in everywhere if m in modules]:
-                union = set().union(*(of_run.get(module, set()) for of_run in lines.values()))
-                for statement, node, what, field, value in mutation.of_module(module, union):
-                    counted["changes"] += 1
-                    if not mutation.counts(stage, module, statement, node, field, value):
-                        line = getattr(node, "lineno", statement.lineno)
-                        runs = [run for run in STAGES[stage] if line in lines[run].get(module, ())] or [*STAGES[stage]]
-                        unseen.append((module, node, what, field, value, line, runs))
-            counted["not shown"] += len(unseen)
-            drawn = unseen if most is None else random.Random(f"{seed} {stage}").sample(unseen, min(most, len(unseen)))
+                    raise ValueError(f"{stage}, {run}: it fails, or makes another thing\n{(work / 'log').read_text()}")
+                for file, numbers in json.loads(trace.read_text()).items():
+                    lines.setdefault(mutation.module_of(file), set()).update(numbers)
+            chosen = [module for module in sorted(lines) if not modules or module in modules]
+            every = [change for module in chosen for change in mutation.of_module(module, lines[module])]
+            rng = random.Random(f"{seed} {stage}")
+            drawn = rng.sample(every, len(every) if most is None else min(most, len(every)))
+            hidden = [change for change in drawn if not mutation.shows(stage, change)]
+            counted["changes"] += len(drawn)
+            counted["not shown"] += len(hidden)
             plain = mutation.fingerprint(stage, folder / "hash")
-            for module, node, what, field, value, line, runs in drawn:
-                counted["run"] += 1
-                file = mutation.fp.file_of(module)
-                text, compiled = file.read_text(), Path(__import__("importlib.util").util.cache_from_source(str(file)))
-                kept = compiled.read_bytes()
-                compiled.unlink()
-                file.write_text(mutation.source(module, node, field, value))
-                try:
-                    for run in runs:
-                        after = artifact(package, given, stage, run, work)
-                        counted["failed"] += not after
-                        if after and after != before[run] and mutation.fingerprint(stage, folder / "hash") == plain:
-                            faults.append(f"{stage} ({run}): {module}, line {line}: {what}: {ast.unparse(node)[:80]}")
-                finally:
-                    stat = file.stat()
-                    file.write_text(text)
-                    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-                    restore(file, text, compiled, kept)
+            waiting = [hidden[i : i + AT_ONCE] for i in range(0, len(hidden), AT_ONCE)]
+            while waiting:
+                group = waiting.pop()
+                with mutation.changed(group):
+                    after = {run: artifact(package, given, stage, run, work) for run in before}
+                    counted["runs"] += len(after)
+                    if after == before or (len(group) == 1 and mutation.fingerprint(stage, folder / "hash") != plain):
+                        continue
+                if len(group) > 1:
+                    waiting += [group[: len(group) // 2], group[len(group) // 2 :]]
+                elif wrong := [run for run in before if after[run] not in ("", before[run])]:
+                    faults.append(f"{stage} ({', '.join(wrong)}): {group[0]}")
             print(f"{stage}: {counted}, {len(faults)} faults", file=sys.stderr, flush=True)
     return counted, faults
-
-
-def restore(file: Path, text: str, compiled: Path, kept: bytes) -> None:
-    """Put a module's source and its compiled form back, with the date that the compiled form has of it."""
-    seconds = int.from_bytes(kept[8:12], "little")
-    os.utime(file, (seconds, seconds))
-    compiled.write_bytes(kept)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--stages", nargs="*", default=[*STAGES], help="stages to run, without `mrt.`")
     parser.add_argument("--modules", nargs="*", default=[], help="modules to change")
-    parser.add_argument("--most", type=int, default=10, help="changes to run, a stage")
-    parser.add_argument("--all", action="store_true", help="run all")
+    parser.add_argument("--most", type=int, default=100, help="changes to draw, a stage")
+    parser.add_argument("--all", action="store_true", help="make all")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--package", type=Path, default=ROOT / "mrt", help="folder of the package")
     asked = parser.parse_args()
