@@ -1,4 +1,4 @@
-"""No edit changes an artifact and no fingerprint: the search of mutation.py, and what it sees of a fingerprint's holes."""
+"""No edit changes an artifact and no fingerprint: the search of mutation.py, and that it finds a hole."""
 
 import json
 import shutil
