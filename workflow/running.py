@@ -93,10 +93,11 @@ def guard(workflow: Workflow, results: str, choice: str = "wait") -> None:
         if executor_plugin.common_settings.dryrun_exec:
             if jobs := in_queue(tag, None):
                 logger.warning(f"Jobs in SLURM write into {results} (a run would {choice}):\n{listed(jobs)}")
-            tell_of_another_checkout(Path(results))
+            tell_of_unknown_records(Path(results))
             return run()
         with held(Path(results)):
-            tell_of_another_checkout(Path(results), claim=True)
+            claim_records(Path(results))
+            tell_of_unknown_records(Path(results))
             refuse_lock(workflow, results)
             if on_slurm or shutil.which("squeue"):
                 settle(tag, results, choice, PATIENCE if on_slurm else None, workflow.execution_settings.latency_wait)
@@ -106,7 +107,10 @@ def guard(workflow: Workflow, results: str, choice: str = "wait") -> None:
                 executor_settings.jobname_prefix = f"{executor_settings.jobname_prefix or 'mrt'}-{tag}"
             if executor_plugin.name == "local":
                 limit_gpus(workflow)
-            return run()
+            done = run()
+            if workflow.dag_settings.forceall and not workflow.dag_settings.targets:  # made anew, or touched: all of it
+                claim_records(Path(results), again=True)
+            return done
 
     if workflow.remote_exec:
         workflow.execute = recorded
@@ -189,24 +193,67 @@ def held(results: Path) -> Iterator[None]:
         yield
 
 
-def tell_of_another_checkout(results: Path, *, claim: bool = False) -> None:
-    """Warn if what made these results is recorded elsewhere: Snakemake then sees no change of settings or code.
+class Mark(NamedTuple):
+    """What a results folder tells of its records: the identity of their `.snakemake`, where that lies, and their name.
 
-    Its records are in `.snakemake`, which has an identity here; results bear that of the first run that made some.
-    `claim`: give both theirs.
+    Snakemake keeps what made a file under the path of the file, as it was written: under the folder's `name`.
     """
-    here, mark = Path(".snakemake", "identity"), results / ".checkout"
-    if claim and not here.is_file():
+
+    identity: str
+    checkout: str
+    name: str  # empty in marks of older versions
+
+    @classmethod
+    def of(cls, results: Path) -> "Mark | None":
+        file = results / ".checkout"
+        if not file.is_file():
+            return None
+        first, _, name = file.read_text().partition("\n")
+        identity, _, checkout = first.partition(" ")
+        return cls(identity, checkout, name)
+
+    def leads_to(self, results: Path) -> bool:
+        """Whether the records are here, and their name is one of the folder."""
+        here = Path(".snakemake", "identity")
+        is_here = here.is_file() and here.read_text() == self.identity
+        return is_here and bool(self.name) and os.path.realpath(self.name) == os.path.realpath(results)
+
+
+def recorded_name(results: Path) -> Path:
+    """The results folder by the name that its records have, whatever it is called now: `..`, a link, absolute."""
+    mark = Mark.of(results)
+    return Path(mark.name if mark and mark.leads_to(results) else os.path.normpath(results))
+
+
+def claim_records(results: Path, *, again: bool = False) -> None:
+    """Note in the results that what makes them is recorded here, under this name; `again`: whatever they bear already.
+
+    `.snakemake` has an identity for that, and results bear that of the first run that made some.
+    """
+    here, mark = Path(".snakemake", "identity"), Mark.of(results)
+    if not here.is_file():
         write_text(uuid4().hex, here)
-    if claim and not mark.is_file():
-        write_text(f"{here.read_text()} {Path.cwd()}", mark)
-    identity, _, folder = mark.read_text().partition(" ") if mark.is_file() else ("", "", "")
-    if identity and (not here.is_file() or here.read_text() != identity):
-        logger.warning(
-            f"{results} was begun in {folder}, with another .snakemake. What made each file is recorded there, and not"
-            " here: where settings or code have changed since, nothing runs again. Work there, or copy its .snakemake"
-            f" here. If all is of these settings and this code, remove {mark}."
-        )
+    is_older = mark is not None and not mark.name and mark.identity == here.read_text()
+    if mark is None or is_older or again:
+        write_text(f"{here.read_text()} {Path.cwd()}\n{results}", results / ".checkout")
+
+
+def tell_of_unknown_records(results: Path) -> None:
+    """Warn if what made these results is recorded elsewhere: Snakemake then sees no change of settings or code."""
+    here, mark = Path(".snakemake", "identity"), Mark.of(results)
+    if mark is None or mark.leads_to(results):
+        return
+    elsewhere = not here.is_file() or here.read_text() != mark.identity
+    if not elsewhere and not mark.name:
+        return
+    begun = f"in {mark.checkout}, with another .snakemake" if elsewhere else f"as {mark.name}"
+    way_back = "work there, or copy its .snakemake here" if elsewhere else f"call it {mark.name} again"
+    logger.warning(
+        f"{results} was begun {begun}. What made each file is recorded there, and not here: where settings or code have"
+        f" changed since, NOTHING RUNS AGAIN, and tables may be of other settings. Either {way_back}; or make all anew"
+        " (--forceall); or, if all is of these settings and this code, have it recorded here:"
+        " snakemake --cores 1 --touch --forceall"
+    )
 
 
 def refuse_lock(workflow: Workflow, results: str) -> None:

@@ -16,7 +16,7 @@ import time
 from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, SettingsConfigDict
@@ -125,11 +125,11 @@ def run(stage: type[Stage]) -> None:
         CliApp.run(stage, cli_cmd_method_name="carry_out")
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
-        fail("\n".join([f"{name}: {len(lines)} option(s) are not right:", *lines]))
+        sys.exit("\n".join([f"{name}: {len(lines)} option(s) are not right:", *lines]))
     except BrokenPipeError:  # `| head` has read enough; discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
-        fail(f"{name}: {error}")
+        sys.exit(f"{name}: {error}")
 
 
 def refuse_repeated_keys(argument: str) -> None:
@@ -137,9 +137,3 @@ def refuse_repeated_keys(argument: str) -> None:
     if argument.startswith("{"):
         with suppress(json.JSONDecodeError):  # which pydantic explains
             json.loads(argument, object_pairs_hook=unrepeated)
-
-
-def fail(message: str) -> NoReturn:
-    """Print a message for people on standard error and exit with code 1."""
-    print(message, file=sys.stderr)
-    sys.exit(1)

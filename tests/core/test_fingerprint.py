@@ -66,7 +66,6 @@ def package(tmp_path, monkeypatch):
     for name, content in PACKAGE.items():
         (folder / f"{name}.py").write_text(content)
     monkeypatch.setattr(fp, "PACKAGE", folder)
-    monkeypatch.setattr(fp, "PLUMBING", ("mrt.cli",))
 
     def write(**changed):
         for name, content in changed.items():
@@ -89,8 +88,8 @@ def test_names_are_followed_through_imports(package):
     package()
     reached = fp.reached("mrt.stage")
     assert list(reached.definitions) == [
-        "mrt.deep.value", "mrt.lazy.x", "mrt.record.Record", "mrt.stage.(stage)", "mrt.stage.LIMIT", "mrt.stage.work",
-        "mrt.tools.halved",
+        "mrt.cli.run", "mrt.deep.value", "mrt.lazy.x", "mrt.record.Record", "mrt.stage.(stage)", "mrt.stage.LIMIT",
+        "mrt.stage.work", "mrt.tools.halved",
     ]  # fmt: skip
     assert reached.libraries == ("torch",)
     assert list(fp.reached("mrt.stage:nobody_calls").definitions) == ["mrt.stage.nobody_calls"]
@@ -119,7 +118,6 @@ NOT = {
     "a field's description": changed("record", "How large.", "The size."),
     "a field's bounds": changed("record", "ge=1", "ge=0, le=9"),
     "a new field that is off": changed("record", "    name:", "    fast: bool = Field(False, gt=0)\n    name:"),
-    "plumbing": changed("cli", "stage()", "return stage()"),
     "another name of an import": changed("stage", "number", "amount", 2),
     "the form of an import": {
         "stage": PACKAGE["stage"]
@@ -140,6 +138,7 @@ def test_what_does_not_matter(package, what):
 
 
 MATTERS = {
+    "what carries a stage out": changed("cli", "stage()", "return stage()"),
     "a constant": changed("stage", "LIMIT: int = 3", "LIMIT: int = 4"),
     "a constant elsewhere": changed("lazy", "x = 2", "x = 2.0"),
     "a condition": changed("stage", "one > LIMIT", "one >= LIMIT"),
@@ -194,8 +193,141 @@ def test_a_field_that_is_off_counts_where_fields_have_places(package, kind):
 
 def test_what_a_progress_bar_says_does_not_matter(package):
     """Its title and its steps; that it is there does, as it may go over what is worked on."""
-    with_bar = "def halved(all):\n    with tqdm(all, desc={}) as bar:\n        bar.update({})\n        return all\n"
+    with_bar = """from tqdm import tqdm
+
+
+def halved(all):
+    with tqdm(all, desc={}) as bar:
+        bar.update({})
+        return all
+"""
     assert package(tools=with_bar.format("'a'", 1)) == package(tools=with_bar.format("'b'", 2))
+
+
+# What `halved` is, twice: what its body says on the way, and what it says instead.
+SAYS = {
+    "a printed text": ("print(f'{len(all)} are there')", "print('there are', len(all))"),
+    "the text around a call": ("print('a', all.count(1))", "print('b', all.count(1))"),
+    "a text on standard error": ("print('a', file=sys.stderr)", "print('b', file=sys.stderr)"),
+    "a warning": ("warnings.warn('a')", "warnings.warn('b')"),
+    "the text of an exit": ("sys.exit(f'{all} is wrong')", "sys.exit(f'{all} are wrong')"),
+    "the title of a bar": ("all = tqdm(all, desc='a')", "all = tqdm(all, desc='b')"),
+}
+DOES = {
+    "what a printed call is given": ("print(counted(1))", "print(counted(2))"),
+    "whether something is printed that may do more": ("print(counted(1))", "pass"),
+    "a change within a printed text": ("print(all.pop())", "print(all.pop(0))"),
+    "a name bound within a printed text": ("print(all := all[1:])", "print(all := all[2:])"),
+    "what is printed into a file": ("print('a', file=all)", "print('b', file=all)"),
+    "what a function of another name space prints": ("all.print('a')", "all.print('b')"),
+    "what a warning calls": ("warnings.warn(counted(1))", "warnings.warn(counted(2))"),
+    "a method that is called as a bar's was": ("bar = all\n    bar.append(1)", "bar = all\n    bar.append(2)"),
+    "what a bar goes over": ("all = tqdm(iterable=all[1:])", "all = tqdm(iterable=all[2:])"),
+    "what a bar is told by a call": (
+        "with tqdm(all) as bar:\n        bar.update(counted(1))",
+        "with tqdm(all) as bar:\n        bar.update(counted(2))",
+    ),
+    "what a bar's title calls": ("all = tqdm(all, desc=counted(1))", "all = tqdm(all, desc=counted(2))"),
+    "the status of an exit": ("sys.exit(1)", "sys.exit(0)"),
+    "a module that a text names": ("all.run('mrt.record.Record')", "all.run('mrt.deep.other')"),
+}
+HALVED = """import sys, warnings
+from tqdm import tqdm
+
+
+def halved(all):
+    with tqdm(all) as bar:
+        pass
+    return use(all)
+
+
+def use(all):
+    {}
+    return all[::2]
+
+
+def counted(n):
+    return str(n)
+"""
+
+
+@pytest.mark.parametrize("what", SAYS)
+def test_what_is_only_said_does_not_matter(package, what):
+    one, other = (package(tools=HALVED.format(said)) for said in SAYS[what])
+    assert one == other
+
+
+@pytest.mark.parametrize("what", DOES)
+def test_what_is_done_while_something_is_said_matters(package, what):
+    one, other = (package(tools=HALVED.format(said)) for said in DOES[what])
+    assert one != other
+
+
+@pytest.mark.parametrize("says", ["print(counted(1))", "all.run('mrt.tools.counted')"])
+def test_a_function_that_is_called_within_a_text_or_named_by_one_counts(package, says):
+    text = HALVED.format(says)
+    assert package(tools=text) != package(tools=text.replace("str(n)", "repr(n)"))
+
+
+def test_a_function_of_ours_that_is_called_print_counts(package):
+    text = HALVED.format("print({})") + "\n\ndef print(n):\n    open('file', 'w').write(n)\n"
+    assert package(tools=text.replace("{}", "'a'")) != package(tools=text.replace("{}", "'b'"))
+
+
+# Two modules in place of `tools`, and what is changed in `alone`, which the second one uses in a way hard to see.
+HARD = {
+    "a module imported for what it does": ("import mrt.alone\n", "import os\nos.nice({})\n"),
+    "a module that another one imports": ("from mrt.deep import value\n", "import os\nos.nice({})\n"),
+    "a module by its full name": ("import mrt.alone\nUSED = mrt.alone.f\n", "def f():\n    return {}\n"),
+    "a module whose name is computed": (
+        "from importlib import import_module\n\n\ndef USED(name):\n    return import_module(f'mrt.{name}')\n",
+        "def f():\n    return {}\n",
+    ),
+    "a function that is registered": (
+        "from mrt.alone import table\nUSED = table\n",
+        "import atexit\ntable = []\n\n\n@atexit.register\ndef f():\n    table.append({})\n",
+    ),
+    "a name that one method imports and another does not": (
+        "from mrt.alone import f\n\n\nclass USED:\n"
+        "    def a(self):\n        from mrt.cli import run as f\n\n        f()\n\n"
+        "    def b(self):\n        return f()\n",
+        "def f():\n    return {}\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HARD)
+def test_what_is_used_in_a_way_hard_to_see_matters(package, what):
+    tools, alone = HARD[what]
+    stage = PACKAGE["stage"].replace("tools.halved(found)", "tools.USED" if "USED" in tools else "tools.halved(found)")
+    given = {"stage": stage, "tools": PACKAGE["tools"] + tools}
+    if "deep" in tools:
+        given["deep"] = "import mrt.alone\n" + PACKAGE["deep"]
+    assert package(**given, alone=alone.format(1)) != package(**given, alone=alone.format(2))
+
+
+def test_a_field_that_turns_off_what_a_base_class_has_counts(package):
+    text = PACKAGE["record"] + "\n\nclass Inner(Record):\n    {}\n"
+    stage = PACKAGE["stage"].replace("import Record", "import Inner as Record")
+    assert package(stage=stage, record=text.format("pass")) != package(record=text.format("size: bool = False"))
+    assert package(record=text.format("pass")) == package(record=text.format("other: bool = False"))
+
+
+def test_an_annotation_that_a_decorator_may_read_counts(package):
+    text = "import functools\n\n\n@functools.singledispatch\ndef halved(all: {}):\n    return all\n"
+    assert package(tools=text.format("int")) != package(tools=text.format("str"))
+
+
+def test_functions_that_change_places_far_down_are_seen(package):
+    """Two functions of one text, whose namesakes from other modules do what differs, three calls down."""
+    deep = "{}\n\n\ndef f():\n    return g()\n"
+    g = "def g():\n    return {}\n"
+    stage = "from mrt import {}\nwork = [{}.f(), 1, {}.f()]\nif __name__ == '__main__':\n    work()\n"
+    modules = {"deep": deep.format("from mrt.lazy import g"), "alone": deep.format("from mrt.tools import g")}
+    ours = {**modules, "lazy": g.format(1), "tools": g.format(2)}
+    assert package(**ours, stage=stage.format("alone, deep", "alone", "deep")) != package(
+        stage=stage.format("alone, deep", "deep", "alone")
+    )
 
 
 HIDES = """from mrt import tools
@@ -263,26 +395,34 @@ def test_stages_that_sample_nothing_do_not_depend_on_the_engine(stage):
     assert not {"vllm", "torch"} & set(reached.libraries)
 
 
-@pytest.mark.parametrize(
-    "stage", ["sampling.rollouts", "training.sft", "training.rl", "sampling.prover", "grading.grade", "sampling.engine"]
-)
-def test_plumbing_is_in_no_fingerprint(stage):
-    modules = {name.rpartition(".")[0] for name in fp.reached(f"mrt.{stage}").definitions}
-    assert not modules & set(fp.PLUMBING) and f"mrt.{stage}" in modules
+@pytest.mark.parametrize(("stage", "names"), [
+    ("sampling.rollouts", ["core.hub.tokenizer_of", "core.accelerator.join", "sampling.cache.draw", "core.cli.Stage"]),
+    ("training.sft", ["core.hub.tokenizer_of", "training.stage.EndsOnce", "core.storage.write_table"]),
+    ("training.prompts", ["core.hub.tokenizer_of"]),
+    ("grading.grade", ["core.artifacts.GRADES", "core.storage.read_table", "grading.preloaded.(import)"]),
+])  # fmt: skip
+def test_what_carries_results_counts_too(stage, names):
+    assert {f"mrt.{name}" for name in names} <= set(fp.reached(f"mrt.{stage}").definitions)
 
 
-def test_plumbing_rests_on_nothing_that_decides():
-    """What carries results uses no definition that makes any, but the engine's settings and the requests it keys."""
-    for module in fp.PLUMBING:
-        used = {use for name in fp.statements_of(module) for one in fp.definitions_of(module, name) for use in one.uses}
-        others = {use.module for use in used} - set(fp.PLUMBING)
-        assert others <= {
-            "mrt.sampling.engine",
-            "mrt.training.devices",
-            "mrt.training.flops",
-            "mrt.core.vllm_environment",
-            "mrt.core.settings",
-        }, f"{module}: {others}"
+# What catches errors of ours, or any, and keeps their text: for an error of its own, or to know a library's by it.
+KEEP_A_TEXT = {"mrt.core.hub", "mrt.problems.sources", "mrt.sampling.tokens"}
+
+
+def test_no_error_text_becomes_a_result():
+    """They are in no fingerprint: so what catches an error says it, in an error of its own, and makes no data of it."""
+    keep = set()
+    for module in fp.modules():
+        handlers = (n for n in ast.walk(fp.parsed(module)) if isinstance(n, ast.ExceptHandler) and n.name)
+        for handler in handlers if not module.startswith(("mrt.config", "mrt.planning")) else ():
+            said = [n for n in ast.walk(handler) if isinstance(n, ast.Raise)]
+            said += [n for n in ast.walk(handler) if isinstance(n, ast.Call) and ast.unparse(n.func) == "sys.exit"]
+            within = {id(below) for node in said for below in ast.walk(node)}
+            names = (n for n in ast.walk(handler) if isinstance(n, ast.Name) and n.id == handler.name)
+            kinds = {getattr(n, "id", "") for n in ast.walk(handler.type)}
+            ours = kinds & {"Exception", "ValueError", "OSError", "KeyError", "TypeError", "RuntimeError"}
+            keep |= {module for name in names if ours and id(name) not in within}
+    assert keep == KEEP_A_TEXT
 
 
 def counts_not(node):

@@ -177,6 +177,13 @@ EVALUATED = merge(
     {"measure_budget_forcing": on("toy_test", EXTENDED), "measure_maj": {"direct toy_test"}},
     without(drawn(*RESULTS, *RUNS, *REGRETS), "progress"),
 )
+TOKENIZED = merge(
+    ON_TRAINING,
+    {"sample_rollouts": pairs("base", "toy_train"), "rl_prompts": {"mrt_rl"}},
+    measured(*MODELS),
+    trained(*TRAINED),
+    DIRECT,
+)
 OF_LOGS = ("loss", "length", "reward")
 EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS, "traces")
 NOTHING: dict[str, set[str]] = {}
@@ -213,10 +220,6 @@ DECIDE_NOTHING = {
     "the text of the engine's error": edit("mrt/training/rl.py", "; lower batch_size", "; take a smaller batch_size"),
     "what a trainer prints": edit("mrt/training/sft.py", "dropped as longer than", "left out as longer than"),
     "a progress bar's unit": edit("mrt/sampling/engine.py", 'unit=" requests"', 'unit=" prompts"'),
-    "how tables are written": edit(
-        "mrt/core/storage.py", "os.fsync(written.fileno())", "os.fdatasync(written.fileno())"
-    ),
-    "how checkpoints are cached": edit("mrt/training/stage.py", "rmtree(self.state, ", "rmtree(str(self.state), "),
     "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "0.025, 0.3, 0.2)", "0.025, 0.3, 0.3)"),
     "a local variable's name": renamed("mrt/training/sft.py", "megabatches", "heaps"),
     "the order of functions": reordered,
@@ -251,6 +254,14 @@ def test_edits_that_decide_no_result_plan_nothing(finished, tmp_path):
 
 
 EDITS = {
+    "how a training resumes": (
+        edit("mrt/training/stage.py", "global_step >= self.state.max_steps", "global_step > self.state.max_steps"),
+        trained(*TRAINED),
+    ),
+    "how tokenizers are read": (
+        edit("mrt/core/hub.py", "TokenizerFast.from_pretrained(folder)", "TokenizerFast.from_pretrained(str(folder))"),
+        TOKENIZED,
+    ),
     "the style of the page of traces": (append("mrt/traces/page.css", "main { color: black; }\n"), {"traces": {""}}),
     "the script of the page of traces": (edit("mrt/traces/page.js", "LONG = 3000", "LONG = 4000"), {"traces": {""}}),
     "a library of the page of traces": (append("mrt/traces/vendor/uPlot.min.css", "a {}\n"), {"traces": {""}}),

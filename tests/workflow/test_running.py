@@ -2,11 +2,12 @@
 
 import shutil
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, snakemake
 from on_slurm import LONG, Checkout, until
 
 SNAKEFILE = f"""
@@ -50,12 +51,102 @@ def test_results_of_another_checkout_are_told_of(tmp_path, monkeypatch):
     results.mkdir()
     for folder, claim, warned in (("a", False, 0), ("a", True, 0), ("a", True, 0), ("b", False, 1), ("b", True, 2)):
         monkeypatch.chdir(tmp_path / folder)
-        running.tell_of_another_checkout(results, claim=claim)
+        if claim:
+            running.claim_records(results)
+        running.tell_of_unknown_records(results)
         assert len(told) == warned
     assert f"{results} was begun in {tmp_path / 'a'}, with another .snakemake." in told[0]
     shutil.copy(tmp_path / "a" / ".snakemake" / "identity", tmp_path / "b" / ".snakemake")  # as `cp -a .snakemake` does
-    running.tell_of_another_checkout(results, claim=True)
+    running.tell_of_unknown_records(results)
     assert len(told) == 2
+
+
+NAMED = f"""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, "{ROOT}")
+from workflow import running
+
+RESULTS = str(running.recorded_name(Path(config["results"])))
+running.guard(workflow, RESULTS)
+
+
+rule all:
+    input: RESULTS + "/b"
+
+
+rule a:
+    output: RESULTS + "/a"
+    params: value=config["value"]
+    shell: "echo a >> jobs; echo {{params.value}} > {{output}}"
+
+
+rule b:
+    input: RESULTS + "/a"
+    output: RESULTS + "/b"
+    shell: "echo b >> jobs; cp {{input}} {{output}}"
+"""
+
+
+@pytest.fixture
+def named(tmp_path):
+    """Runs Snakemake with results of a name and a setting; the jobs that ran, by rule, and what it said."""
+    (tmp_path / "Snakefile").write_text(NAMED)
+
+    def run(results, value, *options):
+        (tmp_path / "jobs").write_text("")
+        done = snakemake(tmp_path, "--cores", "1", "--config", f"results={results}", f"value={value}", *options)
+        return (tmp_path / "jobs").read_text().split(), done.stdout + done.stderr  # a dry run's words are in the first
+
+    run.folder = tmp_path
+    return run
+
+
+def test_results_are_found_under_any_spelling_of_their_folder(named):
+    folder = named.folder
+    assert named("results/x", 1)[0] == ["a", "b"]
+    (folder / "link").symlink_to("results/x")
+    (folder / "other").mkdir()
+    for value, spelling in enumerate((folder / "results/x", "link", "other/../results//x/"), start=2):
+        ran, said = named(spelling, value - 1)
+        assert ran == [] and "NOTHING RUNS AGAIN" not in said
+        assert named(spelling, value)[0] == ["a", "b"]
+
+
+def test_results_that_began_under_a_link_keep_their_name(named):
+    (named.folder / "disk").mkdir()
+    (named.folder / "results").symlink_to("disk")
+    assert named("results/x", 1)[0] == ["a", "b"]
+    assert named("disk/x", 2)[0] == ["a", "b"] and named("results/x", 2)[0] == []
+
+
+@pytest.mark.parametrize("moves", ["mv results/x results/y", "cp -a results/x results/y", "mv results other"])
+def test_results_of_another_name_are_told_of(named, moves):
+    """Under another name Snakemake has no record of them, and sees no change: a run and a dry run say so."""
+    named("results/x", 1)
+    subprocess.run(moves, shell=True, cwd=named.folder, check=True)
+    new = "other/x" if moves.endswith("other") else "results/y"
+    for options in ((), ("-n",)):
+        ran, said = named(new, 2, *options)
+        assert ran == [] and f"{new} was begun as results/x. " in said and "NOTHING RUNS AGAIN" in said
+    if moves.startswith("mv results/x"):
+        shutil.move(named.folder / new, named.folder / "results/x")
+        ran, said = named("results/x", 2)
+        assert ran == ["a", "b"] and "NOTHING RUNS AGAIN" not in said
+
+
+def test_results_of_another_name_can_be_recorded_under_it(named):
+    """As they are, or made anew: from then on a change of settings is seen."""
+    named("x", 1)
+    for old, new, options in (("x", "y", ("--touch", "--forceall")), ("y", "z", ("--forceall",))):
+        shutil.move(named.folder / old, named.folder / new)
+        assert "NOTHING RUNS AGAIN" in named(new, 1)[1]
+        ran, _ = named(new, 1, *options)
+        assert ran == ([] if "--touch" in options else ["a", "b"])
+        ran, said = named(new, 1)
+        assert ran == [] and "NOTHING RUNS AGAIN" not in said
+        assert named(new, 2)[0] == ["a", "b"] and named(new, 1)[0] == ["a", "b"]
 
 
 def test_slurm_is_asked_again_within_the_longest_pause(monkeypatch):

@@ -8,6 +8,7 @@ from mrt.training.methods import RL_METHODS, SFT_METHODS, TREE_METHODS
 from workflow.figures import FIGURES, Figures
 from workflow.options import Options, content_of, files_of, optional
 from workflow.paths import Paths, any_of
+from workflow.running import recorded_name
 from workflow.resources import NUMBERS, JobResources
 from workflow.traces import TracesPage
 
@@ -16,6 +17,7 @@ try:
 except ValueError as error:
     raise WorkflowError(str(error))
 
+experiment.results = recorded_name(experiment.results)  # the records of what made a file stand under its name
 paths = Paths(experiment)
 job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
