@@ -99,7 +99,8 @@ def measure_of(value: str) -> str:
 
 
 def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The values of all measures, a row a problem: columns value, model, run, dataset, problem_id, x.
+    """The values of all measures, a row a problem: columns value, model, run, dataset, problem_id, x, and samples (how
+    many completions or traces it is the mean of).
 
     Args:
         tables: measures of `mrt.analysis.evaluate` by name, of all models (columns model, run and dataset besides).
@@ -113,7 +114,9 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
             return []
         named = pl.lit(name).alias("value") if isinstance(name, str) else name.alias("value")
         x = pl.col(column).cast(pl.Float64).alias("x")
-        return [table.select(named, *KEY, x).drop_nulls("x").group_by("value", *KEY, maintain_order=True).mean()]
+        samples = pl.col("samples") if "samples" in table.columns else pl.lit(1, pl.Int64).alias("samples")
+        rows = table.select(named, *KEY, x, samples).drop_nulls("x").group_by("value", *KEY, maintain_order=True)
+        return [rows.agg(pl.col("x").mean(), pl.col("samples").sum().cast(pl.Int64))]
 
     parts = [
         *part("accuracy", "accuracy", "accuracy"),

@@ -123,7 +123,8 @@ def efficiency_of_curves(
 
 def ratio_interval(log_ratio: Estimate) -> Interval:
     """The 95 % interval of a ratio, from the estimate of its logarithm."""
-    return Interval(*(float(np.exp(end)) for end in log_ratio.interval()))
+    with np.errstate(over="ignore"):  # curves that hardly share an accuracy leave the ratio open
+        return Interval(*(float(np.exp(end)) for end in log_ratio.interval()))
 
 
 def _steps(accuracy: Floats) -> Floats:

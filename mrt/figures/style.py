@@ -21,6 +21,7 @@ SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733
 ITERATION_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 COLUMN_WIDTH = 3.4  # inches, of a paper's column; a panel of this width must be readable
+SINGLE = "†: over problems alone, as one of the two trainings has a single run, whose spread is not known."
 LONGEST_TITLE = 46  # characters of a line
 MOST_LABELS, LONGEST_LABEL = 4, 13  # most labels at line ends, and their most characters; else a legend
 
@@ -121,16 +122,17 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
     Rows of one problem within a group (its traces) are averaged first, so n counts problems. `c_n` is the number of
     problems with a value of a further column.
     """
-    result = stands_on(data.filter(pl.col(columns[0]).is_not_null()), by)
+    result = data.select(by).unique(maintain_order=True)
     run = "run" if "run" in data.columns else None
     for column in columns:
-        names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high", "problems": f"{column}_n"}
         known = data.filter(pl.col(column).is_not_null())  # imported rollouts, for example, have no token counts
-        intervals = interval_table(known, by, column, run=run).rename(names).select(*by, *names.values())
-        intervals = intervals.drop(f"{column}_n") if column == columns[0] else intervals
-        result = result.join(intervals, on=by, how="full", coalesce=True, maintain_order="left_right")
-    order = data.select(by).unique(maintain_order=True)
-    return order.join(result, on=by, how="left", maintain_order="left", nulls_equal=True)
+        names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high"}
+        names |= {} if column == columns[0] else {"problems": f"{column}_n"}
+        found = interval_table(known, by, column, run=run).rename(names).select(*by, *names.values())
+        if column == columns[0]:
+            found = found.join(stands_on(known, by), on=by)
+        result = result.join(found, on=by, how="left", maintain_order="left")
+    return result
 
 
 def stands_on(data: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -143,19 +145,18 @@ def stands_on(data: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     run = ["run"] if "run" in data.columns else []
     counted = pl.col("samples").sum() if "samples" in data.columns else pl.len()
     problems = data.group_by(*by, *run, "problem_id").agg(counted.cast(pl.Int64).alias("samples"))
-    shared = [name for name in by if name != "model"]
-    all_problems = problems.group_by(shared) if shared else problems.group_by(pl.lit(0).alias("all"))
-    union = all_problems.agg(pl.col("problem_id").n_unique().cast(pl.Int64).alias("of"))
     groups = problems.group_by(by, maintain_order=True).agg(
         pl.col("problem_id").n_unique().cast(pl.Int64).alias("n"),
         *([pl.col("run").n_unique().cast(pl.Int64).alias("runs")] if run else []),
         pl.col("samples").min().alias("samples_least"),
         pl.col("samples").max().alias("samples_most"),
     )
-    if "model" not in by:
-        return groups.with_columns(pl.col("n").alias("of"))
-    joined = groups.join(union, on=shared, nulls_equal=True) if shared else groups.join(union.drop("all"), how="cross")
-    return joined
+    others = [name for name in by if name != "model"]
+    if "model" not in by or not others:
+        most = problems["problem_id"].n_unique() if "model" in by else None
+        return groups.with_columns(pl.col("n").alias("of") if most is None else pl.lit(most, pl.Int64).alias("of"))
+    union = problems.group_by(others).agg(pl.col("problem_id").n_unique().cast(pl.Int64).alias("of"))
+    return groups.join(union, on=others, maintain_order="left")
 
 
 def carried(data: pl.DataFrame, index: str, by: Sequence[str], last: int) -> pl.DataFrame:
@@ -214,17 +215,72 @@ def shortfall(row: Mapping[str, Any], samples: int = 0, runs: int = 0) -> str:
     return ", ".join(parts)
 
 
+def most_runs(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> int:
+    """The largest number of training runs of a model; 0 if none was trained."""
+    trained = [name for name, style in models.items() if style.trained]
+    counts = table.filter(pl.col("model").is_in(trained)) if "runs" in table.columns else table.clear()
+    return int(counts["runs"].drop_nulls().to_numpy().max(initial=0)) if counts.height else 0
+
+
+def over(runs: int) -> str:
+    """What intervals are over where a model has at most so many training runs (0: none was trained)."""
+    if runs > 1:
+        return "training runs and problems"
+    return "problems alone: they tell of this one run of each training, not of others" if runs else "problems"
+
+
+def one_run(models: Mapping[str, ModelStyle], model: str | None, grid: Any) -> bool:
+    """Whether values [runs, problems] are of a single training run, whose spread between runs nobody knows."""
+    return len(grid) == 1 and model in models and models[model].trained
+
+
+def labelled(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> dict[str, ModelStyle]:
+    """The models, with what they stand on in their labels where that is less than others of the same dataset do."""
+    notes: dict[str, dict[str, None]] = {}  # in order, each once
+    several, of_values = table["dataset"].n_unique() > 1, ["value"] if "value" in table.columns else []
+    for (dataset, *_), here in table.drop_nulls("n").group_by("dataset", *of_values, maintain_order=True):
+        samples, runs = usual_samples(here), most_runs(here, models)
+        for (model,), rows in here.group_by("model", maintain_order=True):
+            row = rows.sort("n", "of").row(-1, named=True)
+            row |= {"samples_least": rows["samples_least"].min(), "samples_most": rows["samples_most"].max()}
+            less = shortfall(row, samples, runs if model in models and models[str(model)].trained else 0)
+            if less:
+                notes.setdefault(str(model), {})[f"{dataset}: {less}" if several else less] = None
+    return {
+        name: style.model_copy(update={"label": f"{style.label} ({'; '.join(notes[name])})"} if name in notes else {})
+        for name, style in models.items()
+    }
+
+
+def most_runs(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> int:
+    """The largest number of training runs of a model; 0 if none was trained."""
+    trained = [name for name, style in models.items() if style.trained]
+    counts = table.filter(pl.col("model").is_in(trained)) if "runs" in table.columns else table.clear()
+    return int(counts["runs"].drop_nulls().to_numpy().max(initial=0)) if counts.height else 0
+
+
+def over(runs: int) -> str:
+    """What intervals are over where a model has at most so many training runs (0: none was trained)."""
+    if runs > 1:
+        return "training runs and problems"
+    return "problems alone: they tell of this one run of each training, not of others" if runs else "problems"
+
+
+def one_run(models: Mapping[str, ModelStyle], model: str | None, grid: Any) -> bool:
+    """Whether values [runs, problems] are of a single training run, whose spread between runs nobody knows."""
+    return len(grid) == 1 and model in models and models[model].trained
+
+
 def labelled(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> dict[str, ModelStyle]:
     """The models, with what they stand on in their labels where that is less than others of the same dataset do."""
     notes: dict[str, list[str]] = {}
     several = table["dataset"].n_unique() > 1
     for (dataset,), here in table.drop_nulls("n").group_by("dataset", maintain_order=True):
-        trained = [m for m in here["model"].unique() if m in models and models[m].trained]
-        runs = here.filter(pl.col("model").is_in(trained))["runs"].max() if "runs" in here.columns else 0
+        samples, runs = usual_samples(here), most_runs(here, models)
         for (model,), rows in here.group_by("model", maintain_order=True):
             row = rows.sort("n", "of").row(-1, named=True)
             row |= {"samples_least": rows["samples_least"].min(), "samples_most": rows["samples_most"].max()}
-            less = shortfall(row, usual_samples(here), int(runs or 0) if model in trained else 0)  # type: ignore[call-overload]
+            less = shortfall(row, samples, runs if model in models and models[str(model)].trained else 0)
             if less:
                 notes.setdefault(str(model), []).append(f"{dataset}: {less}" if several else less)
     return {
