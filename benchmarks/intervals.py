@@ -139,7 +139,7 @@ def problems_of(rng: np.random.Generator, draws: int) -> tuple[Floats, Floats]:
 
 
 @lru_cache
-def true_efficiency(spread: Spread, others: int, draws: int = 800) -> float:
+def true_efficiency(spread: Spread, others: int, draws: int = 400) -> float:
     """Token efficiency of a model that gains over one that does not, in the mean over many runs and problems."""
     rng = np.random.default_rng(1)
     problems = problems_of(rng, draws)

@@ -6,8 +6,8 @@ with 0. It is supported or contradicted if the difference is significant at 5 %,
 corrected for the number of claims about the same two methods (`holm`).
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil
 from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
@@ -15,12 +15,13 @@ import numpy.typing as npt
 import polars as pl
 from pydantic import Field, StringConstraints, model_validator
 
-from mrt.analysis.intervals import Estimate, estimate_of, influence, mean_of
+from mrt.analysis.intervals import Estimate, estimate_of, influence, mean_of, quantile
 from mrt.analysis.progress import affordable
 from mrt.analysis.votes import pass_at_k
 from mrt.core.settings import Settings
 
 KEY = ["model", "run", "dataset", "problem_id"]
+MOST_RUNS = 10_000  # more are as good as none
 Grid = npt.NDArray[np.float64]  # [runs, problems]
 Verdict = Literal["supported", "contradicted", "not significant"]
 EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "linearized"}  # ratios, and their measures
@@ -236,7 +237,7 @@ class Spent(NamedTuple):
 
 def spent(rows: pl.DataFrame) -> Spent | None:
     """How far rows of `ends` spend their budgets; None of those that have one answer."""
-    if "affordable" not in rows.columns or rows.is_empty():
+    if "used" not in rows.columns or rows.is_empty():
         return None
     used, bought = (float((rows[name] * rows["answer_tokens"]).sum()) for name in ("used", "affordable"))
     return Spent(used / bought if bought else 1.0, *(int(max(rows[name])) for name in ("used", "affordable")))
@@ -267,10 +268,12 @@ def verdict(claim: Claim, estimate: float, bound: str | None = None, *, ratio: b
     margin. What is only known as a `bound`, `at least` or `at most`, may lie anywhere beyond it: it says nothing on
     that side.
     """
-    none, said, denied = 1.0 if ratio else 0.0, "supported", "contradicted"
+    none = 1.0 if ratio else 0.0
+    said: Verdict = "supported"
+    denied: Verdict = "contradicted"
     if claim.expect in ("more", "less"):
         limit, (below, above) = none, (denied, said) if claim.expect == "more" else (said, denied)
-    elif claim.expect == "not more" or estimate >= none:
+    elif claim.expect == "not more" or estimate >= none or (ratio and claim.margin >= 1):  # no ratio is below 0
         limit, below, above = none + claim.margin, said, denied
     else:
         limit, below, above = none - claim.margin, denied, said
@@ -295,5 +298,12 @@ def runs_needed(estimate: Estimate, none: float = 0.0) -> int | None:
     More runs lower the variance between runs, and that of what a run says of a single problem. They do not lower the
     variance between problems.
     """
-    left = ((estimate.value - none) / 1.96) ** 2 - estimate.of_problems
-    return max(estimate.runs + 1, ceil(estimate.of_runs * estimate.runs / left)) if left > 0 else None
+
+    def enough(runs: int) -> bool:
+        critical = float(quantile(estimate.df * (runs - 1) / (estimate.runs - 1)))
+        variance = estimate.of_problems + estimate.of_runs * estimate.runs / runs
+        return bool(variance <= ((estimate.value - none) / critical) ** 2)
+
+    if estimate.runs < 2 or not enough(MOST_RUNS):
+        return None
+    return estimate.runs + 1 + bisect_left(range(estimate.runs + 1, MOST_RUNS), True, key=enough)

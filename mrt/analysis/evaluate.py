@@ -6,16 +6,14 @@
 | measure | columns |
 |---|---|
 | accuracy | problem_id, difficulty, samples, accuracy, tokens and characters (means), unfinished, unparsed (shares) |
-| maj | problem_id, k, maj, pass, tokens (k times the mean of the problem's completions), samples, correct (of them), \
-answer_tokens (the mean) |
-| regret | problem_id, extensions (0 within the budget), budget, regret (mean over the problem's traces), samples (traces) |
-| episode_regret | problem_id, episodes, regret, hopeless, reached (means over the problem's traces), samples (traces) |
+| maj | problem_id, k, maj, pass, tokens (k times answer_tokens), samples, correct (of these), answer_tokens (mean) |
+| regret | problem_id, extensions (0 within the budget), budget, regret (mean over traces), samples (traces) |
+| episode_regret | problem_id, episodes, regret, hopeless, reached (means over traces), samples (traces) |
 | budget_forcing | problem_id, sample, extensions, accuracy, thought_tokens, tokens (with an answer) |
-| prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (of the prefix, the stop phrase and p answers), answers \
-(sampled there), answer_tokens (their mean); after half of the episodes affordable, affordable_maj (see `prefixes`) |
+| prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (of the prefix, the stop phrase and p answers); |
+| | answers (sampled there), answer_tokens (mean); half-way affordable, affordable_maj (`halfway`) |
 | episodes | problem_id, sample, episodes, closed |
-| linearized | problem_id, k (first attempts), maj, pass, tokens (by then, markers too), means over its texts; samples \
-(texts) |
+| linearized | problem_id, k (first attempts), maj, pass, tokens (by then, markers too): means over samples (texts) |
 """
 
 from math import inf
@@ -87,7 +85,16 @@ def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: i
     passes = pl.Series("pass", pass_at_k(table["n"].to_numpy(), table["c"].to_numpy(), table["k"].to_numpy()))
     return (
         table.with_columns(passes, (inserted + pl.col("k") * pl.col("answer_tokens")).alias("tokens"))
-        .select("problem_id", "k", "maj", "pass", "tokens", pl.col("n").alias("samples"), pl.col("c").alias("correct"), "answer_tokens")
+        .select(
+            "problem_id",
+            "k",
+            "maj",
+            "pass",
+            "tokens",
+            pl.col("n").alias("samples"),
+            pl.col("c").alias("correct"),
+            "answer_tokens",
+        )
         .sort("problem_id", "k")
     )
 

@@ -111,12 +111,12 @@ def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence
     left of a problem in a run, beyond the effects of both, is in the problems' component and in the runs', and is
     subtracted once.
     """
-    of_problem = sum(part.mean(axis=-2) for part in parts)
+    of_problem = np.sum([part.mean(axis=-2) for part in parts], axis=0)
     problems = of_problem.shape[-1]
     sizes = list(strata or [problems])
     pieces = np.split(of_problem, np.cumsum(sizes)[:-1], axis=-1)
     terms = [(_variance(piece) * size / problems**2, size - 1) for piece, size in zip(pieces, sizes, strict=True)]
-    of_problems = sum(variance for variance, _ in terms)
+    of_problems = np.sum([variance for variance, _ in terms], axis=0)
     within, between = np.zeros_like(of_problems), np.zeros_like(of_problems)
     for part in () if fixed else parts:
         runs = part.shape[-2]
@@ -129,7 +129,7 @@ def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence
             between, within = between + terms[-2][0], within + residual
     # noise may leave the difference small or negative where runs hardly differ: half of the problems' part stays
     variance = np.maximum(of_problems + between - within, of_problems / 2)
-    spent = sum(np.asarray(part) ** 2 / max(1, df) for part, df in terms)
+    spent = np.sum([variance_of**2 / max(1, df_of) for variance_of, df_of in terms], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         df = np.clip(np.where(spent > 0, variance**2 / spent, np.inf), 1.0, 1e6)
     df = df if any(df > 0 for _, df in terms) else np.zeros_like(df)

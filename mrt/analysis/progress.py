@@ -31,7 +31,7 @@ def spent() -> pl.Expr:
 
 
 def affordable(most: str, before: str, answer: str, sampled: str) -> pl.Expr:
-    """How many answers of `answer` tokens the tokens `most` buy beside those `before`; all sampled ones if they are free.
+    """How many answers of `answer` tokens the tokens `most` buy beside those `before`; all `sampled` if they are free.
 
     The arguments are names of columns. A quotient of mean lengths may lie a rounding error below a whole number.
     """

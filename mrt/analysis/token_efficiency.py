@@ -99,9 +99,7 @@ def gain_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed: bool 
     return _of_curves(accuracy_gain, _grids(curves), same_runs=same_runs, fixed=fixed)
 
 
-def efficiency_of_curves(
-    *curves: npt.ArrayLike, same_runs: bool = False, fixed: bool = False
-) -> tuple[Estimate, str]:
+def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed: bool = False) -> tuple[Estimate, str]:
     """`token_efficiency` of two models' mean curves, over training runs and problems.
 
     Args:

@@ -19,7 +19,6 @@ from mrt.analysis.claims import (
     KEY,
     LOGGED,
     Claim,
-    Grid,
     Spent,
     compare,
     ends,
@@ -40,9 +39,9 @@ NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems"
     "{single}. Supported or contradicted: significant at 5 %, p corrected (Holm) for the claims about the same two"
     " methods, here {claims} in {families} families. In each family a verdict is false in at most 5 % of cases: so at"
-    " most {expected:.2g} of the {families} families are expected to hold a false verdict, and one does anywhere in at"
-    " most {anywhere:.0%} of cases. Else not significant, with the runs of each model with which the interval alone, not"
-    " corrected, would exclude 0 if the estimate stayed what it is. The verdict is of the direction, not of the size;"
+    " most {expected:.2g} of {families} families are expected to hold a false one, and there is one anywhere in at most"
+    " {anywhere:.0%} of cases. Else not significant, with the runs of each model with which the interval alone (not"
+    " corrected) would exclude 0 if the estimate stayed what it is. The verdict is of the direction, not of the size;"
     " where models are said to be alike, a difference within the margin in parentheses counts as none."
 )
 SINGLE = "; †: over problems alone, as a training has a single run, whose spread is not known, and so without a verdict"
@@ -165,8 +164,7 @@ def row_of(
     cost = spending(claim, dataset, tables)
     p = None
     if not (alone or fixed or (cost and cost.share < ENOUGH)):
-        limit = float(np.log(max(limit, 0.0))) if logarithm and limit > 0 else -np.inf if logarithm else limit
-        p = estimate.p_value(limit) if word != "not significant" else 1.0
+        p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
     samples = [side["samples"] for side in found if "samples" in side.columns]
     styles = [models[name] for name in (claim.model, claim.than) if name]
     return {
@@ -244,7 +242,7 @@ def said(row: Mapping[str, Any]) -> str:
     """A verdict with its corrected p-value, and what keeps it from another one."""
     text = row["verdict"]
     if row["p_corrected"] is not None:
-        text += f" (p < 0.001)" if row["p_corrected"] < 0.001 else f" (p = {row['p_corrected']:.3f})"
+        text += " (p < 0.001)" if row["p_corrected"] < 0.001 else f" (p = {row['p_corrected']:.3f})"
     if row["spent"] is not None and row["spent"] < 1:
         text += f", {row['used']} answers sampled, where tokens buy up to {row['affordable']}"
         text += f": {row['spent']:.0%} of them spent" + ("" if row["spent"] >= ENOUGH else ", not at equal tokens")

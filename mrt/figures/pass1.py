@@ -124,7 +124,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         if values.keys().isdisjoint(models):
             continue
         name = dataset if difficulty == "all" else f"{dataset}, {difficulty}"
-        header.append(f"{name} (n = {here['of'].max()})" if column == "accuracy" else f"{name} {column}")
+        header.append(f"{name} (n = {here['of'].to_numpy().max()})" if column == "accuracy" else f"{name} {column}")
         whole = {model: row["accuracy"] for model, row in values.items() if row["n"] == row["of"]}
         best = max(whole.values(), default=None)
         for index, model in enumerate(models):

@@ -4,9 +4,9 @@
         --models '{"grpo": {"label": "GRPO"}, "again": {"label": "seed 1", "replicate_of": "grpo"}}' \\
         --tables '{"cost": {...}, "accuracy": {...}, "regret": {...}}'
 
-Rows are methods. A cell is a mean over runs and problems with its 95 % interval. In parentheses is the difference to the
-outcome-reward baseline (the first GRPO model, else the first STaR model) on the problems that both were measured on,
-marked * if the interval excludes 0. Cost is the mean over runs and includes the whole lineage.
+Rows are methods. A cell is a mean over runs and problems with its 95 % interval. In parentheses is the difference to
+the outcome-reward baseline (the first GRPO model, else the first STaR model), on the problems that both were measured
+on, marked * if the interval excludes 0. Cost is the mean over runs and includes the whole lineage.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,8 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from mrt.analysis.intervals import mean_of, runs_of, share
 from mrt.analysis.claims import values_of
+from mrt.analysis.intervals import mean_of, runs_of, share
 from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shortfall, usual_samples
 from mrt.figures.tables import Layout
@@ -94,7 +94,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     ]
     runs = most_runs(table, models)
     for (dataset, value), here in table.group_by("dataset", "value", maintain_order=True):
-        header.append(f"{dataset}: {value} (n = {here['of'].max()})")
+        header.append(f"{dataset}: {value} (n = {here['of'].to_numpy().max()})")
         rows = {row["model"]: row for row in here.iter_rows(named=True)}
         for index, name in enumerate(names):
             less = shortfall(rows[name], usual_samples(here)) if name in rows else ""

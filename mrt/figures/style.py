@@ -231,7 +231,7 @@ def over(runs: int) -> str:
 
 def one_run(models: Mapping[str, ModelStyle], model: str | None, grid: Any) -> bool:
     """Whether values [runs, problems] are of a single training run, whose spread between runs nobody knows."""
-    return len(grid) == 1 and model in models and models[model].trained
+    return len(grid) == 1 and model is not None and model in models and models[model].trained
 
 
 def labelled(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> dict[str, ModelStyle]:
@@ -246,43 +246,6 @@ def labelled(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> dict[str,
             less = shortfall(row, samples, runs if model in models and models[str(model)].trained else 0)
             if less:
                 notes.setdefault(str(model), {})[f"{dataset}: {less}" if several else less] = None
-    return {
-        name: style.model_copy(update={"label": f"{style.label} ({'; '.join(notes[name])})"} if name in notes else {})
-        for name, style in models.items()
-    }
-
-
-def most_runs(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> int:
-    """The largest number of training runs of a model; 0 if none was trained."""
-    trained = [name for name, style in models.items() if style.trained]
-    counts = table.filter(pl.col("model").is_in(trained)) if "runs" in table.columns else table.clear()
-    return int(counts["runs"].drop_nulls().to_numpy().max(initial=0)) if counts.height else 0
-
-
-def over(runs: int) -> str:
-    """What intervals are over where a model has at most so many training runs (0: none was trained)."""
-    if runs > 1:
-        return "training runs and problems"
-    return "problems alone: they tell of this one run of each training, not of others" if runs else "problems"
-
-
-def one_run(models: Mapping[str, ModelStyle], model: str | None, grid: Any) -> bool:
-    """Whether values [runs, problems] are of a single training run, whose spread between runs nobody knows."""
-    return len(grid) == 1 and model in models and models[model].trained
-
-
-def labelled(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> dict[str, ModelStyle]:
-    """The models, with what they stand on in their labels where that is less than others of the same dataset do."""
-    notes: dict[str, list[str]] = {}
-    several = table["dataset"].n_unique() > 1
-    for (dataset,), here in table.drop_nulls("n").group_by("dataset", maintain_order=True):
-        samples, runs = usual_samples(here), most_runs(here, models)
-        for (model,), rows in here.group_by("model", maintain_order=True):
-            row = rows.sort("n", "of").row(-1, named=True)
-            row |= {"samples_least": rows["samples_least"].min(), "samples_most": rows["samples_most"].max()}
-            less = shortfall(row, samples, runs if model in models and models[str(model)].trained else 0)
-            if less:
-                notes.setdefault(str(model), []).append(f"{dataset}: {less}" if several else less)
     return {
         name: style.model_copy(update={"label": f"{style.label} ({'; '.join(notes[name])})"} if name in notes else {})
         for name, style in models.items()

@@ -24,9 +24,9 @@ from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shor
 from mrt.figures.tables import Layout
 
 NOTE = (
-    "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that both"
-    " reach, with a 95 % interval over {over}; ≥ and ≤: one curve lies wholly above the other, and the ratio is a bound."
-    " Bold: the interval excludes 1 from above, where both models were measured on all problems."
+    "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that"
+    " both reach, with a 95 % interval over {over}; ≥ and ≤: one curve lies wholly above the other, and the"
+    " ratio is a bound. Bold: the interval excludes 1 from above, where both models were measured on all problems."
 )
 SCHEMA = {
     "mode": pl.String,
@@ -109,7 +109,9 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
                     if row["ratio_low"] > 1 and row["bound"] != "at most" and row["n"] == row["of"]:
                         bold.add((len(cells) - 1, len(cells[-1]) - 1))
     marked = runs > 1 and table.filter(pl.col("over") == "problems").height
-    return Layout("token efficiency", header, cells, bold, NOTE.format(over=over(runs)) + (f" {SINGLE}" if marked else ""))
+    return Layout(
+        "token efficiency", header, cells, bold, NOTE.format(over=over(runs)) + (f" {SINGLE}" if marked else "")
+    )
 
 
 if __name__ == "__main__":
