@@ -184,7 +184,7 @@ def mean_of(
         raise ValueError("intervals: needs values [runs, problems] of the same problems")
     value = np.nanmean(grids[0]) - sum(np.nanmean(grid) for grid in grids[1:])
     parts = [sign * influence(grid) for sign, grid in zip((1, -1), grids, strict=False)]
-    return estimate_of(value, [sum(parts)] if same_runs else parts, fixed=fixed)
+    return estimate_of(value, [np.sum(parts, axis=0)] if same_runs else parts, fixed=fixed)
 
 
 def interval(values: npt.ArrayLike) -> Interval:
