@@ -1,26 +1,29 @@
 """Claims about models as comparisons that measurements decide, over training runs and problems.
 
 A claim compares a value (accuracy, regret at a budget, ...) of one model with that of another on the same problems, or
-with 0. Its interval resamples training runs and problems (`mrt.analysis.bootstrap`), of what a training logs the runs
-alone. It is confirmed or refuted only if that interval excludes 0 (of a ratio 1); else it is undecided, and the spread
-of the runs tells how many would decide it.
+with 0. It is supported or contradicted if the difference is significant at 5 %, over training runs and problems
+(`mrt.analysis.intervals`), of what a training logs over the runs alone; else it is not significant. p-values are
+corrected for the number of claims about the same two methods (`holm`).
 """
 
-from collections.abc import Iterator, Mapping
-from math import ceil
-from typing import Annotated, Literal, Self
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from pydantic import Field, StringConstraints, model_validator
 
-from mrt.analysis.bootstrap import Interval, bootstrap_runs, percentile_interval, resampled_means
+from mrt.analysis.intervals import Estimate, estimate_of, influence, mean_of, quantile
+from mrt.analysis.progress import affordable
+from mrt.analysis.votes import pass_at_k
 from mrt.core.settings import Settings
 
 KEY = ["model", "run", "dataset", "problem_id"]
+MOST_RUNS = 10_000  # more are as good as none
 Grid = npt.NDArray[np.float64]  # [runs, problems]
-Verdict = Literal["confirmed", "refuted", "undecided"]
+Verdict = Literal["supported", "contradicted", "not significant"]
 EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "linearized"}  # ratios, and their measures
 EQUAL_TOKENS = "maj at equal tokens"
 CURVES = {**EFFICIENCY, EQUAL_TOKENS: "maj"}  # values of whole curves, and their measures
@@ -97,7 +100,8 @@ def measure_of(value: str) -> str:
 
 
 def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The values of all measures, a row a problem: columns value, model, run, dataset, problem_id, x.
+    """The values of all measures, a row a problem: columns value, model, run, dataset, problem_id, x, and samples (how
+    many completions or traces it is the mean of).
 
     Args:
         tables: measures of `mrt.analysis.evaluate` by name, of all models (columns model, run and dataset besides).
@@ -111,7 +115,9 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
             return []
         named = pl.lit(name).alias("value") if isinstance(name, str) else name.alias("value")
         x = pl.col(column).cast(pl.Float64).alias("x")
-        return [table.select(named, *KEY, x).drop_nulls("x").group_by("value", *KEY, maintain_order=True).mean()]
+        samples = pl.col("samples") if "samples" in table.columns else pl.lit(1, pl.Int64).alias("samples")
+        rows = table.select(named, *KEY, x, samples).drop_nulls("x").group_by("value", *KEY, maintain_order=True)
+        return [rows.agg(pl.col("x").mean(), pl.col("samples").sum().cast(pl.Int64))]
 
     parts = [
         *part("accuracy", "accuracy", "accuracy"),
@@ -167,19 +173,26 @@ def direct(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None) -> pl.Da
     Args:
         prefixes: measure `prefixes`, [maj@p]_j of each trace.
         answers: measure `maj` of the model that does not think.
+
+    Returns:
+        A row a trace whose tokens buy an answer: its key, affordable (answers that they buy), used (of these, those
+        that were sampled), answer_tokens (of one) and pass.
     """
     if prefixes is None or prefixes.is_empty() or answers is None or answers.is_empty():
         return pl.DataFrame()
     whole = prefixes.filter(pl.col("prefix") == pl.col("episodes"), pl.col("p") == 1)
-    trace = [*KEY, "sample"]
-    return (
-        whole.select(*trace, most="tokens")
-        .join(answers.select("dataset", "problem_id", "k", "pass", "tokens"), on=["dataset", "problem_id"])
-        .filter(pl.col("tokens") <= pl.col("most"))
-        .sort("k")
-        .group_by(trace, maintain_order=True)
-        .last()
+    inserted = pl.col("tokens") - pl.col("k") * pl.col("answer_tokens")  # of the prompt, once
+    of_problem = answers.unique(["dataset", "problem_id"], keep="first", maintain_order=True).select(
+        "dataset", "problem_id", "samples", "correct", "answer_tokens", inserted=inserted
     )
+    traces = whole.select(*KEY, "sample", most="tokens").join(
+        of_problem, on=["dataset", "problem_id"], maintain_order="left"
+    )
+    answers_bought = affordable("most", "inserted", "answer_tokens", "samples")
+    traces = traces.with_columns(affordable=answers_bought).filter(pl.col("affordable") > 0)
+    traces = traces.with_columns(used=pl.min_horizontal("affordable", "samples"))
+    right = pass_at_k(*(traces[name].to_numpy() for name in ("samples", "correct", "used")))
+    return traces.select(*KEY, "sample", "affordable", "used", "answer_tokens", pl.Series("pass", right))
 
 
 def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -193,16 +206,17 @@ def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> 
         Name and rows, all of the same traces, of: the answer at the end of a thought; one answer after half of its
         episodes; the vote there of as many answers as cost no more than the whole thought with its answer; and
         `direct`. Left out are thoughts of one episode, which have no half, and those that afford no answer there or, on
-        a dataset that has `answers`, no direct one.
+        a dataset that has `answers`, no direct one. Rows of votes and of `direct` have the columns affordable, used and
+        answer_tokens (see `direct`).
     """
     if prefixes is None or prefixes.is_empty():
         return
     trace = ["model", "run", "dataset", "problem_id", "sample"]
     whole = prefixes.filter(pl.col("prefix") == pl.col("episodes"), pl.col("p") == 1, pl.col("episodes") > 1)
-    last = pl.col("prefix").filter(pl.col("prefix") <= pl.col("episodes") // 2).max().over(trace)  # of those scored
-    half = prefixes.filter(pl.col("prefix") == last)
-    affordable = half.join(whole.select(*trace, most="tokens"), on=trace).filter(pl.col("tokens") <= pl.col("most"))
-    votes = affordable.sort("p").group_by(trace, maintain_order=True).last()
+    half = prefixes.filter(pl.col("affordable").is_not_null(), pl.col("p") == pl.col("p").min().over(trace))
+    votes = half.filter(pl.col("affordable") > 0).select(
+        *trace, "affordable", "answer_tokens", used=pl.min_horizontal("affordable", "answers"), maj="affordable_maj"
+    )
     of_both, baseline = votes.select(trace), direct(prefixes, answers)
     if baseline.height:
         elsewhere = ~pl.col("dataset").is_in(baseline["dataset"].unique().implode())
@@ -213,80 +227,83 @@ def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> 
     yield "votes halfway", votes.join(of_both, on=trace, how="semi")
 
 
-def compare(own: Grid, other: Grid, base: Grid | None = None, *, same_runs: bool = False) -> Interval:
-    """Interval of mean(own) - mean(other), or, with `base`, of (own - base) / (other - base), over runs and problems.
+class Spent(NamedTuple):
+    """How far the answers that were sampled spend the tokens that they may cost."""
+
+    share: float  # of the answers' tokens that the budgets buy
+    used: int  # most answers used in a trace
+    affordable: int  # most that a trace's tokens buy
+
+
+def spent(rows: pl.DataFrame) -> Spent | None:
+    """How far rows of `ends` spend their budgets; None of those that have one answer."""
+    if "used" not in rows.columns or rows.is_empty():
+        return None
+    used, bought = (float((rows[name] * rows["answer_tokens"]).sum()) for name in ("used", "affordable"))
+    return Spent(used / bought if bought else 1.0, *(int(max(rows[name])) for name in ("used", "affordable")))
+
+
+def compare(
+    own: Grid, other: Grid, base: Grid | None = None, *, same_runs: bool = False, fixed: bool = False
+) -> Estimate:
+    """Estimate of mean(own) - mean(other), or, with `base`, of (own - base) / (other - base), over runs and problems.
 
     Args:
         own, other, base: values [runs, problems] of the same problems in the same order.
-        same_runs: whether `own` and `other` are values of the same runs.
+        same_runs, fixed: as of `mrt.analysis.intervals.mean_of`.
     """
     if base is None:
-        return bootstrap_runs(own, other, same_runs=same_runs)
-    a, b, zero = resampled_means((own, other, base))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = (a - zero) / (b - zero)
-        estimate = (own.mean() - base.mean()) / (other.mean() - base.mean())
-    return percentile_interval(estimate, drawn)
+        return mean_of(own, other, same_runs=same_runs, fixed=fixed)
+    gain = float(other.mean() - base.mean())
+    ratio = float(own.mean() - base.mean()) / gain
+    weights = (1.0, -ratio, ratio - 1.0)
+    parts = [weight * influence(grid) / gain for weight, grid in zip(weights, (own, other, base), strict=True)]
+    return estimate_of(ratio, parts, fixed=fixed)
 
 
-def verdict(claim: Claim, interval: Interval, bound: str | None = None, *, ratio: bool = False) -> Verdict:
-    """Whether the interval confirms or refutes the claim; a ratio is compared with 1, a difference with 0.
+def verdict(claim: Claim, estimate: float, bound: str | None = None, *, ratio: bool = False) -> tuple[Verdict, float]:
+    """What an estimate says of a claim if it is significant, and the value that it then differs from.
 
-    What is only known as a `bound`, `at least` or `at most`, may lie anywhere beyond it.
+    A ratio is compared with 1, a difference with 0; where models are said to be alike, with the nearer end of the
+    margin. What is only known as a `bound`, `at least` or `at most`, may lie anywhere beyond it: it says nothing on
+    that side.
     """
     none = 1.0 if ratio else 0.0
-    if bound == "at least":
-        interval = interval._replace(high=np.inf)
-    if bound == "at most":
-        interval = interval._replace(low=-np.inf)
-    above, below = interval.low > none, interval.high < none
-    if claim.expect == "not more":
-        more = interval.low > none + claim.margin
-        return "refuted" if more else "confirmed" if interval.high <= none + claim.margin else "undecided"
-    if claim.expect == "same":
-        within = interval.low >= none - claim.margin and interval.high <= none + claim.margin
-        outside = interval.low > none + claim.margin or interval.high < none - claim.margin
-        return "confirmed" if within else "refuted" if outside else "undecided"
-    as_said, otherwise = (above, below) if claim.expect == "more" else (below, above)
-    return "confirmed" if as_said else "refuted" if otherwise else "undecided"
+    said: Verdict = "supported"
+    denied: Verdict = "contradicted"
+    if claim.expect in ("more", "less"):
+        limit, (below, above) = none, (denied, said) if claim.expect == "more" else (said, denied)
+    elif claim.expect == "not more" or estimate >= none or (ratio and claim.margin >= 1):  # no ratio is below 0
+        limit, below, above = none + claim.margin, said, denied
+    else:
+        limit, below, above = none - claim.margin, denied, said
+    word, open_side = (above, "at most") if estimate > limit else (below, "at least")
+    alike = claim.expect == "same" and word == said  # needs both sides
+    silent = estimate == limit or bound == open_side or (alike and bound in ("at least", "at most"))
+    return ("not significant" if silent else word), limit
 
 
-def runs_needed(own: Grid, other: Grid, *, same_runs: bool = False) -> int | None:
-    """Runs of each model with which the present difference would exclude 0; None if no number of runs would.
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values of a family of tests (Holm 1979): those below 0.05 hold a false one in at most 5 % of cases."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def runs_needed(estimate: Estimate, none: float = 0.0) -> int | None:
+    """Runs of each model with which the present estimate's interval would exclude `none`; None if no number would.
 
     More runs lower the variance between runs, and that of what a run says of a single problem. They do not lower the
-    variance between problems. Of values of the `same_runs`, what varies is their difference within a run (`compare`).
+    variance between problems.
     """
-    if same_runs:
-        own, other = own - other, np.zeros((1, own.shape[1]))
-    trained = [grid for grid in (own, other) if grid.shape[0] > 1]
-    of_problems = 0.0
-    if own.shape[1] > 1:
-        noise = sum(unexplained(grid) / grid.size for grid in trained)
-        of_problems = (own.mean(axis=0) - other.mean(axis=0)).var(ddof=1) / own.shape[1] - noise
-    of_runs = sum(grid.mean(axis=1).var(ddof=1) for grid in trained)
-    return enough(float(own.mean() - other.mean()), max(0.0, of_problems), of_runs, max(map(len, (own, other))))
 
+    def enough(runs: int) -> bool:
+        critical = float(quantile(estimate.df * (runs - 1) / (estimate.runs - 1)))
+        variance = estimate.of_problems + estimate.of_runs * estimate.runs / runs
+        return bool(variance <= ((estimate.value - none) / critical) ** 2)
 
-def unexplained(grid: Grid) -> float:
-    """Variance of values [runs, problems] that neither the run nor the problem explains."""
-    rest = grid - grid.mean(axis=0) - grid.mean(axis=1, keepdims=True) + grid.mean()
-    return float((rest**2).sum() / ((grid.shape[0] - 1) * (grid.shape[1] - 1)))
-
-
-def runs_needed_of_curves(interval: Interval, of_problems: Interval, runs: int) -> int | None:
-    """`runs_needed` for a difference of curves, by its intervals over runs and problems and over problems alone."""
-    both, fixed = (((ends.high - ends.low) / (2 * 1.96)) ** 2 for ends in (interval, of_problems))
-    return enough(interval.estimate, fixed, runs * max(0.0, both - fixed), runs)
-
-
-def runs_needed_for_ratio(interval: Interval, of_problems: Interval, runs: int) -> int | None:
-    """`runs_needed` for a ratio of curves."""
-    both, fixed = (Interval(*(float(np.log(end)) for end in ends)) for ends in (interval, of_problems))
-    return runs_needed_of_curves(both, fixed, runs)
-
-
-def enough(difference: float, fixed: float, of_runs: float, present: int) -> int | None:
-    """Runs, more than the present ones, whose 95 % interval excludes 0, given the variance `fixed + of_runs / runs`."""
-    left = (difference / 1.96) ** 2 - fixed
-    return max(present + 1, ceil(of_runs / left)) if left > 0 else None
+    if estimate.runs < 2 or not enough(MOST_RUNS):
+        return None
+    return estimate.runs + 1 + bisect_left(range(estimate.runs + 1, MOST_RUNS), True, key=enough)

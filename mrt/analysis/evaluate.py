@@ -6,13 +6,14 @@
 | measure | columns |
 |---|---|
 | accuracy | problem_id, difficulty, samples, accuracy, tokens and characters (means), unfinished, unparsed (shares) |
-| maj | problem_id, k, maj, pass, tokens (k times the mean of the problem's completions) |
-| regret | problem_id, extensions (0 within the budget), budget, regret (mean over the problem's traces) |
-| episode_regret | problem_id, episodes, regret, hopeless, reached (means over the problem's traces) |
+| maj | problem_id, k, maj, pass, tokens (k times answer_tokens), samples, correct (of these), answer_tokens (mean) |
+| regret | problem_id, extensions (0 within the budget), budget, regret (mean over traces), samples (traces) |
+| episode_regret | problem_id, episodes, regret, hopeless, reached (means over traces), samples (traces) |
 | budget_forcing | problem_id, sample, extensions, accuracy, thought_tokens, tokens (with an answer) |
-| prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (of the prefix, the stop phrase and p answers) |
+| prefixes | problem_id, sample, episodes, prefix, p, maj, tokens (of the prefix, the stop phrase and p answers); |
+| | answers (sampled there), answer_tokens (mean); half-way affordable, affordable_maj (`halfway`) |
 | episodes | problem_id, sample, episodes, closed |
-| linearized | problem_id, k (first attempts), maj, pass, tokens (by then, markers too); means over its texts |
+| linearized | problem_id, k (first attempts), maj, pass, tokens (by then, markers too): means over samples (texts) |
 """
 
 from math import inf
@@ -22,7 +23,7 @@ from typing import Literal
 import polars as pl
 from pydantic import Field
 
-from mrt.analysis.progress import KIND, LENGTHS, graded, progress_table, spent
+from mrt.analysis.progress import KIND, LENGTHS, affordable, graded, progress_table, spent
 from mrt.analysis.regret import episode_regret_table, normalized_regret_table
 from mrt.analysis.votes import maj_at_k_table, pass_at_k
 from mrt.core import artifacts
@@ -42,6 +43,7 @@ KINDS = {
 Measure = Literal["accuracy", "maj", "regret", "prefixes", "episode_regret", "budget_forcing", "episodes", "linearized"]
 PREFIXES = {"problem_id": pl.String, "sample": pl.Int64, "episodes": pl.Int64, "prefix": pl.Int64, "p": pl.Int64}
 PREFIXES |= {"maj": pl.Float64, "tokens": pl.Float64}
+HALFWAY = ("affordable", "affordable_maj")
 FORCED = {"problem_id": pl.String, "sample": pl.Int64, "extensions": pl.Int64}
 FORCED |= {"accuracy": pl.Float64, "thought_tokens": pl.Int64, "tokens": pl.Float64}
 AXES = {"answer": "tokens", "thought": "prefix_tokens"}  # columns of the progress artifact
@@ -81,13 +83,24 @@ def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: i
     """
     joined = graded(rollouts.select(*TRACE, "tokens"), grades, TRACE)
     totals = joined.group_by("problem_id").agg(
-        pl.len().alias("n"), pl.col("correct").sum().alias("c"), pl.col("tokens").mean()
+        pl.len().cast(pl.Int64).alias("n"),
+        pl.col("correct").sum().cast(pl.Int64).alias("c"),
+        pl.col("tokens").mean().alias("answer_tokens"),
     )
     table = maj_at_k_table(joined, ["problem_id"], ks).join(totals, on="problem_id", validate="m:1")
     passes = pl.Series("pass", pass_at_k(table["n"].to_numpy(), table["c"].to_numpy(), table["k"].to_numpy()))
     return (
-        table.with_columns(passes, (inserted + pl.col("k") * pl.col("tokens")).alias("tokens"))
-        .select("problem_id", "k", "maj", "pass", "tokens")
+        table.with_columns(passes, (inserted + pl.col("k") * pl.col("answer_tokens")).alias("tokens"))
+        .select(
+            "problem_id",
+            "k",
+            "maj",
+            "pass",
+            "tokens",
+            pl.col("n").alias("samples"),
+            pl.col("c").alias("correct"),
+            "answer_tokens",
+        )
         .sort("problem_id", "k")
     )
 
@@ -105,17 +118,48 @@ def prefixes(prover: pl.DataFrame, grades: pl.DataFrame, votes: list[int], *, we
             raise ValueError("weighted votes need the answers' log-probabilities; sample with decoding.logprobs: true")
         joined = joined.with_columns((2.0 ** pl.col("mean_logprob").fill_null(0.0)).alias("weight"))
     answer = pl.col("tokens").mean()
-    costs = joined.group_by(PREFIX).agg(answer.alias("answer"), (spent() - answer).alias("before"))
+    costs = joined.group_by(PREFIX).agg(
+        answer.alias("answer_tokens"), (spent() - answer).alias("before"), pl.len().cast(pl.Int64).alias("answers")
+    )
     lengths = joined.group_by(TRACE).agg(pl.col("prefix").max().alias("episodes"))
+    costs = costs.join(lengths, on=TRACE, validate="m:1")
     return (
         maj_at_k_table(joined, PREFIX, votes)
         .rename({"k": "p"})
         .join(costs, on=PREFIX, validate="m:1")
-        .join(lengths, on=TRACE, validate="m:1")
-        .with_columns((pl.col("before") + pl.col("p") * pl.col("answer")).alias("tokens"))
-        .select(*TRACE, "episodes", "prefix", "p", "maj", "tokens")
+        .join(halfway(joined, costs), on=PREFIX, how="left", validate="m:1")
+        .with_columns((pl.col("before") + pl.col("p") * pl.col("answer_tokens")).alias("tokens"))
+        .select(*TRACE, "episodes", "prefix", "p", "maj", "tokens", "answers", "answer_tokens", *HALFWAY)
         .sort(*PREFIX, "p")
     )
+
+
+def halfway(answers: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
+    """The vote after half of a thought's episodes that costs no more than the whole thought with its answer.
+
+    Args:
+        answers: graded forced answers (columns PREFIX, cluster, correct, weight if votes are weighted).
+        costs: columns PREFIX, episodes, before (tokens at the prefix without its answers), answer_tokens, answers.
+
+    Returns:
+        A row a trace of several episodes: the last prefix that was scored by half of them, affordable (answers that the
+        whole thought's tokens buy there) and affordable_maj (maj of as many, at most of those sampled; null if none).
+    """
+    several = costs.filter(pl.col("episodes") > 1)
+    whole = several.filter(pl.col("prefix") == pl.col("episodes"))
+    most = whole.select(*TRACE, (pl.col("before") + pl.col("answer_tokens")).alias("most"))
+    half = several.filter(pl.col("prefix") <= pl.col("episodes") // 2).sort("prefix").group_by(TRACE).last()
+    votes = affordable("most", "before", "answer_tokens", "answers")
+    half = half.join(most, on=TRACE, validate="1:1").with_columns(votes.alias("affordable"))
+    half = half.with_columns(used=pl.min_horizontal("affordable", "answers"))
+    majorities = [
+        maj_at_k_table(answers.join(of, on=PREFIX, how="semi"), PREFIX, [int(used)])
+        for (used,), of in half.filter(pl.col("used") > 0).group_by("used")
+    ]
+    found = pl.concat([part.select(*PREFIX, affordable_maj="maj") for part in majorities]) if majorities else None
+    half = half.select(*PREFIX, "affordable")
+    empty = half.with_columns(pl.lit(None, pl.Float64).alias("affordable_maj"))
+    return empty if found is None else half.join(found, on=PREFIX, how="left", validate="1:1")
 
 
 def budget_forcing(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
@@ -136,7 +180,10 @@ def linearized(answers: pl.DataFrame, grades: pl.DataFrame, ks: list[int]) -> pl
         )
         parts.append(maj_at_k_table(first, TRACE, [k]).join(spent, on=TRACE, validate="1:1"))
     return (
-        pl.concat(parts).group_by("problem_id", "k").agg(pl.col("maj", "pass", "tokens").mean()).sort("problem_id", "k")
+        pl.concat(parts)
+        .group_by("problem_id", "k")
+        .agg(pl.col("maj", "pass", "tokens").mean(), pl.len().cast(pl.Int64).alias("samples"))
+        .sort("problem_id", "k")
     )
 
 
@@ -179,7 +226,8 @@ def regret(
             regrets = normalized_regret_table(longer, [budget])
             parts.append(regrets.with_columns(pl.lit(count, pl.Int64).alias("extensions")))
     by = ["problem_id", "extensions", "budget"]
-    return pl.concat(parts).group_by(by).agg(pl.col("regret").mean()).sort(by)
+    samples = pl.len().cast(pl.Int64).alias("samples")
+    return pl.concat(parts).group_by(by).agg(pl.col("regret").mean(), samples).sort(by)
 
 
 def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:
@@ -202,6 +250,7 @@ def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:
             pl.col("regret").mean(),
             pl.col("hopeless").mean(),
             (pl.col("total") > pl.col("episodes") - every).mean().alias("reached"),
+            pl.len().cast(pl.Int64).alias("samples"),
         )
         .sort("problem_id", "episodes")
     )

@@ -30,6 +30,15 @@ def spent() -> pl.Expr:
     return (pl.col("prompt_tokens") - pl.col("problem_tokens")).first() + pl.col("tokens").mean()
 
 
+def affordable(most: str, before: str, answer: str, sampled: str) -> pl.Expr:
+    """How many answers of `answer` tokens the tokens `most` buy beside those `before`; all `sampled` if they are free.
+
+    The arguments are names of columns. A quotient of mean lengths may lie a rounding error below a whole number.
+    """
+    bought = ((pl.col(most) - pl.col(before)) / pl.col(answer) + 1e-9).floor().cast(pl.Int64, strict=False)
+    return pl.when(pl.col(answer) == 0).then(sampled).otherwise(bought.clip(0))
+
+
 def graded(answers: pl.DataFrame, grades: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Inner 1:1 join of answers and grades by their keys; raises polars' ComputeError if a key repeats.
 

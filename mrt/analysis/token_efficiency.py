@@ -2,14 +2,11 @@
 tokens (Section 8.3)."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mrt.analysis.bootstrap import Interval, percentile_interval, resampled_means
-
-Floats = npt.NDArray[np.float64]
+from mrt.analysis.intervals import Estimate, Floats, Interval, estimate_of, linearized
 
 
 def token_efficiency(
@@ -17,10 +14,14 @@ def token_efficiency(
 ) -> tuple[float, str]:
     """How many times fewer tokens a model needs than another for the same accuracy (Section 8.3, Figure 7).
 
-    Each curve gives the fewest tokens for an accuracy: its running maximum, with log tokens interpolated linearly. The
+    Each curve gives the fewest tokens for an accuracy: its running maximum, with log tokens interpolated linearly. A
+    plateau of the running maximum is part of the curve: what is more accurate needs more tokens than its end. The
     ratio is the other's tokens divided by the model's, as a geometric mean over the accuracies that both curves reach.
     If one curve begins above the other's best, there are no such accuracies. The ratio is then a bound: it compares the
-    best point of the lower curve with the first point of the upper one.
+    last point of the lower curve with the first point of the upper one.
+
+    The ratio is continuous in both curves wherever they share a range of accuracies: a change of an accuracy by e
+    changes its logarithm by no more than a multiple of e over the width of that range.
 
     Args:
         tokens, accuracy: the model's curve, such as k times its tokens per completion and maj@k [points].
@@ -32,17 +33,26 @@ def token_efficiency(
     Raises:
         ValueError: unless the tokens of each curve are positive and increase.
     """
-    curves = []
-    for x, y in (curve(tokens, accuracy), curve(other_tokens, other_accuracy)):
-        rises = np.append(True, y[1:] > np.maximum.accumulate(y)[:-1])
-        curves.append((x[rises], y[rises]))
-    (x, y), (other_x, other_y) = curves
+    (x, y), (other_x, other_y) = (
+        (log_tokens, np.maximum.accumulate(reached))
+        for log_tokens, reached in (curve(tokens, accuracy), curve(other_tokens, other_accuracy))
+    )
     if y[0] > other_y[-1]:
         return float(np.exp(other_x[-1] - x[0])), "at least"
     if other_y[0] > y[-1]:
         return float(np.exp(other_x[0] - x[-1])), "at most"
-    shared = np.linspace(max(y[0], other_y[0]), min(y[-1], other_y[-1]), 101)
-    return float(np.exp(np.mean(np.interp(shared, other_y, other_x) - np.interp(shared, y, x)))), "equal accuracy"
+    low, high = max(y[0], other_y[0]), min(y[-1], other_y[-1])
+    return float(np.exp(_mean_tokens(other_x, other_y, low, high) - _mean_tokens(x, y, low, high))), "equal accuracy"
+
+
+def _mean_tokens(x: Floats, y: Floats, low: float, high: float) -> float:
+    """Mean log tokens for the accuracies from `low` to `high`, which the non-decreasing curve (x, y) reaches."""
+    if high <= low:  # they touch in one accuracy
+        first = np.searchsorted(y, low)
+        return float(np.interp(low, y[max(0, first - 1) : first + 1], x[max(0, first - 1) : first + 1]))
+    rise, ends = np.diff(y), np.clip(y, low, high)
+    share = np.divide(ends[1:] + ends[:-1] - 2 * y[:-1], 2 * rise, out=np.zeros_like(rise), where=rise > 0)
+    return float(np.sum((x[:-1] + np.diff(x) * np.clip(share, 0.0, 1.0)) * np.diff(ends)) / (high - low))
 
 
 def accuracy_gain(
@@ -78,42 +88,61 @@ def curve(tokens: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Floats, Float
     return np.log(x), y
 
 
-def bootstrap_curves(
-    statistic: Callable[..., float],
-    *curves: npt.ArrayLike,
-    repeats: int = 1000,
-    seed: int = 0,
-    same_runs: bool = False,
-) -> Interval:
-    """A statistic of two models' mean curves, with a 95 % interval over training runs and problems.
-
-    A resample draws the problems of both models together, and each model's runs (as `bootstrap_runs`).
+def gain_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed: bool = False) -> Estimate:
+    """`accuracy_gain` of two models' mean curves, over training runs and problems.
 
     Args:
-        statistic: of tokens and accuracies of one curve and of the other, each [points].
         curves: tokens and accuracy of the one, tokens and accuracy of the other, by run and problem, for the same
             problems in the same order [runs, problems, points].
-        same_runs: whether both are of the same runs (as of `bootstrap_runs`).
+        same_runs, fixed: as of `mrt.analysis.intervals.mean_of`.
     """
+    return _of_curves(accuracy_gain, _grids(curves), same_runs=same_runs, fixed=fixed)
+
+
+def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed: bool = False) -> tuple[Estimate, str]:
+    """`token_efficiency` of two models' mean curves, over training runs and problems.
+
+    Args:
+        curves, same_runs, fixed: as of `gain_of_curves`.
+
+    Returns:
+        The logarithm of the ratio, whose `ratio_interval` is the ratio's, and the kind of the ratio.
+    """
+    grids = _grids(curves)
+    # the running maximum by its steps, which are never negative: on a plateau it has slopes to one side alone
+    rising = [grids[0], _steps(grids[1]), grids[2], _steps(grids[3])]
+
+    def log_ratio(tokens: Floats, steps: Floats, other_tokens: Floats, other_steps: Floats) -> float:
+        return float(np.log(token_efficiency(tokens, np.cumsum(steps), other_tokens, np.cumsum(other_steps))[0]))
+
+    kind = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in grids))[1]
+    return _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed), kind
+
+
+def ratio_interval(log_ratio: Estimate) -> Interval:
+    """The 95 % interval of a ratio, from the estimate of its logarithm."""
+    with np.errstate(over="ignore"):  # curves that hardly share an accuracy leave the ratio open
+        return Interval(*(float(np.exp(end)) for end in log_ratio.interval()))
+
+
+def _steps(accuracy: Floats) -> Floats:
+    """Steps [runs, problems, points] whose means are those of the running maximum of the mean curve."""
+    mean = accuracy.mean(axis=(0, 1))
+    best = np.maximum.accumulate(mean)
+    reached = np.maximum.accumulate(np.where(mean >= best, np.arange(mean.size), 0))  # where it was reached last
+    return np.diff(accuracy[..., reached], axis=-1, prepend=0.0)
+
+
+def _grids(curves: tuple[npt.ArrayLike, ...]) -> list[Floats]:
     data = [np.asarray(values, dtype=np.float64) for values in curves]
     if any(values.ndim != 3 or not values.size for values in data) or len({values.shape[1] for values in data}) > 1:
         raise ValueError("token efficiency: needs curves [runs, problems, points] of the same problems")
-    estimate = statistic(*(values.mean(axis=(0, 1)) for values in data))
-    both = [np.stack(model, axis=-1) for model in (data[:2], data[2:])]  # tokens and accuracies of one draw
-    own, other = resampled_means(both, repeats, seed, same_runs=same_runs)
-    found = [statistic(*own[i].T, *other[i].T) for i in range(repeats)]
-    return percentile_interval(estimate, found)
+    return data
 
 
-def bootstrap_token_efficiency(*curves: npt.ArrayLike, **options: Any) -> tuple[Interval, str]:
-    """`token_efficiency` of two models' mean curves, with an interval over training runs and problems.
-
-    Args:
-        curves, options: as of `bootstrap_curves` [runs, problems, points].
-
-    Returns:
-        The interval of the ratio, and the kind of the estimate. A resample whose curves share no accuracy counts with
-        its bound.
-    """
-    interval = bootstrap_curves(lambda *means: token_efficiency(*means)[0], *curves, **options)
-    return interval, token_efficiency(*(np.asarray(values).mean(axis=(0, 1)) for values in curves))[1]
+def _of_curves(statistic: Callable[..., float], grids: list[Floats], *, same_runs: bool, fixed: bool) -> Estimate:
+    """A statistic of the means of tokens and accuracy of one model and of another."""
+    tokens, accuracy, other_tokens, other_accuracy = linearized(statistic, *grids)
+    own, other = tokens + accuracy, other_tokens + other_accuracy
+    value = statistic(*(grid.mean(axis=(0, 1)) for grid in grids))
+    return estimate_of(value, [own + other] if same_runs else [own, other], fixed=fixed)

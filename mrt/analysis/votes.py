@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from mrt.analysis.bootstrap import require_columns
+from mrt.analysis.intervals import require_columns
 
 ENUMERATION_LIMIT = 200_000
 """Most subsets that weighted maj@k enumerates."""

@@ -1,7 +1,9 @@
 """The paper's claims and what this experiment says of them (`claims` in the configuration).
 
 Rows are claims: what the paper says, the same comparison here with its 95 % interval over training runs and problems,
-and the verdict. An undecided claim says how many runs would decide it at the present estimate.
+what it stands on, and the verdict: supported, contradicted, or not significant. p-values are corrected within families
+(Holm): the claims about the same two methods. Where more runs would make an interval exclude 0 at the present estimate,
+the row says how many.
 """
 
 from collections.abc import Mapping
@@ -10,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mrt.analysis.bootstrap import runs_of
 from mrt.analysis.claims import (
     CURVES,
     EFFICIENCY,
@@ -18,27 +19,34 @@ from mrt.analysis.claims import (
     KEY,
     LOGGED,
     Claim,
-    Grid,
+    Spent,
     compare,
+    ends,
+    holm,
     runs_needed,
-    runs_needed_for_ratio,
-    runs_needed_of_curves,
+    spent,
     values_of,
     verdict,
 )
-from mrt.analysis.token_efficiency import accuracy_gain, bootstrap_curves, bootstrap_token_efficiency
+from mrt.analysis.intervals import LEVEL, runs_of
+from mrt.analysis.token_efficiency import efficiency_of_curves, gain_of_curves, ratio_interval
 from mrt.figures.stage import Tables, main_table
-from mrt.figures.style import ModelStyle
+from mrt.figures.style import ModelStyle, one_run, shortfall
 from mrt.figures.tables import Layout
 from mrt.figures.token_efficiency import maj_curves
 
 NOTE = (
-    "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems."
-    " Confirmed or refuted: the interval excludes 0 (of a ratio 1); else undecided, with the runs of each model that"
-    " would decide it if the estimate stayed what it is (one run does not tell). The verdict is of the direction, not"
-    " of the size; where models are said to be alike, a difference within the margin in parentheses counts as none."
+    "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems"
+    "{single}. Supported or contradicted: significant at 5 %, p corrected (Holm) for the claims about the same two"
+    " methods, here {claims} in {families} families. In each family a verdict is false in at most 5 % of cases: so at"
+    " most {expected:.2g} of {families} families are expected to hold a false one, and there is one anywhere in at most"
+    " {anywhere:.0%} of cases. Else not significant, with the runs of each model with which the interval alone (not"
+    " corrected) would exclude 0 if the estimate stayed what it is. The verdict is of the direction, not of the size;"
+    " where models are said to be alike, a difference within the margin in parentheses counts as none."
 )
+SINGLE = "; †: over problems alone, as a training has a single run, whose spread is not known, and so without a verdict"
 MOST = 100  # runs; more are not counted one by one
+ENOUGH = 0.99  # share of the tokens that answers may cost; below it a comparison is not at equal tokens
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
 SCHEMA = {
@@ -56,8 +64,18 @@ SCHEMA = {
     "verdict": pl.String,
     "expect": pl.String,
     "margin": pl.Float64,  # the difference that counts as none, where models are said to be alike
-    "needed": pl.Int64,  # runs that would decide it; null where that is not known, or none would
+    "needed": pl.Int64,  # runs with which its interval would exclude 0; null where that is not known, or none would
     "redraw": pl.String,
+    "of": pl.Int64,  # problems on which either model was measured
+    "samples_least": pl.Int64,  # completions or traces of a problem in a run, of either model
+    "samples_most": pl.Int64,
+    "over": pl.String,  # what the interval is over: runs and problems, or problems
+    "spent": pl.Float64,  # share of the tokens that answers may cost which those sampled do; null where none are bought
+    "used": pl.Int64,  # most answers used in a trace
+    "affordable": pl.Int64,  # most that a trace's tokens buy
+    "family": pl.String,  # the two methods
+    "p": pl.Float64,  # null where nothing is tested
+    "p_corrected": pl.Float64,
 }
 
 
@@ -78,7 +96,18 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
             else:
                 of = " or ".join(filter(None, (claim.model, claim.than)))
                 print(f"{claim.value} of {of} is not measured on {dataset}: {claim.says}")
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    return corrected(pl.DataFrame(rows, schema=SCHEMA))
+
+
+def corrected(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with p-values corrected within each family, and verdicts by these."""
+    adjusted = pl.col("p").map_batches(lambda p: pl.Series(holm(p.to_list()), dtype=pl.Float64), pl.Float64)
+    tested = table.with_row_index().filter(pl.col("p").is_not_null())
+    tested = tested.select("index", adjusted.over("family").alias("p_corrected"))
+    table = table.with_row_index().drop("p_corrected").join(tested, on="index", how="left", maintain_order="left")
+    clear = pl.col("p_corrected").fill_null(1.0) < LEVEL
+    decided = pl.when(clear).then("verdict").otherwise(pl.lit("not significant"))
+    return table.with_columns(decided.alias("verdict")).select(list(SCHEMA))
 
 
 def of_episodes(tables: Tables, group: tuple[int, int] | None) -> Tables:
@@ -90,8 +119,8 @@ def of_episodes(tables: Tables, group: tuple[int, int] | None) -> Tables:
 
 def row_of(
     claim: Claim, dataset: str, values: pl.DataFrame, tables: Tables, models: Mapping[str, ModelStyle]
-) -> tuple[Any, ...] | None:
-    """The row of a claim on one dataset; None if a model has no such value there."""
+) -> dict[str, Any] | None:
+    """The row of a claim on one dataset, its verdict not yet corrected; None if a model has no such value there."""
     sides = [(claim.model, claim.value)]
     sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
@@ -100,41 +129,85 @@ def row_of(
     if any(side.is_empty() for side in found):
         return None
     if curves:  # their problems, in whose stead `x` stands
-        found = [curve.unique(KEY, maintain_order=True).select(*KEY, x="maj") for curve in curves]
+        counts = ["samples"] if all("samples" in curve.columns for curve in curves) else []
+        found = [curve.unique(KEY, maintain_order=True).select(*KEY, *counts, x="maj") for curve in curves]
     of_runs = [runs_of(side, "x") for side in found]
     shared = set.intersection(*(set(runs.problems) for runs in of_runs))
     if not shared:
         return None
     own, *others = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
     other, *base = others or [np.zeros((1, own.shape[1]))]
+    same_runs = claim.model == claim.than
+    # of a single training run nobody knows how much it differs from another; a model that is given is what it is
+    fixed = any(one_run(models, name, grid) for (name, _), grid in zip(sides, (own, *others), strict=True))
     # one problem has no interval; a log is of one, and has that of the runs
     alone = own.shape[1] == 1 and (claim.value not in LOGGED or min(len(own), len(other)) == 1)
-    most, same_runs = max(len(own), len(other)), claim.model == claim.than
     bound, ratio = None, claim.value in EFFICIENCY
     if curves:
         one, two = (maj_curves(curve.filter(pl.col("problem_id").is_in(shared))) for curve in curves)
-        of_problems = (*mean_of_runs(*one), *mean_of_runs(*two))
         if claim.value == EQUAL_TOKENS:
-            interval = bootstrap_curves(accuracy_gain, *one, *two, same_runs=same_runs)
-            needed = runs_needed_of_curves(interval, bootstrap_curves(accuracy_gain, *of_problems), most)
+            estimate = gain_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
         else:
-            interval, bound = bootstrap_token_efficiency(*one, *two, same_runs=same_runs)
-            needed = runs_needed_for_ratio(interval, bootstrap_token_efficiency(*of_problems)[0], most)
+            estimate, bound = efficiency_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
     else:
         # a ratio of gains says nothing where the other model may have lost
-        ratio = bool(base) and compare(other, base[0]).low > 0
-        interval = compare(own, other, base[0] if ratio else None, same_runs=same_runs)
-        needed = runs_needed(own, other, same_runs=same_runs)
-    decided = "undecided" if alone else verdict(claim, interval, bound, ratio=ratio)
-    narrow = verdict(claim, interval, ratio=ratio) != "undecided"  # then more runs change nothing, of a bound neither
-    if alone or most == 1 or narrow or claim.expect not in ("more", "less"):
-        needed = None
-    sizes = (len(own), len(other) if claim.than else len(own), own.shape[1])
-    labels = (models[claim.model].label, models[claim.than].label if claim.than else None)
-    what = claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}"
-    found_here = (*interval, ratio, bound, *sizes, decided)
-    margin = None if claim.expect in ("more", "less") else claim.margin or None
-    return (claim.section, claim.says, what, *labels, *found_here, claim.expect, margin, needed, claim.redraw)
+        ratio = bool(base) and compare(other, base[0], fixed=fixed).interval().low > 0
+        estimate = compare(own, other, base[0] if ratio else None, same_runs=same_runs, fixed=fixed)
+    logarithm = claim.value in EFFICIENCY
+    interval = ratio_interval(estimate) if logarithm else estimate.interval()
+    word, limit = verdict(claim, interval.estimate, bound, ratio=ratio)
+    none = float(ratio and not logarithm)
+    needed = None
+    if not (alone or fixed) and estimate.runs > 1 and claim.expect in ("more", "less"):
+        wide = estimate.p_value(none) >= LEVEL  # else more runs change nothing
+        needed = runs_needed(estimate, none) if wide else None
+    cost = spending(claim, dataset, tables)
+    p = None
+    if not (alone or fixed or (cost and cost.share < ENOUGH)):
+        p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
+    samples = [side["samples"] for side in found if "samples" in side.columns]
+    styles = [models[name] for name in (claim.model, claim.than) if name]
+    return {
+        "section": claim.section,
+        "says": claim.says,
+        "value": claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}",
+        "model": styles[0].label,
+        "than": styles[1].label if claim.than else None,
+        **interval._asdict(),
+        "ratio": ratio,
+        "bound": bound,
+        "runs": len(own),
+        "than_runs": len(other) if claim.than else len(own),
+        "problems": own.shape[1],
+        "verdict": word,
+        "expect": claim.expect,
+        "margin": None if claim.expect in ("more", "less") else claim.margin or None,
+        "needed": needed,
+        "redraw": claim.redraw,
+        "of": len(set().union(*(side["problem_id"] for side in found))),
+        "samples_least": min((int(of.to_numpy().min()) for of in samples), default=None),
+        "samples_most": max((int(of.to_numpy().max()) for of in samples), default=None),
+        "over": "problems" if fixed else "runs and problems",
+        "spent": cost.share if cost else None,
+        "used": cost.used if cost else None,
+        "affordable": cost.affordable if cost else None,
+        "family": " against ".join(sorted(style.method for style in styles)),
+        "p": p,
+        "p_corrected": None,
+    }
+
+
+def spending(claim: Claim, dataset: str, tables: Tables) -> Spent | None:
+    """How far the answers of a claim about equal tokens spend them, of the value that spends least."""
+    wanted = {claim.value, claim.than_value or claim.value} & {"votes halfway", "direct at the end"}
+    if not wanted:
+        return None
+    of_group = of_episodes(tables, claim.episodes)
+    rows = dict(ends(of_group.get("prefixes"), of_group.get("direct")))
+    sides = {"votes halfway": claim.model, "direct at the end": claim.model}
+    sides |= {claim.than_value or claim.value: claim.than or claim.model}
+    found = [spent(rows[name].filter(dataset=dataset, model=sides[name])) for name in sorted(wanted) if name in rows]
+    return min((cost for cost in found if cost), default=None)
 
 
 def curves_of(tables: Tables, dataset: str, model: str, value: str) -> pl.DataFrame:
@@ -143,31 +216,55 @@ def curves_of(tables: Tables, dataset: str, model: str, value: str) -> pl.DataFr
     return table if table.is_empty() else table.filter(dataset=dataset, model=model).drop_nulls("tokens")
 
 
-def mean_of_runs(tokens: Grid, accuracy: Grid) -> tuple[Grid, Grid]:
-    """Curves [runs, problems, points] as those of one run, their mean."""
-    return tokens.mean(axis=0, keepdims=True), accuracy.mean(axis=0, keepdims=True)
-
-
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
-    header = ["", "claim", "here", "runs", "verdict", "redraw"]
+    header = ["", "claim", "here", "runs", "n", "verdict", "redraw"]
     cells = []
     for row in table.iter_rows(named=True):
         scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
         digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"] in ("tokens", "training length") else 3
         sign, unit = ("", " x") if row["ratio"] else ("+", "")
         low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
-        number = f"about {row['needed']}" if (row["needed"] or 0) <= MOST else f"over {MOST}"
-        needed = f", would need {number} runs" if row["needed"] else ""
-        if row["verdict"] == "undecided" and row["expect"] in ("more", "less") and not needed:
-            needed = ", not by more runs" if max(row["runs"], row["than_runs"]) > 1 else ""
-        needed += "" if row["margin"] is None else f" (alike within {scale * row['margin']:g})"
         sides = list(dict.fromkeys(side for side in (row["model"], row["than"]) if side))
         of = " against ".join(sides)
-        what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}"
+        single = "†" if row["over"] == "problems" else ""
+        what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
-        cells.append([row["section"], row["says"], what, runs.format(**row), row["verdict"] + needed, row["redraw"]])
-    return Layout("claims", header, cells, set(), NOTE)
+        less = shortfall(row | {"n": row["problems"], "runs": None}, row["samples_most"] or 0)
+        n = less if "n =" in less else ", ".join(filter(None, (str(row["problems"]), less)))
+        cells.append(
+            [row["section"], row["says"], what, runs.format(**row), n.removeprefix("n = "), said(row), row["redraw"]]
+        )
+    return Layout("claims", header, cells, set(), note(table))
+
+
+def said(row: Mapping[str, Any]) -> str:
+    """A verdict with its corrected p-value, and what keeps it from another one."""
+    text = row["verdict"]
+    if row["p_corrected"] is not None:
+        text += " (p < 0.001)" if row["p_corrected"] < 0.001 else f" (p = {row['p_corrected']:.3f})"
+    if row["spent"] is not None and row["spent"] < 1:
+        text += f", {row['used']} answers sampled, where tokens buy up to {row['affordable']}"
+        text += f": {row['spent']:.0%} of them spent" + ("" if row["spent"] >= ENOUGH else ", not at equal tokens")
+    if row["verdict"] == "not significant" and row["expect"] in ("more", "less") and row["p"] is not None:
+        number = f"about {row['needed']}" if (row["needed"] or 0) <= MOST else f"over {MOST}"
+        if row["needed"]:
+            text += f", would need {number} runs"
+        elif max(row["runs"], row["than_runs"]) > 1 and row["p"] >= LEVEL:
+            text += ", not by more runs"
+    if row["margin"] is not None:
+        scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
+        text += f" (alike within {scale * row['margin']:g})"
+    return str(text)
+
+
+def note(table: pl.DataFrame) -> str:
+    """What stands below the table: how verdicts are corrected, and how many may be false."""
+    tested = table.filter(pl.col("p").is_not_null())
+    families = tested["family"].n_unique()
+    bounds = {"expected": LEVEL * families, "anywhere": min(1.0, LEVEL * families)}
+    single = SINGLE if "problems" in table["over"] else ""
+    return NOTE.format(single=single, claims=tested.height, families=families, **bounds)
 
 
 if __name__ == "__main__":

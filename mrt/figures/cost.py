@@ -11,7 +11,7 @@ import polars as pl
 
 from mrt.figures.runs import summary
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, below, panels, problems_in
+from mrt.figures.style import Appearance, ModelStyle, below, labelled, panels, problems_in
 
 AXES = {"generated_tokens": "tokens generated to train", "flops": "FLOPs to train"}
 
@@ -24,7 +24,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     shown = [value for value in ("accuracy", *budgets[-1:]) if value in models_of]
     table = table.filter(pl.col("value").is_in(shown))
     sets = table["dataset"].unique(maintain_order=True).to_list()
-    look = Appearance(models)
+    look = Appearance(labelled(table, models))
     figure, axes = panels(len(sets) * len(shown) * len(AXES), columns=2)
     from matplotlib.ticker import EngFormatter  # only now: `panels` decides what matplotlib reads
 
@@ -45,7 +45,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         axis.set(xlabel=AXES[x], ylabel=value.replace("at", "at $C_0$ ="))
         axis.set_xlim(0, 1.05 * max(here[x], default=0) or None)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.set_title(f"{dataset} ({runs_in(here)})")
+        axis.set_title(f"{dataset}\n{runs_in(here)}")
     below(figure, list(handles.values()), list(handles))
     return figure, table
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, legend, panels
+from mrt.figures.style import Appearance, ModelStyle, labelled, legend, panels, stands_on
 
 BINS = 20
 MOST_HISTOGRAMS = 5  # with more models they overlap; then each is a row of points and a box
@@ -17,6 +17,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     data = tables["episodes"]
     table = data.group_by("dataset", "model", "episodes", maintain_order=True).agg(pl.len().alias("traces"))
     table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("dataset", "model").alias("share"))
+    counts_of = stands_on(data, ["dataset", "model"])
+    table = table.join(counts_of, on=["dataset", "model"], maintain_order="left")
     look = Appearance(models)
     sets = table["dataset"].unique(maintain_order=True).to_list()
     figure, axes = panels(len(sets), height=max(2.3, 0.4 * len(models)))  # two lines of text per model
@@ -24,7 +26,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         here = data.filter(pl.col("dataset") == name)
         counts = {m: here.filter(pl.col("model") == m)["episodes"].to_numpy() for m in models}
         counts = {m: c for m, c in counts.items() if c.size}
-        labels = {m: f"{models[m].label} (n = {c.size}, mean {c.mean():.1f})" for m, c in counts.items()}
+        less = labelled(counts_of.filter(dataset=name), models)
+        labels = {m: f"{less[m].label} (n = {c.size}, mean {c.mean():.1f})" for m, c in counts.items()}
         axis.set(title=name, xlabel="episodes of a thought")
         if len(models) > MOST_HISTOGRAMS:
             rows(axis, counts, labels, look)

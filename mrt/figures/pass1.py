@@ -4,9 +4,10 @@
         --models '{"base": {"label": "Base"}}' --out pass1
 
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
-length. A cell is a mean with its 95 % interval (bootstrap over problems, and over training runs if there are several)
-and, in parentheses, the difference to the parent on the same problems (marked * where its interval
-excludes 0). The best of a column is bold.
+length. A cell is a mean with its 95 % interval (over problems, and over training runs if there are several) and, in
+parentheses, the difference to the parent on the problems that both were measured on (marked * where its interval
+excludes 0). A cell that stands on fewer problems, samples or runs than others of its column says so. The best of a
+column is bold, among models that were measured on all of its problems.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,64 +15,93 @@ from typing import Any
 
 import polars as pl
 
-from mrt.analysis.bootstrap import bootstrap_average, bootstrap_runs, runs_of
+from mrt.analysis.intervals import average_of, mean_of, runs_of, share
 from mrt.figures.stage import Tables, main_table
-from mrt.figures.style import ModelStyle, with_intervals
+from mrt.figures.style import (
+    SINGLE,
+    ModelStyle,
+    most_runs,
+    one_run,
+    over,
+    shortfall,
+    stands_on,
+    usual_samples,
+    with_intervals,
+)
 from mrt.figures.tables import Layout
 
 MOST_DIFFICULTIES = 10
 AVERAGE = "average"
 NOTE = (
-    "pass@1 in percent, 95 % interval over problems and training runs; in parentheses the difference to the parent,"
-    " with * where its interval excludes 0; the best of a column in bold."
+    "pass@1 in percent, {samples}with 95 % intervals over {over}; in parentheses the difference to the parent, with *"
+    " where its interval excludes 0; the best of a column in bold, among models measured on all of its problems."
 )
 COLUMNS = ["accuracy", "tokens", "characters"]
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """Accuracy and length with intervals by dataset and model, over all problems and by difficulty; differences."""
+    """Accuracy and length with intervals by dataset and model, over all problems and by difficulty; differences.
+
+    Columns besides: n, of, runs, samples_least, samples_most and `tokens_n`, `characters_n` (what they stand on, see
+    `mrt.figures.style.with_intervals`), difference_n (problems of the difference) and difference_over: "runs and
+    problems", or "problems", where a training has one run and another one might come out otherwise.
+    """
     data = tables["accuracy"]
-    parts = [with_intervals(data, ["dataset", "model"], COLUMNS).with_columns(pl.lit("all").alias("difficulty"))]
+    by = ["dataset", "model"]
+    parts = [
+        with_intervals(data, by, COLUMNS)
+        .with_columns(pl.lit("all").alias("difficulty"))
+        .join(differences(data, models, by), on=by, how="left", maintain_order="left")
+    ]
     of_set = pl.col("difficulty").n_unique().over("dataset")
     graded = data.drop_nulls("difficulty").filter((of_set > 1) & (of_set <= MOST_DIFFICULTIES))
     if graded.height:
-        levels = with_intervals(graded, ["dataset", "model", "difficulty"], COLUMNS)
+        by = [*by, "difficulty"]
+        levels = with_intervals(graded, by, COLUMNS)
+        levels = levels.join(differences(graded, models, by), on=by, how="left", maintain_order="left")
         parts.append(levels.with_columns(pl.col("difficulty").map_elements(lambda d: f"{d:g}", pl.String)))
     averages = list(over_sets(data, models))
     if averages:
         parts.append(pl.DataFrame(averages).with_columns(pl.lit("all").alias("difficulty")))
-    table = pl.concat(parts, how="diagonal_relaxed")
-    return table.join(differences(data, models), on=["dataset", "model"], how="left", maintain_order="left")
+    return pl.concat(parts, how="diagonal_relaxed")
 
 
 def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[dict[str, Any]]:
     """The average over datasets, for models measured on all of them; nothing if there is only one dataset."""
     sets = data["dataset"].unique(maintain_order=True)
+    counts = stands_on(data, ["dataset", "model"])
     for model in models:
         here = data.filter(pl.col("model") == model)
         if len(sets) > 1 and here["dataset"].n_unique() == len(sets):
             grids = [runs_of(here.filter(dataset=s), "accuracy") for s in sets]
-            estimate, low, high = bootstrap_average([grid.values for grid in grids])
-            n = sum(len(grid.problems) for grid in grids)
+            estimate, low, high = share(average_of([grid.values for grid in grids]).interval())
+            of_model = counts.filter(model=model)
             yield {
-                **{"dataset": AVERAGE, "model": model, "n": n},
+                **{"dataset": AVERAGE, "model": model, "n": sum(len(grid.problems) for grid in grids)},
+                **{"of": of_model["of"].sum(), "runs": len(grids[0].values)},
+                **{"samples_least": of_model["samples_least"].min(), "samples_most": of_model["samples_most"].max()},
                 **{"accuracy": estimate, "accuracy_low": low, "accuracy_high": high},
             }
 
 
-def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """Accuracy less the parent's on the same problems, where both were measured."""
+def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle], by: list[str]) -> pl.DataFrame:
+    """Accuracy less the parent's on the same problems, where both were measured, by dataset, model and what else."""
     rows = []
-    for (dataset, model), own in data.group_by("dataset", "model", maintain_order=True):
-        parent = models[str(model)].parent if model in models else None
-        other = data.filter(pl.col("dataset") == dataset, pl.col("model") == (parent or ""))
+    for key, own in data.group_by(by, maintain_order=True):
+        place = dict(zip(by, key, strict=True))
+        model = str(place["model"])
+        parent = models[model].parent if model in models else None
+        other = data.filter(*(pl.col(name) == value for name, value in (place | {"model": parent or ""}).items()))
         own = own.join(other, on="problem_id", how="semi")
         other = other.join(own, on="problem_id", how="semi")
         if own.height:
-            grids = (runs_of(own, "accuracy").values, runs_of(other, "accuracy").values)
-            rows.append((dataset, model, *bootstrap_runs(*grids)))
+            grids = [runs_of(rows_of, "accuracy").values for rows_of in (own, other)]
+            fixed = any(one_run(models, name, grid) for name, grid in zip((model, parent), grids, strict=True))
+            found = mean_of(*grids, fixed=fixed).interval()
+            rows.append((*key, *found, grids[0].shape[1], "problems" if fixed else "runs and problems"))
     names = {"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64}
-    schema = {"dataset": pl.String, "model": pl.String, **names}
+    counts = {"difference_n": pl.Int64, "difference_over": pl.String}
+    schema = {name: data.schema[name] for name in by} | names | counts
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -87,26 +117,36 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         (s, "all", "tokens" if counted else "characters")  # imported completions come without token counts
         for s, counted in known.agg(pl.col("tokens").count() > 0).iter_rows()
     ]
+    samples, runs = usual_samples(table), most_runs(table, models)
     for dataset, difficulty, column in columns:
         here = table.filter((pl.col("dataset") == dataset) & (pl.col("difficulty") == difficulty))
-        values = {row["model"]: row for row in here.iter_rows(named=True)}
-        if all(values.get(m, {}).get(column) is None for m in models):
+        values = {row["model"]: row for row in here.iter_rows(named=True) if row[column] is not None}
+        if values.keys().isdisjoint(models):
             continue
-        n = max(row["n"] for row in values.values())
         name = dataset if difficulty == "all" else f"{dataset}, {difficulty}"
-        header.append(f"{name} (n = {n})" if column == "accuracy" else f"{name} {column}")
-        best = max((row[column] for row in values.values() if row[column] is not None), default=None)
+        header.append(f"{name} (n = {here['of'].to_numpy().max()})" if column == "accuracy" else f"{name} {column}")
+        whole = {model: row["accuracy"] for model, row in values.items() if row["n"] == row["of"]}
+        best = max(whole.values(), default=None)
         for index, model in enumerate(models):
             row = values.get(model)
-            if row is None or row[column] is None:
+            if row is None:
                 cells[index].append("")
-            elif column != "accuracy":
-                cells[index].append(f"{row[column]:,.0f}")
-            else:
-                cells[index].append(cell(row))
-                if row[column] == best:
-                    bold.add((index, len(header) - 1))
-    return Layout("pass@1", header, cells, bold, NOTE)
+                continue
+            n = row["n"] if column == "accuracy" else row[f"{column}_n"]
+            less = shortfall(row | {"n": n}, samples, runs if models[model].trained else 0)
+            text = cell(row) if column == "accuracy" else f"{row[column]:,.0f}"
+            cells[index].append(f"{text}, {less}" if less else text)
+            if column == "accuracy" and whole.get(model) == best and len(whole) > 1:
+                bold.add((index, len(header) - 1))
+    return Layout("pass@1", header, cells, bold, note(table, samples, runs))
+
+
+def note(table: pl.DataFrame, samples: int, runs: int) -> str:
+    """What stands below the table."""
+    of_each = f"{samples} samples a problem, " if samples > 1 else ""
+    text = NOTE.format(samples=of_each, over=over(runs))
+    marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
+    return text + (f" {SINGLE}" if marked else "")
 
 
 def cell(row: Mapping[str, Any]) -> str:
@@ -115,7 +155,9 @@ def cell(row: Mapping[str, Any]) -> str:
     if row["difficulty"] != "all" or row["difference"] is None:
         return text
     clear = "*" if row["difference_low"] > 0 or row["difference_high"] < 0 else ""
-    return f"{text} ({100 * row['difference']:+.1f}{clear})"
+    alone = "†" if row["difference_over"] == "problems" and row["runs"] > 1 else ""
+    on = f" on {row['difference_n']}" if row["difference_n"] < row["n"] else ""
+    return f"{text} ({100 * row['difference']:+.1f}{clear}{alone}{on})"
 
 
 if __name__ == "__main__":

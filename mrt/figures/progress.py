@@ -14,7 +14,17 @@ import polars as pl
 
 from mrt.analysis.claims import backtracks
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, carried, errorbar, legend, panels, problems_in, with_intervals
+from mrt.figures.style import (
+    Appearance,
+    ModelStyle,
+    carried,
+    errorbar,
+    heading,
+    labelled,
+    legend,
+    panels,
+    with_intervals,
+)
 
 EDGES = np.linspace(-1.0625, 1.0625, 18)  # an eighth wide, around the progress that 2, 4 or 8 answers can show
 TRACE = ["dataset", "model", "run", "problem_id", "sample"]
@@ -32,6 +42,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     shares = []
     for left, right, dataset in zip(axes[::2], axes[1::2], sets, strict=True):
         here, after = data.filter(dataset=dataset), curve.filter(dataset=dataset)
+        less = labelled(after, models)
         for model in models:
             rows = after.filter(pl.col("model") == model)
             if rows.height:
@@ -44,7 +55,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             values = episodes["progress"].to_numpy()
             mean = with_intervals(episodes, ["model"], ["progress"]).row(0, named=True)
             interval = f" [{mean['progress_low']:+.3f}, {mean['progress_high']:+.3f}]" if mean["n"] > 1 else ""
-            label = f"{models[model].label} (mean {mean['progress']:+.3f}{interval}, n = {mean['n']})"
+            label = f"{less[model].label} (mean {mean['progress']:+.3f}{interval}, n = {mean['n']})"
             # what lies on an edge counts half on either side: else gains and losses of one size fell into other bins
             gains, losses = (np.histogram(sign * values, bins=EDGES)[0] for sign in (1, -1))
             share = (gains + losses[::-1]) / (2 * values.size)
@@ -57,7 +68,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             )
         left.set_yscale("log")
         left.set(xlabel=f"progress of {unit}", ylabel="share", title=dataset)
-        right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=f"{dataset} ({problems_in(after)})")
+        right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=heading(dataset, after))
         if len(sets) == 1:
             legend(figure, left)
         else:

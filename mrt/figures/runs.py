@@ -4,9 +4,9 @@
         --models '{"grpo": {"label": "GRPO"}, "again": {"label": "seed 1", "replicate_of": "grpo"}}' \\
         --tables '{"cost": {...}, "accuracy": {...}, "regret": {...}}'
 
-Rows are methods. A cell is a mean over runs and problems with its 95 % interval (both are resampled). In parentheses is
-the difference to the outcome-reward baseline on the same problems (the first GRPO model, else the first STaR model),
-marked * if the interval excludes 0. Cost is the mean over runs and includes the whole lineage.
+Rows are methods. A cell is a mean over runs and problems with its 95 % interval. In parentheses is the difference to
+the outcome-reward baseline (the first GRPO model, else the first STaR model), on the problems that both were measured
+on, marked * if the interval excludes 0. Cost is the mean over runs and includes the whole lineage.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,15 +14,15 @@ from typing import Any
 
 import polars as pl
 
-from mrt.analysis.bootstrap import bootstrap_runs, runs_of
 from mrt.analysis.claims import values_of
+from mrt.analysis.intervals import mean_of, runs_of, share
 from mrt.figures.stage import Tables, main_table
-from mrt.figures.style import ModelStyle
+from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shortfall, usual_samples
 from mrt.figures.tables import Layout
 
 OUTCOME_REWARD = ("grpo", "star")  # methods that a difference is taken to, the first that there is
 NOTE = (
-    "Mean over training runs and problems, with a 95 % interval (bootstrap over both){difference}. Tokens are those"
+    "Mean over training runs and problems, with a 95 % interval over {over}{difference}. Tokens are those"
     " generated to train the model and its ancestors, FLOPs those of generating, prefilling and training; the mean over"
     " runs."
 )
@@ -33,7 +33,12 @@ SCHEMA = {
     "value": pl.String,
     "runs": pl.Int64,
     "n": pl.Int64,
+    "of": pl.Int64,  # problems that any model was measured on
+    "samples_least": pl.Int64,  # completions or traces of a problem in a run
+    "samples_most": pl.Int64,
     **dict.fromkeys(["estimate", "low", "high", "difference", "difference_low", "difference_high"], pl.Float64),
+    "difference_n": pl.Int64,
+    "difference_over": pl.String,  # runs and problems, or problems, where a training has one run
     "generated_tokens": pl.Float64,
     "flops": pl.Float64,
 }
@@ -58,13 +63,22 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     rows: list[tuple[Any, ...]] = []
     for (dataset, value), here in values.group_by("dataset", "value", maintain_order=True):
         grids = {name: runs_of(of, "x") for name in models if (of := here.filter(pl.col("model") == name)).height}
-        reference = grids.get(baseline(grids, models) or "")
+        reference = baseline(grids, models)
         for name, grid in grids.items():
-            interval = bootstrap_runs(grid.values)
-            difference: tuple[Any, ...] = (None, None, None)
-            if reference and reference is not grid and reference.problems == grid.problems:
-                difference = bootstrap_runs(grid.values, reference.values)
-            sizes = (len(grid.values), len(grid.problems))
+            estimate = mean_of(grid.values).interval()
+            interval = share(estimate) if value != "tokens" else estimate
+            difference: tuple[Any, ...] = (None,) * 5
+            shared = set(grid.problems) & set(grids[reference].problems) if reference not in (None, name) else ()
+            if reference and shared:
+                sides = [
+                    side.values[:, [problem in shared for problem in side.problems]]
+                    for side in (grid, grids[reference])
+                ]
+                fixed = one_run(models, name, sides[0]) or one_run(models, reference, sides[1])
+                found = mean_of(*sides, fixed=fixed).interval()
+                difference = (*found, len(shared), "problems" if fixed else "runs and problems")
+            counts = here.filter(pl.col("model") == name)["samples"]
+            sizes = (len(grid.values), len(grid.problems), here["problem_id"].n_unique(), counts.min(), counts.max())
             rows.append((dataset, name, value, *sizes, *interval, *difference, *totals.get(name, (0.0, 0.0))))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
@@ -78,24 +92,31 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         [models[n].label, str(first[n]["runs"]), f"{first[n]['generated_tokens']:,.0f}", f"{first[n]['flops']:.2e}"]
         for n in names
     ]
+    runs = most_runs(table, models)
     for (dataset, value), here in table.group_by("dataset", "value", maintain_order=True):
-        header.append(f"{dataset}: {value}")
+        header.append(f"{dataset}: {value} (n = {here['of'].to_numpy().max()})")
         rows = {row["model"]: row for row in here.iter_rows(named=True)}
         for index, name in enumerate(names):
-            cells[index].append(cell(rows[name]) if name in rows else "")
+            less = shortfall(rows[name], usual_samples(here)) if name in rows else ""
+            cells[index].append((cell(rows[name], runs) + (f", {less}" if less else "")) if name in rows else "")
     reference = baseline(names, models)
     difference = DIFFERENCE.format(reference=models[reference].label) if reference else ""
-    return Layout("training runs", header, cells, set(), NOTE.format(difference=difference))
+    note = NOTE.format(over=over(runs), difference=difference)
+    marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
+    return Layout("training runs", header, cells, set(), note + (f" {SINGLE}" if marked else ""))
 
 
-def cell(row: Mapping[str, Any]) -> str:
+def cell(row: Mapping[str, Any], runs: int) -> str:
+    """An estimate with its interval and the difference to the baseline; `runs` is the largest number of a model's."""
     scale, digits = {"accuracy": (100, 1), "tokens": (1, 1)}.get(row["value"], (1, 3))
     low, middle, high = (f"{scale * row[name]:.{digits}f}" for name in ("low", "estimate", "high"))
     text = f"{middle} [{low}, {high}]"
     if row["difference"] is None:
         return text
     clear = "*" if row["difference_low"] > 0 or row["difference_high"] < 0 else ""
-    return f"{text} ({scale * row['difference']:+.{digits}f}{clear})"
+    alone = "†" if row["difference_over"] == "problems" and runs > 1 else ""
+    on = f" on {row['difference_n']}" if row["difference_n"] < row["n"] else ""
+    return f"{text} ({scale * row['difference']:+.{digits}f}{clear}{alone}{on})"
 
 
 if __name__ == "__main__":

@@ -110,8 +110,10 @@ def draw_panel(axis: Any, here: pl.DataFrame, line: Mapping[str, Any], title: st
     mark_episodes(axis, one["tokens"].to_list(), one["prefix"].to_list())
     if baseline.height:
         axis.plot(baseline["tokens"], baseline["maj"], ":", **DIRECT_STYLE, linewidth=1.3)
+    least = baseline["n"].to_numpy().min(initial=largest)  # the baseline may have been measured on fewer
+    direct = f", direct {least}" if least < largest else ""
     axis.set(
-        title=f"{title} (n = {largest} problems)",
+        title=f"{title} (n = {largest} problems{direct})",
         xlabel="tokens (above: episodes)",
         ylabel="$[\\mathrm{maj@}p]_j$",
         ylim=(0, 1),

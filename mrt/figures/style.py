@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel
 
-from mrt.analysis.bootstrap import bootstrap_table
+from mrt.analysis.intervals import interval_table
 from mrt.core.storage import atomic_file
 from mrt.training.methods import METHODS
 
@@ -23,6 +23,8 @@ SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733
 ITERATION_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 COLUMN_WIDTH = 3.4  # inches, of a paper's column; a panel of this width must be readable
+SINGLE = "†: over problems alone, as one of the two trainings has a single run, whose spread is not known."
+LONGEST_TITLE = 46  # characters of a line
 MOST_LABELS, LONGEST_LABEL = 4, 13  # most labels at line ends, and their most characters; else a legend
 
 
@@ -35,6 +37,11 @@ class ModelStyle(BaseModel):
     parent: str | None = None
     parameterization: str = "open_ended"
     replicate_of: str | None = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether it was trained, so that another run of its training would be another model."""
+        return self.method != "base"
 
 
 class Appearance:
@@ -118,21 +125,46 @@ def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list
 
 def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
     """Mean of each column within each group, with a 95 % interval over problems, and over training runs if a model has
-    several: `c`, `c_low`, `c_high`, the number of problems `n` and of `runs`.
+    several: `c`, `c_low`, `c_high`; and what it stands on (`stands_on`).
 
-    Rows of one problem within a group (its traces) are averaged first, so n counts problems.
+    Rows of one problem within a group (its traces) are averaged first, so n counts problems. `c_n` is the number of
+    problems with a value of a further column.
     """
     result = data.select(by).unique(maintain_order=True)
     run = "run" if "run" in data.columns else None
     for column in columns:
-        names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high", "problems": "n"}
-        names |= {"runs": "runs"} if run else {}
         known = data.filter(pl.col(column).is_not_null())  # imported rollouts, for example, have no token counts
-        intervals = bootstrap_table(known, by, column, run=run).rename(names).select(*by, *names.values())
-        if column != columns[0]:
-            intervals = intervals.drop("n", *(["runs"] if run else []))
-        result = result.join(intervals, on=by, how="left", maintain_order="left")
+        names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high"}
+        names |= {} if column == columns[0] else {"problems": f"{column}_n"}
+        found = interval_table(known, by, column, run=run).rename(names).select(*by, *names.values())
+        if column == columns[0]:
+            found = found.join(stands_on(known, by), on=by)
+        result = result.join(found, on=by, how="left", maintain_order="left")
     return result
+
+
+def stands_on(data: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """What the means of each group stand on, a row a group.
+
+    Columns `by`; n (problems); of (problems on which any model was measured, where `by` has the model, else n); runs,
+    if the data have a column `run`; samples_least and samples_most (completions or traces of a problem in a run: the
+    column `samples`, else rows).
+    """
+    run = ["run"] if "run" in data.columns else []
+    counted = pl.col("samples").sum() if "samples" in data.columns else pl.len()
+    problems = data.group_by(*by, *run, "problem_id").agg(counted.cast(pl.Int64).alias("samples"))
+    groups = problems.group_by(by, maintain_order=True).agg(
+        pl.col("problem_id").n_unique().cast(pl.Int64).alias("n"),
+        *([pl.col("run").n_unique().cast(pl.Int64).alias("runs")] if run else []),
+        pl.col("samples").min().alias("samples_least"),
+        pl.col("samples").max().alias("samples_most"),
+    )
+    others = [name for name in by if name != "model"]
+    if "model" not in by or not others:
+        most = problems["problem_id"].n_unique() if "model" in by else None
+        return groups.with_columns(pl.col("n").alias("of") if most is None else pl.lit(most, pl.Int64).alias("of"))
+    union = problems.group_by(others).agg(pl.col("problem_id").n_unique().cast(pl.Int64).alias("of"))
+    return groups.join(union, on=others, maintain_order="left")
 
 
 def carried(data: pl.DataFrame, index: str, by: Sequence[str], last: int) -> pl.DataFrame:
@@ -154,9 +186,78 @@ def with_room(places: Sequence[float], least: float) -> list[float]:
 
 
 def problems_in(table: pl.DataFrame) -> str:
-    """Number of problems behind the intervals of a table, and of training runs if there are several, for a title."""
+    """What the intervals of a table stand on, for a title: problems, samples of each, and training runs if several."""
+    if table.is_empty():
+        return "n = 0 problems"
     runs = table["runs"].to_numpy().max(initial=1) if "runs" in table.columns else 1
-    return f"n = {table['n'].to_numpy().max(initial=0)} problems" + (f", {runs} training runs" if runs > 1 else "")
+    text = f"n = {table['n'].to_numpy().max(initial=0)} problems"
+    if "samples_most" in table.columns and (most := usual_samples(table)) > 1:
+        text += f", {most} samples each"
+    return text + (f", {runs} training runs" if runs > 1 else "")
+
+
+def usual_samples(table: pl.DataFrame) -> int:
+    """The largest number of samples of a problem in a run."""
+    return int(table["samples_most"].drop_nulls().to_numpy().max(initial=0))
+
+
+def heading(name: str, table: pl.DataFrame) -> str:
+    """A panel's title: its dataset, and what its intervals stand on, on a line of its own where it is long."""
+    about = problems_in(table)
+    return f"{name} ({about})" if len(name) + len(about) <= LONGEST_TITLE else f"{name}\n{about}"
+
+
+def shortfall(row: Mapping[str, Any], samples: int = 0, runs: int = 0) -> str:
+    """What a number stands on, if that is less than the others beside it do; else nothing.
+
+    Args:
+        row: n and of; samples_least and samples_most; runs (see `stands_on`).
+        samples, runs: of a problem, and of a model, at most in what is compared; 0 says nothing of them.
+    """
+    parts = [f"n = {row['n']} of {row['of']}"] if row["n"] < row["of"] else []
+    least, most = row.get("samples_least"), row.get("samples_most")
+    if samples and least is not None and most is not None and least < samples:
+        parts.append(f"{least} sample{'s' * (least > 1)}" if least == most else f"{least} to {most} samples")
+    if runs > 1 and (row.get("runs") or runs) < runs:
+        parts.append(f"{row['runs']} run{'s' * (row['runs'] > 1)}")
+    return ", ".join(parts)
+
+
+def most_runs(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> int:
+    """The largest number of training runs of a model; 0 if none was trained."""
+    trained = [name for name, style in models.items() if style.trained]
+    counts = table.filter(pl.col("model").is_in(trained)) if "runs" in table.columns else table.clear()
+    return int(counts["runs"].drop_nulls().to_numpy().max(initial=0)) if counts.height else 0
+
+
+def over(runs: int) -> str:
+    """What intervals are over where a model has at most so many training runs (0: none was trained)."""
+    if runs > 1:
+        return "training runs and problems"
+    return "problems alone: they tell of this one run of each training, not of others" if runs else "problems"
+
+
+def one_run(models: Mapping[str, ModelStyle], model: str | None, grid: Any) -> bool:
+    """Whether values [runs, problems] are of a single training run, whose spread between runs nobody knows."""
+    return len(grid) == 1 and model is not None and model in models and models[model].trained
+
+
+def labelled(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> dict[str, ModelStyle]:
+    """The models, with what they stand on in their labels where that is less than others of the same dataset do."""
+    notes: dict[str, dict[str, None]] = {}  # in order, each once
+    several, of_values = table["dataset"].n_unique() > 1, ["value"] if "value" in table.columns else []
+    for (dataset, *_), here in table.drop_nulls("n").group_by("dataset", *of_values, maintain_order=True):
+        samples, runs = usual_samples(here), most_runs(here, models)
+        for (model,), rows in here.group_by("model", maintain_order=True):
+            row = rows.sort("n", "of").row(-1, named=True)
+            row |= {"samples_least": rows["samples_least"].min(), "samples_most": rows["samples_most"].max()}
+            less = shortfall(row, samples, runs if model in models and models[str(model)].trained else 0)
+            if less:
+                notes.setdefault(str(model), {})[f"{dataset}: {less}" if several else less] = None
+    return {
+        name: style.model_copy(update={"label": f"{style.label} ({'; '.join(notes[name])})"} if name in notes else {})
+        for name, style in models.items()
+    }
 
 
 def errorbar(axis: Any, x: Any, table: pl.DataFrame, column: str, **line: Any) -> None:
@@ -169,7 +270,7 @@ def curves(
     table: pl.DataFrame, models: Mapping[str, ModelStyle], x: str | Sequence[str], y: str
 ) -> tuple[Any, list[tuple[Any, pl.DataFrame]]]:
     """A panel per dataset, and per `x`, with each model's line of `y`; returns it, and each axis with its rows."""
-    look = Appearance(models)
+    look = Appearance(labelled(table, models))
     sets = table["dataset"].unique(maintain_order=True).to_list()
     over = [x] if isinstance(x, str) else x
     figure, axes = panels(len(sets) * len(over), columns=3 if len(over) == 1 else len(over))
@@ -180,7 +281,7 @@ def curves(
             rows = here.filter(pl.col("model") == model)
             if rows.height:
                 errorbar(axis, rows[x], rows, y, **look.line(model))
-        axis.set_title(f"{name} ({problems_in(here)})")
+        axis.set_title(heading(name, here))
         drawn.append((axis, here))
     return figure, drawn
 

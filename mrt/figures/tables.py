@@ -31,7 +31,7 @@ LATEX = str.maketrans(
     {
         **{plain: f"\\{plain}" for plain in "_%&#${}"},
         **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"},
-        **{"≥": r"$\geq$", "≤": r"$\leq$"},
+        **{"≥": r"$\geq$", "≤": r"$\leq$", "†": r"\dag{}"},
     }
 )
 

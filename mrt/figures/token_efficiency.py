@@ -5,8 +5,9 @@
 
 Rows are models, columns the models that they are compared with. A cell is the ratio of tokens at equal accuracy,
 averaged over the accuracies that both curves reach (`mrt.analysis.token_efficiency`), with its 95 % interval over
-training runs and problems, which both models share. The paper has 1.2 to 1.6 against outcome-reward training and 4 to 5
-against the base. Linearized search, where it was run, is compared with linearized search (Section 8.4).
+training runs and problems, on the problems that both models were measured on. The paper has 1.2 to 1.6 against
+outcome-reward training and 4 to 5 against the base. Linearized search, where it was run, is compared with linearized
+search (Section 8.4).
 """
 
 from collections.abc import Mapping
@@ -16,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from mrt.analysis.bootstrap import runs_of
-from mrt.analysis.token_efficiency import bootstrap_token_efficiency
+from mrt.analysis.intervals import runs_of
+from mrt.analysis.token_efficiency import efficiency_of_curves, ratio_interval
 from mrt.figures.stage import Tables, main_table
-from mrt.figures.style import ModelStyle
+from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shortfall, stands_on, usual_samples
 from mrt.figures.tables import Layout
 
 NOTE = (
-    "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that both"
-    " reach, with a 95 % interval (bootstrap over training runs and problems); ≥ and ≤: one curve lies wholly above the"
-    " other, and the ratio is a bound. Bold: the interval excludes 1 from above."
+    "How many times fewer tokens the model of the row needs for the same maj@k, averaged over the accuracies that"
+    " both reach, with a 95 % interval over {over}; ≥ and ≤: one curve lies wholly above the other, and the"
+    " ratio is a bound. Bold: the interval excludes 1 from above, where both models were measured on all problems."
 )
 SCHEMA = {
     "mode": pl.String,
@@ -36,24 +37,44 @@ SCHEMA = {
     "ratio_low": pl.Float64,
     "ratio_high": pl.Float64,
     "bound": pl.String,
-    "n": pl.Int64,
+    "n": pl.Int64,  # problems that both models were measured on
+    "of": pl.Int64,  # problems that any model was measured on
+    "runs": pl.Int64,
+    "reference_runs": pl.Int64,
+    "samples_least": pl.Int64,  # of a problem, of either model
+    "samples_most": pl.Int64,
+    "over": pl.String,  # what the interval is over: runs and problems, or problems
 }
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
-    """One row per mode, dataset, model and reference, if both models have the same problems and known lengths."""
+    """One row per mode, dataset, model and reference, if both models have known lengths of a problem."""
     rows = []
     parts = {"parallel": tables["maj"], "linearized": tables.get("linearized", pl.DataFrame())}
     modes = [part.with_columns(pl.lit(mode).alias("mode")) for mode, part in parts.items() if part.height]
     data = pl.concat(modes, how="diagonal").drop_nulls("tokens")
     for (mode, dataset), here in data.group_by("mode", "dataset", maintain_order=True):
-        found = {str(model): of_model for (model,), of_model in here.group_by("model")}
-        for model, reference in permutations([m for m in models if m in found], 2):
-            if set(found[model]["problem_id"]) == set(found[reference]["problem_id"]):
-                own, other = maj_curves(found[model]), maj_curves(found[reference])
-                interval, bound = bootstrap_token_efficiency(*own, *other)
-                rows.append((mode, dataset, model, reference, *interval, bound, own[0].shape[1]))
+        of_model = {str(model): of_model for (model,), of_model in here.group_by("model")}
+        samples = stands_on(here.filter(pl.col("k") == pl.col("k").min()), ["model"])
+        for model, reference in permutations([m for m in models if m in of_model], 2):
+            pair = [of_model[model], of_model[reference]]
+            shared = set.intersection(*(set(complete(table)) for table in pair))
+            if not shared:
+                continue
+            own, other = (maj_curves(table.filter(pl.col("problem_id").is_in(shared))) for table in pair)
+            fixed = one_run(models, model, own[0]) or one_run(models, reference, other[0])
+            estimate, bound = efficiency_of_curves(*own, *other, fixed=fixed)
+            both = samples.filter(pl.col("model").is_in([model, reference]))
+            sizes = (len(shared), here["problem_id"].n_unique(), len(own[0]), len(other[0]))
+            least, most = both["samples_least"].min(), both["samples_most"].max()
+            of = "problems" if fixed else "runs and problems"
+            rows.append((mode, dataset, model, reference, *ratio_interval(estimate), bound, *sizes, least, most, of))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def complete(maj: pl.DataFrame) -> list[str]:
+    """Problems on which all runs of a model were measured."""
+    return runs_of(maj.filter(pl.col("k") == pl.col("k").min()), "maj").problems
 
 
 def maj_curves(maj: pl.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -68,7 +89,9 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     sets = table["dataset"].unique(maintain_order=True).to_list()
     shown = [m for m in models if m in table["model"]]
     header, columns = ["model"], [(name, reference) for name in sets for reference in shown]
-    header += [f"{name}: than {models[reference].label}" for name, reference in columns]
+    sizes = dict(table.group_by("dataset").agg(pl.col("of").max()).iter_rows())
+    header += [f"{name} (n = {sizes[name]}): than {models[reference].label}" for name, reference in columns]
+    samples, runs = usual_samples(table), most_runs(table, models)
     cells: list[list[str]] = []
     bold: set[tuple[int, int]] = set()
     for mode in table["mode"].unique(maintain_order=True):
@@ -79,10 +102,16 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
                 cells[-1].append("")
                 for row in rows:
                     bound = {"at least": "≥ ", "at most": "≤ "}.get(row["bound"], "")
-                    cells[-1][-1] = f"{bound}{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-                    if row["ratio_low"] > 1 and row["bound"] != "at most":
+                    alone = "†" if row["over"] == "problems" and runs > 1 else ""
+                    less = shortfall(row, samples if mode == "parallel" else 0)
+                    text = f"{bound}{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]{alone}"
+                    cells[-1][-1] = f"{text}, {less}" if less else text
+                    if row["ratio_low"] > 1 and row["bound"] != "at most" and row["n"] == row["of"]:
                         bold.add((len(cells) - 1, len(cells[-1]) - 1))
-    return Layout("token efficiency", header, cells, bold, NOTE)
+    marked = runs > 1 and table.filter(pl.col("over") == "problems").height
+    return Layout(
+        "token efficiency", header, cells, bold, NOTE.format(over=over(runs)) + (f" {SINGLE}" if marked else "")
+    )
 
 
 if __name__ == "__main__":

@@ -198,9 +198,9 @@ def test_linearized_votes_are_of_the_attempts_so_far():
         orient="row",
     )
     assert linearized(answers, grades, [1, 2, 4]).rows() == [
-        ("p", 1, 0.0, 0.0, 10.0),
-        ("p", 2, 0.5, 1.0, 22.0),
-        ("p", 4, 1.0, 1.0, 46.0),
+        ("p", 1, 0.0, 0.0, 10.0, 1),
+        ("p", 2, 0.5, 1.0, 22.0, 1),
+        ("p", 4, 1.0, 1.0, 46.0, 1),
     ]
 
 
@@ -230,4 +230,4 @@ def test_linearized_measures_are_means_over_a_problems_texts():
         schema=artifacts.ANSWER_GRADES.columns,
         orient="row",
     )
-    assert linearized(answers, grades, [1]).rows() == [("p", 1, 0.5, 0.5, 15.0)]
+    assert linearized(answers, grades, [1]).rows() == [("p", 1, 0.5, 0.5, 15.0, 2)]

@@ -1,0 +1,320 @@
+"""Confidence intervals over training runs and problems, from variance components.
+
+A value varies between problems, between training runs, and, as completions are sampled, between runs on one problem.
+The variance of a mean is put together from these three components, and the interval takes Student's t with
+Satterthwaite's degrees of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance
+components"). Statistics that are no means (ratios, token efficiency) are linearized first: what each run and problem
+contributes to them is averaged. `python -m benchmarks.intervals` measures how often such intervals exclude the truth
+(docs/metrics.md).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import lgamma
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+LEVEL = 0.05  # of a test; intervals are of 1 - LEVEL
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
+SHARES = ("accuracy", "maj", "pass", "regret", "J", "hopeless", "reached", "unfinished", "unparsed")  # between 0 and 1
+
+
+class Interval(NamedTuple):
+    """An estimate and the ends of its 95 % confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+class Estimate(NamedTuple):
+    """An estimate with the components of its variance."""
+
+    value: float
+    of_problems: float  # variance of the estimate that more runs would not lower
+    of_runs: float  # and that between runs, 0 where these are held fixed or there is one
+    df: float  # degrees of freedom
+    runs: int = 1  # of the model with most
+    error: float = 0.0  # standard error
+
+    def interval(self) -> Interval:
+        """The 95 % interval; without width where nothing varies, or there is one problem and one run."""
+        half = float(quantile(self.df)) * self.error if self.error else 0.0
+        return Interval(self.value, self.value - half, self.value + half)
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p-value of the hypothesis that the true value is `null`."""
+        if not self.error:  # nothing varies; of one problem and one run nothing can
+            return float(self.value == null or not self.df)
+        return float(two_sided(np.array((self.value - null) / self.error), np.array(self.df)))
+
+
+def two_sided(t: Floats, df: Floats) -> Floats:
+    """Probability that |T| exceeds |t| for Student's t with `df` degrees of freedom.
+
+    It is the incomplete beta function I_x(df / 2, 1 / 2) at x = df / (df + t^2). Substituting x (1 - v^2)^(2 / df)
+    makes its integrand smooth; p-values below 0.2 are exact to five digits.
+    """
+    a, v = np.asarray(df, dtype=np.float64)[..., None] / 2, (NODES + 1) / 2
+    x = 2 * a / (2 * a + np.asarray(t, dtype=np.float64)[..., None] ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        integral = (v * WEIGHTS / np.sqrt(1 - x * (1 - v**2) ** (1 / a))).sum(axis=-1)
+        scale = np.vectorize(lambda a: lgamma(a + 0.5) - lgamma(a) - lgamma(0.5))(a[..., 0])
+        found = np.exp(a[..., 0] * np.log(x[..., 0]) + scale) / a[..., 0] * integral
+    return np.clip(found, 0.0, 1.0)
+
+
+def quantile(df: npt.ArrayLike, level: float = LEVEL) -> Floats:
+    """The t that |T| exceeds with probability `level`, for each number of degrees of freedom."""
+    wanted = np.asarray(df, dtype=np.float64)
+    return np.array(_quantile(float(wanted), level)) if wanted.ndim == 0 else _bisect(wanted, level)
+
+
+@lru_cache(maxsize=4096)
+def _quantile(df: float, level: float) -> float:
+    return float(_bisect(np.array([df]), level)[0])
+
+
+def _bisect(df: Floats, level: float) -> Floats:
+    low, high = np.zeros_like(df), np.full_like(df, 2 / level)  # of one degree of freedom it is below 2 / (pi level)
+    for _ in range(48):
+        middle = (low + high) / 2
+        above = two_sided(middle, df) > level
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return high
+
+
+class Components(NamedTuple):
+    """Variances of the mean over runs and problems, each with any leading axes."""
+
+    of_problems: Floats
+    of_runs: Floats
+    error: Floats  # the standard error
+    df: Floats
+
+
+def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence[int] | None = None) -> Components:
+    """Variance components of a sum of means over runs and problems, and Satterthwaite's degrees of freedom.
+
+    Args:
+        parts: for each set of runs, what it contributes by run and problem [..., runs, problems]; the estimate is the
+            sum of their means. All are of the same problems in the same order, and of different runs.
+        fixed: hold the runs fixed. The variance is then that over problems and samples, of these very runs.
+        strata: sizes of the datasets that the problems are of, in order; each dataset's problems are compared with each
+            other alone. None: one dataset.
+
+    A part of one run has no component between runs: it is a model that is given, or runs are to be held fixed. What is
+    left of a problem in a run, beyond the effects of both, is in the problems' component and in the runs', and is
+    subtracted once.
+    """
+    of_problem = np.sum([part.mean(axis=-2) for part in parts], axis=0)
+    problems = of_problem.shape[-1]
+    sizes = list(strata or [problems])
+    pieces = np.split(of_problem, np.cumsum(sizes)[:-1], axis=-1)
+    terms = [(_variance(piece) * size / problems**2, size - 1) for piece, size in zip(pieces, sizes, strict=True)]
+    of_problems = np.sum([variance for variance, _ in terms], axis=0)
+    within, between = np.zeros_like(of_problems), np.zeros_like(of_problems)
+    for part in () if fixed else parts:
+        runs = part.shape[-2]
+        if runs > 1:
+            of_run = part.mean(axis=-1)
+            rest = part - part.mean(axis=-2, keepdims=True) - of_run[..., None] + of_run.mean(axis=-1)[..., None, None]
+            df = (runs - 1) * max(1, problems - len(sizes))
+            residual = (rest**2).sum(axis=(-1, -2)) / df / (runs * problems)
+            terms += [(_variance(of_run) / runs, runs - 1), (residual, df)]
+            between, within = between + terms[-2][0], within + residual
+    # noise may leave the difference small or negative where runs hardly differ: half of the problems' part stays
+    variance = np.maximum(of_problems + between - within, of_problems / 2)
+    spent = np.sum([variance_of**2 / max(1, df_of) for variance_of, df_of in terms], axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        df = np.clip(np.where(spent > 0, variance**2 / spent, np.inf), 1.0, 1e6)
+    df = df if any(df > 0 for _, df in terms) else np.zeros_like(df)
+    return Components(np.maximum(of_problems - within, 0.0), between, np.sqrt(variance), df)
+
+
+def _variance(values: Floats) -> Floats:
+    """Variance [...] of values [..., n]; 0 of a single one, and of equal ones whose mean is rounded."""
+    if values.shape[-1] < 2:
+        return np.zeros(values.shape[:-1])
+    equal = (values == values[..., :1]).all(axis=-1)
+    return np.where(equal, 0.0, values.var(axis=-1, ddof=1))
+
+
+def estimate_of(
+    value: Any, parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence[int] | None = None
+) -> Estimate:
+    """An estimate that varies as the sum of the means of its `parts` does (see `components`)."""
+    found = components(parts, fixed=fixed, strata=strata)
+    most = max(part.shape[-2] for part in parts)
+    return Estimate(
+        float(value), float(found.of_problems), float(found.of_runs), float(found.df), most, float(found.error)
+    )
+
+
+def influence(values: npt.ArrayLike) -> Floats:
+    """What each run and problem contributes to a mean [runs, problems], less the mean.
+
+    Each value counts the same; where a run has none for a problem (NaN), it contributes nothing, and the others more.
+    """
+    grid = np.asarray(values, dtype=np.float64)
+    known = ~np.isnan(grid)
+    return grid - grid.mean() if known.all() else np.where(known, grid - np.nanmean(grid), 0.0) / known.mean()
+
+
+def mean_of(
+    values: npt.ArrayLike, other: npt.ArrayLike | None = None, *, same_runs: bool = False, fixed: bool = False
+) -> Estimate:
+    """A mean over training runs and problems, or the difference of two methods' means.
+
+    Args:
+        values, other: one value per run and problem [runs, problems], for the same problems in the same order; NaN
+            where a run has none for a problem (no trace of so many episodes, say), each of the others weighs the same.
+        same_runs: whether both are of the same runs in the same order; then their difference within a run varies.
+        fixed: hold the runs fixed; the estimate is then one of these very runs, over problems and samples alone.
+
+    Raises:
+        ValueError: if there are no values, or if the problems differ.
+    """
+    grids = [np.asarray(grid, dtype=np.float64) for grid in (values, other) if grid is not None]
+    if any(grid.ndim != 2 or not grid.size for grid in grids) or len({grid.shape[-1] for grid in grids}) > 1:
+        raise ValueError("intervals: needs values [runs, problems] of the same problems")
+    value = np.nanmean(grids[0]) - sum(np.nanmean(grid) for grid in grids[1:])
+    parts = [sign * influence(grid) for sign, grid in zip((1, -1), grids, strict=False)]
+    return estimate_of(value, [np.sum(parts, axis=0)] if same_runs else parts, fixed=fixed)
+
+
+def interval(values: npt.ArrayLike) -> Interval:
+    """95 % interval of a mean over problems, of one model or run (the paper gives none).
+
+    Args:
+        values: one finite value per problem [problems].
+
+    Raises:
+        ValueError: if there are no problems, or a value is not finite.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if data.ndim != 1 or not np.isfinite(data).all():
+        raise ValueError(f"intervals: needs finite values [problems], got values of shape {data.shape}")
+    return mean_of(data[None]).interval()
+
+
+def average_of(groups: Sequence[npt.ArrayLike]) -> Estimate:
+    """The average of several means, such as one per benchmark (Table 1's last column).
+
+    Args:
+        groups: for each benchmark, one value per run and problem [runs, problems of it], of the same runs. Benchmarks
+            have equal weight, whatever their size.
+
+    Raises:
+        ValueError: if there are no groups, one is empty, or they are not of as many runs.
+    """
+    data = [np.asarray(group, dtype=np.float64) for group in groups]
+    if not data or any(values.ndim != 2 or not values.size for values in data) or len({len(v) for v in data}) > 1:
+        raise ValueError("intervals: needs at least one group of values [runs, problems], all of the same runs")
+    sizes = [values.shape[1] for values in data]
+    weighted = [values * sum(sizes) / (size * len(data)) for values, size in zip(data, sizes, strict=True)]
+    value = np.mean([values.mean() for values in data])
+    return estimate_of(value, [np.concatenate(weighted, axis=1)], strata=sizes)
+
+
+def linearized(statistic: Callable[..., float], *grids: Floats) -> list[Floats]:
+    """What each run and problem contributes to a statistic of means, to first order: one grid a given one.
+
+    Args:
+        statistic: of the means of the grids over runs and problems, each [points].
+        grids: values by run and problem [runs, problems, points].
+
+    Returns:
+        Grids [runs, problems]; the statistic varies as the sum of their means.
+    """
+    means = [grid.mean(axis=(0, 1)) for grid in grids]
+    at, slopes = statistic(*means), [np.zeros_like(mean) for mean in means]
+    for mean, slope in zip(means, slopes, strict=True):
+        for point in range(mean.size):
+            before, step = mean[point], 1e-7 * max(1.0, abs(mean[point]))
+            mean[point] = before + step
+            slope[point] = (statistic(*means) - at) / (mean[point] - before)
+            mean[point] = before
+    return [(grid - mean) @ slope for grid, mean, slope in zip(grids, means, slopes, strict=True)]
+
+
+class Runs(NamedTuple):
+    """Values of a model's training runs on the same problems."""
+
+    problems: list[str]
+    values: npt.NDArray[np.float64]  # [runs, problems]
+
+
+def runs_of(
+    table: pl.DataFrame, value: str, run: str = "run", problem: str = "problem_id", *, complete: bool = True
+) -> Runs:
+    """The values of a model's training runs, on the problems that all of them were measured on.
+
+    Several rows of a problem in a run, such as its traces, are averaged. Unless `complete`, problems that some of the
+    runs were measured on count too; the others have NaN there.
+    """
+    means = table.group_by(run, problem).agg(pl.col(value).cast(pl.Float64).sort().mean())
+    wide = means.sort(run, problem).pivot(run, index=problem, values=value).sort(problem)
+    wide = wide.drop_nulls() if complete else wide
+    return Runs(wide[problem].to_list(), wide.drop(problem).fill_null(float("nan")).to_numpy().T)
+
+
+def interval_table(
+    table: pl.DataFrame, by: Sequence[str], value: str, problem: str = "problem_id", run: str | None = None
+) -> pl.DataFrame:
+    """Mean and interval of every group of a table, over its problems, and over its training runs if it has several.
+
+    Args:
+        table: rows with the columns `by`, `value` and `problem`. Several rows of a problem in a group, such as its
+            traces, are averaged first.
+        by: columns that name a group; if empty, the whole table is one group.
+        value: column to estimate. Ends of the interval of a share (`SHARES`) are kept between 0 and 1.
+        problem: column of the problem's key.
+        run: column of the training run, if the table has one. Not every run needs to have every problem.
+
+    Returns:
+        Columns `by`, problems (i64), runs (i64, with `run`), estimate, low, high (f64), sorted by `by`.
+
+    Raises:
+        ValueError: if a column is missing, null or not finite, or if there is nothing to estimate.
+    """
+    by = list(by)
+    require_columns(table, [*by, problem, value, *([run] if run else [])])
+    if not by and table.is_empty():
+        raise ValueError("intervals: the table is empty")
+    keys = [*by, *([run] if run else []), problem]
+    means = table.group_by(keys).agg(pl.col(value).cast(pl.Float64).sort().mean()).sort(keys)
+    if not means[value].is_finite().all():
+        raise ValueError(f"intervals: a value of {value} is not finite")
+    rows: list[tuple[Any, ...]] = []
+    for key, group in means.group_by(by, maintain_order=True) if by else [((), means)]:
+        if run and group[run].n_unique() > 1:
+            grid = runs_of(group, value, run, problem, complete=False).values
+        else:
+            grid = group[value].to_numpy()[None]
+        runs, problems = grid.shape
+        found = mean_of(grid).interval()
+        rows.append((*key, problems, *([runs] if run else []), *(share(found) if value in SHARES else found)))
+    counts = {"problems": pl.Int64} | ({"runs": pl.Int64} if run else {})
+    estimates = dict.fromkeys(["estimate", "low", "high"], pl.Float64)
+    schema: dict[str, Any] = {**{name: table.schema[name] for name in by}, **counts, **estimates}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def share(found: Interval) -> Interval:
+    """The interval of a share, whose ends are kept between 0 and 1."""
+    return found._replace(low=max(0.0, found.low), high=min(1.0, found.high))
+
+
+def require_columns(table: pl.DataFrame, columns: Sequence[str]) -> None:
+    """Raise ValueError unless the table has the columns, without nulls."""
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise ValueError(f"no column {', '.join(missing)}; found {', '.join(table.columns)}")
+    empty = [name for name in columns if table[name].null_count()]
+    if empty:
+        raise ValueError(f"column {', '.join(empty)} has nulls")
