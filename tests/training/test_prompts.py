@@ -104,8 +104,9 @@ def test_prefixes_are_drawn_among_those_that_fit(made, tokenizer):
         longer = made("mrt_rl", max_model_len=most + 1).select("problem_id", "prefix").rows()  # with room for a token
         assert longer == rows
     for method in ("grpo", "mrt_rl"):  # where not even the problem fits
-        assert made(method, max_prompt_length=1).is_empty()
-        assert made(method, max_model_len=16).is_empty()
+        for most in ({"max_prompt_length": 1}, {"max_model_len": 16}):
+            with pytest.raises(ValueError, match=r"no prompt is left; .* each of the \d+ problems has over \d+ tokens"):
+                made(method, **most)
 
 
 def test_a_prompt_that_fills_the_context_is_left_out(made, tokenizer):
