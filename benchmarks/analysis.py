@@ -8,7 +8,7 @@ prefix and p, vectorised. Only a few prefixes are estimated, and the time is sca
 
 Full size: 5 models on 5 benchmarks, 20 samples a problem, 40 prefixes a sample, 20 forced answers a prefix; synthetic.
 The stages run as in the workflow, each in a process of its own, whose peak memory the kernel reports. Only one model's
-tables are made and measured; the others' are as large. The bootstrap is that of the figures, over the measured tables.
+tables are made and measured; the others' are as large. The intervals are those of the figures, over the measured tables.
 """
 
 import shutil
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.record import ROOT, Goal, Record, Report, alone, markdown, middle
+from benchmarks.record import ROOT, Goal, Record, Report, alone, has, markdown, middle
 
 TITLE = "Analysis"
 TRACES, PROBLEMS, PREFIXES, ANSWERS, VOTES = 16, 15, 12, 8, (1, 2, 4, 8)  # of the case study
@@ -147,15 +147,15 @@ def make(folder: Path, problems: int) -> None:
     ).sink_parquet(folder / "problems.parquet")
 
 
-def measure_bootstrap(folders: list[str]) -> None:
+def measure_intervals(folders: list[str]) -> None:
     """Seconds of the intervals of one model's regret at every budget and of its maj@p at every prefix."""
-    from mrt.analysis.bootstrap import bootstrap_table
+    from mrt.analysis.intervals import interval_table
 
     since = time.perf_counter()
     for folder in folders:
-        bootstrap_table(pl.read_parquet(f"{folder}/regret.parquet"), ["budget"], "regret")
+        interval_table(pl.read_parquet(f"{folder}/regret.parquet"), ["budget"], "regret")
         votes = pl.read_parquet(f"{folder}/prefixes.parquet", columns=["problem_id", "prefix", "p", "maj"])
-        bootstrap_table(votes, ["prefix", "p"], "maj")
+        interval_table(votes, ["prefix", "p"], "maj")
     print(time.perf_counter() - since)
 
 
@@ -173,9 +173,9 @@ def measure_full_size(record: Record, benchmarks: dict[str, int]) -> None:
                 seconds, size = peak("-m", *words, "--out", place / f"{stage}.parquet")
                 record.add(f"{name}: {stage}", "seconds", seconds)
                 record.add(f"{name}: {stage}", "GiB", size)
-        seconds, size = peak("-m", "benchmarks.analysis", "bootstrap", *sorted(folder.iterdir()))
-        record.add("bootstrap", "seconds", seconds)
-        record.add("bootstrap", "GiB", size)
+        seconds, size = peak("-m", "benchmarks.analysis", "intervals", *sorted(folder.iterdir()))
+        record.add("intervals", "seconds", seconds)
+        record.add("intervals", "GiB", size)
     finally:
         shutil.rmtree(folder)
 
@@ -196,9 +196,11 @@ def report(table: pl.DataFrame) -> Report:
         size = max(middle(table, f"{name}: {stage}", "GiB") for name in names)
         rows.append((stage, middle(table, f"{LARGEST}: {stage}", "seconds"), size, MODELS * sum(seconds)))
         total, highest = total + MODELS * sum(seconds), max(highest, size)
-    boot, size = middle(table, "bootstrap", "seconds"), middle(table, "bootstrap", "GiB")
-    rows.append(("bootstrap (2,000 resamples)", "", size, MODELS * boot))
-    total, highest = total + MODELS * boot, max(highest, size)
+    # records made before the intervals were from variance components have a bootstrap
+    case, name = ("intervals", "intervals") if has(table, "intervals") else ("bootstrap", "bootstrap (2,000 resamples)")
+    seconds, size = middle(table, case, "seconds"), middle(table, case, "GiB")
+    rows.append((name, "", size, MODELS * seconds))
+    total, highest = total + MODELS * seconds, max(highest, size)
     rows.append(("all, one after the other", "", highest, total))
     report = Report(
         [
@@ -247,4 +249,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(Path(sys.argv[2]), int(sys.argv[3]))
     else:
-        measure_bootstrap(sys.argv[2:])
+        measure_intervals(sys.argv[2:])

@@ -304,6 +304,6 @@ def runs_needed(estimate: Estimate, none: float = 0.0) -> int | None:
         variance = estimate.of_problems + estimate.of_runs * estimate.runs / runs
         return bool(variance <= ((estimate.value - none) / critical) ** 2)
 
-    if estimate.runs < 2 or not enough(MOST_RUNS):
+    if estimate.runs < 2 or estimate.value == none or not enough(MOST_RUNS):
         return None
     return estimate.runs + 1 + bisect_left(range(estimate.runs + 1, MOST_RUNS), True, key=enough)

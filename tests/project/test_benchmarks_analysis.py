@@ -39,9 +39,9 @@ def test_a_report_tells_what_was_recorded():
     for quantity in ("answers", "prefixes"):
         record.add("maj@p", quantity, 100)
     record.add(analysis.LARGEST, "answers", 4e6)
-    for case in ("bootstrap", *(f"{analysis.LARGEST}: {stage}" for stage in analysis.STAGES)):
+    for case in ("intervals", *(f"{analysis.LARGEST}: {stage}" for stage in analysis.STAGES)):
         record.add(case, "seconds", 2)
-        record.add(case, "GiB", 5 if case == "bootstrap" else 1)
+        record.add(case, "GiB", 5 if case == "intervals" else 1)
     report = analysis.report(record.table())
     assert [(goal.value, goal.met) for goal in report.goals] == [(50, False), (5, False)]
     assert set(report.figures) == {"full_size"}

@@ -69,17 +69,21 @@ NOTES = {
     " tokens, on problems of 6 to 8 numbers.",
 }
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
+OLDER = "follows older rules"  # of a page with percentile intervals and verdicts that are not corrected
 INTRODUCTION = """# The paper's claims, and what they are here
 
 One row is one claim of the paper: where it stands and what it says (*ours*: not the paper's, but asked here); the same
-comparison on the toy world, with its 95 % interval over training runs and problems; the verdict; and the target that
-redraws it. A claim is **confirmed** or **refuted** only if the interval leaves no other possibility; else it is
-**undecided** here. The verdict is of the direction, not of the size of the difference. `5
-against 1` are five runs against a model that is given, of which there is only one. The toy is a 1M-parameter model on
-sums: what is refuted does not hold everywhere, and may well hold at the paper's scale.
+comparison on the toy world, with its 95 % interval over training runs and problems; the runs and problems that it
+stands on; the verdict; and the target that redraws it. A claim is **supported** or **contradicted** if the difference
+is significant at 5 %, corrected (Holm) for the number of claims about the same two methods in an experiment: a family.
+Else it is **not significant**. The verdict is of the direction, not of the size of the difference. `5 against 1` are
+five runs against a model that is given, of which there is only one. The toy is a 1M-parameter model on sums: what is
+contradicted here may well hold at the paper's scale.
 
-Of {claims} rows of the paper {paper[confirmed]} are confirmed, {paper[refuted]} refuted, {paper[undecided]} undecided.
-Of {questions} of ours {ours[confirmed]} are confirmed, {ours[refuted]} refuted, {ours[undecided]} undecided.
+Of {claims} rows of the paper {paper}.
+Of {questions} of ours {ours}.
+Verdicts are corrected within {families} families. Each holds a false verdict in at most 5 % of cases: at most
+{bound:.2g} of them are expected to.
 `make claims` makes this page; other pages quote it.
 """
 
@@ -96,13 +100,26 @@ def section(folder: Path, commit: str) -> str:
 
 
 def page(old: str, new: dict[str, str]) -> str:
-    """The page with new sections, by heading, in place of those of the old one."""
+    """The page with new sections, by heading, in place of those of the old one.
+
+    Raises:
+        ValueError: if a section that would stay is of a page that follows older rules: verdicts of both cannot be
+            counted together.
+    """
     kept = {part.splitlines()[0]: f"## {part}" for part in re.split(r"^## ", old, flags=re.MULTILINE)[1:]}
+    stale = [heading for heading in kept if heading not in new] if OLDER in old.split("## ")[0] else []
+    if stale:
+        raise ValueError(f"the page {OLDER}; make these sections with the others: {'; '.join(stale)}")
     sections = [new.get(heading) or kept.get(heading) for heading, _ in EXPERIMENTS.values()]
     text = "\n".join(part.strip() + "\n" for part in sections if part)
-    rows = re.findall(r"^\| (ours)?[^|]*\|.*\| (confirmed|refuted|undecided)\b[^|]*\| \w+ \|$", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\| (ours)?[^|]*\|.*\| (supported|contradicted|not significant)\b[^|]*\| \w+ \|$", text, re.MULTILINE
+    )
     paper, ours = (Counter(verdict for who, verdict in rows if who == whose) for whose in ("", "ours"))
-    return INTRODUCTION.format(paper=paper, claims=paper.total(), ours=ours, questions=ours.total()) + "\n" + text
+    counted = "{0[supported]} are supported, {0[contradicted]} contradicted, {0[not significant]} not significant"
+    families = sum(map(int, re.findall(r"claims about the same two methods, here \d+ in (\d+) families", text)))
+    counts = {"claims": paper.total(), "questions": ours.total(), "families": families, "bound": 0.05 * families}
+    return INTRODUCTION.format(paper=counted.format(paper), ours=counted.format(ours), **counts) + "\n" + text
 
 
 if __name__ == "__main__":
@@ -111,4 +128,7 @@ if __name__ == "__main__":
         sys.exit(f"{', '.join(unknown)}: the page has no such experiment, but {', '.join(EXPERIMENTS)}")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     found = {EXPERIMENTS[folder.name][0]: section(folder, commit.strip()) for folder in folders}
-    write_text(page(out.read_text() if out.exists() else "", found), out)
+    try:
+        write_text(page(out.read_text() if out.exists() else "", found), out)
+    except ValueError as error:
+        sys.exit(f"{out}: {error}")
