@@ -8,7 +8,8 @@ prefix and p, vectorised. Only a few prefixes are estimated, and the time is sca
 
 Full size: 5 models on 5 benchmarks, 20 samples a problem, 40 prefixes a sample, 20 forced answers a prefix; synthetic.
 The stages run as in the workflow, each in a process of its own, whose peak memory the kernel reports. Only one model's
-tables are made and measured; the others' are as large. The intervals are those of the figures, over the measured tables.
+tables are made and measured; the others' are as large. The intervals are those of the figures, over the measured
+tables.
 """
 
 import shutil

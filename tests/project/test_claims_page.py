@@ -41,7 +41,7 @@ def numbers(found, sign=1):
 
 
 def test_the_page_says_by_which_rules_it_is_made():
-    """Either by its script from its sections, or by older rules, whose verdicts the script does not mix with its own."""
+    """By its script from its sections, or by older rules, whose verdicts the script does not mix with its own."""
     if OLDER in PAGE.splitlines()[2]:
         with pytest.raises(ValueError, match="follows older rules; make these sections with the others: Thoughts"):
             page(PAGE, {})
