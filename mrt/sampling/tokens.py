@@ -49,12 +49,13 @@ def line_of(tokenizer: Any) -> re.Pattern[str] | None:
         known = known and whole_bytes and not last["use_regex"]
     else:
         known = whole_bytes and last["use_regex"]
-    added = parts["added_tokens"]
+    added, normalizer = parts["added_tokens"], parts["normalizer"] or {"type": "Sequence", "normalizers": []}
+    normalizers = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
     if not (
         known
         and model["type"] == "BPE"
         and not model.get("dropout")
-        and (parts["normalizer"] or {"type": "NFC"})["type"] == "NFC"
+        and all(part["type"] == "NFC" for part in normalizers)
         and not any(
             token["lstrip"] or token["rstrip"] or token["single_word"] or LINE.search(token["content"])
             for token in added

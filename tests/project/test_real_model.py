@@ -12,7 +12,7 @@ import yaml
 from conftest import ROOT, checkout, snakemake
 from filelock import FileLock
 
-from mrt.episodes.parameterization import take_apart
+from mrt.episodes.thinking import take_apart
 from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 from mrt.sampling.tokens import encode, line_of
 
@@ -89,7 +89,7 @@ def test_from_an_instruct_model_to_regret(smollm2, tmp_path):
         },
         "models": {
             "instruct": {"path": str(smollm2), "prompt": {"open_thought": ""}},
-            "teacher": {"rollouts": {"file": "traces.jsonl"}},
+            "teacher": {"rollouts": {"file": "traces.jsonl", "begins": "outside"}},
             "cold": {"parent": "instruct", "method": "cold_start", "teacher": "teacher", "problems": "train"},
             "mrt_rl": {"parent": "cold", "method": "mrt_rl", "problems": "train"},
         },

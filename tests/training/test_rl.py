@@ -155,13 +155,13 @@ def test_an_engine_with_other_weights_is_noticed():
 class ByText:
     """A grader of texts that are answers."""
 
-    def extract(self, texts, thinking=False):
+    def extract(self, texts):
         return list(texts)
 
     def equal(self, pairs):
         return [text == answer for text, answer in pairs]
 
-    def right(self, texts, gold, thinking):
+    def right(self, texts, gold):
         return self.equal(zip(texts, gold, strict=True))
 
 
@@ -369,7 +369,7 @@ def test_groups_are_compared_by_what_length_leaves_of_the_outcome(tmp_path, monk
     recipe = RL(overlong_buffer=10, decoding=Decoding(max_tokens=20))
     trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
     trainer.method = "grpo"
-    row = {"answer": "1", "inside": False, "prefix_text": ""}
+    row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     texts, lengths = ["1", "1", "2", "2"] * 2, [10, 15, 5, 20] * 2
     found = trainer._calculate_rewards([row] * 8, ["x"] * 8, texts, [[1] * n for n in lengths])
     assert found[:, 0].tolist() == pytest.approx([1, 0.5, 0, -1] * 2)
