@@ -19,7 +19,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("stage", list(SETTINGS))
-def test_shards_draw_what_one_job_draws(stage, toy_problems, tmp_path, capsys):
+def test_shards_draw_what_one_job_draws(stage, toy_problems, tmp_path, capfd):
     few = tmp_path / "few.parquet"
     PROBLEMS.write(pl.read_parquet(toy_problems)[:3], few)
 
@@ -40,7 +40,7 @@ def test_shards_draw_what_one_job_draws(stage, toy_problems, tmp_path, capsys):
         run("early", folder=shards, gather=4)
     for shard in ("1/4", "2/4", "3/4"):  # the last one has no problem
         run("none", folder=shards, shard=shard)
-    capsys.readouterr()
+    capfd.readouterr()
     gathered = pl.read_parquet(run("gathered", folder=shards, gather=4))
     assert gathered.equals(whole)
-    assert " 0 to sample" in capsys.readouterr().out
+    assert " 0 to sample" in capfd.readouterr().out
