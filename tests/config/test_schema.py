@@ -250,7 +250,7 @@ SEVERAL_AT_0 = {  # where a request asks for several completions: what draws the
     "direct": (
         LAPTOP,
         {"evaluation": {"samples": 1, "k": [1], "decoding": AT_0}},
-        "evaluation.decoding.temperature: at 0 all 8 completions .* set evaluation.direct.samples to 1, or raise it",
+        "evaluation.decoding.temperature: at 0 all 80 completions .* set evaluation.direct.samples to 1, or raise it",
     ),
     "budget forcing": (
         LAPTOP,
