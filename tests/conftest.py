@@ -36,7 +36,8 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is 
 
 # Files whose tests start an engine, a trainer, Snakemake or SLURM; all others are marked `fast`.
 SLOW = {
-    *("core/test_accelerator", "core/test_fork_server", "core/test_hub", "config/test_bad_input", "config/test_paper"),
+    *("core/test_accelerator", "core/test_fork_server", "core/test_hub", "core/test_mutations"),
+    *("config/test_bad_input", "config/test_paper"),
     *("config/test_hardware", "config/test_memory", "config/test_reference", "figures/test_figures", "toy/test_world"),
     *("sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache", "sampling/test_engine"),
     *("sampling/test_linearized", "sampling/test_prover", "sampling/test_tree", "sampling/test_worker"),

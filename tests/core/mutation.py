@@ -1,7 +1,7 @@
 """Look for edits that change an artifact and no fingerprint.
 
     python tests/core/mutation.py                                                    every stage, a sample of the edits
-    python tests/core/mutation.py --stages training.prompts --modules mrt.core.hub --all
+    python tests/core/mutation.py --stages training.prompts --definitions tokenizer_of --all
 
 Stages run on toy inputs, and the lines that they execute are noted, whatever the fingerprint says of them. Operators,
 comparisons, constants, conditions, calls and arguments on these lines are changed. Where the stage's fingerprint stays
@@ -101,22 +101,40 @@ STAGES: dict[str, dict[str, str]] = {
         "figure": """--tables '{"regret": {"base": {"toy": "@regret.parquet"}}}' --out made/regret
             --models '{"base": {"label": "Base"}}'""",
     },
+    "training.rl": {"tokenizer": "a snippet, as RL itself takes an engine"},
     "training.sft": {
         "model": f"""--model @base --set @set.parquet --out made/model --history made/history.parquet --state state
             --recipe {shlex.quote(json.dumps(RECIPE))}""",
     },
 }
-KILLED_AFTER = (2, 3)  # steps: a training is killed when it has saved one of these, the last one among them
+# What runs in place of a stage that is not cheap: prompts as RL pads them, also by a tokenizer that is to be mended.
+SNIPPETS = {
+    "training.rl": """
+import json
+from pathlib import Path
+
+from mrt.core.hub import tokenizer_of
+
+for name in ("base", "wrong"):
+    tokenizer = tokenizer_of(Path("@") / name, padding_side="left")
+    ids = tokenizer(["Try 3 + 4 = 7.\\n\\nWait, 5", "7"], padding=True)["input_ids"]
+    Path("made", f"{name}.json").write_text(json.dumps(ids))
+"""
+}
+KILLS = 2  # a training is killed when it has saved its second step, and its last one
 
 
 def inputs(folder: Path, package: Path) -> None:
     """Toy inputs of all stages: completions and answers are written here, the rest is made by the stages."""
     shutil.copytree(package / "toy" / "weights", folder / "base")
     shutil.copytree(folder / "base", folder / "wrong")  # names a class that loses spaces, as R1-Distill-Llama does
-    settings = json.loads((folder / "wrong" / "tokenizer_config.json").read_text())
-    (folder / "wrong" / "tokenizer_config.json").write_text(
-        json.dumps(settings | {"tokenizer_class": "LlamaTokenizerFast"})
-    )
+    wrong = {
+        "tokenizer_config.json": {"tokenizer_class": "LlamaTokenizerFast"},
+        "config.json": {"model_type": "llama", "architectures": ["LlamaForCausalLM"]},
+    }
+    for name, settings in wrong.items():
+        file = folder / "wrong" / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | settings))
     made(package, folder, "problems.build", "problems")
 
     def write_answers() -> None:
@@ -184,7 +202,10 @@ def artifact(package: Path, given: Path, stage: str, run: str, work: Path, trace
         sys.argv = [stage, *options]
         lines = traced(package) if trace else {}
         try:
-            runpy.run_module(f"mrt.{stage}", run_name="__main__", alter_sys=True)
+            if stage in SNIPPETS:
+                exec(compile(SNIPPETS[stage].replace("@", str(given)), stage, "exec"), {})
+            else:
+                runpy.run_module(f"mrt.{stage}", run_name="__main__", alter_sys=True)
         finally:
             if trace:
                 sys.settrace(None)
@@ -192,7 +213,7 @@ def artifact(package: Path, given: Path, stage: str, run: str, work: Path, trace
                 merged = {name: sorted({*known.get(name, ()), *lines.get(name, ())}) for name in {*known, *lines}}
                 trace.write_text(json.dumps(merged))
 
-    for _ in range(len(KILLED_AFTER) + 1 if stage == "training.sft" else 1):
+    for _ in range(KILLS + 1 if stage == "training.sft" else 1):
         status = forked(work_of_stage, package, work)
         if status != KILLED:
             break
@@ -206,7 +227,7 @@ KILLED = 9
 
 
 def kill_training() -> None:
-    """Have this process end, as if killed, when its trainer has saved a certain step; each one once."""
+    """Have this process end, as if killed, when its trainer has saved its second step, and again after its last one."""
     from transformers import Trainer
 
     save = Trainer._save_checkpoint
@@ -214,7 +235,7 @@ def kill_training() -> None:
     def saved(self, *arguments, **options):
         save(self, *arguments, **options)
         mark = Path(f"killed-{self.state.global_step}")
-        if self.state.global_step in KILLED_AFTER and not mark.exists():
+        if self.state.global_step in (2, self.state.max_steps) and not mark.exists():
             mark.touch()
             if lines := sys.gettrace() and TRACED:
                 keep = Path(os.environ["TRACE"])
@@ -425,13 +446,19 @@ class Mutation:
 
 
 def search(
-    stages: Sequence[str], modules: Sequence[str], most: int | None, seed: int, original: Path
+    stages: Sequence[str],
+    modules: Sequence[str],
+    definitions: Sequence[str],
+    most: int | None,
+    seed: int,
+    original: Path,
 ) -> tuple[dict[str, int], list[str]]:
     """Look for changes that no fingerprint shows and an artifact does.
 
     Args:
         stages: the stages that run.
         modules: changed modules; all if there are none.
+        definitions: changed functions and classes; all that is executed if there are none.
         most: so many changes are drawn for each stage; None: all.
         seed: of what is drawn.
         original: the package.
@@ -467,7 +494,12 @@ def search(
                 for file, numbers in json.loads(trace.read_text()).items():
                     lines.setdefault(mutation.module_of(file), set()).update(numbers)
             chosen = [module for module in sorted(lines) if not modules or module in modules]
-            every = [change for module in chosen for change in mutation.of_module(module, lines[module])]
+            every = [
+                change
+                for module in chosen
+                for change in mutation.of_module(module, lines[module])
+                if not definitions or getattr(change.statement, "name", "") in definitions
+            ]
             rng = random.Random(f"{seed} {stage}")
             drawn = rng.sample(every, len(every) if most is None else min(most, len(every)))
             hidden = [change for change in drawn if not mutation.shows(stage, change)]
@@ -494,12 +526,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--stages", nargs="*", default=[*STAGES], help="stages to run, without `mrt.`")
     parser.add_argument("--modules", nargs="*", default=[], help="modules to change")
+    parser.add_argument("--definitions", nargs="*", default=[], help="functions and classes to change")
     parser.add_argument("--most", type=int, default=100, help="changes to draw, a stage")
     parser.add_argument("--all", action="store_true", help="make all")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--package", type=Path, default=ROOT / "mrt", help="folder of the package")
     asked = parser.parse_args()
-    counted, faults = search(asked.stages, asked.modules, None if asked.all else asked.most, asked.seed, asked.package)
+    counted, faults = search(
+        asked.stages, asked.modules, asked.definitions, None if asked.all else asked.most, asked.seed, asked.package
+    )
     print(json.dumps({**counted, "faults": faults}, indent=1))
 
 

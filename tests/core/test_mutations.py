@@ -23,13 +23,18 @@ def test_all_changes_are_seen():
     assert searched("--all")["faults"] == []
 
 
-def test_the_search_finds_a_hole(tmp_path):
-    """In a package whose fingerprints leave a module out: the reading of tokenizers."""
+HOLES = {"training.rl": ("mrt.core.hub", "tokenizer_of"), "training.sft": ("mrt.training.stage", "EndsOnce")}
+
+
+@pytest.mark.parametrize("stage", HOLES)
+def test_the_search_finds_a_hole(stage, tmp_path):
+    """In a package whose fingerprints leave a module out: how tokenizers are read, how a training resumes."""
+    module, definition = HOLES[stage]
     shutil.copytree(ROOT / "mrt", tmp_path / "mrt", ignore=shutil.ignore_patterns("__pycache__"))
     file = tmp_path / "mrt" / "core" / "fingerprint.py"
     text, loop = file.read_text(), "        if what in known:\n"
     assert text.count(loop) == 1
-    file.write_text(text.replace(loop, '        if what in known or what.module == "mrt.core.hub":\n'))
-    options = ("--package", tmp_path / "mrt", "--stages", "training.prompts", "--modules", "mrt.core.hub", "--all")
+    file.write_text(text.replace(loop, f'        if what in known or what.module == "{module}":\n'))
+    options = ("--package", tmp_path / "mrt", "--stages", stage, "--definitions", definition, "--all")
     found = searched(*options)["faults"]
-    assert any("wrong tokenizer" in fault and "mrt.core.hub" in fault for fault in found)
+    assert any(module in fault for fault in found)

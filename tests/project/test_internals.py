@@ -32,6 +32,7 @@ PLACES = [
     ("workflow/start.py", "snakemake.rules:get_function_params", ("func",), ()),
     ("workflow/running.py", "snakemake.persistence:PersistenceBase", (), ("finished",)),
     ("workflow/running.py", "snakemake.settings.types:RemoteExecutionSettings", ("immediate_submit",), ()),
+    ("workflow/running.py", "snakemake.settings.types:DAGSettings", ("forceall", "targets"), ()),
     # its SLURM plugin (https://github.com/snakemake/snakemake-executor-plugin-slurm)
     ("workflow/running.py", "snakemake_executor_plugin_slurm:get_min_job_age", (), ()),
     ("workflow/running.py", "snakemake_executor_plugin_slurm:query_job_status", (), ()),
