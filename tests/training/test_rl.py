@@ -797,15 +797,18 @@ def test_progress_by_episode_is_added_to_an_outcome_that_may_be_centred(tmp_path
 
 
 def test_half_of_each_group_is_told_to_stop_and_graded_by_its_answer_alone(tmp_path, monkeypatch):
+    from mrt.episodes.thinking import answer_parts
+    from mrt.training import rl_trainer
+
     trainer, rows, _ = two_token_trainer(tmp_path, RL(variant="implicit"), 0.4, 0.5, monkeypatch)
     trainer.vllm_generation = SimpleNamespace(llm=SimpleNamespace(model_config=SimpleNamespace(max_model_len=99)))
     graded, sampled, drawn = [], [], trainer.rollout_func
 
-    def right(self, texts, gold, inside):
+    def parts(texts, inside, thinking):
         graded.extend(zip(texts, inside, strict=True))
-        return [True] * len(texts)
+        return answer_parts(texts, inside, thinking)
 
-    monkeypatch.setattr(ByText, "right", right)
+    monkeypatch.setattr(rl_trainer, "answer_parts", parts)
     monkeypatch.setattr(trainer, "rollout_func", lambda prompts, own: sampled.extend(prompts) or drawn(prompts, own))
     trainer.model.train()
     rows = [row | {"inside": True, "prefix_text": "9"} for row in rows]
