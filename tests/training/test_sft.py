@@ -338,13 +338,20 @@ run(sft.Train)
 
 
 def torchrun(folder, script, *options, processes=2):
-    """A training script on several processes under gloo. What each prints may be mixed with the others' lines."""
+    """A training script on several processes under gloo. What each prints may be mixed with the others' lines.
+
+    An operator of DeepSpeed that was being compiled when a process was killed left its lock: nothing waits for that.
+    """
+    lock = folder / "extensions" / "deepspeed_shm_comm" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
     (folder / "script.py").write_text(script)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment |= {"TORCH_EXTENSIONS_DIR": str(lock.parents[1])}
     done = subprocess.run(
         [*command, "--", str(folder / "script.py"), *map(str, options)],
-        cwd=ROOT, env=environment, capture_output=True, text=True,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
 
