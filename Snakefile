@@ -17,6 +17,7 @@ from workflow.start import (
     fork_stages,
     hold_to_the_plan,
     planned_config,
+    refuse_chat_templates,
     refuse_missing_reporters,
     refuse_what_does_not_fit,
     remember_signatures,
@@ -69,6 +70,7 @@ onstart:
     hold_to_the_plan(workflow, options.fingerprints, config)
     refuse_what_does_not_fit(workflow)
     refuse_missing_reporters(workflow, experiment.training.report_to)
+    refuse_chat_templates(workflow, experiment)
     start_early(workflow)
 
 

@@ -36,7 +36,7 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "pass1": Figure(RESULT, ["accuracy"], ["table1"], table=True),
+    "pass1": Figure(RESULT, ["accuracy", "reading"], ["table1"], table=True),
     "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
     "maj_tokens": Figure(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
     "pass_tokens": Figure(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"]),
@@ -103,6 +103,7 @@ class Figures:
             "progress": ("progress", "parquet"),
             "traces": ("episodes", "parquet"),
             "direct": ("metrics", "maj.parquet"),
+            "reading": ("rollouts", "reading.parquet"),
         }.get(measure, ("metrics", f"{measure}.parquet"))
         return self.paths.artifact(kind, suffix, model, dataset)
 
@@ -125,6 +126,7 @@ class Figures:
             "linearized": models if evaluation.linearized else [],
             "budget_forcing": [name for name in models if name in experiment.extended],
             "traces": models if experiment.backtracking else [],
+            "reading": [name for name in models if experiment.models[name].rollouts],
         }
         return {
             m: {d: self.measure(measure, m, d) for d in experiment.measured_on(m)} for m in fewer.get(measure, models)

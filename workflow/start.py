@@ -13,6 +13,7 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
+from mrt.config.schema import Config
 from mrt.core import accelerator
 from mrt.core.storage import write_text
 from workflow.fingerprints import Fingerprints
@@ -123,6 +124,28 @@ def refuse_missing_reporters(workflow: Workflow, names: Iterable[str]) -> None:
             check_reporters(names)
         except ValueError as error:
             raise WorkflowError(f"training.{error}") from None
+
+
+def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:
+    """Raise WorkflowError if the chat template of a model at hand cannot write the prompts of a planned job.
+
+    Of a hub model that is not downloaded yet, and of the toy's bases, nothing is asked.
+    """
+    if workflow.remote_exec or workflow.subprocess_exec or workflow.touch:
+        return
+    sampling = [job for job in workflow.dag.needrun_jobs() if " mrt.sampling." in (job.rule.shellcmd or "")]
+    prompts = dict[tuple[Path, str], str]()
+    for name in dict.fromkeys(job.wildcards.model for job in sampling):
+        folder = experiment.root_folder(name)
+        if folder and not experiment.models[experiment.root(name)].toy:
+            prompts.setdefault((folder, experiment.prompt_of(name).model_dump_json()), name)
+    for (folder, _), name in prompts.items():
+        from mrt.core.hub import tokenizer_of  # only now: transformers takes seconds
+
+        try:
+            experiment.prompt_of(name).chat(tokenizer_of(folder), "What is 1 + 1?")
+        except ValueError as error:
+            raise WorkflowError(f"models.{experiment.root(name)}: {error}") from None
 
 
 def limit_gpus(workflow: Workflow) -> None:

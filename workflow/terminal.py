@@ -77,9 +77,14 @@ def tell_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None
     summary = tables / "pass1.parquet"
     if not any(job.rule.name == "pass1" for job in workflow.dag.jobs) or not summary.is_file():
         return
-    Console(stderr=True, highlight=False, markup=False).print(accuracies(pl.read_parquet(summary), labels))
+    from mrt.figures.pass1 import readings  # only now: its imports take time
+
+    Console(stderr=True, highlight=False, markup=False).print(accuracies(table := pl.read_parquet(summary), labels))
     configs = [quote(os.path.relpath(path)) for path in workflow.configfiles]
     options = f" --configfile {' '.join(configs)}" if configs != ["config.yaml"] else ""
     lines = [f"Tables: {tables}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
     lines += [f"Traces, to look at in a browser: {page}"] if (page := Path(results, "traces.html")).is_file() else []
+    fewer = table.filter(pl.col("n") < pl.col("of"), difficulty="all").select("model", "dataset", "n", "of")
+    remarks = [f"{labels.get(m, m)} on {d}: n = {n} of {of} problems" for m, d, n, of in fewer.iter_rows()]
+    lines = [*remarks, *readings(table, labels), *lines]
     print(*lines, f"All on one page: snakemake --report report.html{options}", sep="\n", file=sys.stderr)

@@ -85,6 +85,13 @@ ROLLOUTS = Artifact(
         "thinking": "the tags of a thought, as JSON; null for a model that writes none",
     },
 )
+READING = Artifact(
+    {"what": pl.String, "rows": pl.Int64},
+    ["what"],
+    "rollouts/{m}/{d}.reading.parquet",
+    "how the rows of imported rollouts were read",
+    {"what": "such as `are cut off`"},
+)
 EPISODES = Artifact(
     {"problem_id": pl.String, "sample": pl.Int64, "episode": pl.Int64, "text": pl.String, "closed": pl.Boolean},
     [*TRACE, "episode"],
@@ -268,8 +275,8 @@ RULES = Artifact(
 )
 
 TABLES = (
-    *(PROBLEMS, ROLLOUTS, EPISODES, PROVER, EXTENSIONS, GRADES, ANSWER_GRADES, PROGRESS, SET, RULES, RL_PROMPTS, TREE),
-    COST,
+    *(PROBLEMS, ROLLOUTS, READING, EPISODES, PROVER, EXTENSIONS, GRADES, ANSWER_GRADES, PROGRESS, SET, RULES),
+    *(RL_PROMPTS, TREE, COST),
 )
 OTHERS = {  # files that are no tables, or tables without a fixed schema here
     "problems/{d}.contamination.parquet": "of a training set: evaluation_set, problems, training_problems",

@@ -43,10 +43,11 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """Accuracy and length with intervals by dataset and model, over all problems and by difficulty; differences.
 
     Columns besides: n, of, runs, samples_least, samples_most and `tokens_n`, `characters_n` (what they stand on, see
-    `mrt.figures.style.with_intervals`), difference_n (problems of the difference) and difference_over: "runs and
+    `mrt.figures.style.with_intervals`), reading (how the rows of imported completions were read, where there are such),
+    difference_n (problems of the difference) and difference_over: "runs and
     problems", or "problems", where a training has one run and another one might come out otherwise.
     """
-    data = tables["accuracy"]
+    data, reading = tables["accuracy"], tables.get("reading", pl.DataFrame())
     by = ["dataset", "model"]
     parts = [
         with_intervals(data, by, COLUMNS)
@@ -63,7 +64,11 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     averages = list(over_sets(data, models))
     if averages:
         parts.append(pl.DataFrame(averages).with_columns(pl.lit("all").alias("difficulty")))
-    return pl.concat(parts, how="diagonal_relaxed")
+    found = pl.concat(parts, how="diagonal_relaxed")
+    if reading.height:
+        said = pl.concat_str("rows", "what", separator=" ").str.join("; ").alias("reading")
+        found = found.join(reading.group_by("dataset", "model").agg(said), on=["dataset", "model"], how="left")
+    return found
 
 
 def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[dict[str, Any]]:
@@ -138,7 +143,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
             cells[index].append(f"{text}, {less}" if less else text)
             if column == "accuracy" and whole.get(model) == best and len(whole) > 1:
                 bold.add((index, len(header) - 1))
-    return Layout("pass@1", header, cells, bold, note(table, samples, runs))
+    told = readings(table, {name: style.label for name, style in models.items()})
+    return Layout("pass@1", header, cells, bold, " ".join([note(table, samples, runs), *told]))
 
 
 def note(table: pl.DataFrame, samples: int, runs: int) -> str:
@@ -147,6 +153,14 @@ def note(table: pl.DataFrame, samples: int, runs: int) -> str:
     text = NOTE.format(samples=of_each, over=over(runs))
     marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
     return text + (f" {SINGLE}" if marked else "")
+
+
+def readings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:
+    """How the rows of imported completions were read, a sentence for each model and dataset."""
+    if "reading" not in table.columns:
+        return []
+    imported = table.filter(pl.col("reading").is_not_null(), difficulty="all").select("model", "dataset", "reading")
+    return [f"{labels.get(m, m)} on {d}, imported: {text}." for m, d, text in imported.iter_rows()]
 
 
 def cell(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Imported rollouts: completions that somebody sampled elsewhere become a model's rollouts.
 
     python -m mrt.sampling.imports --file traces.jsonl --completions.model QwQ-32B \\
-        --problems problems.parquet --out rollouts.parquet
+        --problems problems.parquet --out rollouts.parquet --reading reading.parquet
 
 The file (JSONL, Parquet or CSV) has one row per completion, with `problem_id` and `text`, and optionally `model`,
 `prompt`, `tokens` and `finish_reason`. Rows whose problem is not in the dataset are left out and counted; several rows
@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from pydantic import Field
 
-from mrt.core.artifacts import PROBLEMS, ROLLOUTS
+from mrt.core.artifacts import PROBLEMS, READING, ROLLOUTS
 from mrt.core.cli import Stage, run
 from mrt.core.settings import Settings
 from mrt.episodes.thinking import THINK, Setting, Thinking, shown_in, take_apart
@@ -248,6 +248,7 @@ class Import(Stage):
     file: Path = Field(description="Completions (JSONL, Parquet or CSV).")
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Rollouts (Parquet).")
+    reading: Path = Field(description="How many rows were read how (Parquet).")
     completions: Completions = Field(
         default_factory=Completions, description="Which are the model's; how they are read."
     )
@@ -260,22 +261,23 @@ class Import(Stage):
         how = Counter[str]()
         for row in rows:
             if row.problem_id in known:
-                how[row.by] += 1
+                how[f"{'begin inside a thought' if row.inside else 'begin outside a thought'}: {row.by}"] += 1
                 tags = row.thinking.cell() if row.thinking else None
                 size_and_end = (row.tokens, None, row.finish_reason, None)
                 kept.append(
                     (row.problem_id, samples[row.problem_id], row.prompt, row.text, *size_and_end, row.inside, tags)
                 )
+            else:
+                how[f"are of problems outside {self.problems.stem} and left out"] += 1
             samples[row.problem_id] += 1
         table = pl.DataFrame(kept, schema=ROLLOUTS.columns, orient="row").sort(ROLLOUTS.keys)
+        how["are empty"] = table.filter(text="").height
+        how["are cut off"] = table.filter(finish_reason="length").height
         ROLLOUTS.write(table, self.out)
-        outside = len(rows) - table.height
-        print(f"{table.height} rollouts imported; {outside} of problems outside {self.problems.stem} left out")
-        for by, count in how.most_common():
-            print(f"{count} were read so: {by}")
-        for what, rows_ in (("empty", table.filter(text="")), ("cut off", table.filter(finish_reason="length"))):
-            if rows_.height:
-                print(f"{rows_.height} are {what}, the first of problem {rows_['problem_id'][0]!r}")
+        read = [(what, count) for what, count in how.most_common() if count]
+        READING.write(pl.DataFrame(read, schema=READING.columns, orient="row"), self.reading)
+        print(f"{table.height} of {len(rows)} rows imported")
+        print(*(f"{count} {what}" for what, count in read), sep="\n")
         if unsampled := len(ids) - table["problem_id"].n_unique():
             print(
                 f"{unsampled} problems of {self.problems.stem} have no completion: this model is measured without them"

@@ -27,6 +27,7 @@ class MetaProver:
     parameterization: Parameterization
     frozen: Frozen | None  # mu, if it is not the policy
     processing_class: Any  # the tokenizer
+    kept: dict[int, str]  # the special tokens that texts keep: those of the tags of a thought
     vllm_generation: Any  # TRL's engine, which has the policy's weights
     num_generations: int
     temperature: float
@@ -114,6 +115,8 @@ class MetaProver:
             max_tokens=self.recipe.answer_tokens,
             stop=list(stop) or None,
             detokenize=vllm_reads(self.processing_class, stop),
+            skip_special_tokens=not self.kept,
+            spaces_between_special_tokens=not self.kept,
         )
         ids_of = dict(zip(gold_of, self.encode(gold_of), strict=True))
         prompts = [prompt for prompt, own in ids_of.items() if self.fits(own)]
@@ -122,7 +125,7 @@ class MetaProver:
             [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
         )
         texts = [
-            text_of(self.processing_class, drawn, stop, before)
+            text_of(self.processing_class, drawn, stop, before, self.kept)
             for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
             for drawn in output.outputs
         ]

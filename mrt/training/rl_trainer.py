@@ -175,6 +175,7 @@ def make_trainer_class() -> type:
             self.parameterization = parameterization
             if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
                 raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
+            self.kept = special_ids(self.processing_class, of_cell(self.train_dataset[0]["thinking"]))
             self.frozen = frozen and Frozen(frozen, self.processing_class, self.accelerator.device)
             self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
             self.paid: Any = None  # the same, less what a completion loses for its length (`overlong_buffer`)
@@ -370,9 +371,8 @@ def make_trainer_class() -> type:
             asked: list[tuple[str, str]] = []
             for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
                 end = end_of(self.processing_class, prompt[read].tolist())
-                thinking = of_cell(x["thinking"])
-                shown, words = special_ids(self.processing_class, thinking), self.parameterization.of(thinking)
-                told = list(pieces(self.processing_class, end, own[kept].tolist(), shown))
+                words = self.parameterization.of(of_cell(x["thinking"]))
+                told = list(pieces(self.processing_class, end, own[kept].tolist(), self.kept))
                 ends = np.cumsum([len(piece) for piece in told])
                 before = x["prefix_text"]
                 episodes = words.cut("".join(told), before, inside=bool(x["inside"])).episodes

@@ -64,7 +64,8 @@ STAGES: dict[str, dict[str, str]] = {
             --out made/problems.parquet""",
     },
     "sampling.imports": {
-        "rollouts": "--file @answers.jsonl --problems @problems.parquet --out made/rollouts.parquet",
+        "rollouts": "--file @answers.jsonl --problems @problems.parquet --out made/rollouts.parquet"
+        " --reading made/reading.parquet",
     },
     "episodes.cut": {"episodes": "--rollouts @rollouts.parquet --out made/episodes.parquet"},
     "grading.grade": {

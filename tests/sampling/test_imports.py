@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS
+from mrt.core.artifacts import GRADES, PROBLEMS, READING, ROLLOUTS
 from mrt.grading.grade import Grade
 from mrt.sampling.imports import Completions, Import
 
@@ -25,6 +25,7 @@ def imported(problems, rows, **settings):
     file = problems.with_name("traces.jsonl")
     file.write_text("\n".join(map(json.dumps, rows)))
     options = {"file": file, "problems": problems, "out": problems.with_name("out.parquet")}
+    options["reading"] = problems.with_name("reading.parquet")
     Import(completions=Completions(**settings), **options).cli_cmd()
     return ROLLOUTS.read(problems.with_name("out.parquet")).select("problem_id", "sample", "text").rows()
 
@@ -128,10 +129,19 @@ def test_other_tags_can_be_given_and_two_kinds_are_refused(problems):
 
 
 def test_how_rows_were_read_is_printed(problems, capsys):
-    imported(problems, [row(CLOSED, finish_reason="max_tokens"), row(OPENED), row("", prompt=FULL)])
+    rows = [row(CLOSED, finish_reason="max_tokens"), row(OPENED), row("", prompt=FULL), row(OPENED, problem_id="9")]
+    imported(problems, rows)
+    told = dict(READING.read(problems.with_name("reading.parquet")).iter_rows())
+    assert told == {
+        "begin inside a thought: the text closes a thought with </think>": 1,
+        "begin outside a thought: the text opens a thought": 1,
+        "begin inside a thought: the prompt opens a thought": 1,
+        "are of problems outside problems and left out": 1,
+        "are empty": 1,
+        "are cut off": 1,
+    }
     printed = capsys.readouterr().out
-    assert "1 were read so: the text closes a thought with </think>" in printed
-    assert "1 are empty, the first of problem '1'" in printed and "1 are cut off" in printed
+    assert "3 of 4 rows imported" in printed and all(f"1 {what}\n" in printed for what in told)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +181,7 @@ def test_finish_reasons_of_other_engines_are_read(problems):
 def test_an_empty_cell_is_null_unless_it_is_the_text(problems):
     file, out = problems.with_name("traces.csv"), problems.with_name("out.parquet")
     file.write_text("problem_id,text,tokens,prompt,finish_reason\n1,a,5,Q,stop\n1,,,,\n")
-    Import(file=file, problems=problems, out=out).cli_cmd()
+    Import(file=file, problems=problems, out=out, reading=problems.with_name("reading.parquet")).cli_cmd()
     columns = ("text", "tokens", "prompt", "finish_reason")
     assert ROLLOUTS.read(out).select(columns).rows() == [("a", 5, "Q", "stop"), ("", None, "", "unknown")]
 

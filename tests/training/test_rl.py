@@ -432,7 +432,7 @@ def test_where_the_context_is_full_J_is_0_and_nothing_is_asked(tmp_path, monkeyp
 
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
     trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
-    monkeypatch.setattr(meta_prover, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
+    monkeypatch.setattr(meta_prover, "text_of", lambda tokenizer, drawn, *_: drawn.text)
     gold_of = {"1 " * 30: "1", "1 2": "1"}
     assert trainer.by_answers(gold_of, 1) == {"1 " * 30: 0.0, "1 2": 1.0}
     assert len(asked) == 1 and asked[0] < 20
@@ -832,14 +832,21 @@ def test_a_length_penalty_shapes_the_rewards_and_not_the_outcomes(tmp_path, monk
 
 
 def test_J_by_answers_is_the_share_of_right_ones_of_each_prompt(tmp_path, monkeypatch):
+    """Answers keep the tags of a thought that are special tokens."""
     trainer, _, _ = two_token_trainer(tmp_path, RL(answers=3), 0.4, 0.5, monkeypatch)
     said = iter((["1", "1", "2"], ["1", "1", "2"]))
 
     def generate(prompts, sampling_params, **_):
         assert sampling_params.n == 3 and sampling_params.temperature == trainer.temperature
+        assert not sampling_params.skip_special_tokens and not sampling_params.spaces_between_special_tokens
         return [SimpleNamespace(outputs=[SimpleNamespace(text=t, token_ids=[5]) for t in next(said)]) for _ in prompts]
+
+    def text_of(tokenizer, drawn, stop, before, kept):
+        assert kept == {7: "[/THINK]"}
+        return drawn.text
 
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
     trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
-    monkeypatch.setattr(meta_prover, "text_of", lambda tokenizer, drawn, stop, before: drawn.text)
+    trainer.kept = {7: "[/THINK]"}
+    monkeypatch.setattr(meta_prover, "text_of", text_of)
     assert trainer.by_answers({"1 1": "1", "1 2": "2"}, 1) == pytest.approx({"1 1": 2 / 3, "1 2": 1 / 3})

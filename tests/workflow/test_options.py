@@ -214,3 +214,15 @@ def test_a_run_does_not_begin_if_its_trainings_log_to_what_is_not_installed(tmp_
     assert done.returncode == 1 and "training.report_to: wandb is not installed" in done.stderr
     assert not (folder / "results" / "tiny" / "problems").exists()
     snakemake(folder, "--cores", 1, "results/tiny/problems/toy_test.parquet")  # it trains nothing
+
+
+def test_a_chat_template_that_cannot_write_a_prompt_stops_before_any_job(tmp_path):
+    folder = checkout(tmp_path)
+    shutil.copytree(TOY_BASE, folder / "own")
+    (folder / "own" / "chat_template.jinja").write_text("{{ raise_exception('a system message comes first') }}")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["models"]["base"] = {"label": "Base", "path": "own"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    done = snakemake(folder, "pass1", "--cores", "2", check=False)
+    assert done.returncode == 1 and "models.base: own: its chat template cannot write a message of" in done.stderr
+    assert "a system message comes first" in done.stderr and not list((folder / "results").rglob("*.parquet"))

@@ -54,7 +54,8 @@ rule import_rollouts:
         file=ancient(lambda w: experiment.models[w.model].rollouts.file),
         problems=paths.problems(),
     output:
-        paths.artifact("rollouts"),
+        rollouts=paths.artifact("rollouts"),
+        reading=paths.artifact("rollouts", "reading.parquet"),
     log:
         paths.log("import_rollouts", "model", "dataset"),
     wildcard_constraints:
@@ -67,7 +68,7 @@ rule import_rollouts:
         settings=options.completions,
     shell:
         "python -m mrt.sampling.imports --settings {params.settings:q} --file {input.file:q}"
-        " --problems {input.problems:q} --out {output:q} > {log:q} 2>&1"
+        " --problems {input.problems:q} --out {output.rollouts:q} --reading {output.reading:q} > {log:q} 2>&1"
 
 
 # Forced answers of the meta-prover at every prefix (Equation 4); mu is the model that thought, or another one.
