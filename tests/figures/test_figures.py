@@ -554,6 +554,17 @@ def test_the_table_marks_the_best_and_gives_intervals():
     assert page(parts).count("<tr>") == 4
 
 
+def test_the_table_says_how_imported_rows_were_read():
+    from mrt.figures.pass1 import layout, summary
+
+    first = next(iter(MODELS))
+    rows = [(first, "toy_test", what, n) for what, n in (("begin outside a thought: an answer", 40), ("are cut off", 2))]
+    reading = pl.DataFrame(rows, schema=["model", "dataset", "what", "rows"], orient="row")
+    note = layout(summary({"accuracy": of_models("accuracy"), "reading": reading}, MODELS), MODELS).note
+    said = "on toy_test, imported: 40 begin outside a thought: an answer; 2 are cut off."
+    assert note.endswith(f" {MODELS[first].label} {said}") and note.count("imported") == 1
+
+
 def test_what_is_special_in_markdown_and_latex_is_quoted():
     from mrt.figures.tables import Layout, latex, markdown
 
