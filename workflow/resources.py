@@ -7,6 +7,7 @@ from typing import Any
 from mrt.config.memory import host_bytes
 from mrt.config.schema import Config
 from mrt.planning.bill import Bill
+from mrt.training.sft import SFT
 from workflow.paths import Wildcards
 
 Number = Callable[[Wildcards], int]
@@ -54,8 +55,11 @@ class JobResources:
         """Memory of a training's node in MB, more at each attempt; with GPUs as mrt/config/memory.py has it."""
         if not self.experiment.cluster.gpu:
             return round(attempt * 1024 * (4 + self.experiment.engine.cpu_cache_gib))
-        size = self.experiment.architecture(w.model)
-        return round(attempt * host_bytes(size, *self.experiment.training_processes(w.model)) / 2**20)
+        config, model = self.experiment, self.experiment.models[w.model]
+        size, recipe, tokens = config.architecture(w.model), config.recipe(w.model), 0.0
+        if isinstance(recipe, SFT):
+            tokens = self.bill.work("train", w.model, str(model.problems)).trained / recipe.epochs
+        return round(attempt * host_bytes(size, *config.training_processes(w.model), tokens) / 2**20)
 
     def time_limit(self, rule: str, shards: int = 1) -> Callable[[Wildcards, int], int]:
         """Minutes of a job, more at each attempt."""

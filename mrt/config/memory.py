@@ -37,10 +37,12 @@ from typing import NamedTuple
 
 from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
 from mrt.training.devices import LENGTHS
+from mrt.training.frozen import ROW
 from mrt.training.launch import ZERO_3
 
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
 TILE = 4096, 32768  # tokens, vocabulary: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
+SET_BYTES = 20  # of main memory, a token of a training set (`host_bytes`)
 NUMBERS = [2**i for i in range(13)]  # of GPUs
 
 
@@ -119,6 +121,7 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
         tile + (8 if zero else 4) * head + tokens * HEAD[how] * a.hidden + (4 * TILE[1] * a.hidden if one else 0),
         tokens * (LAYER[how] if training.checkpointing else BACKWARD).of(a) + 2 * one + matrix,
         casts + max(tile, tokens * FORWARD.of(a)) if how == "autocast" else 0,
+        frozen_bytes(a, training) if training.frozen else 0,
         4 * min(a.parameters / gpus, sizes["sub_group_size"]) - kept if zero else 0,
     )
     live = min(a.parameters, sizes["stage3_max_live_parameters"] + sizes["stage3_prefetch_bucket_size"])
@@ -131,6 +134,16 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
         "DeepSpeed's buffers": width * (live + 2 * sizes["reduce_bucket_size"]) if zero else 0,
     }
     return {name: size for name, size in parts.items() if size}
+
+
+def frozen_bytes(a: Architecture, training: Training) -> float:
+    """Bytes of a pass of the frozen mu over a row (mrt/training/frozen.py): its mask, its logits and a layer.
+
+    The mask stands in bool and in the model's type. Logits are of the tokens of answers, a quarter of a row of `ROW`
+    tokens at most; a longer row has one text and its answer alone.
+    """
+    width, row = 2 if training.bf16 else 4, max(ROW, training.length)
+    return (1 + width) * row**2 + width * a.vocabulary * ROW / 4 + row * FORWARD.of(a)
 
 
 def mask_bytes(a: Architecture, training: Training) -> int:
@@ -302,12 +315,15 @@ def fitting(fits: Iterable[str]) -> str:
     return f"What fits: {listed}." if listed else "It fits on no number of GPUs that is listed."
 
 
-def host_bytes(a: Architecture, nodes: int, processes: int) -> float:
+def host_bytes(a: Architecture, nodes: int, processes: int, tokens: float = 0.0) -> float:
     """Bytes of main memory that a training needs on each node, with `processes` processes on it.
+
+    Each process holds all of an SFT's `tokens`, those of the training set: 8 bytes of ids and labels, as much again
+    while they are made, and 4 of text.
 
     Each process loads CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model: its file is
     memory-mapped, read by the first process and shared in the page cache (transformers/integrations/deepspeed.py), at
     most 4 bytes a parameter; to save, the first process gathers it in 16 bits. A resumed training reads weights and
     optimizer back, 12 bytes a parameter over all processes. A single process also loads 4 bytes and resumes 12.
     """
-    return 4 * GIB * processes + (4 + 12 / nodes) * a.parameters
+    return (4 * GIB + SET_BYTES * tokens) * processes + (4 + 12 / nodes) * a.parameters

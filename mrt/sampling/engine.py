@@ -98,6 +98,8 @@ def engine_options(settings: EngineSettings, cpu: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"dtype": settings.dtype, "max_num_seqs": settings.max_num_seqs}
     if settings.block_size or cpu:
         options["block_size"] = settings.block_size or 32
+    if (settings.tensor_parallel_size or 1) > 1:  # vLLM would compile a kernel for it on a Hopper with nvcc
+        options["compilation_config"] = {"pass_config": {"fuse_allreduce_rms": False}}
     if cpu:
         options |= {"dtype": "float32"} if settings.dtype == "auto" else {}
         options |= {"enforce_eager": True, "enable_chunked_prefill": False}

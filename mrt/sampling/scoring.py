@@ -45,6 +45,7 @@ def reading(*, cached: bool = True) -> Any:
         max_tokens=1,
         prompt_logprobs=0,
         logprobs=ENDS,
+        flat_logprobs=True,  # no Python object for each token of the prompt
         skip_reading_prefix_cache=not cached,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
@@ -52,12 +53,15 @@ def reading(*, cached: bool = True) -> Any:
 
 
 def readable(output: Any, ids: Sequence[int]) -> bool:
-    """Whether the log-probabilities of the prompt's last tokens `ids` were computed.
+    """Whether the log-probabilities of the prompt's last tokens `ids` were computed; else it is read without the cache.
 
     They were not if the token before them was found in the prefix cache: where a block ends there, and the same prompt
-    was read before, with this text or another. Such a prompt is read once more, without the cache.
+    was read before, with this text or another. Nor do they stand at the end if vLLM has interrupted the request in its
+    prompt and gone on: it then adds rows again. Otherwise there is a row for each token of the prompt (vLLM's model
+    runner V1), or for each that was not found in the cache (V2, on a GPU).
     """
-    return (output.num_cached_tokens or 0) < len(output.prompt_token_ids) - len(ids)
+    length, found = len(output.prompt_token_ids), output.num_cached_tokens or 0
+    return found < length - len(ids) and len(output.prompt_logprobs) in (length, length - found)
 
 
 def log_probability(tokenizer: Any, output: Any, scored: Scored) -> float:

@@ -109,11 +109,12 @@ class Frozen:
                     logits_to_keep=torch.tensor(kept, device=device),
                     use_cache=False,
                 ).logits[0]
-            logps = logits.float().log_softmax(dim=-1)
             self.flops += self.sizes.training(1, len(packed.ids), len(kept), backward=False)
             for number, nodes in asked.items():
                 scored = texts[number][1]
-                of_tokens = [logps[place[node], token] for node, token in zip(nodes, scored.own, strict=False)]
-                end = logps[place[nodes[-1]], self.ends(scored.end)].logsumexp(dim=0)
+                # of one text at a time: those of all of a row, in float32, would take more memory than its pass
+                logps = logits[[place[node] for node in nodes]].float().log_softmax(dim=-1)
+                of_tokens = [logps[i, token] for i, token in enumerate(scored.own)]
+                end = logps[-1, self.ends(scored.end)].logsumexp(dim=0)
                 found[number] = float(sum(of_tokens, start=end))
         return found

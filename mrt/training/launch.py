@@ -19,6 +19,9 @@ from pathlib import Path
 
 from mrt.core import accelerator, fork_server
 
+# Rows of many lengths leave gaps in the memory of a GPU, which segments that can grow fill. An engine that RL spreads
+# over several GPUs shares memory between processes, which such segments do not allow.
+ALLOCATOR = "PYTORCH_ALLOC_CONF"
 ZERO_3 = Path(__file__).with_name("zero3.json")
 
 
@@ -56,6 +59,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--cpus", type=int, default=1, help="CPU cores on each node, if there are several")
     parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
     asked = parser.parse_args(arguments)
+    if accelerator.there() and (asked.nodes == asked.processes == 1 or "mrt.training.sft" in asked.stage[:1]):
+        os.environ.setdefault(ALLOCATOR, "expandable_segments:True")
     if asked.nodes == asked.processes == 1:
         fork_server.main(asked.stage)
     step = "SLURM_STEP_ID" in os.environ and "SLURM_NODEID" in os.environ

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.episodes.thinking import answer_parts, of_cell, special_ids
 from mrt.grading.grade import Grader, right_forced
-from mrt.sampling.engine import seed_of
+from mrt.sampling.engine import seed_of, vllm_reads
 from mrt.sampling.tokens import decode, end_of, pieces
 from mrt.training.devices import LENGTHS
 from mrt.training.flops import Counts, Sizes, distinct, pairs
@@ -197,7 +197,10 @@ def make_trainer_class() -> type:
             show_progress(self)
 
         def seeded(self, generate: Any) -> Any:
-            """The engine's `generate` with a seed per request, by step and position: equal in a resumed run."""
+            """The engine's `generate` with a seed per request, by step and position: equal in a resumed run.
+
+            The engine makes no texts, which takes a fifth of its time on a GPU: TRL reads the tokens alone.
+            """
             rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
 
             def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
@@ -205,6 +208,7 @@ def make_trainer_class() -> type:
                 each = [sampling_params.clone() for _ in prompts]
                 for place, own in enumerate(each):
                     own.seed = seed_of(self.recipe.seed, self.state.global_step, self.draws, rank, place)
+                    own.detokenize = own.detokenize and vllm_reads(self.processing_class, own.stop)
                 return generate(prompts, sampling_params=each, **options)
 
             return drawn

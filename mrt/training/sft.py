@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from mrt.core import accelerator
@@ -23,6 +24,7 @@ from mrt.core.digest import slice_of
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
 from mrt.core.storage import read_table
+from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
 from mrt.training.schedule import EveryStepLearns, in_words
@@ -60,15 +62,16 @@ def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) ->
     """Token ids and labels of each example (prompt positions labelled -100), and how many were too long and dropped.
 
     Prompt and completion are encoded apart, as the sampling engine saw them: a prompt, then the tokens it generated.
+    Ids and labels have 32 bits: every process of a training holds all of them.
     """
-    prompts = tokenizer([e["prompt"] for e in examples], add_special_tokens=False)["input_ids"]
-    completions = tokenizer([e["completion"] for e in examples], add_special_tokens=False)["input_ids"]
     rows = []
+    prompts = encode(tokenizer, (e["prompt"] for e in examples))
+    completions = encode(tokenizer, (e["completion"] for e in examples))
     for example, prompt, completion in zip(examples, prompts, completions, strict=True):
-        completion = [*completion, tokenizer.eos_token_id]
-        if len(prompt) + len(completion) <= max_length:
-            labels = [-100] * len(prompt) + completion
-            rows.append({"input_ids": prompt + completion, "labels": labels, "loss_weight": float(example["weight"])})
+        ids = np.array([*prompt, *completion, tokenizer.eos_token_id], dtype=np.int32)
+        if len(ids) <= max_length:
+            labels = np.where(np.arange(len(ids)) < len(prompt), np.int32(-100), ids)
+            rows.append({"input_ids": ids, "labels": labels, "loss_weight": float(example["weight"])})
     return rows, len(examples) - len(rows)
 
 
@@ -128,7 +131,7 @@ def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed
 def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, args: Any) -> Any:
     """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
     import torch
-    from datasets import Dataset
+    from datasets import Dataset, Features, List, Value
     from trl import SFTTrainer
     from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
@@ -146,18 +149,19 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         processes.
         """
 
-        lengths: ClassVar[list[int]] = [len(row["input_ids"]) for row in rows]
-
         def __init__(self, epoch: Callable[[], int]) -> None:
             self.epoch = epoch
 
         def __len__(self) -> int:
-            return len(rows)
+            return len(lengths)
 
         def __iter__(self) -> Iterator[int]:
             # not by `micro`: a step has the same examples on any number of devices
-            return iter(bucketed_order(self.lengths, recipe.micro_batch_size, recipe.seed + self.epoch()))
+            return iter(bucketed_order(lengths, recipe.micro_batch_size, recipe.seed + self.epoch()))
 
+    lengths = [len(row["input_ids"]) for row in rows]
+    ids = List(Value("int32"))
+    features = Features({"input_ids": ids, "labels": ids, "loss_weight": Value("float64")})
     sizes, counts = Sizes.of(model), Counts("trained_tokens", "flops")
     step = {"nats": 0.0, "tokens": 0}  # what this process learnt from since the last log entry, unweighted
 
@@ -201,7 +205,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     trainer = Trainer(
         model,
         args=args,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list(rows, features=features),
         processing_class=tokenizer,
         data_collator=Collator(pad_token_id=padding),
     )
@@ -244,6 +248,7 @@ class Train(TrainingStage):
         args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         trainer = make_trainer(model, tokenizer, rows, self.recipe, args)
+        del rows  # the trainer has its own copy
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
         leave(trainer, tokenizer, state, made)
 

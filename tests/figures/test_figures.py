@@ -558,7 +558,9 @@ def test_the_table_says_how_imported_rows_were_read():
     from mrt.figures.pass1 import layout, summary
 
     first = next(iter(MODELS))
-    rows = [(first, "toy_test", what, n) for what, n in (("begin outside a thought: an answer", 40), ("are cut off", 2))]
+    rows = [
+        (first, "toy_test", what, n) for what, n in (("begin outside a thought: an answer", 40), ("are cut off", 2))
+    ]
     reading = pl.DataFrame(rows, schema=["model", "dataset", "what", "rows"], orient="row")
     note = layout(summary({"accuracy": of_models("accuracy"), "reading": reading}, MODELS), MODELS).note
     said = "on toy_test, imported: 40 begin outside a thought: an answer; 2 are cut off."

@@ -18,7 +18,7 @@ from mrt.sampling.cache import CacheSettings, CompletionCache
 from mrt.sampling.engine import Completion, Decoding, Engine, EngineSettings, Request
 from mrt.sampling.likelihood import Score, boxed, probability
 from mrt.sampling.prover import Prefix
-from mrt.sampling.scoring import as_written, log_probability, reading
+from mrt.sampling.scoring import as_written, log_probability, readable, reading
 
 CHAT = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
 CHAT += "<|assistant|><think>\n"
@@ -157,6 +157,24 @@ def test_an_end_may_close_the_answer_and_the_box(braces):
     places = [{i: SimpleNamespace(logprob=log(0.5))} for i in scored.own]
     output = SimpleNamespace(prompt_logprobs=[None, *places], outputs=[SimpleNamespace(logprobs=[following])])
     assert exp(log_probability(braces, output, scored)) == pytest.approx(0.5**5)
+
+
+@pytest.mark.parametrize(
+    ("cached", "rows", "right"),
+    [
+        (0, 32, True),  # each token of the prompt has a row
+        (16, 32, True),  # of model runner V1, which has rows of cached tokens too
+        (16, 16, True),  # of V2
+        (30, 2, False),  # what is scored was in the cache
+        (16, 24, False),  # of a request that was interrupted in its prompt
+        (0, 40, False),
+    ],
+)
+def test_rows_that_do_not_end_with_what_is_scored_are_not_read(cached, rows, right):
+    from types import SimpleNamespace
+
+    read = {"num_cached_tokens": cached, "prompt_token_ids": [1] * 32, "prompt_logprobs": [None] * rows}
+    assert readable(SimpleNamespace(**read), [1] * 3) == right
 
 
 def prover(rows):

@@ -15,13 +15,14 @@ from mrt.training.devices import batches
 SHOW = """
 import os, sys
 from mrt.training import launch
-os.execvp = lambda program, command: print(os.environ.get("CUDA_VISIBLE_DEVICES"), *command)
+allocator = lambda: f"allocator={os.environ.get('PYTORCH_ALLOC_CONF')}"
+os.execvp = lambda program, command: print(os.environ.get("CUDA_VISIBLE_DEVICES"), *command, allocator())
 launch.main(sys.argv[1:])
 """
 
 
-def launched(*arguments, **environment):
-    command = [sys.executable, "-c", SHOW, *arguments, "mrt.training.sft", "--set", "x"]
+def launched(*arguments, stage="mrt.training.sft", **environment):
+    command = [sys.executable, "-c", SHOW, *arguments, stage, "--set", "x"]
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
 
 
@@ -32,6 +33,15 @@ def test_the_processes_of_a_node_see_as_many_gpus(tmp_path, monkeypatch):
     too_many = launched("--processes", "9")
     assert too_many.returncode == 1 and "9 GPUs are asked for, 8 are there" in too_many.stderr
     assert "cluster.training_gpus" in too_many.stderr
+
+
+def test_segments_of_a_gpus_memory_grow_unless_an_engine_shares_them_between_processes(tmp_path, monkeypatch):
+    grows = "allocator=expandable_segments:True"
+    assert grows not in launched("--processes", "2", MRT_DEVICE="cpu").stdout
+    fake_cards(tmp_path, monkeypatch, 8)
+    assert grows in launched("--processes", "2").stdout
+    assert "allocator=own" in launched("--processes", "2", PYTORCH_ALLOC_CONF="own").stdout
+    assert "allocator=None" in launched("--processes", "2", stage="mrt.training.rl").stdout
 
 
 def test_on_several_nodes_each_claims_its_own_and_the_step_has_the_cores_of_the_job(tmp_path, monkeypatch):

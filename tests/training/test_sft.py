@@ -64,7 +64,7 @@ def test_the_prompt_carries_no_loss_and_the_completion_ends(tokenizer):
     trained = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
     assert tokenizer.decode(trained) == examples(1)[0]["completion"] + "<eos>"
     assert tokenizer.decode(row["input_ids"][: -len(trained)]) == examples(1)[0]["prompt"]
-    assert dropped == 0
+    assert dropped == 0 and row["input_ids"].dtype == row["labels"].dtype == "int32"
 
 
 def test_examples_that_are_too_long_are_dropped_and_counted(tokenizer):
