@@ -52,7 +52,9 @@ def tell_jobs(workflow: Any) -> None:
 
 def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
     """The table of pass@1 (`mrt.figures.pass1`) in at most 80 columns: a row for each dataset and model."""
-    caption = "95 % intervals; * where that of the difference excludes 0"
+    alone = pl.col("difference_over") == "problems"  # a training has a single run
+    single = summary.filter(alone).height and " over problems; of these training runs, not of others (†)"
+    caption = f"95 % intervals{single or ''}; * where that of the difference excludes 0"
     table = Table("dataset", "model", box=SIMPLE_HEAD, caption=caption, caption_justify="left")
     for heading in ("pass@1, %", "to parent", "tokens"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -61,11 +63,12 @@ def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
             100 * (row[name] or 0) for name in ("accuracy", "accuracy_low", "accuracy_high", "difference")
         )
         clear = row["difference"] is not None and not row["difference_low"] <= 0 <= row["difference_high"]
+        marks = ("*" if clear else " ") + ("†" if row["difference_over"] == "problems" else "")
         table.add_row(
             row["dataset"],
             labels.get(row["model"], row["model"]),
             f"{right:.1f} [{low:.1f}, {high:.1f}]",
-            "" if row["difference"] is None else f"{more:+.1f}{'*' if clear else ' '}",
+            "" if row["difference"] is None else f"{more:+.1f}{marks}",
             "" if row["tokens"] is None else f"{row['tokens']:,.0f}",
         )
     return table

@@ -8,6 +8,7 @@ corrected for the number of claims about the same two methods (`holm`).
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
@@ -87,6 +88,8 @@ class Claim(Settings):
         both = {self.value, self.than_value or self.value}
         if len(both) == 2 and both & CURVES.keys() and not both <= EFFICIENCY.keys():
             raise ValueError(f"{self.value} cannot be compared with {self.than_value}")
+        if self.gains_over in (self.model, self.than) and self.gains_over:
+            raise ValueError(f"gains_over {self.gains_over}: a third model is needed")
         if self.value in CURVES and self.gains_over:
             raise ValueError(f"{self.value} compares two curves; leave out gains_over")
         return self
@@ -258,6 +261,8 @@ def compare(
     ratio = float(own.mean() - base.mean()) / gain
     weights = (1.0, -ratio, ratio - 1.0)
     parts = [weight * influence(grid) / gain for weight, grid in zip(weights, (own, other, base), strict=True)]
+    if same_runs:
+        parts = [parts[0] + parts[1], parts[2]]
     return estimate_of(ratio, parts, fixed=fixed)
 
 
@@ -284,7 +289,12 @@ def verdict(claim: Claim, estimate: float, bound: str | None = None, *, ratio: b
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values of a family of tests (Holm 1979): those below 0.05 hold a false one in at most 5 % of cases."""
+    """Adjusted p-values of a family of tests (Holm 1979): those below 0.05 hold a false one in at most 5 % of cases.
+
+    Raises ValueError if one is no number: it would silence the others.
+    """
+    if any(isnan(p) for p in p_values):
+        raise ValueError("holm: a p-value is no number")
     adjusted, largest = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))

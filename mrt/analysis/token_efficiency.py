@@ -115,8 +115,10 @@ def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed:
     def log_ratio(tokens: Floats, steps: Floats, other_tokens: Floats, other_steps: Floats) -> float:
         return float(np.log(token_efficiency(tokens, np.cumsum(steps), other_tokens, np.cumsum(other_steps))[0]))
 
-    kind = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in grids))[1]
-    return _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed), kind
+    ratio, kind = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in grids))
+    found = _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed)
+    # sums of steps are rounded, which decides where one curve begins as accurate as the other ends
+    return found._replace(value=float(np.log(ratio))), kind
 
 
 def ratio_interval(log_ratio: Estimate) -> Interval:

@@ -155,15 +155,16 @@ def row_of(
         estimate = compare(own, other, base[0] if ratio else None, same_runs=same_runs, fixed=fixed)
     logarithm = claim.value in EFFICIENCY
     interval = ratio_interval(estimate) if logarithm else estimate.interval()
-    word, limit = verdict(claim, interval.estimate, bound, ratio=ratio)
+    known = bool(np.isfinite(estimate.value))  # not where curves share no tokens
+    word, limit = verdict(claim, interval.estimate, bound, ratio=ratio) if known else ("not significant", 0.0)
     none = float(ratio and not logarithm)
     needed = None
-    if not (alone or fixed) and estimate.runs > 1 and claim.expect in ("more", "less"):
+    if known and not (alone or fixed) and estimate.runs > 1 and claim.expect in ("more", "less"):
         wide = estimate.p_value(none) >= LEVEL  # else more runs change nothing
         needed = runs_needed(estimate, none) if wide else None
     cost = spending(claim, dataset, tables)
     p = None
-    if not (alone or fixed or (cost and cost.share < ENOUGH)):
+    if known and not (alone or fixed or (cost and cost.share < ENOUGH)):
         p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
     samples = [side["samples"] for side in found if "samples" in side.columns]
     styles = [models[name] for name in (claim.model, claim.than) if name]
@@ -173,7 +174,7 @@ def row_of(
         "value": claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}",
         "model": styles[0].label,
         "than": styles[1].label if claim.than else None,
-        **interval._asdict(),
+        **(interval._asdict() if known else dict.fromkeys(interval._fields)),
         "ratio": ratio,
         "bound": bound,
         "runs": len(own),
@@ -224,17 +225,19 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
         digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"] in ("tokens", "training length") else 3
         sign, unit = ("", " x") if row["ratio"] else ("+", "")
-        low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
         sides = list(dict.fromkeys(side for side in (row["model"], row["than"]) if side))
         of = " against ".join(sides)
         single = "†" if row["over"] == "problems" else ""
-        what = f"{row['value']}, {of}: {BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
+        if row["estimate"] is None:
+            what = "the curves share no tokens"
+        else:
+            low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
+            what = f"{BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
         less = shortfall(row | {"n": row["problems"], "runs": None}, row["samples_most"] or 0)
         n = less if "n =" in less else ", ".join(filter(None, (str(row["problems"]), less)))
-        cells.append(
-            [row["section"], row["says"], what, runs.format(**row), n.removeprefix("n = "), said(row), row["redraw"]]
-        )
+        here = [runs.format(**row), n.removeprefix("n = "), said(row), row["redraw"]]
+        cells.append([row["section"], row["says"], f"{row['value']}, {of}: {what}", *here])
     return Layout("claims", header, cells, set(), note(table))
 
 

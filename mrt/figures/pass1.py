@@ -6,8 +6,8 @@
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
 length. A cell is a mean with its 95 % interval (over problems, and over training runs if there are several) and, in
 parentheses, the difference to the parent on the problems that both were measured on (marked * where its interval
-excludes 0). A cell that stands on fewer problems, samples or runs than others of its column says so. The best of a
-column is bold, among models that were measured on all of its problems.
+excludes 0). A cell says so that stands on fewer problems than its column, or on fewer samples or runs than the table.
+The best of a column is bold, among models that were measured on all of its problems.
 """
 
 from collections.abc import Iterator, Mapping
@@ -72,12 +72,14 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
 
 
 def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[dict[str, Any]]:
-    """The average over datasets, for models measured on all of them; nothing if there is only one dataset."""
+    """The average over datasets, of the runs that were measured on all of them; nothing if there is one dataset."""
     sets = data["dataset"].unique(maintain_order=True)
     counts = stands_on(data, ["dataset", "model"])
     for model in models:
         here = data.filter(pl.col("model") == model)
-        if len(sets) > 1 and here["dataset"].n_unique() == len(sets):
+        on_all = here.group_by("run").agg(pl.col("dataset").n_unique() == len(sets)).filter("dataset")["run"]
+        if len(sets) > 1 and on_all.len():
+            here = here.filter(pl.col("run").is_in(on_all.implode()))
             grids = [runs_of(here.filter(dataset=s), "accuracy") for s in sets]
             estimate, low, high = share(average_of([grid.values for grid in grids]).interval())
             of_model = counts.filter(model=model)
@@ -97,10 +99,10 @@ def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle], by: list[s
         model = str(place["model"])
         parent = models[model].parent if model in models else None
         other = data.filter(*(pl.col(name) == value for name, value in (place | {"model": parent or ""}).items()))
-        own = own.join(other, on="problem_id", how="semi")
-        other = other.join(own, on="problem_id", how="semi")
-        if own.height:
-            grids = [runs_of(rows_of, "accuracy").values for rows_of in (own, other)]
+        of_both = [runs_of(rows_of, "accuracy") for rows_of in (own, other)]
+        shared = set.intersection(*(set(runs.problems) for runs in of_both))
+        if shared:
+            grids = [runs.values[:, [p in shared for p in runs.problems]] for runs in of_both]
             fixed = any(one_run(models, name, grid) for name, grid in zip((model, parent), grids, strict=True))
             found = mean_of(*grids, fixed=fixed).interval()
             rows.append((*key, *found, grids[0].shape[1], "problems" if fixed else "runs and problems"))

@@ -8,7 +8,7 @@ from typing import Any
 
 def steps_of(count: int, batch: int, epochs: float) -> int:
     """Steps of SFT: each epoch takes all examples, its last step those that are left."""
-    return math.ceil(epochs * math.ceil(count / batch))
+    return math.ceil(epochs * math.ceil(count / batch))  # as transformers rounds it
 
 
 def carried_steps_of(count: int, batch: int, epochs: float) -> int:
@@ -39,7 +39,7 @@ def in_words(what: str, count: int, batch: int, epochs: float, warmup: float, *,
 
 def warm(steps: int, warmup: float) -> int:
     """How many steps warm up: this share of them, at least one, which has the peak rate if it is alone."""
-    return max(1, math.ceil(steps * warmup))
+    return max(1, math.ceil(round(steps * warmup, 6)))
 
 
 def rate(step: int, steps: int, warming: int, kind: str) -> float:
@@ -47,7 +47,7 @@ def rate(step: int, steps: int, warming: int, kind: str) -> float:
 
     It rises from 1 / `warming` to 1 in the steps that warm up. Behind them `linear` and `cosine` fall towards 0, which
     they would reach one step after the last. transformers' schedules begin at 0, so that their first step learns
-    nothing; these are the same ones, a step earlier.
+    nothing; these are those of a training that is a step longer, without that step.
     """
     if step <= warming:
         return step / warming

@@ -52,6 +52,8 @@ def test_a_bound_decides_in_its_own_direction_only(bound, possible):
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([0.02]) == [0.02] and holm([]) == []
+    with pytest.raises(ValueError, match="a p-value is no number"):
+        holm([0.01, float("nan")])
 
 
 def test_a_family_seldom_holds_a_false_verdict():
@@ -73,6 +75,9 @@ def test_gains_are_compared_over_a_common_base():
     found = compare(strong, weak, base).interval()
     assert found.low < 3 < found.high and found.low > 2 and found.estimate == pytest.approx(3, rel=0.1)
     assert compare(strong, weak).value == pytest.approx(0.2, abs=0.02)
+    own, rival = drawn(5, 0.3, 0.05, 4), drawn(5, 0.3, 0.05, 4) + 0.1  # which differ by as much in every run
+    apart, together = (compare(own, rival, base, same_runs=same).error for same in (False, True))
+    assert together < 0.5 * apart
 
 
 def test_the_runs_that_would_decide_it_do():
@@ -235,6 +240,7 @@ def test_a_claim_is_about_a_value_that_there_is():
         (curves | {"value": "maj at equal tokens", "than_value": "token efficiency"}, "cannot be compared with token"),
         ({"than_value": "token efficiency"}, "accuracy cannot be compared with token efficiency"),
         ({"than": None}, "accuracy needs `than`"),
+        ({"gains_over": "b"}, "gains_over b: a third model is needed"),
     ):
         with pytest.raises(ValueError, match=message):
             claim().model_validate(claim().model_dump() | wrong)

@@ -127,6 +127,18 @@ def test_the_interval_of_token_efficiency_is_paired() -> None:
     assert runs.low < 2.1 and runs.high > 3.9  # a run needs a half, the other a quarter of the tokens
 
 
+def test_curves_that_touch_are_not_told_apart_by_rounding() -> None:
+    """The one ends where the other begins, for all that floating-point numbers tell."""
+    rng = np.random.default_rng(3)
+    tokens = np.broadcast_to([1.0, 2, 4], (1, 7, 3))
+    for first, last in zip(rng.random((200, 1, 7, 1)), rng.random((200, 1, 7, 1)), strict=True):
+        one = np.concatenate([first * last, last, last], axis=-1)
+        other = np.concatenate([last, last, last + 0.3], axis=-1)
+        log_ratio, kind = efficiency_of_curves(tokens, one, tokens, other)
+        ratio, same = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in (tokens, one, tokens, other)))
+        assert kind == same and np.exp(log_ratio.value) == pytest.approx(ratio)
+
+
 def test_curves_of_the_same_runs_vary_together() -> None:
     tokens = np.broadcast_to([100.0, 200.0, 400.0], (4, 30, 3))
     maj = np.array([0.1, 0.2, 0.5, 0.7])[:, None, None] + np.zeros((4, 30, 3))

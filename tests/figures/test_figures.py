@@ -599,6 +599,37 @@ def test_the_table_gives_the_difference_to_the_parent_and_the_average_over_sets(
     )
 
 
+def accuracies_of(rows):
+    """The measure `accuracy` from (model, run, dataset, problem, accuracy)."""
+    table = pl.DataFrame(rows, schema=["model", "run", "dataset", "problem_id", "accuracy"], orient="row")
+    rest = {"tokens": 9.0, "characters": 9.0, "difficulty": None, "samples": 4}
+    return table.with_columns(pl.lit(value).alias(name) for name, value in rest.items())
+
+
+def test_a_difference_is_of_the_same_problems_where_runs_lack_some():
+    from mrt.figures.pass1 import summary
+
+    rows = [
+        (model, f"{model}{run}", "d", problem, accuracy)
+        for model, lacking in (("base", "p1"), ("star_1", "p2"))
+        for run in (1, 2)
+        for problem, accuracy in (("p1", 1.0), ("p2", 0.0), ("p3", 0.5))
+        if run == 1 or problem != lacking
+    ]
+    models = {**MODELS, "star_1": MODELS["star_1"].model_copy(update={"parent": "base"})}
+    row = summary({"accuracy": accuracies_of(rows)}, models).filter(model="star_1").row(0, named=True)
+    assert (row["difference"], row["difference_n"]) == (0.0, 1)
+
+
+def test_an_average_is_of_the_runs_that_all_datasets_have():
+    from mrt.figures.pass1 import summary
+
+    rows = [("star_1", f"r{run}", "d", f"p{i}", 0.5) for run in (1, 2) for i in range(3)]
+    rows += [("star_1", "r1", "e", f"q{i}", 0.7) for i in range(3)]
+    row = summary({"accuracy": accuracies_of(rows)}, MODELS).filter(dataset="average").row(0, named=True)
+    assert (row["accuracy"], row["runs"]) == (pytest.approx(0.6), 1)
+
+
 def test_token_efficiency_compares_models_on_the_problems_of_both():
     from mrt.figures.token_efficiency import layout, summary
 
@@ -875,6 +906,10 @@ def test_claims_are_decided_over_runs(tmp_path, monkeypatch):
     assert rows[0][2].startswith("accuracy, A against B: +18.8 [") and rows[2][2].endswith("x")
     assert rows[2][2].startswith("token efficiency, A against B: ≥ ")
     assert rows[3][2].startswith("maj at equal tokens, A against B: +20.5 [")
+    apart = {**tables, "maj": tables["maj"].with_columns(pl.col("tokens") * pl.when(model="b").then(100).otherwise(1))}
+    none = claims.summary(apart, styles, [asked[-1], asked[0]])
+    assert none["verdict"].to_list() == ["not significant", "supported"] and none["p"].to_list()[0] is None
+    assert claims.layout(none, styles).cells[0][2] == "maj at equal tokens, A against B: the curves share no tokens"
     assert rows[1][3:6] == ["4 against 1", "20", "not significant (p = 1.000), not by more runs"]
     many = pl.lit(504, pl.Int64).alias("needed")
     shown = claims.layout(table[1:2].with_columns(many), styles).cells[0][5]

@@ -46,6 +46,11 @@ def test_the_rates_are_those_of_transformers_a_step_earlier(kind, steps, ratio):
         assert ours == pytest.approx(theirs(0, steps))
 
 
+@pytest.mark.parametrize(("steps", "ratio", "warming"), [(100, 0.07, 7), (100, 0.28, 28), (10, 0.21, 3)])
+def test_a_share_is_not_rounded_up_for_an_error_of_floating_point(steps, ratio, warming):
+    assert warm(steps, ratio) == warming
+
+
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(0.01, 5))
 def test_all_problems_are_taken_equally_often_but_for_one_time(count, batch, epochs):
     def order(number):

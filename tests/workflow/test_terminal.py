@@ -30,7 +30,8 @@ def test_the_table_at_the_end_fits_80_columns(
     (tmp_path / "tables").mkdir()
     summary = pl.DataFrame(rows, schema=["dataset", "model", "difficulty", *kinds], orient="row")
     read = pl.Series("reading", [None, None, "38 are cut off", None])
-    summary = summary.with_columns(read, pl.Series("n", [5, 2, 4, 9]), pl.lit(5).alias("of"))
+    alone = pl.Series("difference_over", [None, None, "problems", "runs and problems"])
+    summary = summary.with_columns(read, alone, pl.Series("n", [5, 2, 4, 9]), pl.lit(5).alias("of"))
     summary.write_parquet(tmp_path / "tables" / "pass1.parquet")
     tell_results(run_of("pass1", "all"), str(tmp_path), {"mrt_2": "MRT [STaR], 2 iterations"})
     said = capsys.readouterr().err
@@ -38,9 +39,10 @@ def test_the_table_at_the_end_fits_80_columns(
     cells = [line.split() for line in table.splitlines() if line.strip()]
     assert cells[2:5] == [
         ["toy_test", "base", "49.5", "[46.2,", "52.5]", "92"],
-        ["toy_test", "MRT", "[STaR],", "2", "iterations", "76.3", "[73.2,", "79.5]", "+17.5*", "1,097"],
+        ["toy_test", "MRT", "[STaR],", "2", "iterations", "76.3", "[73.2,", "79.5]", "+17.5*†", "1,097"],
         ["average", "MRT", "[STaR],", "2", "iterations", "50.0", "[40.0,", "60.0]", "-1.0"],
     ]
+    assert "of these training runs, not of others (†)" in " ".join(table.split())
     assert max(map(len, table.splitlines())) <= 80
     assert "MRT [STaR], 2 iterations on toy_test: n = 4 of 5 problems\n" in table
     assert "MRT [STaR], 2 iterations on toy_test, imported: 38 are cut off.\n" in table
