@@ -136,7 +136,8 @@ def make(folder: Path, problems: int) -> None:
     one = {name: key[name] for name in ("problem_id", "sample")}
     long = pl.concat_str([text] * 200)  # about 26,000 characters
     rollout = {"prompt": text, "text": long, "tokens": 400 * LONG + here % 50, "prompt_tokens": ninety}
-    traces.select(**one, **rollout, **ended).sink_parquet(folder / "rollouts.parquet")
+    begun = {"inside": pl.lit(True), "thinking": pl.lit(None, pl.String)}
+    traces.select(**one, **rollout, **ended, **begun).sink_parquet(folder / "rollouts.parquet")
     traces.select(**one, **verdict).sink_parquet(folder / "rollouts.grades.parquet")
     empty = pl.lit(None, pl.String)
     traces.filter(trace % SAMPLES == 0).select(

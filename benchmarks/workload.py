@@ -10,7 +10,8 @@ import polars as pl
 from benchmarks.record import TOY_BASE, TRACES
 from mrt.core.artifacts import PROBLEMS
 from mrt.episodes.cut import CutRollouts
-from mrt.episodes.parameterization import CLOSE, split_episodes
+from mrt.episodes.parameterization import split_episodes
+from mrt.episodes.thinking import take_apart
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import Prove, ProverSettings
@@ -73,7 +74,7 @@ def real_lengths(longest: int, count: int) -> list[list[int]]:
     """Tokens of each episode of the `count` longest real thoughts within `longest` tokens; empty without data."""
     file = TRACES / "reasoning_traces.jsonl"
     texts = [json.loads(line)["text"] for line in file.read_text().splitlines()] if file.is_file() else []
-    cut = [split_episodes(text.removeprefix("<think>").split(CLOSE)[0]) for text in texts]
+    cut = [split_episodes(take_apart(text, inside=True).thought) for text in texts]
     lengths = [[max(1, round(len(episode) / CHARACTERS)) for episode in episodes] for episodes in cut]
     return sorted((tokens for tokens in lengths if sum(tokens) <= longest and len(tokens) > 4), key=sum)[-count:]
 

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -225,11 +226,20 @@ def read_hub(hub: Hub) -> Any:
     """The dataset as loaded by `datasets`; raises ValueError whatever goes wrong."""
     from datasets import load_dataset
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         # without a network `datasets` would take whatever revision it prepared last
-        path, known = hub.path, Path(hub.path).is_dir()
-        folder = path if known else snapshot_download(path, repo_type="dataset", revision=hub.revision)
+        folder = hub.path
+        if not Path(folder).is_dir():
+            asked: dict[str, Any] = {"repo_id": hub.path, "repo_type": "dataset", "revision": hub.revision}
+            try:
+                folder = snapshot_download(**asked)
+            except Exception:  # without a network: of an older huggingface_hub's cache it would list the files first
+                with suppress(LocalEntryNotFoundError):
+                    folder = snapshot_download(**asked, local_files_only=True)
+                if folder == hub.path:
+                    raise
         return load_dataset(folder, hub.name, split=hub.split)
     except Exception as error:  # of many kinds: no such dataset, split, configuration; no network; gated
         first = str(error).strip().splitlines() or [type(error).__name__]

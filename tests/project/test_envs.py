@@ -225,7 +225,8 @@ def test_a_stages_environment_has_what_it_imports():
         for rule in re.split(r"\n(?=rule )", path.read_text()):
             kind, shell = re.search(r"conda:\n\s+(\w+)", rule), rule.partition("shell:")[2]
             shell = shell.replace("mrt.{params.stage}", "mrt.sampling.prover mrt.sampling.allocation")
-            for stage in re.findall(r"(mrt(?:\.\w+)+) ", shell) if kind else ():
+            stages = set(re.findall(r"(mrt(?:\.\w+)+) ", shell)) - {"mrt.core.fork_server"}  # which starts a stage
+            for stage in stages if kind else ():
                 checked.add(stage)
                 needed = set(reached(stage).libraries)
                 assert {canonicalize_name(name) for name in needed} <= set(asked(kind[1].lower())), (path.name, stage)

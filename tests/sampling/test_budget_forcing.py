@@ -52,7 +52,7 @@ def test_the_paper_s_numbers_of_extensions():
     assert BudgetForcing(most=3, every=2).answered() == [0, 2]
 
 
-def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_path, capsys):
+def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_path, capfd):
     engine = EngineSettings(max_model_len=512, cpu_cache_gib=0.25)
     rollouts, episodes = tmp_path / "rollouts.parquet", tmp_path / "episodes.parquet"
     names = ("base", "toy")
@@ -94,7 +94,7 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
     assert all(before <= after for before, after in tokens["prefix_tokens"])
 
     again = force("again", folder=tmp_path / "kept")
-    said = [line for line in capsys.readouterr().out.splitlines() if "completions cached" in line]
+    said = [line for line in capfd.readouterr().out.splitlines() if "completions cached" in line]
     assert said[-1].endswith(", 0 to sample")
     for one, two in zip((out, thoughts), again, strict=True):
         assert pl.read_parquet(one).equals(pl.read_parquet(two))

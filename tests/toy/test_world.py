@@ -88,7 +88,8 @@ def test_examples_speak_the_template_of_the_meta_prover():
     assert 30 < len(cut) < 90
     assert all("Time is up." not in e["completion"] for e in drawn)  # the stop phrase carries no loss
     for example in drawn:
-        _, closed, answer = take_apart((example["prompt"] + example["completion"]).split("<think>")[1])
+        text = (example["prompt"] + example["completion"]).split("<think>")[1]
+        _, _, closed, answer = take_apart(text, inside=True)
         assert closed and answer.startswith("\n\n" + template.header) and "\\boxed{" in answer
 
 

@@ -120,7 +120,7 @@ def test_forced_answers_read_a_trace_once():
 
 def test_rollouts_and_trees_count_their_prompts_once():
     rows = [("p", s, "q", "t", 100 + s, 30, "stop", None, True, None) for s in range(3)]
-    rows += [("imported", 0, "", "t", None, None, "unknown", None)]
+    rows += [("imported", 0, "", "t", None, None, "unknown", None, False, None)]
     found = of_rollouts(pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row"))
     assert found[:2] == (303, 30)
     assert found.pairs == pairs(0, 30) + sum(pairs(30, 130 + s) for s in range(3))
