@@ -301,7 +301,7 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-def fake_cards(folder, monkeypatch, count, driver="580.65.06"):
+def fake_cards(folder, monkeypatch, count, driver="580.65.06", used=500):
     """Have this machine look as if it had GPUs, by an nvidia-smi that lists so many; their locks lie in `locks`."""
     (folder / "bin").mkdir()
     program = folder / "bin" / "nvidia-smi"
@@ -311,6 +311,8 @@ def fake_cards(folder, monkeypatch, count, driver="580.65.06"):
 case "$1" in
 --query-gpu=index,uuid) printf '%s\\n' {listed} ;;
 --query-gpu=index) seq 0 {count - 1} ;;
+--query-gpu=uuid,memory.used,memory.total)
+    for i in $(seq 0 {count - 1}); do echo "GPU-$i, {used} MiB, 81559 MiB"; done ;;
 --query-gpu=driver_version) for i in $(seq {count}); do echo {driver}; done ;;
 *) exit 1 ;;
 esac

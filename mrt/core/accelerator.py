@@ -32,6 +32,9 @@ from typing import NamedTuple
 
 DEVICES, HOLDER, LOCKS = "CUDA_VISIBLE_DEVICES", "MRT_GPU_HOLDER", "MRT_GPU_LOCKS"  # environment variables
 FOLDER = "/tmp/mrt-gpus"  # for the locks, unless MRT_GPU_FOLDER is set; not TMPDIR, which may differ by user
+SHARED_MEMORY, SHARED = "/dev/shm", 256 * 2**20  # bytes that NCCL needs at least, a container's default being 64 MiB
+CACHE = 2**30  # bytes that must be free for compiled programs
+OTHERS = 0.1  # share of a card's memory that is not worth a word
 POLL = 0.5  # seconds between looks for free cards
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}  # by CUDA's major version (NVIDIA, "CUDA Compatibility", minor versions)
 
@@ -192,10 +195,46 @@ def claim(count: int) -> None:
         )
     if LOCKS in os.environ:
         return
+    check_room(count)
     held = collect(found, count)
+    tell_others(held)
     os.environ[LOCKS] = os.pathsep.join(str(lock_of(card)) for card in held)
     os.environ[DEVICES] = ",".join(card.name for card in held)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the numbering of nvidia-smi
+
+
+def check_room(count: int) -> None:
+    """Raise NoGPU if CUDA's programs cannot be cached, or NCCL lacks shared memory for several cards."""
+    cache = Path(os.environ.get("VLLM_CACHE_ROOT") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vllm"))
+    place = next(path for path in (cache.expanduser(), *cache.expanduser().parents) if path.exists())
+    if (free := shutil.disk_usage(place).free) < CACHE:
+        raise NoGPU(
+            f"{place} has {free / 2**20:.0f} MiB left, and vLLM keeps compiled programs in {cache}. Make room, or name"
+            " another folder: `export VLLM_CACHE_ROOT=...`"
+        )
+    if count == 1 or os.environ.get("NCCL_SHM_DISABLE") == "1" or not os.path.exists(SHARED_MEMORY):
+        return
+    if (free := shutil.disk_usage(SHARED_MEMORY).free) < SHARED:
+        raise NoGPU(
+            f"{SHARED_MEMORY} has {free / 2**20:.0f} MiB left, too little for NCCL between {count} GPUs. Start the"
+            " container with more (`--shm-size=8g`), or do without, which is slower: `export NCCL_SHM_DISABLE=1`"
+        )
+
+
+def tell_others(held: list[Card]) -> None:
+    """Print a line if programs that claim no cards, which are not this project's, use these."""
+    memory = {uuid: words for uuid, *words in ask_driver("uuid", "memory.used", "memory.total")}
+    for card in held:
+        numbers = [word.partition(" ")[0] for word in memory.get(card.identity, [])]
+        if all(number.isdecimal() for number in numbers) and numbers:
+            used, total = map(int, numbers)
+            if used > OTHERS * total:
+                print(
+                    f"GPU {card.name}: other programs use {used / 1024:.1f} of {total / 1024:.1f} GiB (nvidia-smi lists"
+                    f" them). If memory runs out, end them, leave the card out ({DEVICES}), or lower"
+                    " engine.gpu_memory_utilization",
+                    flush=True,
+                )
 
 
 def join() -> None:

@@ -353,3 +353,30 @@ def test_vllm_comes_after_its_environment_and_no_probe_before_the_variable_that_
     done = subprocess.run([sys.executable, "-c", ORDER], cwd=ROOT, capture_output=True, text=True)
     *probes, imported = done.stdout.splitlines()
     assert set(probes) == {"probe 1 0,1 False"} and imported == "vllm spawn 0", done.stdout + done.stderr
+
+
+def test_other_programs_on_a_card_are_told(tmp_path, monkeypatch, capsys):
+    fake_cards(tmp_path, monkeypatch, 2, used=40_000)
+    accelerator.tell_others(accelerator.cards()[:1])
+    said = capsys.readouterr().out
+    assert said.startswith("GPU 0: other programs use 39.1 of 79.6 GiB (nvidia-smi lists them)") and "GPU 1" not in said
+    (tmp_path / "idle").mkdir()
+    fake_cards(tmp_path / "idle", monkeypatch, 2)
+    accelerator.tell_others(accelerator.cards())
+    assert not capsys.readouterr().out
+
+
+def test_a_lack_of_shared_memory_or_of_room_for_programs_is_one_sentence(tmp_path, monkeypatch):
+    accelerator.check_room(2)
+    monkeypatch.setattr(accelerator, "SHARED", 2**60)
+    accelerator.check_room(1)
+    with pytest.raises(
+        accelerator.NoGPU, match=r"/dev/shm has \d+ MiB left, too little for NCCL between 2 GPUs.*shm-size"
+    ):
+        accelerator.check_room(2)
+    monkeypatch.setenv("NCCL_SHM_DISABLE", "1")
+    accelerator.check_room(2)
+    monkeypatch.setattr(accelerator, "CACHE", 2**60)
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path / "not" / "there"))
+    with pytest.raises(accelerator.NoGPU, match=rf"^{tmp_path} has \d+ MiB left, .*VLLM_CACHE_ROOT"):
+        accelerator.check_room(1)
