@@ -325,15 +325,22 @@ def without_tags(text: str) -> str | None:
     return None if found == text else found
 
 
+def last_tag(tail: str, thinking: Thinking | None) -> Literal["opens", "closes"] | None:
+    """What the last tag at the end of a prompt, behind its last message, does to a thought."""
+    tags = _tags_in(tail, thinking) if thinking else []
+    return ("opens" if tags[-1].lastgroup == "o0" else "closes") if tags else None
+
+
 def ends_inside(tail: str, thinking: Thinking | None) -> bool:
     """Whether the end of a prompt, behind its last message, leaves a thought open."""
-    tags = _tags_in(tail, thinking) if thinking else []
-    return bool(tags) and tags[-1].lastgroup == "o0"
+    return last_tag(tail, thinking) == "opens"
 
 
-def left_open(tail: str) -> str | None:
-    """The tag of a thought of any kind that the end of a prompt, behind its last message, leaves open."""
+def left_open(tail: str, thinking: Thinking | None = None) -> str | None:
+    """The tag of a thought that the end of a prompt, behind its last message, leaves open; any but the model's."""
     kinds = [*FAMILIES, *(_kind_of(tag)[0] for tag in _TAG_LIKE.finditer(tail))]
+    if thinking:
+        kinds = [k for k in kinds if k.opening not in thinking.opening and k.patterns != thinking.patterns]
     return next((kind.opening for kind in kinds if ends_inside(tail, kind)), None)
 
 
