@@ -178,7 +178,7 @@ def _pairs_in(text: str, thinking: Thinking | None) -> tuple[tuple[str, str], ..
 
 
 def _kind_of(tag: re.Match[str]) -> tuple[Thinking, bool]:
-    """The pair of tags that a tag-like text is of, and whether it opens: `<x>` and `</x>`, `<start_x>` and `<end_x>`."""
+    """The pair of tags that a tag is of, and whether it opens: `<x>` and `</x>`, `<start_x>` and `<end_x>`."""
     written, left, name = tag.group(), tag["left"], tag["name"]
     if edge := _EDGE.search(name):
         closes = bool(tag["slash"]) or edge.group().lower() in _CLOSES
@@ -202,9 +202,9 @@ def _is_quoted(tag: re.Match[str], opens: bool = True) -> bool:
 def _foreign_in(text: str) -> list[Thinking]:
     """The kinds of thoughts outside `FAMILIES` that a text shows.
 
-    A tag at its beginning shows one, one that closes what nothing opened, a pair, or one that opens a line or a sentence
-    and does not close. Quoted tags show none. A word in brackets, which may be a heading, needs the closing tag; words
-    that HTML or prose may hold (`<reason>`) need to begin the text or to close a thought that it did not open.
+    Any of these does: a tag that begins the text, a closing tag that nothing opened, a pair, an opening tag at the start
+    of a line or a sentence. Quoted tags show none. A word in brackets may be a heading: it needs its closing tag. A word
+    that HTML or prose may hold (`<reason>`) counts at the beginning, or where it closes what nothing opened.
     """
     shown: dict[str, Thinking] = {}  # by the closing tag
     opened: dict[str, tuple[Thinking, re.Match[str]]] = {}

@@ -80,8 +80,8 @@ class Completions(Settings):
     def _begins_in_a_thought(self) -> Self:
         if self.begins == "inside" and self.thinking == "none":
             raise ValueError(
-                "`begins: inside` says that texts begin inside a thought, and `thinking: none` that the model writes none;"
-                " leave out one of them"
+                "`begins: inside` says that texts begin inside a thought, and `thinking: none` that the model writes"
+                " none; leave out one of them"
             )
         return self
 
@@ -198,8 +198,8 @@ def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Com
         listed = ", ".join(map(str, undecided[:5])) + (", ..." if len(undecided) > 5 else "")
         raise ValueError(
             f"{file}: row {shows[0]} shows a thought ({shows[1]}), and {len(undecided)} rows of the same model do not"
-            f" say where they begin, neither by a tag nor by the end of a prompt (rows {listed}). Do they begin inside a"
-            " thought, which is then cut off and has no answer, or are they answers? Say so: `rollouts: {begins:"
+            f" say where they begin, neither by a tag nor by the end of a prompt (rows {listed}). Do they begin inside"
+            " a thought, which is then cut off and has no answer, or are they answers? Say so: `rollouts: {begins:"
             " inside}` or `outside`"
         )
     if settings.begins:
@@ -225,8 +225,8 @@ def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: C
     for number, row in rows:
         for thinking in shown_in(row["text"], row["prompt"] or ""):
             shown.setdefault(thinking, number)
-    texts = [text for _, row in rows for text in (row["text"], row["prompt"] or "")]
-    for thinking in [kind for kind in shown if not any(kind.opening in text for text in texts)]:
+    written = "\n".join(f"{row['prompt'] or ''}\n{row['text']}" for _, row in rows)
+    for thinking in [kind for kind in shown if kind.opening not in written]:
         if any(kind is not thinking and kind.closing == thinking.closing for kind in shown):
             del shown[thinking]  # another opening tag stands in the file
     say = "`rollouts: {thinking: {open: ..., close: ...}}`"
@@ -234,7 +234,7 @@ def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: C
         tags = " and ".join(f"{t.opening} (row {n})" for t, n in shown.items())
         raise ValueError(f"{file}: the texts of one model show thoughts in {tags}; say which are its own: {say}")
     for thinking, number in shown.items():
-        if thinking not in FAMILIES and not any(thinking.closing in text for text in texts):
+        if thinking not in FAMILIES and thinking.closing not in written:
             raise ValueError(
                 f"{file}: row {number} opens a thought with {thinking.opening}, and no text closes one with"
                 f" {thinking.closing}; say how this model writes thoughts: {say}, or `thinking: none` if it writes none"

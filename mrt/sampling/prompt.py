@@ -48,8 +48,8 @@ class Prompt(Settings):
     def _opens_what_is_recorded(self) -> Self:
         if self.thinking == "none" and (tag := left_open(self.open_thought or "")):
             raise ValueError(
-                f"open_thought leaves a thought open, with {tag!r}, and `thinking: none` says that the model writes none;"
-                " leave out one of them"
+                f"open_thought leaves a thought open, with {tag!r}, and `thinking: none` says that the model writes"
+                " none; leave out one of them"
             )
         return self
 
@@ -113,8 +113,8 @@ class Prompt(Settings):
         if tag := left_open(behind, thinking if inside else None):
             raise ValueError(
                 f"{tokenizer.name_or_path}: the prompt opens a thought with {tag!r}, but the model"
-                f" {f'thinks in {thinking.opening!r}' if thinking else 'writes no thoughts (`thinking: none`)'}: it ends"
-                f" in {(prompt + opening)[-60:]!r}. Make `prompt: {{thinking: {{open: ..., close: ...}}}}` and"
+                f" {f'thinks in {thinking.opening!r}' if thinking else 'writes no thoughts (`thinking: none`)'}: it"
+                f" ends in {(prompt + opening)[-60:]!r}. Make `prompt: {{thinking: {{open: ..., close: ...}}}}` and"
                 " `open_thought` fit the template, or have it open no thought (`prompt: {template: ...}`)"
             )
         return Chat(prompt + opening, inside)
