@@ -94,10 +94,11 @@ _AT_A_START = re.compile(r"(?:\A|[\n.!?:…>。！？：])[^\S\n]*\Z")  # of a l
 # Turns of a chat; what stands before the first text of the model's.
 _TURN = re.compile(
     r"(?im)<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>|\[/INST\]|\[\|\w+\|\]|</s>|\bassistant:|^#+ *response:"
-    r"|^\W*(?:<\S+>)?assistant\s*$"
+    r"|(?:^\W*|>)assistant\s*$"
 )
 _TURN_OF_MODEL = re.compile(
-    r"(?i)(?:assistant|<start_of_turn>model|<\|model|chatbot\w*|response:)(?:<[|｜]\w+[|｜]>)?\W*\Z|\[/INST\]\s*\Z"
+    r"(?im)(?:[|｜]assistant[|｜][>\]]|assistant<[|｜]\w+[|｜]>|<start_of_turn>model|<\|(?:model|chatbot\w*)\|>|\[/INST\]"
+    r"|\b(?:assistant|response):\**|(?:^\W*|>)assistant\s*\n)\s*\Z"
 )
 
 
@@ -202,9 +203,9 @@ def _is_quoted(tag: re.Match[str], opens: bool = True) -> bool:
 def _foreign_in(text: str) -> list[Thinking]:
     """The kinds of thoughts outside `FAMILIES` that a text shows.
 
-    Any of these does: a tag that begins the text, a closing tag that nothing opened, a pair, an opening tag at the start
-    of a line or a sentence. Quoted tags show none. A word in brackets may be a heading: it needs its closing tag. A word
-    that HTML or prose may hold (`<reason>`) counts at the beginning, or where it closes what nothing opened.
+    Any of these does: a tag that begins the text, a closing tag that nothing opened, a pair, an opening tag at the
+    start of a line or a sentence. Quoted tags show none. A word in brackets may be a heading: it needs its closing tag.
+    A word that HTML or prose may hold (`<reason>`) counts at the beginning, or where it closes what nothing opened.
     """
     shown: dict[str, Thinking] = {}  # by the closing tag
     opened: dict[str, tuple[Thinking, re.Match[str]]] = {}
@@ -285,10 +286,11 @@ def in_prompt(prompt: str, thinking: Thinking) -> Literal["opens", "closes", "ma
     It counts at the end of the prompt or in the model's turn. With other text behind it, it may belong to the message:
     an opening tag then may open a thought. In front of another turn a tag belongs to the message.
     """
-    tags = [tag for tag in _tags_in(prompt, thinking) if tag.lastgroup == "c0" or not _is_quoted(tag)]
+    tags = _tags_in(prompt, thinking)
+    begun = [tag for tag in tags if _TURN_OF_MODEL.search(prompt[: tag.start()])]
+    tags = [tag for tag in tags if tag.lastgroup == "c0" or tag in begun or not _is_quoted(tag)]
     if not tags or _TURN.search(behind := prompt[tags[-1].end() :]):
         return None
-    begun = [tag for tag in tags if _TURN_OF_MODEL.search(prompt[: tag.start()])]
     certain = not behind.strip() or any(not _TURN.search(prompt[tag.end() :]) for tag in begun)
     if tags[-1].lastgroup == "c0":
         return "closes" if certain else None

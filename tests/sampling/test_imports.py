@@ -75,6 +75,21 @@ FINAL = r"<|channel|>final<|message|>\boxed{2}"
 HARMONY = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant" + FINAL
 
 
+TURNS = [
+    "<|im_end|>\n<|im_start|>assistant\n",
+    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<｜Assistant｜>",
+    "<end_of_turn>\n<start_of_turn>model\n",
+    " [/INST]",
+    "[|endofturn|]\n[|assistant|]",
+    "<seed:eos><seed:bos>assistant\n",
+    "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+    "\n\nAssistant: ",
+    "\n\n### Response:\n",
+    "\nassistant\n",
+]
+
+
 def row(text, **given):
     return {"problem_id": "1", "text": text, **given}
 
@@ -131,6 +146,8 @@ def row(text, **given):
         ),
         # prompts that open a thought and go on
         ([row(CUT, prompt=FULL + "Okay, ")], [True], [False]),
+        ([row(CUT, prompt=f"Use <think>.{turn}<think>...\nOkay, ") for turn in TURNS], [True] * 11, [False] * 11),
+        ([row(ANSWER, prompt=f"Use <think> now: 1 + 1?{turn}") for turn in TURNS], [False] * 11, [True] * 11),
         ([row(CUT, prompt="user\nUse <think> first.\nassistant\n<think>\nOkay, ")], [True], [False]),
         ([row(CUT, prompt="Use <think>. [/INST]<think>\nA tag is <think> and")], [True], [False]),
         ([row(ANSWER, prompt=FULL + "\n</think>\n\nSo "), row(CUT, prompt=FULL)], [False, True], [True, False]),
@@ -166,6 +183,7 @@ def test_each_row_says_where_it_begins(problems, rows, inside, right):
         [row(CUT, prompt="Q<think>\nOkay, ")],
         [row(CUT, prompt="Q<|channel|>analysis<|message|>Okay, ")],
         [row(CUT, prompt="<|im_start|>user\nBegin with <think> now: 1 + 1?")],
+        [row(CUT, prompt="You are a good assistant. <think> first, then solve 1 + 1")],
         [row(CUT, prompt="Q<seed:think>\nOkay, "), row(r"1</seed:think>\boxed{2}", prompt="Q<seed:think>\n")],
     ],
 )
