@@ -56,7 +56,6 @@ _CHANNELS = (
     r"|(?:\A\s*|assistant)(?:analysis|commentary)(?=[^\W_a-z]|[\"'“\\$]|\Z)",
     rf"(?:<\|end\|>\s*)?(?:<\|start\|>assistant\s*)?<\|channel\|>\s*final\b{_HEADER}<\|message\|>|assistantfinal",
 )
-_NO_THOUGHT = re.compile(r"\s*(?:<\|start\|>assistant\s*)?<\|channel\|>\s*final\b")  # of gpt-oss
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +78,7 @@ NEEDED = (
 
 # Tags of other kinds. They are recognised in completions; a model that writes them is not set up by itself.
 _WORD = (
-    r"(?:[a-z]+[:_])?(?:(?:think(?:ing)?|thoughts?|reasoning|scratch_?pad|inner_?monologue)"
+    r"(?:[a-z]+[:_]){0,2}(?:(?:think(?:ing)?|thoughts?|reasoning|cot|scratch_?pad|inner_?monologue)"
     r"|(?P<weak>reason|reflect(?:ion)?|ponder))"  # weak: in HTML or prose, a word like others
 )
 _NAME = rf"(?:(?:begin|start|end)_?(?:of_?)?)?{_WORD}(?:_(?:begin|start|end|prefix|suffix))?|inner_(?:prefix|suffix)"
@@ -89,7 +88,7 @@ _OTHER_EDGE = {"begin": "end", "start": "end", "prefix": "suffix", "end": "start
 _CLOSES = ("end", "suffix")
 # A tag that a text speaks of: in quotes, or a word of a sentence.
 _QUOTES = "\"'`“‘«"
-_AS_A_WORD = re.compile(r"[,;:!?)]|\.(?!\.)|\s(?:tags?|tokens?|blocks?)\b")
+_AS_A_WORD = re.compile(r"[,;:!?)}]|\.(?!\.)|\s(?:tags?|tokens?|blocks?)\b")
 _AT_A_START = re.compile(r"(?:\A|[\n.!?:…>。！？：])[^\S\n]*\Z")  # of a line or a sentence
 # Turns of a chat; what stands before the first text of the model's.
 _TURN = re.compile(
@@ -271,8 +270,7 @@ def shown_in(text: str, prompt: str = "") -> list[Thinking]:
     shown = [f for f in FAMILIES if _tags((f.patterns,)).search(text) or in_prompt(prompt, f)]
     if shown:
         return shown
-    last = next(reversed([tag for tag in _TAG_LIKE.finditer(prompt)]), None)
-    if last:
+    for last in list(_TAG_LIKE.finditer(prompt))[-1:]:
         kind, _ = _kind_of(last)
         where = in_prompt(prompt, kind)
         if where and (where != "may open" or not (last["weak"] or last["left"] == "[")):
@@ -304,7 +302,8 @@ def opens_later(text: str, thinking: Thinking) -> bool:
 
 def answers_at_once(text: str, thinking: Thinking) -> bool:
     """Whether a text begins with the header of gpt-oss's answers, so that it has no thought."""
-    return thinking.patterns == _CHANNELS and bool(_NO_THOUGHT.match(text))
+    header = r"\s*(?:<\|start\|>assistant\s*)?<\|channel\|>\s*final\b"
+    return thinking.patterns == _CHANNELS and bool(re.match(header, text))
 
 
 def has_answer_part(completion: str, inside: bool, tags: str | None) -> bool:

@@ -157,6 +157,7 @@ def row(text, **given):
             [True],
         ),
         ([row(ANSWER, prompt="Put thoughts in <think> tags. 1 + 1?")], [False], [True]),
+        ([row(r"1</chain_of_thought>\boxed{2}"), row(r"<chain_of_thought>\boxed{2}")], [True, False], [True, False]),
     ],
 )
 def test_each_row_says_where_it_begins(problems, rows, inside, right):
