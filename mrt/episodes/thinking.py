@@ -44,6 +44,13 @@ class Thinking(Settings, frozen=True):
         """Patterns of the tag that opens a thought and of the one that closes it."""
         return _patterns(self.opening, self.closing)
 
+    def stands_in(self, text: str) -> bool:
+        """Whether a text has one of the tags."""
+        if self.patterns == _CHANNELS:  # the patterns are slow
+            start = text[:200].lstrip().startswith(("analysis", "commentary"))
+            return (start or "<|channel|>" in text or "assistant" in text) and bool(_tags_in(text, self))
+        return self.opening in text or self.closing in text
+
     def cell(self) -> str:
         """The tags as a cell of a table (`of_cell`)."""
         return json.dumps({"open": self.open, "close": self.close}, ensure_ascii=False)
@@ -82,7 +89,7 @@ _WORD = (
     r"|(?P<weak>reason|reflect(?:ion)?|ponder))"  # weak: in HTML or prose, a word like others
 )
 _NAME = rf"(?:(?:begin|start|end)_?(?:of_?)?)?{_WORD}(?:_(?:begin|start|end|prefix|suffix))?|inner_(?:prefix|suffix)"
-_TAG_LIKE = re.compile(rf"(?i)(?P<left><\|?|◁|⟨|\[)\s*(?P<slash>/?)\s*(?P<name>{_NAME})\s*(?P<right>\|?>|▷|⟩|\])")
+_TAG_LIKE = re.compile(rf"(?P<left>[<◁⟨\[]\|?)\s*(?P<slash>/?)\s*(?P<name>(?i:{_NAME}))\s*\|?[>▷⟩\]]")
 _EDGE = re.compile(r"(?i)\A(?:begin|start|end)|(?<=_)(?:begin|start|end|prefix|suffix)\Z")
 _OTHER_EDGE = {"begin": "end", "start": "end", "prefix": "suffix", "end": "start", "suffix": "prefix"}
 _CLOSES = ("end", "suffix")
@@ -172,7 +179,7 @@ def _tags_in(text: str, thinking: Thinking) -> list[re.Match[str]]:
 
 def _pairs_in(text: str, thinking: Thinking | None) -> tuple[tuple[str, str], ...]:
     """Patterns of the tags that count in a text: the model's first, then those of other models that stand in it."""
-    known = [family for family in FAMILIES if _tags((family.patterns,)).search(text)]
+    known = [family for family in FAMILIES if family.stands_in(text)]
     kinds = [*([thinking] if thinking else []), *known, *_foreign_in(text)]
     return tuple(dict.fromkeys(kind.patterns for kind in kinds))
 
@@ -212,7 +219,7 @@ def _foreign_in(text: str) -> list[Thinking]:
         kind, opens = _kind_of(tag)
         if any(kind.opening == family.opening for family in FAMILIES):
             continue
-        if opens and tag["left"] != "[" and not text[: tag.start()].strip():
+        if opens and not tag["left"].startswith("[") and not text[: tag.start()].strip():
             shown[kind.closing] = kind
         elif opens:
             opened.setdefault(kind.closing, (kind, tag))
@@ -220,7 +227,7 @@ def _foreign_in(text: str) -> list[Thinking]:
             shown.setdefault(kind.closing, opened.get(kind.closing, (kind,))[0])
     for closing, (kind, tag) in opened.items():
         begins = _AT_A_START.search(text, max(0, tag.start() - 20), tag.start())
-        if begins and closing not in text and not (tag["weak"] or tag["left"] == "[" or _is_quoted(tag)):
+        if begins and closing not in text and not (tag["weak"] or tag["left"].startswith("[") or _is_quoted(tag)):
             shown.setdefault(closing, kind)
     return list(shown.values())
 
@@ -267,13 +274,13 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
 
 def shown_in(text: str, prompt: str = "") -> list[Thinking]:
     """The kinds of thought that a completion or its prompt shows."""
-    shown = [f for f in FAMILIES if _tags((f.patterns,)).search(text) or in_prompt(prompt, f)]
+    shown = [family for family in FAMILIES if family.stands_in(text) or in_prompt(prompt, family)]
     if shown:
         return shown
     for last in list(_TAG_LIKE.finditer(prompt))[-1:]:
         kind, _ = _kind_of(last)
         where = in_prompt(prompt, kind)
-        if where and (where != "may open" or not (last["weak"] or last["left"] == "[")):
+        if where and (where != "may open" or not (last["weak"] or last["left"].startswith("["))):
             shown = [kind]
     return list(dict.fromkeys([*shown, *_foreign_in(text)]))
 
