@@ -4,6 +4,7 @@ A check yields (path of a setting, what is wrong with it). `raw_mistakes` looks 
 which groups may be invalid by themselves; the others look at one that is valid.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from mrt.config.schema import Config
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
 from mrt.core.hub import has_chat_template, missing
 from mrt.core.settings import overlaid
-from mrt.episodes.thinking import THINK, Thinking
+from mrt.episodes.thinking import FAMILIES, THINK, Thinking, of_template
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.problems.sources import prefix_accuracy
@@ -114,15 +115,42 @@ def claimed_value_mistakes(config: Config) -> Mistakes:
 def header_mistakes(config: Config) -> Mistakes:
     """Cold starts that teach answers which begin otherwise than those that mu is made to give."""
     for name, model in config.models.items():
-        setting = config.prompt_of(name).thinking
-        thinking = setting if isinstance(setting, Thinking) else THINK
-        begins = config.template.closing(thinking) + config.template.header
-        if model.method == "cold_start" and not (thinking.close + model.cold_start.answer).startswith(begins):
-            what = f"an answer has to begin as mu is made to, with `template.header`: {config.template.header!r}"
+        if model.method != "cold_start":
+            continue
+        known, answer, template = kinds_of_thought(config, name), model.cold_start.answer, config.template
+        if not any((kind.close + answer).startswith(template.closing(kind) + template.header) for kind in known):
+            tags = " or ".join(repr(kind.close) for kind in known)
             yield (
                 f"models.{name}.cold_start.answer",
-                f"{what} (and `template.close` is the model's, {thinking.close!r})",
+                f"an answer has to begin as mu is made to, with `template.header`: {template.header!r} (and"
+                f" `template.close` is the model's, {tags})",
             )
+
+
+def kinds_of_thought(config: Config, name: str) -> tuple[Thinking, ...]:
+    """How a model that thinks may write thoughts, as far as its configuration and chat template at hand tell."""
+    setting = config.prompt_of(name).thinking
+    if isinstance(setting, Thinking):
+        return (setting,)
+    if setting == "none":
+        return (THINK,)
+    folder = config.root_folder(name)
+    try:
+        template = chat_template(folder) if folder else None
+        return (of_template(template) or THINK,) if template else FAMILIES
+    except (OSError, ValueError):  # what is wrong with it is told where the model is used
+        return FAMILIES
+
+
+def chat_template(folder: Path) -> str | None:
+    """The chat template of a checkpoint folder; None if it has none, or several.
+
+    Raises OSError or ValueError if it cannot be read.
+    """
+    if (file := folder / "chat_template.jinja").is_file():
+        return file.read_text()
+    template = json.loads((folder / "tokenizer_config.json").read_text()).get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def seed_mistakes(config: Config) -> Mistakes:

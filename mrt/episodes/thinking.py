@@ -39,9 +39,35 @@ class Thinking(Settings, frozen=True):
         """The tag that closes a thought."""
         return self.close.strip()
 
+    @property
+    def patterns(self) -> tuple[str, str]:
+        """Patterns of the tag that opens a thought and of the one that closes it."""
+        return _patterns(self.opening, self.closing)
+
+    def stands_in(self, text: str) -> bool:
+        """Whether a text has one of the tags."""
+        if self.patterns == _CHANNELS:  # the patterns are slow
+            start = text[:200].lstrip().startswith(("analysis", "commentary"))
+            return (start or "<|channel|>" in text or "assistant" in text) and bool(_tags_in(text, self))
+        return self.opening in text or self.closing in text
+
     def cell(self) -> str:
         """The tags as a cell of a table (`of_cell`)."""
         return json.dumps({"open": self.open, "close": self.close}, ensure_ascii=False)
+
+
+# gpt-oss: a message of another channel than `final` is a thought; also as it is decoded without special tokens.
+_HEADER = r"[^<]*(?:<\|constrain\|>[^<]*)?"
+_CHANNELS = (
+    rf"<\|channel\|>\s*(?!final\b)\w+{_HEADER}(?:<\|message\|>|\Z)"
+    r"|(?:\A\s*|assistant)(?:analysis|commentary)(?=[^\W_a-z]|[\"'“\\$]|\Z)",
+    rf"(?:<\|end\|>\s*)?(?:<\|start\|>assistant\s*)?<\|channel\|>\s*final\b{_HEADER}<\|message\|>|assistantfinal",
+)
+
+
+@lru_cache(maxsize=64)
+def _patterns(opening: str, closing: str) -> tuple[str, str]:
+    return _CHANNELS if "<|channel|>" in opening else (re.escape(opening), re.escape(closing))
 
 
 THINK = Thinking()  # R1, QwQ, Qwen3
@@ -57,15 +83,29 @@ NEEDED = (
     "Say how this model writes thoughts: `thinking: {open: ..., close: ...}`, or `thinking: none` if it writes none"
 )
 
-# Tags that other models write. They are recognised in completions; a model that writes them is not set up by itself.
+# Tags of other kinds. They are recognised in completions; a model that writes them is not set up by itself.
 _WORD = (
-    r"(?:[a-z]+[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflect(?:ion)?|scratch_?pad|inner_?monologue|ponder)"
+    r"(?:[a-z]+[:_]){0,2}(?:(?:think(?:ing)?|thoughts?|reasoning|cot|scratch_?pad|inner_?monologue)"
+    r"|(?P<weak>reason|reflect(?:ion)?|ponder))"  # weak: in HTML or prose, a word like others
 )
-_NAME = rf"(?P<name>(?:begin_of_|start_of_|start_)?{_WORD}|inner_prefix)"
-_TAG_LIKE = re.compile(rf"(?i)(?P<left><\|?|◁|⟨)\s*{_NAME}\s*(?P<right>\|?>|▷|⟩)")
-_IN_BRACKETS = re.compile(rf"(?i)\[{_NAME}\]")  # in a completion that may be a heading
-_CHANNEL = re.compile(r"<\|channel\|>\s*(?!final\b)\w+")
-_STRIPPED_CHANNEL = re.compile(r"analysis(?=[A-Z\"'\d])")  # gpt-oss's, decoded without special tokens
+_NAME = rf"(?:(?:begin|start|end)_?(?:of_?)?)?{_WORD}(?:_(?:begin|start|end|prefix|suffix))?|inner_(?:prefix|suffix)"
+_TAG_LIKE = re.compile(rf"(?P<left>[<◁⟨\[]\|?)\s*(?P<slash>/?)\s*(?P<name>(?i:{_NAME}))\s*\|?[>▷⟩\]]")
+_EDGE = re.compile(r"(?i)\A(?:begin|start|end)|(?<=_)(?:begin|start|end|prefix|suffix)\Z")
+_OTHER_EDGE = {"begin": "end", "start": "end", "prefix": "suffix", "end": "start", "suffix": "prefix"}
+_CLOSES = ("end", "suffix")
+# A tag that a text speaks of: in quotes, or a word of a sentence.
+_QUOTES = "\"'`“‘«"
+_AS_A_WORD = re.compile(r"[,;:!?)}]|\.(?!\.)|\s(?:tags?|tokens?|blocks?)\b")
+_AT_A_START = re.compile(r"(?:\A|[\n.!?:…>。！？：])[^\S\n]*\Z")  # of a line or a sentence
+# Turns of a chat; what stands before the first text of the model's.
+_TURN = re.compile(
+    r"(?im)<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>|\[/INST\]|\[\|\w+\|\]|</s>|\bassistant:|^#+ *response:"
+    r"|(?:^\W*|>)assistant\s*$"
+)
+_TURN_OF_MODEL = re.compile(
+    r"(?im)(?:[|｜]assistant[|｜][>\]]|assistant<[|｜]\w+[|｜]>|<start_of_turn>model|<\|(?:model|chatbot\w*)\|>|\[/INST\]"
+    r"|\b(?:assistant|response):\**|(?:^\W*|>)assistant\s*\n)\s*\Z"
+)
 
 
 def of_cell(cell: str | None) -> Thinking | None:
@@ -92,7 +132,7 @@ def of_template(template: str) -> Thinking | None:
         raise ValueError(f"its chat template shows {' and '.join(f.opening for f in shown)}. {NEEDED}")
     if shown:
         return shown[0]
-    if unknown := _TAG_LIKE.search(texts) or _IN_BRACKETS.search(texts):
+    if unknown := _TAG_LIKE.search(texts):
         raise ValueError(f"its chat template shows an unknown kind of thought, {unknown.group()!r}. {NEEDED}")
     return None
 
@@ -132,32 +172,64 @@ def _tags(pairs: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     return re.compile("|".join(of_pairs))
 
 
-_FINAL = r"(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>"
-_CHANNELS = (r"<\|channel\|>\s*(?!final\b)\w+[^<]*<\|message\|>", _FINAL)
+def _tags_in(text: str, thinking: Thinking) -> list[re.Match[str]]:
+    """The tags of one kind in a text, in groups o0 and c0."""
+    return list(_tags((thinking.patterns,)).finditer(text))
 
 
 def _pairs_in(text: str, thinking: Thinking | None) -> tuple[tuple[str, str], ...]:
     """Patterns of the tags that count in a text: the model's first, then those of other models that stand in it."""
-    pairs: list[tuple[str, str]] = []
-    for family in (thinking, *FAMILIES[:2]):
-        if family and (family is thinking or family.opening in text or family.closing in text):
-            pairs.append((re.escape(family.opening), re.escape(family.closing)))
-    if "<|channel|>" in text:
-        pairs.append(_CHANNELS)
-    start = text[:200].lstrip()
-    if _STRIPPED_CHANNEL.match(start):
-        pairs.append((r"\A\s*analysis", "assistantfinal"))
-    if foreign := _TAG_LIKE.match(start):
-        pairs.append(_foreign(foreign))
-    return tuple(dict.fromkeys(pairs))
+    known = [family for family in FAMILIES if family.stands_in(text)]
+    kinds = [*([thinking] if thinking else []), *known, *_foreign_in(text)]
+    return tuple(dict.fromkeys(kind.patterns for kind in kinds))
 
 
-def _foreign(tag: re.Match[str]) -> tuple[str, str]:
-    """Patterns of a tag of an unknown family and of the one that closes it: `</x>`, `<end_of_x>`, `<x_suffix>`."""
-    left, right = re.escape(tag.group("left")), re.escape(tag.group("right"))
-    ended = re.sub(r"(?i)^(begin|start)(?=_)", "end", tag.group("name")).replace("prefix", "suffix")
-    slash = "/" if ended == tag.group("name") else "/?"
-    return re.escape(tag.group()), rf"(?i:{left}\s*{slash}\s*{re.escape(ended)}\s*{right})"
+def _kind_of(tag: re.Match[str]) -> tuple[Thinking, bool]:
+    """The pair of tags that a tag is of, and whether it opens: `<x>` and `</x>`, `<start_x>` and `<end_x>`."""
+    written, left, name = tag.group(), tag["left"], tag["name"]
+    if edge := _EDGE.search(name):
+        closes = bool(tag["slash"]) or edge.group().lower() in _CLOSES
+        other = "begin" if closes and re.match("(?i)end_?of", name) else _OTHER_EDGE[edge.group().lower()]
+        other = other.upper() if edge.group().isupper() else other
+        counterpart = written.replace(name, name[: edge.start()] + other + name[edge.end() :], 1)
+    else:
+        closes = bool(tag["slash"])
+        counterpart = written.replace("/", "", 1) if closes else written.replace(left, left + "/", 1)
+    return Thinking(open=counterpart if closes else written, close=written if closes else counterpart), not closes
+
+
+def _is_quoted(tag: re.Match[str], opens: bool = True) -> bool:
+    """Whether a text speaks of a tag, and does not use it."""
+    text = tag.string
+    before, behind = text[: tag.start()][-1:], text[tag.end() : tag.end() + 10]
+    in_quotes = before and before in _QUOTES and (opens or bool(re.match(r"[\"'`”’»]", behind)))
+    return bool(in_quotes or _AS_A_WORD.match(behind))
+
+
+def _foreign_in(text: str) -> list[Thinking]:
+    """The kinds of thoughts outside `FAMILIES` that a text shows.
+
+    Any of these does: a tag that begins the text, a closing tag that nothing opened, a pair, an opening tag at the
+    start of a line or a sentence. Quoted tags show none. A word in brackets may be a heading: it needs its closing tag.
+    A word that HTML or prose may hold (`<reason>`) counts at the beginning, or where it closes what nothing opened.
+    """
+    shown: dict[str, Thinking] = {}  # by the closing tag
+    opened: dict[str, tuple[Thinking, re.Match[str]]] = {}
+    for tag in _TAG_LIKE.finditer(text):
+        kind, opens = _kind_of(tag)
+        if any(kind.opening == family.opening for family in FAMILIES):
+            continue
+        if opens and not tag["left"].startswith("[") and not text[: tag.start()].strip():
+            shown[kind.closing] = kind
+        elif opens:
+            opened.setdefault(kind.closing, (kind, tag))
+        elif not _is_quoted(tag, opens=False) and (kind.closing not in opened or not tag["weak"]):
+            shown.setdefault(kind.closing, opened.get(kind.closing, (kind,))[0])
+    for closing, (kind, tag) in opened.items():
+        begins = _AT_A_START.search(text, max(0, tag.start() - 20), tag.start())
+        if begins and closing not in text and not (tag["weak"] or tag["left"].startswith("[") or _is_quoted(tag)):
+            shown.setdefault(closing, kind)
+    return list(shown.values())
 
 
 def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | None = THINK) -> Parts:
@@ -201,15 +273,44 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
 
 
 def shown_in(text: str, prompt: str = "") -> list[Thinking]:
-    """The kinds of thought that a completion or the end of its prompt shows."""
-    found = [f for f in FAMILIES if prompt.rstrip().endswith((f.opening, f.closing)) or f.closing in text]
-    found += [f for f in FAMILIES if f not in found and f.opening in text]
-    start = text[:200].lstrip()
-    if not found and (foreign := _TAG_LIKE.match(start)):
-        closing = re.search(_foreign(foreign)[1], text)
-        ending = closing.group() if closing else foreign.group().replace(foreign["left"], foreign["left"] + "/", 1)
-        found.append(Thinking(open=foreign.group(), close=ending))
-    return found
+    """The kinds of thought that a completion or its prompt shows."""
+    shown = [family for family in FAMILIES if family.stands_in(text) or in_prompt(prompt, family)]
+    if shown:
+        return shown
+    for last in list(_TAG_LIKE.finditer(prompt))[-1:]:
+        kind, _ = _kind_of(last)
+        where = in_prompt(prompt, kind)
+        if where and (where != "may open" or not (last["weak"] or last["left"].startswith("["))):
+            shown = [kind]
+    return list(dict.fromkeys([*shown, *_foreign_in(text)]))
+
+
+def in_prompt(prompt: str, thinking: Thinking) -> Literal["opens", "closes", "may open"] | None:
+    """What the last tag of a whole prompt does, of which nobody says where its message ends; None: nothing.
+
+    It counts at the end of the prompt or in the model's turn. With other text behind it, it may belong to the message:
+    an opening tag then may open a thought. In front of another turn a tag belongs to the message.
+    """
+    tags = _tags_in(prompt, thinking)
+    begun = [tag for tag in tags if _TURN_OF_MODEL.search(prompt[: tag.start()])]
+    tags = [tag for tag in tags if tag.lastgroup == "c0" or tag in begun or not _is_quoted(tag)]
+    if not tags or _TURN.search(behind := prompt[tags[-1].end() :]):
+        return None
+    certain = not behind.strip() or any(not _TURN.search(prompt[tag.end() :]) for tag in begun)
+    if tags[-1].lastgroup == "c0":
+        return "closes" if certain else None
+    return "opens" if certain else "may open"
+
+
+def opens_later(text: str, thinking: Thinking) -> bool:
+    """Whether a text uses a tag that opens a thought, and does not only speak of it."""
+    return any(tag.lastgroup == "o0" and not _is_quoted(tag) for tag in _tags_in(text, thinking))
+
+
+def answers_at_once(text: str, thinking: Thinking) -> bool:
+    """Whether a text begins with the header of gpt-oss's answers, so that it has no thought."""
+    header = r"\s*(?:<\|start\|>assistant\s*)?<\|channel\|>\s*final\b"
+    return thinking.patterns == _CHANNELS and bool(re.match(header, text))
 
 
 def has_answer_part(completion: str, inside: bool, tags: str | None) -> bool:
@@ -232,12 +333,23 @@ def without_tags(text: str) -> str | None:
     return None if found == text else found
 
 
+def last_tag(tail: str, thinking: Thinking | None) -> Literal["opens", "closes"] | None:
+    """What the last tag at the end of a prompt, behind its last message, does to a thought."""
+    tags = _tags_in(tail, thinking) if thinking else []
+    return ("opens" if tags[-1].lastgroup == "o0" else "closes") if tags else None
+
+
 def ends_inside(tail: str, thinking: Thinking | None) -> bool:
     """Whether the end of a prompt, behind its last message, leaves a thought open."""
-    if thinking is None:
-        return False
-    last = tail.rfind(thinking.opening)
-    return last >= 0 and thinking.closing not in tail[last:]
+    return last_tag(tail, thinking) == "opens"
+
+
+def left_open(tail: str, thinking: Thinking | None = None) -> str | None:
+    """The tag of a thought that the end of a prompt, behind its last message, leaves open; any but the model's."""
+    kinds = [*FAMILIES, *(_kind_of(tag)[0] for tag in _TAG_LIKE.finditer(tail))]
+    if thinking:
+        kinds = [k for k in kinds if k.opening not in thinking.opening and k.patterns != thinking.patterns]
+    return next((kind.opening for kind in kinds if ends_inside(tail, kind)), None)
 
 
 def special_ids(tokenizer: Any, thinking: Thinking | None) -> dict[int, str]:

@@ -9,27 +9,38 @@ of one problem are its samples, in the order of the file.
 
 Each row says whether its text begins inside a thought (`inside`), by the first of these that applies:
 
-- the end of its prompt: an opening tag there leaves a thought open;
+- its prompt: an opening tag at its end, or in the model's turn, leaves a thought open;
 - its text: one that begins with an opening tag opens the thought itself; one that closes a thought which it did not
   open begins inside it;
 - `begins`, if it is given;
-- otherwise the text is an answer, unless other rows of its model show thoughts. Then nobody can know whether this one
-  was cut off in a thought, and the import stops with the numbers of such rows.
+- otherwise the text is an answer, unless rows of its model show thoughts. Then nobody can know whether this one was cut
+  off in a thought, and the import stops with the numbers of such rows. A prompt shows one that has an opening tag with
+  other text behind it, and no turn of a chat: the tag may be the prompt's or the question's.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import polars as pl
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mrt.core.artifacts import PROBLEMS, READING, ROLLOUTS
 from mrt.core.cli import Stage, run
 from mrt.core.settings import Settings
-from mrt.episodes.thinking import THINK, Setting, Thinking, shown_in, take_apart
+from mrt.episodes.thinking import (
+    FAMILIES,
+    THINK,
+    Setting,
+    Thinking,
+    answers_at_once,
+    in_prompt,
+    opens_later,
+    shown_in,
+    take_apart,
+)
 from mrt.problems.sources import check_characters, read_file, text
 
 USED = ("problem_id", "text", "model", "prompt", "tokens", "finish_reason")
@@ -65,11 +76,20 @@ class Completions(Settings):
         " their text has no tag. It is asked for where other rows of the model show thoughts.",
     )
 
+    @model_validator(mode="after")
+    def _begins_in_a_thought(self) -> Self:
+        if self.begins == "inside" and self.thinking == "none":
+            raise ValueError(
+                "`begins: inside` says that texts begin inside a thought, and `thinking: none` that the model writes"
+                " none; leave out one of them"
+            )
+        return self
+
 
 class Place(NamedTuple):
-    """Where a text begins, what says so, and whether that shows that the model writes thoughts."""
+    """Where a text begins (None: nobody knows), what says so, and whether that shows that the model writes thoughts."""
 
-    inside: bool
+    inside: bool | None
     by: str
     shows: bool = False
 
@@ -172,24 +192,26 @@ def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Com
     """The rows of one model, with where their texts begin."""
     thinking = _tags_of(file, rows, settings)
     places = {number: _place(row, thinking) for number, row in rows}
-    shows = next(((number, place.by) for number, place in places.items() if place and place.shows), None)
-    undecided = [number for number, place in places.items() if place is None]
+    shows = next(((number, place.by) for number, place in places.items() if place.shows), None)
+    undecided = [number for number, place in places.items() if place.inside is None]
     if undecided and shows is not None and settings.begins is None:
         listed = ", ".join(map(str, undecided[:5])) + (", ..." if len(undecided) > 5 else "")
         raise ValueError(
-            f"{file}: row {shows[0]} shows a thought ({shows[1]}), and {len(undecided)} rows of the same model show"
-            f" neither a tag nor a prompt that opens one (rows {listed}). Do they begin inside a thought, which is then"
-            " cut off and has no answer, or are they answers? Say so: `rollouts: {begins: inside}` or `outside`"
+            f"{file}: row {shows[0]} shows a thought ({shows[1]}), and {len(undecided)} rows of the same model do not"
+            f" say where they begin, neither by a tag nor by the end of a prompt (rows {listed}). Do they begin inside"
+            " a thought, which is then cut off and has no answer, or are they answers? Say so: `rollouts: {begins:"
+            " inside}` or `outside`"
         )
     if settings.begins:
-        rest = Place(settings.begins == "inside" and thinking is not None, f"`begins: {settings.begins}`")
+        rest = (settings.begins == "inside", f"`begins: {settings.begins}`")
     else:
-        rest = Place(False, "an answer without a thought")
+        rest = (False, "an answer without a thought")
     found = []
     for number, row in rows:
-        place, prompt = places[number] or rest, row["prompt"] or ""
-        values = (row["problem_id"], row["text"], prompt, row["tokens"], row["finish_reason"])
-        found.append(Row(number, *values, place.inside, thinking, place.by))
+        place = places[number]
+        inside, by = rest if place.inside is None else (place.inside, place.by)
+        values = (row["problem_id"], row["text"], row["prompt"] or "", row["tokens"], row["finish_reason"])
+        found.append(Row(number, *values, inside, thinking, by))
     return found
 
 
@@ -203,32 +225,43 @@ def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: C
     for number, row in rows:
         for thinking in shown_in(row["text"], row["prompt"] or ""):
             shown.setdefault(thinking, number)
+    written = "\n".join(f"{row['prompt'] or ''}\n{row['text']}" for _, row in rows)
+    for thinking in [kind for kind in shown if kind.opening not in written]:
+        if any(kind is not thinking and kind.closing == thinking.closing for kind in shown):
+            del shown[thinking]  # another opening tag stands in the file
+    say = "`rollouts: {thinking: {open: ..., close: ...}}`"
     if len(shown) > 1:
         tags = " and ".join(f"{t.opening} (row {n})" for t, n in shown.items())
-        raise ValueError(
-            f"{file}: the texts of one model show thoughts in {tags}; say which are its own:"
-            " `rollouts: {thinking: {open: ..., close: ...}}`"
-        )
+        raise ValueError(f"{file}: the texts of one model show thoughts in {tags}; say which are its own: {say}")
+    for thinking, number in shown.items():
+        if thinking not in FAMILIES and thinking.closing not in written:
+            raise ValueError(
+                f"{file}: row {number} opens a thought with {thinking.opening}, and no text closes one with"
+                f" {thinking.closing}; say how this model writes thoughts: {say}, or `thinking: none` if it writes none"
+            )
     return next(iter(shown), THINK if settings.begins else None)
 
 
-def _place(row: Mapping[str, Any], thinking: Thinking | None) -> Place | None:
-    """Where a text begins; None if the row does not say."""
+def _place(row: Mapping[str, Any], thinking: Thinking | None) -> Place:
+    """Where a text begins."""
     if thinking is None:
-        return None
-    written, prompt = row["text"], (row["prompt"] or "").rstrip()
-    if prompt.endswith(thinking.opening):
+        return Place(None, "")
+    written, prompt = row["text"], in_prompt(row["prompt"] or "", thinking)
+    if prompt == "opens":
         return Place(True, "the prompt opens a thought", shows=True)
-    if written.lstrip().startswith(thinking.opening):
-        return Place(False, "the text opens a thought", shows=True)
     parts = take_apart(written, thinking=thinking)
+    if answers_at_once(written, thinking):
+        return Place(False, "the text opens with the header of an answer", shows=True)
+    if re.match(rf"\s*(?:{thinking.patterns[0]})", written):
+        return Place(False, "the text opens a thought", shows=True)
     if parts.closed and not parts.opening:
         return Place(True, f"the text closes a thought with {thinking.closing}", shows=True)
-    if prompt.endswith(thinking.closing):
-        return Place(False, "an answer, as the prompt closes the thought")
-    if thinking.opening in written:
-        return Place(False, "the text opens a thought later on")
-    return None
+    if prompt == "closes":
+        return Place(False, "an answer, as the prompt closes the thought", shows=True)
+    if parts.opening:
+        shows = parts.closed or opens_later(written, thinking)
+        return Place(False, "the text opens a thought later on", shows=shows)
+    return Place(None, f"{thinking.opening} stands in its prompt, with text behind it", shows=prompt == "may open")
 
 
 def check_ids(file: Path, rows: Iterable[Row], ids: Collection[str], dataset: str) -> None:

@@ -2,12 +2,12 @@
 
 import datetime
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mrt.core.settings import Settings
-from mrt.episodes.thinking import THINK, Setting, Thinking, ends_inside, of_template
+from mrt.episodes.thinking import THINK, Setting, Thinking, ends_inside, last_tag, left_open, of_template
 
 
 class Chat(NamedTuple):
@@ -44,6 +44,15 @@ class Prompt(Settings):
         description="Today's date for chat templates that state it (Llama 3): fixed, so that completions stay cached.",
     )
 
+    @model_validator(mode="after")
+    def _opens_what_is_recorded(self) -> Self:
+        if self.thinking == "none" and (tag := left_open(self.open_thought or "")):
+            raise ValueError(
+                f"open_thought leaves a thought open, with {tag!r}, and `thinking: none` says that the model writes"
+                " none; leave out one of them"
+            )
+        return self
+
     @property
     def opens_thought(self) -> bool:
         """Whether the prompt asks for a thought, as far as the configuration tells."""
@@ -71,8 +80,8 @@ class Prompt(Settings):
     def chat(self, tokenizer: Any, problem: str) -> Chat:
         """The chat prompt; it ends inside a thought unless `open_thought` is empty or closes it.
 
-        Raises ValueError if the chat template cannot be rendered, loses the problem, or closes a thought where the
-        prompt should open one.
+        Raises ValueError if the chat template cannot be rendered, loses the problem, closes a thought where the prompt
+        should open one, or if the prompt opens a thought of another kind than the model's.
         """
         thinking = self.thinking_of(tokenizer)
         message = self.instruction.replace("{problem}", problem)
@@ -87,21 +96,28 @@ class Prompt(Settings):
             )
         anchor = message.strip() if message.strip() in prompt else problem.strip()
         tail = prompt.rpartition(anchor)[2]  # what the template adds behind the message
-        if thinking is None:
-            return Chat(prompt + (self.open_thought or ""), False)
-        opening = thinking.open if self.open_thought is None else self.open_thought
-        if not opening.strip():
-            return Chat(prompt, ends_inside(tail, thinking))
-        if ends_inside(tail, thinking):  # by the template; the opening may go on, as that of the direct baseline
-            added = opening.lstrip().removeprefix(thinking.opening).lstrip("\n")
-            return Chat(prompt + added, ends_inside(tail + added, thinking))
-        if thinking.closing in tail:
+        opening = self.open_thought if self.open_thought is not None else thinking.open if thinking else ""
+        if thinking and not opening.strip():
+            opening = ""
+        elif ends_inside(tail, thinking):  # by the template; the opening may go on, as that of the direct baseline
+            opening = opening.lstrip().removeprefix(thinking.opening if thinking else "").lstrip("\n")
+        elif last_tag(tail, thinking):
             raise ValueError(
                 f"{tokenizer.name_or_path}: its chat template closes the thought itself: the prompt ends in"
                 f" {tail[-60:]!r}. If the model can think, switch that on (`prompt: {{template: {{enable_thinking:"
                 " true}}`, or what its template reads); if it is not to think, set `prompt: {thinking: none}`"
             )
-        return Chat(prompt + opening, ends_inside(tail + opening, thinking))
+        inside = ends_inside(tail + opening, thinking)
+        if not (behind := tail + opening).strip() and self.instruction.rstrip()[-1:] in ">]▷⟩":
+            behind = self.instruction.rpartition("{problem}")[2]  # the model goes on where the message ends
+        if tag := left_open(behind, thinking if inside else None):
+            raise ValueError(
+                f"{tokenizer.name_or_path}: the prompt opens a thought with {tag!r}, but the model"
+                f" {f'thinks in {thinking.opening!r}' if thinking else 'writes no thoughts (`thinking: none`)'}: it"
+                f" ends in {(prompt + opening)[-60:]!r}. Make `prompt: {{thinking: {{open: ..., close: ...}}}}` and"
+                " `open_thought` fit the template, or have it open no thought (`prompt: {template: ...}`)"
+            )
+        return Chat(prompt + opening, inside)
 
     def _rendered(self, tokenizer: Any, content: str | list[dict[str, str]]) -> str:
         """A chat of one message of the user's, as the chat template writes it."""

@@ -1,12 +1,13 @@
 import json
 import re
+import shutil
 from copy import deepcopy
 from functools import reduce
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, TOY_BASE
 
 from mrt.config.load import load
 from mrt.core.settings import laid_over
@@ -387,6 +388,57 @@ def test_the_direct_baseline_counts_the_stop_phrase_in_its_prompt():
         told, usual = (prompt.render(tokenizer, "x") for prompt in prompts)
         more = len(tokenizer.encode(told)) - len(tokenizer.encode(usual))
         assert config.inserted_tokens("direct") == more > 0 and config.inserted_tokens("base") is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "thinking", "close", "wrong"),
+    [
+        ("{% if x %}[THINK]{% endif %}", "auto", "[/THINK]", None),
+        ("{% if x %}[THINK]{% endif %}", "auto", None, None),
+        ("{% if x %}[THINK]{% endif %}", "auto", "</think>\n\n", r"is the model's, '\[/THINK\]'\)"),
+        ("<think>", "auto", "</think>\n\n", None),
+        ("<think>", "auto", "[/THINK]", r"is the model's, '</think>\\n\\n'\)"),
+        ("", "auto", "[/THINK]", r"is the model's, '</think>\\n\\n'\)"),  # the prompt opens the thought
+        ("<think>", {"open": "((", "close": "))"}, "))", None),
+        ("<think>", {"open": "((", "close": "))"}, "</think>\n\n", r"is the model's, '\)\)'\)"),
+        (None, "auto", "[/THINK]", None),  # nobody can know yet
+        (None, "auto", "))", r"is the model's, '</think>\\n\\n' or '\[/THINK\]' or '<\|end\|>"),
+    ],
+)
+def test_a_cold_start_closes_thoughts_as_its_model_does(tmp_path, ends, thinking, close, wrong):
+    weights = "some/hub-model"
+    if ends is not None:
+        shutil.copytree(TOY_BASE, tmp_path / "weights")
+        weights = str(tmp_path / "weights")
+        (tmp_path / "weights" / "chat_template.jinja").write_text("{{ messages[0].content }}:" + ends)
+    start = {"parent": "theirs", "method": "cold_start", "problems": "toy_train", "teacher": "base"}
+    changes = {
+        "models": {"theirs": {"path": weights}, "cold": start | {"prompt": {"thinking": thinking}}},
+        "template": {"close": close} if close else {},
+    }
+    if wrong:
+        with pytest.raises(ValueError, match=r"models\.cold\.cold_start\.answer: .*" + wrong):
+            load(laid_over(LAPTOP, changes))
+    else:
+        load(laid_over(LAPTOP, changes))
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (
+            {"base": {"prompt": {"thinking": "none", "open_thought": "<think>\n"}}},
+            r"open_thought leaves a thought open",
+        ),
+        (
+            {"theirs": {"rollouts": {"file": "x.jsonl", "begins": "inside", "thinking": "none"}}},
+            "leave out one of them",
+        ),
+    ],
+)
+def test_a_model_without_thoughts_has_none_open(models, message):
+    with pytest.raises(ValueError, match=message):
+        load(laid_over(LAPTOP, {"models": models}))
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,38 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="<[◁|>]▷", e
         ("Well. <think>a</think>b", False, ("Well. <think>", "a", True, "b")),
         ("analysisWe add.assistantfinal\\boxed{4}", False, ("analysis", "We add.", True, "\\boxed{4}")),
         ("analysis shows that it is 4", False, ("", "", False, "analysis shows that it is 4")),
+        ("We add. assistantfinal4", False, ("", "We add. ", True, "4")),
+        ("<|channel|>analysis", False, ("<|channel|>analysis", "", False, None)),  # cut in the header
+        ("a</thought>b", False, ("", "a", True, "b")),
+        ("Okay.\n<thought>a", False, ("Okay.\n<thought>", "a", False, None)),
+        ("Okay. <thought>a</thought>b", False, ("Okay. <thought>", "a", True, "b")),
+        ("A <reason>a</reason> b", False, ("", "", False, "A <reason>a</reason> b")),
+        ("The tags `<thought>` and `</thought>`", False, ("", "", False, "The tags `<thought>` and `</thought>`")),
     ],
 )
 def test_a_completion_is_taken_apart(completion, inside, parts):
     assert take_apart(completion, inside=inside) == parts
+
+
+@pytest.mark.parametrize("thinking", [None, THINK, CHANNELS])
+@pytest.mark.parametrize(
+    ("close", "answer"),
+    [
+        (CHANNELS.close, "7"),
+        ("<|end|>\n<|start|>assistant<|channel|>final<|message|>", "7"),
+        ("<|channel|>final<|message|>", "7"),
+        ("<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>", "7"),
+        ("<|end|><|start|>assistant<|channel|>commentary<|message|>", None),
+    ],
+)
+def test_all_headers_of_gpt_oss_are_read_alike(thinking, close, answer):
+    """Whatever the model's own tags are said to be."""
+    opening, thought, closed, rest = take_apart(CHANNELS.open + "hm" + close + "7", thinking=thinking)
+    assert (opening, closed, rest) == (CHANNELS.open, answer is not None, answer)
+    assert thought == ("hm" if answer else "hm" + close + "7")
+    if thinking is CHANNELS:
+        assert take_apart("hm" + close + "7", inside=True, thinking=thinking).answer == answer
+        assert ends_inside("<|assistant|>" + CHANNELS.open + "hm" + close, thinking) == (answer is None)
 
 
 @pytest.mark.parametrize(("opening", "closing"), [*TAGS, *FOREIGN])
@@ -117,7 +145,7 @@ def test_a_chat_template_shows_how_a_model_thinks(template):
     assert of_template(template) == TEMPLATES[template]
 
 
-@pytest.mark.parametrize("tag", [opening for opening, _ in FOREIGN if opening != "<Think>"] + ["[REASONING]"])
+@pytest.mark.parametrize("tag", [*(tag for pair in FOREIGN for tag in pair), "[REASONING]"])
 def test_a_template_with_an_unknown_kind_of_thought_is_refused(tag):
     with pytest.raises(ValueError, match=r"unknown kind of thought, .*`thinking: \{open: \.\.\., close: \.\.\.\}`"):
         of_template("{{ messages[0].content }}<|assistant|>" + tag)

@@ -71,6 +71,23 @@ def test_rows_may_name_no_model(problems):
 CUT, CLOSED = r"So maybe \boxed{2}. Wait, that cannot be right, let me", r"1 + 1 = 2.</think>\boxed{2}"
 OPENED, ANSWER, QUOTED = r"<think>2.</think>\boxed{2}", r"It is \boxed{2}.", r"A tag is <think>. \boxed{2}"
 FULL = "<|user|>1 + 1?<|assistant|><think>\n"
+FINAL = r"<|channel|>final<|message|>\boxed{2}"
+HARMONY = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant" + FINAL
+
+
+TURNS = [
+    "<|im_end|>\n<|im_start|>assistant\n",
+    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<｜Assistant｜>",
+    "<end_of_turn>\n<start_of_turn>model\n",
+    " [/INST]",
+    "[|endofturn|]\n[|assistant|]",
+    "<seed:eos><seed:bos>assistant\n",
+    "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+    "\n\nAssistant: ",
+    "\n\n### Response:\n",
+    "\nassistant\n",
+]
 
 
 def row(text, **given):
@@ -90,6 +107,57 @@ def row(text, **given):
         ([row("[THINK]2[/THINK]\\boxed{2}"), row("[THINK]it is \\boxed{2}")], [False, False], [True, False]),
         ([row("◁think▷2◁/think▷\\boxed{2}"), row("◁think▷\\boxed{2}")], [False, False], [True, False]),
         ([row(CLOSED, model="A"), row(ANSWER, model="B")], [True, False], [True, True]),  # models differ
+        # tags of other kinds
+        (
+            [row(r"So \boxed{3}? No</thought>\boxed{2}"), row(r"<thought>1</thought>\boxed{2}")],
+            [True, False],
+            [True] * 2,
+        ),
+        (
+            [row(r"No</seed:think>\boxed{2}", prompt="Q <seed:think>"), row(CUT, prompt="Q<seed:think>\n")],
+            [True] * 2,
+            [True, False],
+        ),
+        ([row("Okay.\n<thought>So \\boxed{2}"), row(r"1</thought>\boxed{2}")], [False, True], [False, True]),
+        ([row(r"1<|end_of_thought|>\boxed{2}"), row(r"<|start_of_thought|>\boxed{2}")], [True, False], [True, False]),
+        ([row(r"1[/REASONING]\boxed{2}"), row(r"[REASONING]\boxed{2}")], [True, False], [True, False]),
+        ([row(r"It is <reason>1 + 1</reason> \boxed{2}"), row(ANSWER)], [False, False], [True, True]),
+        (
+            [row(r"He gave a <reason> for \boxed{2}"), row("[Reasoning] 1 + 1\n[Answer] \\boxed{2}")],
+            [False] * 2,
+            [True] * 2,
+        ),
+        ([row(r"`<thought>` and `</thought>` are tags. \boxed{2}"), row(ANSWER)], [False, False], [True, True]),
+        ([row(ANSWER, prompt="<|user|>Think in <thought> and </thought><|assistant|>")], [False], [True]),
+        # gpt-oss, in channels and decoded without special tokens
+        ([row(HARMONY), row(FINAL)], [False, False], [True, True]),
+        ([row(HARMONY.partition("hm")[2]), row("hm" + FINAL)], [True, True], [True, True]),
+        ([row(FINAL.replace("final", "final <|constrain|>json")), row(HARMONY[:-30])], [False, False], [True, False]),
+        (
+            [row(r"analysisWe hm \boxed{3} assistantfinal\boxed{2}"), row(r"hm assistantfinal\boxed{2}")],
+            [False, True],
+            [True] * 2,
+        ),
+        ([row(r"analysisWe \boxed{2}"), row(r"1 assistantfinal\boxed{2}")], [False, True], [False, True]),
+        (
+            [row(CUT, prompt="Q<|start|>assistant" + HARMONY[:30]), row(ANSWER, prompt=FINAL[:-9])],
+            [True, False],
+            [False, True],
+        ),
+        # prompts that open a thought and go on
+        ([row(CUT, prompt=FULL + "Okay, ")], [True], [False]),
+        ([row(CUT, prompt=f"Use <think>.{turn}<think>...\nOkay, ") for turn in TURNS], [True] * 11, [False] * 11),
+        ([row(ANSWER, prompt=f"Use <think> now: 1 + 1?{turn}") for turn in TURNS], [False] * 11, [True] * 11),
+        ([row(CUT, prompt="user\nUse <think> first.\nassistant\n<think>\nOkay, ")], [True], [False]),
+        ([row(CUT, prompt="Use <think>. [/INST]<think>\nA tag is <think> and")], [True], [False]),
+        ([row(ANSWER, prompt=FULL + "\n</think>\n\nSo "), row(CUT, prompt=FULL)], [False, True], [True, False]),
+        (
+            [row(ANSWER, prompt="<|im_start|>user\nBegin with <think> now: 1 + 1?<|im_end|>\n<|im_start|>assistant\n")],
+            [False],
+            [True],
+        ),
+        ([row(ANSWER, prompt="Put thoughts in <think> tags. 1 + 1?")], [False], [True]),
+        ([row(r"1</chain_of_thought>\boxed{2}"), row(r"<chain_of_thought>\boxed{2}")], [True, False], [True, False]),
     ],
 )
 def test_each_row_says_where_it_begins(problems, rows, inside, right):
@@ -104,6 +172,20 @@ def test_each_row_says_where_it_begins(problems, rows, inside, right):
         [row(ANSWER), row(r"</think>It is \boxed{2}."), row(ANSWER)],
         [row(CUT, prompt="1 + 1?"), row(CLOSED, prompt="1 + 1?")],  # the question alone is not the whole prompt
         [row(CUT), row(CUT, prompt=FULL)],
+        [row(CUT), row(ANSWER, prompt=FULL + "\n</think>\n\n")],
+        [row(CUT), row(r"1</thought>\boxed{2}")],
+        [row(CUT), row(r"1◁/think▷\boxed{2}"), row(r"◁think▷1◁/think▷\boxed{2}")],
+        [row(CUT), row(r"Okay. <thought>1</thought>\boxed{2}")],
+        [row(CUT), row(r"Sure. <think>1</think>\boxed{2}")],
+        [row(CUT), row("Sure.\n[THINK]1")],
+        [row(CUT), row(FINAL)],
+        [row(CUT), row(r"analysisWe hm assistantfinal\boxed{2}")],
+        [row(CUT), row(r"hm assistantfinal\boxed{2}")],
+        [row(CUT, prompt="Q<think>\nOkay, ")],
+        [row(CUT, prompt="Q<|channel|>analysis<|message|>Okay, ")],
+        [row(CUT, prompt="<|im_start|>user\nBegin with <think> now: 1 + 1?")],
+        [row(CUT, prompt="You are a good assistant. <think> first, then solve 1 + 1")],
+        [row(CUT, prompt="Q<seed:think>\nOkay, "), row(r"1</seed:think>\boxed{2}", prompt="Q<seed:think>\n")],
     ],
 )
 def test_a_row_that_may_be_a_thought_or_an_answer_stops(problems, rows):
@@ -126,6 +208,28 @@ def test_other_tags_can_be_given_and_two_kinds_are_refused(problems):
     assert verdicts(problems, rows, thinking={"open": "<<", "close": ">>"}) == ([False, False], [True, False])
     with pytest.raises(ValueError, match=r"show thoughts in <think> \(row 1\) and \[THINK\] \(row 2\)"):
         imported(problems, [row(OPENED), row("[THINK]2[/THINK]2")])
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        row(CUT, prompt="Q <seed:think>"),
+        row("Okay.\n<thought>So \\boxed{2}"),
+        row(r"<|think|>So \boxed{2}"),
+        row(CUT, prompt="Q\n[REASONING]\n"),
+    ],
+)
+def test_a_thought_that_no_row_closes_in_unknown_tags_is_asked_for(problems, shown):
+    """Nobody knows what closes it: with another tag, no row would have an answer."""
+    with pytest.raises(ValueError, match=r"row 1 opens a thought with .*`rollouts: \{thinking: \{open: \.\.\., close"):
+        imported(problems, [shown])
+    assert verdicts(problems, [shown], thinking="none") == ([False], ["<" not in shown["text"]])
+
+
+def test_texts_do_not_begin_inside_what_a_model_does_not_write():
+    with pytest.raises(ValueError, match=r"`begins: inside` says .* `thinking: none` .* leave out one of them"):
+        Completions(begins="inside", thinking="none")
+    Completions(begins="outside", thinking="none")
 
 
 def test_how_rows_were_read_is_printed(problems, capsys):

@@ -76,6 +76,66 @@ def test_a_problem_that_names_a_tag_opens_no_thought(tokenizer, problem):
     assert plain.model_copy(update={"open_thought": None}).chat(tokenizer, problem).inside
 
 
+@pytest.mark.parametrize(
+    ("end", "settings", "tag"),
+    [
+        ("<think>\n", {"thinking": "none"}, "<think>"),
+        ("[THINK]", {"thinking": "none"}, r"\[THINK\]"),
+        ("<thought>\nOkay, ", {"thinking": "none"}, "<thought>"),
+        ("<think>\n", {"thinking": {"open": "((", "close": "))"}}, "<think>"),
+        ("<thought>\n", {"thinking": THINK, "open_thought": ""}, "<thought>"),
+        ("<think>\n</think>[THINK]", {"thinking": "none", "open_thought": "Well, "}, r"\[THINK\]"),
+        ("", {"open_thought": "<thought>\n"}, "<thought>"),
+        ("", {"open_thought": "[THINK]"}, r"\[THINK\]"),
+        ("", {"open_thought": "<|begin_of_thought|>Okay, "}, r"<\|begin_of_thought\|>"),
+        ("{% if x %}[THINK]{% endif %}", {"open_thought": "<think>\n"}, "<think>"),
+    ],
+)
+def test_a_prompt_that_opens_what_nobody_records_is_refused(tokenizer, end, settings, tag):
+    tokenizer.chat_template = EACH + end + "{% endif %}"
+    with pytest.raises(ValueError, match=rf"weights: the prompt opens a thought with '{tag}', but the model"):
+        Prompt(instruction="{problem}", **settings).chat(tokenizer, "3 + 4?")
+
+
+@pytest.mark.parametrize(
+    ("end", "settings", "text", "inside"),
+    [
+        ("", {"thinking": "none"}, "", False),
+        ("", {"thinking": "none", "open_thought": "Answer: "}, "Answer: ", False),
+        ("", {"thinking": "none", "open_thought": "<think>\n</think>\n"}, "<think>\n</think>\n", False),
+        ("<think>\n", {"open_thought": "Done.\n</think>\n"}, "<think>\nDone.\n</think>\n", False),
+        ("", {"thinking": {"open": "Now <think>\n", "close": "</think>"}}, "Now <think>\n", True),
+        ("<thought>", {"thinking": {"open": "<thought>\n", "close": "</thought>\n"}}, "<thought>", True),
+        (
+            "{% if x %}<|channel|>{% endif %}",
+            {"open_thought": "<|channel|>analysis<|message|>"},
+            FAMILIES[2].open,
+            True,
+        ),
+    ],
+)
+def test_a_prompt_may_name_tags_and_close_thoughts(tokenizer, end, settings, text, inside):
+    tokenizer.chat_template = EACH + end + "{% endif %}"
+    problem = "Is <think> a tag? And <thought>?"
+    prompt = Prompt(instruction="{problem}", **settings)
+    assert prompt.chat(tokenizer, problem) == (f"<|user|>{problem}<|assistant|>{text}", inside)
+
+
+@pytest.mark.parametrize("tag", ["<think>\n", "[THINK]", FAMILIES[2].open, "<thought>\nOkay, "])
+def test_a_model_without_thoughts_opens_none(tag):
+    with pytest.raises(ValueError, match=r"open_thought leaves a thought open, with .*; leave out one of them"):
+        Prompt(thinking="none", open_thought=tag)
+
+
+def test_a_message_that_ends_the_prompt_opens_no_thought(tokenizer):
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    silent = Prompt(instruction="{problem}\n<think>\n", open_thought="")
+    with pytest.raises(ValueError, match="the prompt opens a thought with '<think>'"):
+        silent.chat(tokenizer, "1 + 1?")
+    assert silent.model_copy(update={"open_thought": None}).chat(tokenizer, "1 + 1?").inside
+    assert not Prompt(instruction="{problem}", open_thought="").chat(tokenizer, "Is this a tag: <b>").inside
+
+
 @pytest.mark.parametrize("end", ["<think>\n\n</think>\n\n", "<think></think>", "</think>"])
 def test_a_template_that_closes_the_thought_is_refused(tokenizer, end):
     tokenizer.chat_template = EACH + end + "{% endif %}"
