@@ -192,7 +192,8 @@ def numbers(pred: str, gold: str) -> bool | None:
 def _rounds(decimal: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
     """Whether one number is a decimal of six significant digits or more, and the other what it rounds, no integer."""
     value, error = decimal
-    return bool(not other[1] and abs(value - other[0]) <= error <= abs(value) / (2 * 10**5) and other[0] % 1 != 0)
+    near = 0 < error <= abs(value) / (2 * 10**5) and abs(value - other[0]) <= error
+    return bool(near and not other[1] and other[0] % 1 != 0)
 
 
 def choices(pred: str, gold: str) -> bool | None:
