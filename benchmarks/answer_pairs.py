@@ -18,7 +18,7 @@ def frac(value: Fraction, draw: Draw) -> str:
     """A fraction in one of its spellings."""
     top, bottom = value.numerator, value.denominator
     if bottom == 1:
-        return draw.choice([str(top), f"{top}.0", f"0{top}" if top >= 0 else str(top), f"{top:,}"])
+        return draw.choice([str(top), f"{top}.0", f"0{top}" if 0 <= top < 10 else str(top), f"{top:,}"])
     sign, top, k = "-" * (top < 0), abs(top), draw.randint(2, 5)
     forms = [f"{sign}{top}/{bottom}", rf"{sign}\frac{{{top}}}{{{bottom}}}", rf"\dfrac{{{sign}{top}}}{{{bottom}}}"]
     forms += [rf"{sign}\frac{{{k * top}}}{{{k * bottom}}}"]

@@ -39,8 +39,9 @@ _SIGN = "|".join(map(re.escape, _CURRENCIES))
 _CODE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "infinity": "infty", "oo": "infty"}
 _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = {
     "an amount": (re.compile(r"\A\$(?=[\d.][^$]*\Z)"), r"\\$"),  # not the sign that opens a formula
+    # `1,000` is no list
     "thousands": (re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:(?:\{,\}|,)(?:\\! ?)?\d{3})+)(?![\d{]|,\d)"),
-                  lambda m: m[0] if not re.search(r"[{!]", m[2]) else m[1] + re.sub(r"\D", "", m[2])),
+                  lambda m: m[1] + re.sub(r"\D", "", m[2]) if re.search(r"[{!]|,0", m[2]) else m[0]),
     "spaces": (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
     "size of brackets": (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
     "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
@@ -62,7 +63,6 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 _ARGUMENTS = re.compile(r"\\(frac|binom|sqrt)(?![A-Za-z])|(?<!\\)[\^_]")
 _ARGUMENT = re.compile(r"\s*(\\(?!circ|prime)[A-Za-z]+|\w)")
 _WRAP = re.compile(rf"(?:{_TEXT})?\{{")  # around all of an answer
-_LONG_WORD = re.compile(r"[A-Za-z]{4}")
 
 
 def _braced(text: str) -> str:
@@ -110,11 +110,11 @@ def normalise(answer: str) -> str:
     return text
 
 
-def _bare(text: str) -> str:
-    r"""A normalised answer without text commands (`\text{}` and the like)."""
+def _bare(text: str, blank: str = " ") -> str:
+    r"""A normalised answer without text commands (`\text{}` and the like), with blanks in their place."""
     before = None
     while before != text:
-        before, text = text, re.sub(rf"{_TEXT}\{{([^{{}}]*)\}}", r" \1 ", text)
+        before, text = text, re.sub(rf"{_TEXT}\{{([^{{}}]*)\}}", rf"{blank}\1{blank}", text)
     return " ".join(text.split())
 
 
@@ -133,39 +133,46 @@ _DECIMAL = re.compile(
 _REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\(?:overline|bar|dot) ?(?:\{(\d+)\}|(\d))")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?")
 _GROUPED = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")  # within a list
-_WORDY = re.compile(r"[A-Za-z][A-Za-z\s,.'’\"!-]*")
+_WORDS = re.compile(  # not single letters, nor two that are a product of variables
+    r"(?=.*[A-Za-z]{4}|[A-Za-z]{2,3}\W?$)(?![^EIOUeiou]{2}\W?$)[A-Za-z]+(?:[ ,.'’\"!-]+[A-Za-z]+)*[.!]?"
+)
+_CASELESS = re.compile(  # other letters may be symbols, whose case matters
+    r"\b(?:((?i:yes|no|true|false|odd|even|all|any|always|half|none|east|am|pm))\b!?|[A-Z](?=[a-z]*[eiou])[a-z]{2,}\b)"
+)
+_OPTION = rf"(?:[\w$]|\\(?:[${{]|frac|emptyset|{_FUNCTIONS}))"  # no operator
 _CHOICE = re.compile(  # the letter of a choice, and perhaps its option
-    r"\(?([A-Z])[).]{0,2}$|(?:\(([A-J])\)[.:]?|([A-J])(?:[).]|:(?= |[a-z]{3})| ?-(?= ?[A-Za-z]{3}))) ?(\S.*)",
+    rf"\(?([A-Z])[).]{{0,2}}$|(?:\(([A-J])\)(?: (?={_OPTION})|[.:] (?=-?{_OPTION}))|([A-J])[).:] (?=-?{_OPTION})"
+    r"|([A-J]) - (?=[A-Za-z]+ [A-Za-z]{2}))(\S.*)",
     re.DOTALL,
 )
 _HEDGE = re.compile(r"^\W*(?:or|and)\b|\b[A-HJ]\b|\([A-Ja-j]\)|^\W*[A-Ja-j]\W*$|\b(?:or|and) [a-j]\b")
-_PRODUCT = re.compile(r"[^EIOUeiou]{2}")  # two letters that are a product of variables rather than a word
-_SHORT_WORDS = {"yes", "no", "odd", "all", "any", "one", "two", "six", "ten", "red"}
 _DIGITS = re.compile(r"((?=[A-Z]*\d)[\dA-Z]+)_\{(\w+)\}")
-
-
 _NOTATION = re.compile(r"(?:1?\d|2[0-4])?:[0-5]\d|\d+([-/.])\d+\1\d+|\d+-\d+")
 
 
 @lru_cache(maxsize=1 << 16)
-def number_in(text: str) -> tuple[Fraction, bool] | None:
-    """The value of a normalised integer, decimal, fraction or mixed number, and whether it was written as a decimal."""
+def number_in(text: str) -> tuple[Fraction, Fraction] | None:
+    """The value of a normalised integer, decimal, fraction or mixed number, and how far a number that it rounds may be.
+
+    This is half a unit of a decimal's last digit, or 1e-12 of its value (of floats), and 0 for all but decimals.
+    """
     if len(text) > 200:
         return None
     if match := _REPEATING.fullmatch(text):
         whole, digits, period = match[2] or "0", match[3], match[4] or match[5]
         value = Fraction(int(digits + period) - int(digits or 0), (10 ** len(period) - 1) * 10 ** len(digits))
-        return (-1 if match[1] == "-" else 1) * (int(whole) + value), False
+        return (-1 if match[1] == "-" else 1) * (int(whole) + value), Fraction(0)
     if _THOUSANDS.fullmatch(text):
         text = re.sub("[ ,]", "", text)
     if match := _DECIMAL.fullmatch(text):
-        power = match[2] or match[3]
-        return Fraction(match[1]) * Fraction(10) ** int(power or 0), bool(power) or "." in text
+        unit = Fraction(10) ** int(match[2] or match[3] or 0)
+        value, last = Fraction(match[1]) * unit, unit / 10 ** len(match[1].partition(".")[2])
+        return value, max(last / 2, abs(value) / 10**12) * ("." in match[1] or unit != 1)
     if match := re.fullmatch(r"([+-]?)(?:(\d+) ?(?=\\frac)|(\d+) )?(?:(\d+)/(\d+)|\\frac\{(-?\d+)\}\{(-?\d+)\})", text):
         whole = int(match[2] or match[3] or 0)
         above, below = int(match[4] or match[6]), int(match[5] or match[7])
         if below and not (whole and above >= below):
-            return (-1 if match[1] == "-" else 1) * (whole + Fraction(above, below)), False
+            return (-1 if match[1] == "-" else 1) * (whole + Fraction(above, below)), Fraction(0)
     return None
 
 
@@ -175,21 +182,25 @@ def texts(pred: str, gold: str) -> bool | None:
 
 
 def numbers(pred: str, gold: str) -> bool | None:
-    """Numbers, as fractions; a decimal equals a number that it rounds to six significant digits, not fewer."""
+    """Numbers, as fractions; a decimal of six significant digits or more equals the fraction that it rounds."""
     one, other = number_in(plain_text(pred)), number_in(plain_text(gold))
-    if not (one and other):
+    if not (one and other) or (one[0] != other[0] and "," in pred and "," in gold):  # perhaps lists
         return None
-    gap, size = abs(one[0] - other[0]), max(abs(one[0]), abs(other[0]))
-    if gap and "," in pred and "," in gold:  # perhaps lists
-        return None
-    return gap == 0 or ((one[1] or other[1]) and gap <= min(Fraction(1, 10**6), size / 10**5))
+    return one[0] == other[0] or _rounds(one, other) or _rounds(other, one)
+
+
+def _rounds(decimal: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Whether one number is a decimal of six significant digits or more, and the other what it rounds, no integer."""
+    value, error = decimal
+    near = 0 < error <= abs(value) / (2 * 10**5) and abs(value - other[0]) <= error
+    return bool(near and not other[1] and other[0] % 1 != 0)
 
 
 def choices(pred: str, gold: str) -> bool | None:
     """The letter of a choice, perhaps with its option, which also stands for it alone; two letters are no choice."""
-    found = [_CHOICE.fullmatch(_bare(text)) for text in (pred, gold)]
-    letters = [match and (match[1] or match[2] or match[3]) for match in found]
-    one, other = (match and match[4] for match in found)
+    found = [_CHOICE.fullmatch(_bare(text, "")) for text in (pred, gold)]
+    letters = [match and (match[1] or match[2] or match[3] or match[4]) for match in found]
+    one, other = (match and match[5] for match in found)
     hedged = any(_HEDGE.search(option.replace(f"({letters[0]})", "")) for option in (one, other) if option)
     if all(letters):
         same = not (one and other) or _first([texts, numbers, words], one, other) is not False
@@ -204,15 +215,13 @@ def bases(pred: str, gold: str) -> bool | None:
 
 
 def words(pred: str, gold: str) -> bool | None:
-    """Words, without case and punctuation; in a product of letters, case matters."""
-    one, other = (plain_text(text).rstrip(".!") for text in (pred, gold))
-    written = r"\text" in pred + gold
-    if all(_WORDY.fullmatch(text) and (written or _LONG_WORD.search(text)) for text in (one, other)):
-        return re.findall(r"[a-z]+", one.lower()) == re.findall(r"[a-z]+", other.lower())
-    if not all(text.isascii() and text.isalpha() and not _PRODUCT.fullmatch(text) for text in (one, other)):
-        return None
-    word = one.istitle() or other.istitle() or one.lower() in _SHORT_WORDS
-    return len(one) > 1 and word and one.lower() == other.lower() if len(one) == len(other) else None
+    """Words and sentences, whose capitals do not matter; symbols and their products keep them."""
+    one, other = (plain_text(text) for text in (pred, gold))
+    return _caseless(one) == _caseless(other) if _WORDS.fullmatch(one) and _WORDS.fullmatch(other) else None
+
+
+def _caseless(text: str) -> str:
+    return _CASELESS.sub(lambda match: (match[1] or match[0]).lower(), text.rstrip("."))
 
 
 def notations(pred: str, gold: str) -> bool | None:
@@ -254,26 +263,23 @@ _NOUN = re.compile(
     rf"\s*(?:{_TEXT}\{{(?P<noun>[^{{}}\d\\]+)\}}|(?<![A-Za-z])(?P<word>[A-Za-z]+(?: [A-Za-z]+)*)\.?|\^\\circ|\\%)"
     r"(?P<power>\^\{[23]\})?$"
 )
-_NOT_NOUNS = re.compile(  # words that can change the value of what stands before them
-    r"(?i)\b(?:and|or|not|if|when|where|for|more|less|than|least|most|of|to|is|are|negative|below|squared|cubed|over|times|"
-    r"factorial|plus|minus|none|pi|mod|in|by|otherwise|base|binary|octal|hex\w*|(?:dozen|score|ten|hundred|thousand|lakh|"
-    r"crore|gross|half|halve|quarter|third|fifth|\w*(?:fourth|sixth|seventh|eighth|ninth|tenth|elfth|teenth|tieth|"
-    r"eleventh|twelfth|hundredth|thousandth|illionth))s?|\w*-?(?:third|fifth)s?|\w*illi(?:on|ard)\w*|mill[eo]\w*|mil|mn|bn|k|"
-    r"tausend|mille|basis|per ?mill?e?|ppm|dutzend\w*|percent\w*)\b"
-)
-_COUNTERS = re.compile("[元个個人岁歳円年天日次种本只枚]")
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-_UNITS = {
+_UNITS = {  # what a value keeps its value without: units, currencies, things that are counted
     name: names.split()[0]
     for names in (
         "mm millimeter millimetre", "cm centimeter centimetre", "m meter metre", "km kilometer kilometre",
-        "in inch inche", "ft foot feet", "yd yard", "mi mile", "mg milligram", "g gram", "kg kilogram", "lb lbs pound",
-        "oz ounce", "ms millisecond", "s sec second", "min minute", "h hr hour", "ml mL milliliter millilitre",
-        "L liter litre", "rad radian", "dollar USD buck", "euro EUR", "cent penny", "rupee Rs",
-        "N", "J", "W", "V", "A", "Hz", "Pa", "K", "eV", "mol",
+        "inch inche", "ft foot feet", "yd yard", "mi mile", "mg milligram", "g gram", "kg kilogram", "lb lbs pound",
+        "oz ounce", "ton", "ms millisecond", "s sec secs second", "min mins minute", "h hr hrs hour", "day", "week",
+        "month", "year yr yrs", "ml mL milliliter millilitre", "L liter litre", "cup", "quart", "gallon", "acre",
+        "mph", "rad radian", "unit", "N", "J", "W", "V", "A", "Hz", "Pa", "eV", "mol", "dollar USD buck", "euro EUR",
+        "cent penny", "rupee Rs", "yen", "yuan", "won", "ruble", "child children", "man men", "woman women",
+        "person people", "apple", "book", "boy", "card", "coin", "dog", "girl", "grade", "integer", "marble", "piece",
+        "point", "solution", "student", "ticket", "way", "worker", *"元个個人岁歳円年天日次种本只枚",
     )
     for name in names.split()
 }  # fmt: skip
+_NAMES = "|".join(_UNITS.values())
+_UNIT = re.compile(rf"(?:(?:square|cubic|sq|degree) )?(?:{_NAMES})(?: per (?:square )?(?:{_NAMES}))?")
 # What may stand behind a value: `, k \in \mathbb{Z}`, `where k is an integer`, `\text{for all } x \in \mathbb{R}`.
 _CLAUSE = re.compile(
     rf"[,;]?\s*\(?\s*(?:{_TEXT}\{{[^{{}}]{{0,20}}\}}|where|for all|for)?\s*(?P<name>[A-Za-z])\s*"
@@ -356,11 +362,11 @@ def clauses(pred: str, gold: str) -> bool | None:
 
 
 def quantities(pred: str, gold: str) -> bool | None:
-    """A unit, a currency, a counted noun, a degree or percent sign: the same on both sides, or on one side only."""
-    (mine, value), (theirs, right) = _quantity(pred), _quantity(gold)
+    """A unit, a currency, a counted noun, a degree or percent sign on one side; on both the same, as other words."""
+    (mine, value, clear), (theirs, right, plain) = _quantity(pred), _quantity(gold)
     if mine == theirs:
         return (same_answer(value, right) or None) if mine else None
-    if mine and theirs:
+    if (mine and theirs) or not (clear and plain):
         return False
     if "degree" in (mine, theirs) and r"\pi" in pred + gold:
         return None
@@ -372,29 +378,26 @@ def quantities(pred: str, gold: str) -> bool | None:
     return same_answer(value, right)
 
 
-def _quantity(text: str) -> tuple[str, str]:
-    """The noun behind a value, a unit in its shortest spelling, and the value; ("", text) without one."""
+def _quantity(text: str) -> tuple[str, str, bool]:
+    """The words behind a value, units in their shortest spelling ("" without words); the value; whether it keeps it."""
     match = _NOUN.search(text, max(0, len(text) - 80))
     value = text[: match.start()].strip() if match else ""
-    if not match or not re.search(r"\d", value) or split(value, ("=", *_RELATIONS))[1]:
-        return "", text
-    if items(value)[1:] and not number_in(plain_text(value)):
-        return "", text
-    if "circ" in match[0] and _TRIGONOMETRIC.search(value):  # it is the angle's
-        return "", text
-    if not (noun := match["noun"] or match["word"]):
-        return ("degree" if "circ" in match[0] else "percent"), value
-    singular = [word.removesuffix("s") if len(word) > 3 else word for word in noun.replace(".", " ").split()]
-    known = [_UNITS.get(word) or (_UNITS.get(word.lower()) if len(word) > 1 else None) for word in singular]
-    spaced = text[len(value) : len(value) + 1] == " "
-    clear = (all(known) and (spaced or len(noun) > 1)) or (spaced and len(noun) > 3)  # `2ab` and `2m` are products
-    letter = len(noun.strip()) == 1 and not any(known)  # a variable, or a word of another alphabet, which may multiply
-    if (not noun.isascii() or letter) and not _COUNTERS.fullmatch(noun.strip()):
-        return "", text
-    if not singular or _NOT_NOUNS.search(noun) or (match["word"] and not (number_in(plain_text(value)) and clear)):
-        return "", text
-    words = [unit or word.lower() for unit, word in zip(known, singular, strict=True)]
-    return " ".join([*words, match["power"] or ""]), value
+    number = number_in(plain_text(value))
+    single = number or (re.search(r"\d", value) and not items(value)[1:])
+    if not match or not single or split(value, ("=", *_RELATIONS))[1]:
+        return "", text, True
+    if not (noun := (match["noun"] or match["word"] or "").strip()):  # a sign; behind `\cos 60` it is the angle's
+        angle = "circ" in match[0] and _TRIGONOMETRIC.search(value)
+        return ("", text, True) if angle else ("degree" if "circ" in match[0] else "percent", value, True)
+    words = [word.removesuffix("s" * (len(word) > 3)) for word in noun.replace(".", "").replace("/", " per ").split()]
+    units = [
+        _UNITS.get(word) or (_UNITS.get(word.lower()) if len(word) > 2 else None) for word in words
+    ]  # not Mg as mg
+    apart = number and text[len(value)] == " " if match["word"] else words
+    if not apart or not (all(units) or len(noun) > (3 if match["word"] else 1)):  # variables, which multiply
+        return "", text, True
+    noun = " ".join(unit or _caseless(word) for unit, word in zip(units, words, strict=True))
+    return noun + (match["power"] or ""), value, bool(_UNIT.fullmatch(noun))
 
 
 def ratios(pred: str, gold: str) -> bool | None:
@@ -419,14 +422,11 @@ def lists(pred: str, gold: str) -> bool | None:
 
     `1,234` is one item, or two.
     """
-    verdicts = [_lists(one, other) for one, other in itertools.product(_readings(pred), _readings(gold))]
+    if re.search(r"\d,(?:0\d\d| 000)(?!\d)", f"{pred} {gold}"):  # the end of `1,000` rather than an item
+        return False
+    readings = [{text, _GROUPED.sub(lambda number: number[0].replace(",", ""), text)} for text in (pred, gold)]
+    verdicts = [_lists(one, other) for one, other in itertools.product(*readings)]
     return next(verdict for verdict in (True, None, False) if verdict in verdicts)
-
-
-def _readings(text: str) -> set[str]:
-    """A text with the commas of its thousands and without; `1,000` is no list."""
-    number = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
-    return {number} if re.search(r"\d,0\d\d", text) else {text, number}
 
 
 def _lists(pred: str, gold: str) -> bool | None:
@@ -457,14 +457,10 @@ def _collection(text: str) -> tuple[str, list[str]]:
             if len(found) > 16:
                 break
             at = found.index(signed)
-            upper = signed.replace(r"\pm", "+", 1) if r"\mp" not in signed else _both(signed, "+", "-")
-            lower = signed.replace(r"\pm", "-", 1) if r"\mp" not in signed else _both(signed, "-", "+")
-            found[at : at + 1] = [upper, lower]
+            count = -1 if r"\mp" in signed else 1  # all change together, or each by itself
+            both = [signed.replace(r"\pm", one, count).replace(r"\mp", other) for one, other in ("+-", "-+")]
+            found[at : at + 1] = both
     return {r"\langle": "("}.get(kind, kind if (kind == "(") == (end == ")") else kind + end), found
-
-
-def _both(text: str, plus: str, minus: str) -> str:
-    return text.replace(r"\pm", plus).replace(r"\mp", minus)
 
 
 def _matched(left: list[str], right: list[str]) -> bool:
@@ -500,7 +496,7 @@ def algebra(pred: str, gold: str) -> bool | None:
     """Parsed answers: by their values at random points, else by Math-Verify."""
     from math_verify import verify
     from math_verify.grader import should_treat_as_complex
-    from sympy import And, Expr, MatrixExpr, nan, oo, zoo
+    from sympy import And, Expr, Float, MatrixExpr, Rational, nan, oo, zoo
     from sympy.core.relational import Relational
 
     if r"\ln" in pred + gold:  # then `\log` is the natural one, which the parser takes for the decadic
@@ -519,9 +515,13 @@ def algebra(pred: str, gold: str) -> bool | None:
     scalar = [isinstance(side, Expr) and not isinstance(side, MatrixExpr) for side in (one, other)]
     if scalar[0] != scalar[1]:
         return False
+    for text, side in ((pred, other), (gold, one)) if all(scalar) else ():
+        number = None if side.has(Float) or not side.evalf(40).is_Float else number_in(plain_text(text))
+        if number and _rounds((Rational(number[0]), Rational(number[1])), (side.evalf(40), 0)):
+            return True
     if all(scalar) and oo not in (one, other) and (verdict := _same_values(one, other, real)) is not None:
         return verdict
-    return bool(verify(other, one, allow_set_relation_comp=True, timeout_seconds=0))
+    return bool(verify(other, one, float_rounding=12, allow_set_relation_comp=True, timeout_seconds=0))
 
 
 def _region(text: str, real: bool) -> Any:
@@ -583,8 +583,7 @@ def _same_values(one: Any, other: Any, real: bool) -> bool | None:
     if gap.has(AppliedUndef, Integral):
         return None
     symbols = sorted(gap.free_symbols | one.free_symbols, key=str)
-    decimals = [side.has(Float) for side in (one, other)]
-    close = 1e-6 if decimals[0] != decimals[1] else 1e-13 if all(decimals) else 1e-90
+    close = 1e-13 if (decimals := gap.has(Float) or one.has(Float)) else 1e-90
     ranges = [(2, 9, 1), (101, 500, 97), (1, 96, 97), (-300, -1, 97), (1, 9, 10**9)]
     if gap.has(Sum, Product, factorial):
         ranges = ranges[:1]  # of integers
@@ -594,7 +593,7 @@ def _same_values(one: Any, other: Any, real: bool) -> bool | None:
         if not all(side.is_number and side.is_finite and (side.is_real or not real) for side in (a, b)):
             continue
         size, rest = max(abs(a), abs(b)), gap.subs(point).doit()
-        if rest.is_Rational and not any(decimals):  # exact, however small beside 2^2022
+        if rest.is_Rational and not decimals:  # exact, however small beside 2^2022
             if rest != 0:
                 return False
         elif abs(a - b) > 1e-5 * size or abs(rest.evalf(15, maxn=150)) > close * size:

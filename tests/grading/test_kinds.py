@@ -33,7 +33,8 @@ EQUAL = {
         ("E - the score", "E"),
         ("E — the score", "E"), (r"\text{E: the score}", "E"), ("(E): the score", "E"), ("(C) 12", "12"),
         ("(C) I and II only", "C"),
-        ("(C) 12", "(C)"), ("A, C", "C, A"),
+        ("(C) 12", "(C)"), ("A, C", "C, A"), ("(C). 12", "12"), ("C. -2", "C"), (r"(C) \frac{1}{2}", "0.5"),
+        (r"\textbf{(C) }12", "C"), (r"(C) \log_2 3", "C"),
     ],
     "currencies": [
         ("€5", "5 euros"), ("5€", "€5"), (r"\$5", "5 dollars"), (r"\$5", r"\$5.00"), (r"\$5", "5"), ("$5", "5"),
@@ -43,8 +44,10 @@ EQUAL = {
     ],
     "nouns": [
         ("5 apples", "5"), (r"5\text{ apples}", "5"), ("5 milliliters", "5"), ("5 miles", "5"),
-        ("5 millimeters", "5 mm"), ("5 pairs", "5"),
-        (r"5\text{ 元}", "5"), ("5 years", "5"),
+        ("5 millimeters", "5 mm"), (r"5\text{m}", "5"),
+        (r"5\text{ 元}", "5"), ("5 years", "5"), (r"3\text{ m/s}", "3"), ("60 miles per hour", "60"),
+        ("9 students", "9"), (r"12\text{ sq. ft.}", "12"), (r"10\text{ hours}", r"10\text{ h}"),
+        (r"3\text{ doubled}", r"3.0\text{ doubled}"),
     ],
     "percent": [
         (r"50\%", "0.5"), (r"100\%", "1"), (r"28\%", "28"), (r"28\%", "0.28"), ("28 percent", "28"),
@@ -62,7 +65,14 @@ EQUAL = {
     "words": [
         ("Yes", "yes"), ("YES", "yes"), ("No", "NO"), ("Yes!", "yes"), ("Odd", "odd"), ("Red", "red"),
         (r"\text{No}", "no"), ("Bob", "bob"),
-        ("xy", "yx"), ("AB", "BA"),
+        ("xy", "yx"), ("AB", "BA"), (r"\text{True}", "true"), ("ODD", "odd"), (r"\text{Circle.}", "circle"),
+        ("Infinite solutions", "infinite solutions"), ("xyz", "x y z"), (r"AC \text{ and } BD", "BD, AC"),
+    ],
+    "thousands in brackets": [("(4,000)", "4000"), ("(1,000, 2,000)", "(1000, 2000)"), ("[0, 1,000)", "[0,1000)")],
+    "rounded": [
+        ("16.6667", r"\frac{50}{3}"), ("-0.333333", r"-\frac13"), ("0.142857", r"\frac17"), ("0.250000", r"\frac14"),
+        ("1.73205", r"\sqrt{3}"), ("7.38906", "e^2"), ("333.333", r"\frac{1000}{3}"), ("1.50", "1.5"),
+        ("0.30000000000000004", r"\frac{3}{10}"), ("0.5x", r"\frac{x}{2}"),
     ],
     "long lists": [
         (LONG, ", ".join(reversed(LONG.split(", ")))), (rf"\{{{LONG}\}}", LONG), (f"({LONG})", f"({LONG})"),
@@ -109,7 +119,10 @@ UNEQUAL = {
         (r"\textbf{(C)} \text{ or } \textbf{(D)}", "C"), ("(A) (B) (C) (D)", "B"), ("not C", "C"),
         ("(C) 12", "(D) 12"), ("(C) 12", "(C) 13"),
         ("C: E is not right", "E"), ("C - 2", "C"), ("(C) 12 or 13", "12"), (r"\boxed{C} or \boxed{D}", "C"),
-        ("(C) but also (B)", "C"),
+        ("(C) but also (B)", "C"), ("(J)+3", "3"), ("(B)-4", "-4"), ("(D)7", "7"), ("(C)x", "x"), ("(A)n!", "n!"),
+        ("(C)7", "C"), ("(A)^{2}", "A"), ("(B) + 4", "4"), ("(A) - 1", "-1"), ("(A)+B", "A"), ("A - xyz", "A"),
+        ("A:abc", "A"), ("A.5", "5"), ("(A).5", "0.5"), (r"(A)\text{x}", "x"), (r"(C)\sqrt{2}", r"\sqrt{2}"),
+        (r"(A) \cdot 2", "2"),
     ],
     "currencies": [
         (r"\$5", r"5\text{ cents}"), (r"\$5", "5 euros"), ("€5", r"\$5"), (r"\$0.50", "50 cents"),
@@ -125,7 +138,12 @@ UNEQUAL = {
         )),
         *((rf"5\text{{ {word}}}", "5") for word in ("万", "千", "миллионов", "k", "M", "mn", "thirds", "quarters",
         "hundredths")),
-        (r"2\mathrm{e}", "2"), (r"3\mathrm{i}", "3"),
+        *((rf"9\text{{ {word}}}", "9") for word in (
+            "quadrupled", "choose one", "root two", "inverted", "AM", "BCE", "phi", "unless odd", "above", "smaller",
+            "increasing", "nonnegative", "triples", "or so", "repeating", "remaining", "square", "K", "point five",
+        )),
+        ("4 tripled", "4"), (r"2\mathrm{e}", "2"), (r"3\mathrm{i}", "3"), (r"5\text{ Mg}", r"5\text{ mg}"),
+        (r"5\text{ red}", "5 der"), (r"5\text{ tops}", r"5\text{ stops}"),
     ],
     "percent": [
         (r"0.5\%", "0.5"), (r"1\%", "1"), (r"\frac{1}{2}\%", r"\frac{1}{2}"), (r"-0.5\%", "-0.5"),
@@ -139,7 +157,24 @@ UNEQUAL = {
     ],
     "words": [
         ("Yes", "No"), ("sye", "yes"), ("on", "no"), ("ten", "net"), ("ABC", "BCA"), ("ABC", "abc"),
-        ("tan", "ant"), ("yes and no", "yes"),
+        ("tan", "ant"), ("yes and no", "yes"), (r"\text{z}!", "z"), (r"\text{mass}!", r"\text{mass}"),
+        (r"\text{sum} - \text{mean}", r"\text{sum}, \text{mean}"), (r"\text{p-q}", r"\text{p, q}"),
+        (r"\text{p-q}", r"\text{p q}"), (r"\text{width-height}", r"\text{width height}"), (r"\text{X}", "x"),
+        (r"\text{Q}", r"\text{q}"), (r"\text{PQRS}", r"\text{pqrs}"), ("PQRS", "pqrs"),
+        (r"\text{set A}", r"\text{set a}"), (r"\text{mA}", r"\text{MA}"),
+    ],
+    "thousands in brackets": [
+        ("(4,000)", "(4,0)"), ("[5,000]", "[5,0]"), ("(3,002)", "(3,2)"), (r"\{4,000\}", r"\{4,0\}"),
+        ("(6,000,000)", "(6,0,0)"), ("(2,1,000)", "(2,1,0)"), ("(1, 000)", "(1, 0)"), ("x=1,000", "x=1,0"),
+        ("(-1,000)", "(-1,0)"),
+    ],
+    "rounded": [
+        ("16.6666", r"\frac{50}{3}"), ("0.25", "0.250001"), ("0.250001", r"\frac{1}{4}"), ("0.666666", r"\frac{2}{3}"),
+        ("0.142856", r"\frac{1}{7}"), ("1.73206", r"\sqrt{3}"), ("6.2832", r"2\pi"), ("7.389057", "e^2"),
+        ("1.5", "1.5000001"), ("2.000001", "2"), ("0.333333", "0.3333333"), ("x+0.500001", r"x+\frac{1}{2}"),
+        (r"\frac{2}{3}", r"\frac{2}{3}(5^{-90}+1)"), (r"1.00000 \times 10^{8}", "100000001"),
+        ("x<0.5000001", r"x<\frac{1}{2}"),
+        (r"\begin{pmatrix}0.5000001&1\\2&3\end{pmatrix}", r"\begin{pmatrix}0.5&1\\2&3\end{pmatrix}"),
     ],
     "long lists": [
         (LONG, LONG.replace("19", "20")), (f"({LONG})", f"({', '.join(reversed(LONG.split(', ')))})"),
