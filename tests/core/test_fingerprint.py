@@ -55,7 +55,7 @@ class Record(BaseModel):
 """,
     "alone": "z = 3\n",
 }
-CACHED = (fp.parsed, fp.scope_of, fp.statements_of, fp.definitions_of, fp.reached)
+CACHED = [found for found in vars(fp).values() if hasattr(found, "cache_clear")]
 
 
 @pytest.fixture
