@@ -64,8 +64,8 @@ EFFECTS = ast.Call | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast
 SOMETIMES = ast.BoolOp | ast.IfExp | ast.Compare | ast.Lambda  # may leave out a part
 # Calls that do nothing but give a value, when a module is imported: of libraries, of builtins, of methods.
 MAKERS = re.compile(
-    r"(re|math|typing|pathlib|itertools|weakref|collections|dataclasses|functools|pydantic|pydantic_settings)\.\w+"
-    r"|numpy\.(?!random)[\w.]+|(str|dict|bytes|int|float)\.\w+|chr|ord|range|enumerate|zip|map|filter|reversed"
+    r"(re|math|typing|types|datetime|pathlib|itertools|weakref|collections|dataclasses|functools|pydantic|pydantic_settings)\.\w+"
+    r"|torch\.(tensor|ones|zeros|arange|device|finfo)|numpy\.(?!random)[\w.]+|(str|dict|bytes|int|float)\.\w+|chr|ord|range|enumerate|zip|map|filter|reversed"
 )
 METHODS = {"split", "join", "format", "strip", "lower", "upper", "keys", "values", "items", "with_name", "with_suffix"}
 AT_MAKING = {"__init__", "__new__", "__post_init__", "model_post_init", "__set_name__", "__init_subclass__"}
@@ -73,6 +73,7 @@ OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", 
 OF_BARS = {"desc", "unit", "total", "mininterval", "leave"}
 # Decorators that leave the definition where it is; others may register it, and then it counts without being named.
 QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload", "property", "classmethod", "staticmethod"}
+QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field"}
 IMPORTERS = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location"}
 FINDERS = {"globals", "eval", "exec", "vars", "locals"}  # may find any name of their module
 ROUNDS = 16  # definitions that differ only in what they use are told apart if the difference is so many uses away
@@ -286,7 +287,7 @@ class Resolved(ast.NodeTransformer):
             elif file_of(module):
                 self.found(named(module, name))
         elif isinstance(node.value, str) and node.value.isidentifier():
-            self.attributes.add(node.value)
+            self.attributes.add(f".{node.value}")
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -470,7 +471,7 @@ class Definition:
     uses: tuple[Name, ...] = ()
     libraries: frozenset[str] = frozenset()
     left: tuple[Left, ...] = field(default=(), compare=False)
-    attributes: frozenset[str] = frozenset()  # read ones, and texts that may name one
+    attributes: frozenset[str] = frozenset()  # read ones; behind a dot, texts that may name one
     methods: frozenset[str] = frozenset()
     readers: tuple[Reader, ...] = ()
 
@@ -559,6 +560,7 @@ def bound(statements: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
         nodes = list(top_level([statement]))
         loops = (node.target for node in nodes if isinstance(node, ast.comprehension))
         of_loops = {id(each) for target in loops for each in ast.walk(target)}  # not seen outside
+        of_loops |= {id(node) for node in nodes if isinstance(node, ast.arg)}
         for name in dict.fromkeys(name for node in nodes if id(node) not in of_loops for name in bound_by(node)):
             names.setdefault(name, []).append(statement)
     return {
@@ -652,7 +654,7 @@ def is_text(node: ast.AST) -> bool:
 def is_quiet(decorator: ast.expr) -> bool:
     """Whether a decorator registers nothing."""
     name = last_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
-    return name in QUIET or name.endswith("validator")
+    return name in QUIET or name.endswith(("validator", "serializer"))
 
 
 def last_name(node: ast.AST) -> str:
@@ -817,7 +819,7 @@ def counting(known: dict[Name, tuple[Definition, ...]]) -> dict[Name, list[Left]
     def counts(what: Name, key: str) -> bool:
         if key == "raise":
             return what in read
-        return key[1:] in attributes if key.startswith(".") else bool(HEARD.get(key, set()) & attributes)
+        return bool({key, key.removeprefix(".")} & attributes if key.startswith(".") else HEARD.get(key, set()) & attributes)
 
     return {
         what: [left for one in those for left in one.left if counts(what, left.key)] for what, those in known.items()
