@@ -67,7 +67,7 @@ MAKERS = re.compile(
     r"(re|math|typing|types|datetime|pathlib|itertools|weakref|collections|dataclasses|functools|pydantic|pydantic_settings)\.\w+"
     r"|torch\.(tensor|ones|zeros|arange|device|finfo)|numpy\.(?!random)[\w.]+|(str|dict|bytes|int|float)\.\w+|chr|ord|range|enumerate|zip|map|filter|reversed"
 )
-METHODS = {"split", "join", "format", "strip", "lower", "upper", "keys", "values", "items", "with_name", "with_suffix"}
+METHODS = {"split", "format", "strip", "lower", "upper", "keys", "values", "items", "with_name", "with_suffix"}
 AT_MAKING = {"__init__", "__new__", "__post_init__", "model_post_init", "__set_name__", "__init_subclass__"}
 OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", "pattern"}
 OF_BARS = {"desc", "unit", "total", "mininterval", "leave"}
@@ -201,7 +201,11 @@ class Bare(ast.NodeTransformer):
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         kind, before = getattr(builtins, self.called(node.exc), None), copy.copy(node)
         self.generic_visit(node)
-        if isinstance(node.exc, ast.Call) and isinstance(kind, type) and not issubclass(kind, SystemExit | StopIteration):
+        if (
+            isinstance(node.exc, ast.Call)
+            and isinstance(kind, type)
+            and not issubclass(kind, SystemExit | StopIteration)
+        ):
             self.left.append(("raise", before))
             return ast.Raise(exc=node.exc.func, cause=None)
         return ast.Raise(exc=node.exc, cause=None)
@@ -260,8 +264,10 @@ class Resolved(ast.NodeTransformer):
         brought = dict(bindings([node], self.module))
         self.uses |= {what: None for what in brought.values() if what.name == AT_IMPORT}
         stay = [(name, what) for name, what in brought.items() if name.isidentifier() and self.scope.get(name) != what]
+        targets = [(self.numbers or {}).get(name, name) for name, _ in stay]
         return [
-            ast.Assign([self.visit_Name(ast.Name(name, ast.Store()))], self.found(what), lineno=0) for name, what in stay
+            ast.Assign([ast.Name(target, ast.Store())], self.found(what), lineno=0)
+            for target, (_, what) in zip(targets, stay, strict=True)
         ]
 
     visit_ImportFrom = visit_Import
@@ -620,7 +626,7 @@ def defined(statement: ast.stmt, module: str) -> Definition | None:
     if bare is None:
         return None
     resolved = Resolved(module)
-    text = ast.unparse(ast.fix_missing_locations(resolved.visit(bare)))
+    text = ast.unparse(ast.fix_missing_locations(ast.Module(as_list(resolved.visit(bare)), [])))
     left = []
     for key, node in strip.left:
         apart = Resolved(module)
@@ -714,7 +720,7 @@ def at_import(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def acts(statement: ast.stmt, module: str) -> bool:
-    """Whether a top-level statement does more than bind names, unlike `a.b = 1`, `_ = a.append(1)` or a registration."""
+    """Whether a top-level statement does more than bind names, as `a.b = 1`, `_ = a.append(1)` and a registration do."""
     if isinstance(statement, IMPORT) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
         return False
     if not isinstance(statement, DEFINITION | ASSIGNMENT):
@@ -737,18 +743,15 @@ def acts(statement: ast.stmt, module: str) -> bool:
 
 
 def makes(node: ast.Call, called: str, scope: dict[str, Name]) -> bool:
-    """Whether a call does nothing but make a value."""
-    if called in PURE | ITERATE or MAKERS.fullmatch(called):
-        return True
-    if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS | QUIET:
+    """Whether a call does nothing but make a value: of a builtin or a library, or of a class without its own making."""
+    if called in PURE | ITERATE or MAKERS.fullmatch(called) or is_text(node) or last_name(node.func) in METHODS | QUIET:
         return True
     what = meant(node.func, scope)
-    those = bound_in(what.module).get(what.name, []) if what and what.ours else []
-    return bool(what and those) and all(
-        isinstance(each, ast.ClassDef)
-        and not AT_MAKING & {s.name for c in (each, *family(each, scope_of(what.module))) for s in c.body if isinstance(s, FUNCTION)}
-        for each in those
-    )
+    made = bound_in(what.module).get(what.name, []) if what and what.ours else []
+    classes = [each for each in made if isinstance(each, ast.ClassDef)]
+    bases = [base for each in classes for base in family(each, scope_of(what.module))] if what else []
+    defined = {each.name for one in (*classes, *bases) for each in one.body if isinstance(each, FUNCTION)}
+    return bool(classes) and len(classes) == len(made) and not AT_MAKING & defined
 
 
 @dataclass(frozen=True)
@@ -788,6 +791,7 @@ def reached(stage: str) -> Reached:
                 waiting += [Name(what.module, each) for each in statements_of(what.module) if each != STAGE]
         counts = counting(known)
         waiting = [use for left in counts.values() for each in left for use in each.uses if use not in known]
+    parts: dict[Name, list[Definition | Left]]
     parts = {what: [*definitions, *counts[what]] for what, definitions in known.items() if definitions}
     own = {what: digest(*(one.digest for one in those)) for what, those in parts.items()}
     uses = {what: [use for one in parts[what] for use in one.uses if use in own] for what in own}
@@ -819,7 +823,9 @@ def counting(known: dict[Name, tuple[Definition, ...]]) -> dict[Name, list[Left]
     def counts(what: Name, key: str) -> bool:
         if key == "raise":
             return what in read
-        return bool({key, key.removeprefix(".")} & attributes if key.startswith(".") else HEARD.get(key, set()) & attributes)
+        return bool(
+            {key, key.removeprefix(".")} & attributes if key.startswith(".") else HEARD.get(key, set()) & attributes
+        )
 
     return {
         what: [left for one in those for left in one.left if counts(what, left.key)] for what, those in known.items()
