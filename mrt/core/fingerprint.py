@@ -100,7 +100,7 @@ class Bare(ast.NodeTransformer):
         nodes = list(ast.walk(statement))
         brought = bindings(nodes, module)
         self.scope = scope_of(module) | dict(brought)
-        self.bound = {name for node in nodes for name in bound_by(node)}
+        self.bound = {name for node in nodes if not isinstance(node, IMPORT) for name in bound_by(node)}
         self.bound |= {name for name, what in brought if what != scope_of(module).get(name, self.scope[name])}
         self.bound |= {name for name, what in brought if what != self.scope[name]}
         self.stored = stored(statement)
@@ -720,7 +720,7 @@ def at_import(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def acts(statement: ast.stmt, module: str) -> bool:
-    """Whether a top-level statement does more than bind names, as `a.b = 1`, `_ = a.append(1)` and a registration do."""
+    """Whether a top-level statement does more than bind names: `a.b = 1`, `_ = a.append(1)`, a registration."""
     if isinstance(statement, IMPORT) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
         return False
     if not isinstance(statement, DEFINITION | ASSIGNMENT):

@@ -283,6 +283,10 @@ HARD = {
         "from importlib import import_module\n\n\ndef USED(name):\n    return import_module(f'mrt.{name}')\n",
         "def f():\n    return {}\n",
     ),
+    "a module that is named as of its package": (
+        "from importlib import import_module\n\n\ndef USED(name):\n    return import_module('.alone', 'mrt')\n",
+        "def f():\n    return {}\n",
+    ),
     "a function that is registered": (
         "from mrt.alone import table\nUSED = table\n",
         "import atexit\ntable = []\n\n\n@atexit.register\ndef f():\n    table.append({})\n",
@@ -317,7 +321,7 @@ EDITS = {
         ("json", "absent"),
     ),
     "one of two imports of a name in a function": (
-        "def USED(x):\n    if x:\n        from json import {} as d\n    else:\n        from json import load as d\n"
+        "def USED(x):\n    if x:\n        from json import load as d\n    else:\n        from json import {} as d\n"
         "    return d(x)\n",
         ("dumps", "loads"),
     ),
@@ -421,10 +425,6 @@ EDITS = {
         ("'a'", "'b'"),
     ),
     "an argument that is called as what prints": ("def USED(x, print):\n    print({})\n", ("1", "2")),
-    "a module that is named as of its package": (
-        "from importlib import import_module\n\n\ndef USED(x):\n    return import_module('.{}', 'mrt')\n",
-        ("lazy", "deep"),
-    ),
     "what replaces a bar": (
         "from tqdm import tqdm\n\n\ndef USED(x):\n    with tqdm(x) as bar:\n        pass\n    bar = x\n"
         "    bar.append({})\n",
@@ -477,6 +477,10 @@ def test_the_type_of_a_field_that_is_off_counts_where_it_is_read(package, reads)
 
 # What an edit of a module does not do: `text` with each of two edits, in place of `tools`.
 STAYS = {
+    "the unit of a bar that a function imports": (
+        "def halved(all):\n    from tqdm import tqdm\n\n    return list(tqdm(all, unit='{}'))\n",
+        ("a", "b"),
+    ),
     "a constant beside what runs": ("import os\n\nos.nice(1)\nX = {}\n", ("1", "2")),
     "a compiled pattern that nobody reads": ("import re\n\nX = re.compile('{}')\n", ("1", "2")),
     "an object of a plain class": ("class A(tuple):\n    pass\n\n\nX = A(({},))\n", ("1", "2")),
