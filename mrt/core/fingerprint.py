@@ -13,8 +13,9 @@ No module is exempt. Within definitions, nothing counts that cannot change a res
 the order of definitions and the modules that they are in, names of local variables, annotations of functions without a
 decorator, printed texts and warnings, texts of progress bars and of errors, descriptions and bounds of fields, and
 fields that are None or False unless they are set. In doubt a definition counts: what a printed text calls may have an
-effect, so that the call counts, and the text does not. tests/core/test_mutations.py looks for edits that change an
-artifact and no fingerprint.
+effect, so that the call counts, and the text does not. What is left out counts again where the stage may use it: the
+text of an error that a handler reads, a printed text that is redirected, an unset field that some attribute names.
+tests/core/test_mutations.py looks for edits that change an artifact and no fingerprint.
 
 The versions of decisive libraries (those that affect results) count too, if a reached definition uses the library.
 """
@@ -24,8 +25,9 @@ import builtins
 import copy
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -49,15 +51,38 @@ DECISIVE = {
 }
 AT_IMPORT, STAGE = "(import)", "(stage)"  # pseudo-names: what a module runs at import, and as a stage
 TELLS = {"print", "warnings.warn"}  # calls that only print or warn
-PURE = {"len", "str", "repr", "sum", "min", "max", "sorted", "round", "abs", "int", "float", "list", "tuple", "set"}
-EFFECTS = ast.Call | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+# What makes a text that is left out count: names in reach. Of errors, those that read one without a handler's name.
+HEARD = {
+    "print": {"redirect_stdout", "redirect_stderr"},
+    "warnings.warn": {"catch_warnings", "filterwarnings", "simplefilter"},
+    "raise": {"exc_info", "format_exc", "format_exception"},
+}
+PURE = {"len", "str", "repr", "round", "abs", "int", "float"}
+ITERATE = {"list", "tuple", "set", "frozenset", "dict", "sum", "min", "max", "sorted"}  # pure, but for an iterator
+LOOPS = ast.Starred | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+EFFECTS = ast.Call | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Subscript | LOOPS
+SOMETIMES = ast.BoolOp | ast.IfExp | ast.Compare | ast.Lambda  # may leave out a part
+# Calls that do nothing but give a value, when a module is imported: of libraries, of builtins, of methods.
+MAKERS = re.compile(
+    r"(re|math|typing|types|datetime|pathlib|itertools|weakref|collections|dataclasses|functools|pydantic|pydantic_settings)\.\w+"
+    r"|torch\.(tensor|ones|zeros|arange|device|finfo)|numpy\.(?!random)[\w.]+|(str|dict|bytes|int|float)\.\w+|chr|ord|range|enumerate|zip|map|filter|reversed"
+)
+METHODS = {"split", "format", "strip", "lower", "upper", "keys", "values", "items", "with_name", "with_suffix"}
+AT_MAKING = {"__init__", "__new__", "__post_init__", "model_post_init", "__set_name__", "__init_subclass__"}
 OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", "pattern"}
 OF_BARS = {"desc", "unit", "total", "mininterval", "leave"}
 # Decorators that leave the definition where it is; others may register it, and then it counts without being named.
-QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload"}
-IMPORTERS = {"import_module", "__import__", "run_module"}
+QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload", "property", "classmethod", "staticmethod"}
+QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field"}
+IMPORTERS = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location"}
+FINDERS = {"globals", "eval", "exec", "vars", "locals"}  # may find any name of their module
 ROUNDS = 16  # definitions that differ only in what they use are told apart if the difference is so many uses away
+DEFERRED = {"result", "exception"}  # of futures: raise errors of what was called elsewhere
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+DEFINITION = FUNCTION | ast.ClassDef
+ASSIGNMENT = ast.Assign | ast.AnnAssign
+IMPORT = ast.Import | ast.ImportFrom
+TRY = ast.Try | ast.TryStar
 
 
 class Name(NamedTuple):
@@ -71,14 +96,18 @@ class Name(NamedTuple):
 class Bare(ast.NodeTransformer):
     """Strips from a statement everything that cannot change a result, except names of local variables."""
 
-    def __init__(self, statement: ast.stmt, scope: dict[str, Name]) -> None:
-        self.scope = scope
-        names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
-        self.bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    def __init__(self, statement: ast.stmt, module: str) -> None:
+        nodes = list(ast.walk(statement))
+        brought = bindings(nodes, module)
+        self.scope = scope_of(module) | dict(brought)
+        self.bound = {name for node in nodes if not isinstance(node, IMPORT) for name in bound_by(node)}
+        self.bound |= {name for name, what in brought if what != scope_of(module).get(name, self.scope[name])}
+        self.bound |= {name for name, what in brought if what != self.scope[name]}
+        self.stored = stored(statement)
         self.kept: set[str] | None = None  # in a class: fields that count though off, as a base class has them too
         self.by_position = False  # inside a class whose fields are given by position too: a new one moves the others
         self.bars = set[str]()  # names of progress bars
-        self.types: list[ast.expr] = []  # of stripped fields: set values may have these types
+        self.left: list[tuple[str, ast.AST]] = []  # what is left out, and what would make it count
 
     def origin(self, node: ast.AST | None) -> str:
         """The full name of what is built in or from another package, such as `tqdm.tqdm`; empty for all else."""
@@ -101,9 +130,9 @@ class Bare(ast.NodeTransformer):
             for each in ast.walk(node.args):
                 if isinstance(each, ast.arg):
                     each.annotation = None
-        outer, self.bars, self.kept = (self.bars, self.kept), set(), None
+        outer, self.bars, self.kept, self.stored = (self.bars, self.kept, self.stored), set(), None, stored(node)
         self.generic_visit(node)
-        self.bars, self.kept = outer
+        self.bars, self.kept, self.stored = outer
         return node
 
     visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
@@ -126,7 +155,7 @@ class Bare(ast.NodeTransformer):
 
     def visit_With(self, node: ast.With) -> ast.AST:
         bars = (item.optional_vars for item in node.items if self.called(item.context_expr) == "tqdm.tqdm")
-        self.bars |= {bar.id for bar in bars if isinstance(bar, ast.Name)}
+        self.bars |= {bar.id for bar in bars if isinstance(bar, ast.Name) and self.stored[bar.id] == 1}
         return self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
@@ -134,6 +163,7 @@ class Bare(ast.NodeTransformer):
         if isinstance(value, ast.Constant):
             return None
         if isinstance(value, ast.Call) and (self.is_bar(value.func) or self.tells(value)):
+            self.left.append((self.called(value), node))
             return self.effects_of(value.args, value.keywords)
         return self.generic_visit(node)
 
@@ -149,23 +179,35 @@ class Bare(ast.NodeTransformer):
         """Whether the node is an attribute of a progress bar."""
         return isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in self.bars
 
+    def acts(self, node: ast.AST) -> bool:
+        """Whether an expression may do more than give a value: it calls, binds, or takes from an iterator."""
+        if isinstance(node, ast.Compare):
+            return any(isinstance(operator, ast.In | ast.NotIn) for operator in node.ops)
+        return isinstance(node, EFFECTS) and self.called(node) not in PURE
+
     def effects_of(self, *told: Iterable[ast.AST]) -> ast.AST | None:
-        """Of what is only told, the calls and assignments, which may do more; None if there are none."""
+        """Of what is only told, the parts that may do more; None if there are none."""
         waiting, effects = [each for part in told for each in part], list[ast.expr]()
         while waiting:
             node = waiting.pop(0)
-            says = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join"
-            if isinstance(node, EFFECTS) and not says and self.called(node) not in PURE:
+            if isinstance(node, ast.Call) and (self.called(node) in ITERATE or is_text(node)):
+                effects += map(self.visit, (*node.args, *node.keywords))
+            elif self.acts(node) or (isinstance(node, SOMETIMES) and any(map(self.acts, ast.walk(node)))):
                 effects.append(self.visit(node))
             else:
                 waiting += ast.iter_child_nodes(node)
         return ast.Expr(ast.Tuple(effects, ast.Load())) if effects else None
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        kind, before = getattr(builtins, self.called(node.exc), None), copy.copy(node)
         self.generic_visit(node)
-        kind = getattr(builtins, self.called(node.exc), None)
-        if isinstance(node.exc, ast.Call) and isinstance(kind, type) and not issubclass(kind, SystemExit):
-            node.exc = node.exc.func
+        if (
+            isinstance(node.exc, ast.Call)
+            and isinstance(kind, type)
+            and not issubclass(kind, SystemExit | StopIteration)
+        ):
+            self.left.append(("raise", before))
+            return ast.Raise(exc=node.exc.func, cause=None)
         return ast.Raise(exc=node.exc, cause=None)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
@@ -179,7 +221,7 @@ class Bare(ast.NodeTransformer):
         both = "None" in ast.unparse(node.annotation)
         is_off = isinstance(default, ast.Constant) and (default.value is None if both else off(default.value))
         if is_off and not self.by_position and getattr(node.target, "id", "") not in self.kept:
-            self.types.append(node.annotation)
+            self.left.append((f".{last_name(node.target)}", node))
             return None
         return node
 
@@ -188,8 +230,9 @@ class Bare(ast.NodeTransformer):
         called = self.called(node)
         said = {"pydantic.Field": OF_FIELDS, "tqdm.tqdm": OF_BARS}.get(called, set())
         node.keywords = [each for each in node.keywords if each.arg not in said or self.effects_of([each.value])]
-        if called == "sys.exit" and any(isinstance(getattr(n, "value", 0), str) for n in ast.walk(node)):
-            node.args = []  # the text of an error
+        if called == "sys.exit" and node.args and is_text(node.args[0]):
+            self.left.append(("raise", copy.copy(node)))
+            node.args = []
         return node
 
 
@@ -200,9 +243,12 @@ class Resolved(ast.NodeTransformer):
         self.module, self.scope = module, scope_of(module)
         self.uses: dict[Name, None] = {}
         self.libraries: set[str] = set()
+        self.attributes: set[str] = set()
+        self.readers: list[Reader] = []
         self.numbers: dict[str, str] | None = None  # of local variables, inside a function
 
     def found(self, what: Name) -> ast.expr:
+        self.attributes.add(what.name)
         if what.ours:
             self.uses[what] = None
             namesakes = [use for use in self.uses if use.name == what.name]  # in the order in which they are used
@@ -210,13 +256,26 @@ class Resolved(ast.NodeTransformer):
         self.libraries.add(what.module.split(".")[0])
         return ast.Name(id=".".join(filter(None, (what.module, what.name))), ctx=ast.Load())
 
-    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Remove imports, as names are resolved where they are used; what a module does when it is imported counts."""
-        self.uses |= {what: None for what in imports([node], self.module).values() if what.name == AT_IMPORT}
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> list[ast.stmt]:
+        """Remove imports, as names are resolved where they are used; what a module does when it is imported counts.
+
+        An import that is one of several bindings of a name, or may fail, stays, as an assignment.
+        """
+        brought = dict(bindings([node], self.module))
+        self.uses |= {what: None for what in brought.values() if what.name == AT_IMPORT}
+        stay = [(name, what) for name, what in brought.items() if name.isidentifier() and self.scope.get(name) != what]
+        targets = [(self.numbers or {}).get(name, name) for name, _ in stay]
+        return [
+            ast.Assign([ast.Name(target, ast.Store())], self.found(what), lineno=0)
+            for target, (_, what) in zip(targets, stay, strict=True)
+        ]
 
     visit_ImportFrom = visit_Import
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.attributes.add(node.attr)
+        if node.attr == "__subclasses__":  # those of any module
+            self.uses |= dict.fromkeys(Name(module) for module in modules())
         what = meant(node, self.scope)
         return self.found(what) if what else self.generic_visit(node)
 
@@ -233,13 +292,60 @@ class Resolved(ast.NodeTransformer):
                 self.found(Name(node.value))
             elif file_of(module):
                 self.found(named(module, name))
+        elif isinstance(node.value, str) and node.value.isidentifier():
+            self.attributes.add(f".{node.value}")
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        is_constant = bool(node.args) and isinstance(node.args[0], ast.Constant)
-        if last_name(node.func) in IMPORTERS and not is_constant:  # it may import any module
+        of = node.args[0] if node.args else None
+        is_known = isinstance(of, ast.Constant) and not str(of.value).startswith(".")
+        if last_name(node.func) in IMPORTERS and not is_known:  # it may import any module
             self.uses |= dict.fromkeys(Name(module) for module in modules())
+        if isinstance(node.func, ast.Name) and node.func.id in FINDERS and not (node.func.id == "vars" and of):
+            self.uses[Name(self.module)] = None
         return self.generic_visit(node)
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        if any(map(self.reads, node.handlers)):
+            self.readers.append(self.reader(node.body))
+        return self.generic_visit(node)
+
+    visit_TryStar = visit_Try  # type: ignore[assignment]
+
+    def reads(self, handler: ast.ExceptHandler) -> bool:
+        """Whether a handler of errors of this package reads them, for more than the text of another error."""
+        names = [node for node in ast.walk(handler.type or handler) if isinstance(node, ast.Name | ast.Attribute)]
+        origins = [meant(node, self.scope) for node in names]
+        is_foreign = handler.type and all(what and not what.ours and what.module != "pydantic" for what in origins)
+        if not handler.name or is_foreign:
+            return False
+        ends = isinstance(handler.body[-1], ast.Raise) or ast.unparse(handler.body[-1]).startswith("sys.exit(")
+        for statement in handler.body:
+            nodes = list(ast.walk(statement))
+            given = [
+                last_name(argument)
+                for call in nodes
+                if isinstance(call, ast.Call) and not hasattr(builtins, last_name(call.func))
+                for argument in call.args
+            ]
+            only_said = ends and isinstance(statement, ast.Assign) and handler.name not in given
+            if not only_said and any(isinstance(n, ast.Name) and n.id == handler.name for n in nodes):
+                return True
+        return False
+
+    def reader(self, body: list[ast.stmt]) -> "Reader":
+        """What may raise the errors that are read."""
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        uses = [what for node in nodes if (what := meant(node, self.scope)) and what.ours]
+        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+        is_open = any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes) or any(
+            not hasattr(builtins, func.id) and not meant(func, self.scope)
+            if isinstance(func, ast.Name)
+            else not isinstance(func, ast.Attribute) or func.attr in DEFERRED
+            for func in calls
+        )
+        attributes = frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
+        return Reader(tuple(uses), attributes, any(isinstance(node, ast.Raise) for node in nodes), is_open)
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         node.name = (self.numbers or {}).get(node.name or "", node.name)
@@ -254,14 +360,18 @@ class Resolved(ast.NodeTransformer):
             if isinstance(each, ast.arg) and each.annotation:
                 each.annotation = self.visit(each.annotation)
         node.returns = node.returns and self.visit(node.returns)
-        hidden, brought = own_names(node), imports(own_nodes(node), self.module)
-        self.scope = {name: what for name, what in around.items() if name not in hidden} | brought
+        hidden, own = own_names(node), list(own_nodes(node))
+        brought, tried = imports(own, self.module), [n for each in own if isinstance(each, TRY) for n in ast.walk(each)]
+        several = {name for name, what in bindings(own, self.module) if brought[name] != what or name in hidden}
+        unsure = several | {name for name, _ in bindings(tried, self.module) if name.isidentifier()}
+        sure = {name: what for name, what in brought.items() if name not in unsure}
+        self.scope = {name: what for name, what in around.items() if name not in hidden | unsure} | sure
         if is_outermost:
             names = (name for name in local_names(node) if name not in self.scope)
             self.numbers = {name: f"%{i}" for i, name in enumerate(names)}
         else:
             node.name = (self.numbers or {}).get(node.name, node.name)
-        node.body = [made for each in node.body if (made := self.visit(each))]
+        node.body = [made for each in node.body for made in as_list(self.visit(each))]
         self.scope, self.numbers = around, None if is_outermost else self.numbers
         return node
 
@@ -277,15 +387,24 @@ def meant(node: ast.AST, scope: dict[str, Name]) -> Name | None:
     return named(above.module, node.attr) if above and is_module and isinstance(node, ast.Attribute) else None
 
 
+def as_list(made: ast.AST | list[ast.stmt] | None) -> list[ast.stmt]:
+    """What a transformer puts in place of a statement."""
+    return made if isinstance(made, list) else [made] if made else []  # type: ignore[list-item]
+
+
+def family(node: ast.ClassDef, scope: dict[str, Name]) -> Iterator[ast.ClassDef]:
+    """The base classes of a class in the package, and theirs."""
+    for what in (meant(base, scope) for base in node.bases):
+        for each in bound_in(what.module).get(what.name, ()) if what and what.ours else ():
+            if what and isinstance(each, ast.ClassDef) and each is not node:
+                yield each
+                yield from family(each, scope_of(what.module))
+
+
 def inherited(node: ast.ClassDef, scope: dict[str, Name]) -> set[str]:
     """Names that base classes in the package bind: a field that is off may then turn off what a base class has."""
-    names = set[str]()
-    for what in (meant(base, scope) for base in node.bases):
-        for each in statements_of(what.module).get(what.name, ()) if what and what.ours else ():
-            if what and isinstance(each, ast.ClassDef):
-                names |= {n.id for s in each.body for n in top_level([s]) if isinstance(n, ast.Name)}
-                names |= inherited(each, scope_of(what.module))
-    return names
+    bases = family(node, scope)
+    return {n.id for base in bases for s in base.body for n in top_level([s]) if isinstance(n, ast.Name)}
 
 
 def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -332,13 +451,35 @@ def in_order(node: ast.AST) -> Iterator[ast.AST]:
         yield from in_order(child)
 
 
+class Left(NamedTuple):
+    """What is left out of a definition: its digest and uses. `key` says what makes it count, as in `Bare.left`."""
+
+    key: str
+    digest: str
+    uses: tuple[Name, ...]
+    libraries: frozenset[str]
+
+
+class Reader(NamedTuple):
+    """Where errors are read: what their `try` uses, whether it raises one itself, or may call anything."""
+
+    uses: tuple[Name, ...]
+    attributes: frozenset[str]
+    itself: bool
+    anything: bool
+
+
 @dataclass(frozen=True)
 class Definition:
     """A stripped statement of a module: its digest, and the package's names and decisive libraries that it uses."""
 
     digest: str
-    uses: tuple[Name, ...]
-    libraries: frozenset[str]
+    uses: tuple[Name, ...] = ()
+    libraries: frozenset[str] = frozenset()
+    left: tuple[Left, ...] = field(default=(), compare=False)
+    attributes: frozenset[str] = frozenset()  # read ones; behind a dot, texts that may name one
+    methods: frozenset[str] = frozenset()
+    readers: tuple[Reader, ...] = ()
 
 
 def modules() -> list[str]:
@@ -371,15 +512,20 @@ def parsed(module: str) -> ast.Module:
 def imports(nodes: Iterable[ast.AST], module: str) -> dict[str, Name]:
     """What import statements among the nodes bind, by local name, and below `import NAME` what those modules then do.
 
-    `*` refers to the whole module.
+    Below `* NAME` stand whole modules.
     """
-    brought, run = dict[str, Name](), list[str]()
+    return dict(bindings(nodes, module))
+
+
+def bindings(nodes: Iterable[ast.AST], module: str) -> list[tuple[str, Name]]:
+    """As `imports`, with all bindings of a name."""
+    brought, run = list[tuple[str, Name]](), list[str]()
     is_package = file_of(module) == PACKAGE.joinpath(*module.split(".")[1:]) / "__init__.py"
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 whole = alias.name if alias.asname else alias.name.split(".")[0]
-                brought[alias.asname or whole] = Name(whole, ours=file_of(whole) is not None)
+                brought.append((alias.asname or whole, Name(whole, ours=file_of(whole) is not None)))
                 run.append(alias.name)
         elif isinstance(node, ast.ImportFrom):
             above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
@@ -387,17 +533,17 @@ def imports(nodes: Iterable[ast.AST], module: str) -> dict[str, Name]:
             for alias in node.names:
                 ours = file_of(base) is not None
                 name = named(base, alias.name) if ours else Name(base, alias.name, ours=False)
-                brought[alias.asname or alias.name] = name
+                brought.append((f"* {base}" if alias.name == "*" else alias.asname or alias.name, name))
                 run += [base, f"{base}.{alias.name}"]
-    return brought | {f"import {each}": Name(each, AT_IMPORT) for each in run if file_of(each)}
+    return brought + [(f"import {each}", Name(each, AT_IMPORT)) for each in run if file_of(each)]
 
 
 def named(module: str, name: str) -> Name:
     """What `name` in a module of the package refers to: a submodule, a definition, or something it imports."""
     if file_of(f"{module}.{name}"):
         return Name(f"{module}.{name}")
-    if name != "*" and name not in bound(parsed(module).body):
-        return imports(top_level(parsed(module).body), module).get(name, Name(module))
+    if name != "*" and name not in bound_in(module):
+        return imports(parsed(module).body, module).get(name, Name(module))
     return Name(module) if name == "*" else Name(module, name)
 
 
@@ -411,51 +557,110 @@ def top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def bound(statements: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
-    """The top-level statements of a module that bind each name."""
+    """The top-level statements of a module that bind each name; not a name that one import alone binds, at all events.
+
+    The two branches of a statement make one binding.
+    """
     names: dict[str, list[ast.stmt]] = {}
     for statement in statements:
         nodes = list(top_level([statement]))
         loops = (node.target for node in nodes if isinstance(node, ast.comprehension))
         of_loops = {id(each) for target in loops for each in ast.walk(target)}  # not seen outside
-        for node in nodes:
-            if id(node) in of_loops:
-                continue
-            if isinstance(node, FUNCTION | ast.ClassDef):
-                names.setdefault(node.name, []).append(statement)
-            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                names.setdefault(node.id, []).append(statement)
-    return names
+        of_loops |= {id(node) for node in nodes if isinstance(node, ast.arg)}
+        for name in dict.fromkeys(name for node in nodes if id(node) not in of_loops for name in bound_by(node)):
+            names.setdefault(name, []).append(statement)
+    return {
+        name: those
+        for name, those in names.items()
+        if not (len(those) == 1 and isinstance(those[0], IMPORT)) and not all(isinstance(s, ast.Import) for s in those)
+    }
 
 
-def is_block(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement is an `if` on this name (`__name__` or `TYPE_CHECKING`)."""
-    return isinstance(statement, ast.If) and any(getattr(n, "id", "") == name for n in ast.walk(statement.test))
+def bound_by(node: ast.AST) -> list[str]:
+    """Names that a node itself binds."""
+    if isinstance(node, IMPORT):
+        return [each.asname or each.name.split(".")[0] for each in node.names if each.name != "*"]
+    if isinstance(node, FUNCTION | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+        return [node.name] if node.name else []
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        return [node.id]
+    return [node.arg] if isinstance(node, ast.arg) else []
+
+
+def stored(node: ast.AST) -> Counter[str]:
+    """How often each name is bound below a node."""
+    return Counter(name for each in ast.walk(node) for name in bound_by(each))
+
+
+@cache
+def body_of(module: str) -> list[ast.stmt]:
+    """The statements of a module, without those that only type checkers see."""
+    return [
+        each
+        for statement in parsed(module).body
+        for each in (
+            statement.orelse
+            if isinstance(statement, ast.If) and last_name(statement.test) == "TYPE_CHECKING"
+            else [statement]
+        )
+    ]
+
+
+@cache
+def bound_in(module: str) -> dict[str, list[ast.stmt]]:
+    """The statements of a module that bind each name."""
+    return bound(body_of(module))
 
 
 @cache
 def scope_of(module: str) -> dict[str, Name]:
     """What the top-level names of a module refer to."""
-    body = parsed(module).body
-    return imports(top_level(body), module) | {name: Name(module, name) for name in bound(body)}
+    all_imports, direct = imports(top_level(parsed(module).body), module), imports(body_of(module), module)
+    return all_imports | direct | {name: Name(module, name) for name in bound_in(module)}
 
 
 def defined(statement: ast.stmt, module: str) -> Definition | None:
     """What a top-level statement of a module defines or does; None if it cannot change a result."""
-    strip = Bare(statement, scope_of(module) | imports(ast.walk(statement), module))
+    strip = Bare(statement, module)
     bare = strip.visit(copy.deepcopy(statement))
     if bare is None:
         return None
     resolved = Resolved(module)
-    text = ast.unparse(ast.fix_missing_locations(resolved.visit(bare)))
-    for annotation in strip.types:
-        resolved.visit(annotation)
-    stars = [what for name, what in scope_of(module).items() if name == "*"]
-    return Definition(digest(text), (*resolved.uses, *stars), frozenset(resolved.libraries & set(DECISIVE)))
+    text = ast.unparse(ast.fix_missing_locations(ast.Module(as_list(resolved.visit(bare)), [])))
+    left = []
+    for key, node in strip.left:
+        apart = Resolved(module)
+        apart.scope |= {name: what for name, what in strip.scope.items() if name not in strip.bound}
+        said = ast.unparse(ast.fix_missing_locations(apart.visit(copy.deepcopy(node))))
+        left.append(Left(key, digest(said), (*apart.uses,), frozenset(apart.libraries & set(DECISIVE))))
+        if isinstance(node, ast.AnnAssign):  # set values may be of this type
+            resolved.uses |= apart.uses
+            resolved.libraries |= apart.libraries
+    stars = [what for name, what in scope_of(module).items() if name.startswith("* ")]
+    return Definition(
+        digest(text, *(what.module for what in stars if not what.ours)),
+        (*resolved.uses, *(what for what in stars if what.ours)),
+        frozenset(resolved.libraries & set(DECISIVE)),
+        tuple(left),
+        frozenset(resolved.attributes),
+        frozenset(node.name for node in ast.walk(statement) if isinstance(node, FUNCTION)),
+        tuple(resolved.readers),
+    )
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether an expression is a text: a literal, a sum that begins with one, or what one joins or formats."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("join", "format"):
+        return is_text(node.func.value)
+    if isinstance(node, ast.BinOp):
+        return is_text(node.left)
+    return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
 
 
 def is_quiet(decorator: ast.expr) -> bool:
     """Whether a decorator registers nothing."""
-    return last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in QUIET
+    name = last_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    return name in QUIET or name.endswith(("validator", "serializer"))
 
 
 def last_name(node: ast.AST) -> str:
@@ -466,15 +671,12 @@ def last_name(node: ast.AST) -> str:
 @cache
 def statements_of(module: str) -> dict[str, list[ast.stmt]]:
     """A module's statements by the names that they bind, plus those run `AT_IMPORT` and as a `STAGE`."""
-    body = [each for each in parsed(module).body if not is_block(each, "TYPE_CHECKING")]
-    found = {**bound(body), AT_IMPORT: list[ast.stmt](), STAGE: list[ast.stmt]()}
-    for statement in body:
-        if is_block(statement, "__name__"):
+    found = {**bound_in(module), AT_IMPORT: list[ast.stmt](), STAGE: list[ast.stmt]()}
+    for statement in body_of(module):
+        is_stage = isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
+        if is_stage:
             found[STAGE].append(statement)
-        elif isinstance(statement, FUNCTION | ast.ClassDef):
-            if not all(map(is_quiet, statement.decorator_list)):
-                found[AT_IMPORT].append(statement)
-        elif not binds_names_only(statement):
+        if (is_stage and statement.orelse) or (not is_stage and acts(statement, module)):  # type: ignore[attr-defined]
             found[AT_IMPORT].append(statement)
     return found
 
@@ -482,16 +684,74 @@ def statements_of(module: str) -> dict[str, list[ast.stmt]]:
 @cache
 def definitions_of(module: str, name: str) -> tuple[Definition, ...]:
     """A module's definitions of a name: usually one; none if the module does not define it."""
-    return tuple(own for each in statements_of(module).get(name, ()) if (own := defined(each, module)))
+    own = [made for each in statements_of(module).get(name, ()) if (made := defined(each, module))]
+    return (*own, *(Definition(each) for each in (order(module) if name == AT_IMPORT else ())))
 
 
-def binds_names_only(statement: ast.stmt) -> bool:
-    """Whether a statement only binds names, unlike `a.b = 1`."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    nodes = [node for target in targets if target for node in ast.walk(target)]
-    is_assignment = isinstance(statement, ast.Assign | ast.AnnAssign)
-    names = is_assignment and all(isinstance(node, ast.Name | ast.Tuple | ast.expr_context) for node in nodes)
-    return names or isinstance(statement, ast.Import | ast.ImportFrom)
+def order(module: str) -> list[str]:
+    """In which order a module runs what may change a value, and reads values: empty if it changes none."""
+    names, marks, since = statements_of(module), list[str](), set[str]()
+    assigned = {
+        name
+        for name, those in names.items()
+        if any(isinstance(each, ASSIGNMENT | ast.AugAssign) or not isinstance(each, DEFINITION) for each in those)
+    }
+    again = {id(each) for name in assigned - {AT_IMPORT, STAGE} for each in names[name][1:]}
+    acting = {id(each) for each in names[AT_IMPORT] if not isinstance(each, IMPORT)}
+    for statement in body_of(module):
+        if id(statement) in acting | again:
+            marks += [digest(*sorted(since))]
+            since.clear()
+        read = {node.id for node in at_import(statement) if isinstance(node, ast.Name)}
+        since |= {name for node in top_level([statement]) for name in bound_by(node)} if read & assigned else set()
+    return marks
+
+
+def at_import(statement: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a statement that are evaluated when its module is imported."""
+    yield statement
+    children = list(ast.iter_child_nodes(statement))
+    if isinstance(statement, FUNCTION):
+        children = [*statement.decorator_list, *statement.args.defaults, *filter(None, statement.args.kw_defaults)]
+    elif isinstance(statement, ast.Lambda):
+        children = [*statement.args.defaults, *filter(None, statement.args.kw_defaults)]
+    for child in children:
+        yield from at_import(child)
+
+
+def acts(statement: ast.stmt, module: str) -> bool:
+    """Whether a top-level statement does more than bind names: `a.b = 1`, `_ = a.append(1)`, a registration."""
+    if isinstance(statement, IMPORT) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+        return False
+    if not isinstance(statement, DEFINITION | ASSIGNMENT):
+        return True
+    origin, scope = Bare(statement, module).origin, scope_of(module)
+    for node in at_import(statement):
+        if isinstance(node, FUNCTION | ast.ClassDef) and not all(map(is_quiet, node.decorator_list)):
+            return True
+        if isinstance(node, ast.ClassDef):
+            classes = (node, *family(node, scope))
+            hooks = {each.name for base in classes[1:] for each in base.body if isinstance(each, FUNCTION)}
+            metas = (each.arg == "metaclass" for base in classes for each in base.keywords)
+            if any(metas) or "__init_subclass__" in hooks:
+                return True
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            return True
+        if isinstance(node, ast.Call) and not makes(node, origin(node.func), scope):
+            return True
+    return False
+
+
+def makes(node: ast.Call, called: str, scope: dict[str, Name]) -> bool:
+    """Whether a call does nothing but make a value: of a builtin or a library, or of a class without its own making."""
+    if called in PURE | ITERATE or MAKERS.fullmatch(called) or is_text(node) or last_name(node.func) in METHODS | QUIET:
+        return True
+    what = meant(node.func, scope)
+    made = bound_in(what.module).get(what.name, []) if what and what.ours else []
+    classes = [each for each in made if isinstance(each, ast.ClassDef)]
+    bases = [base for each in classes for base in family(each, scope_of(what.module))] if what else []
+    defined = {each.name for one in (*classes, *bases) for each in one.body if isinstance(each, FUNCTION)}
+    return bool(classes) and len(classes) == len(made) and not AT_MAKING & defined
 
 
 @dataclass(frozen=True)
@@ -513,29 +773,63 @@ def reached(stage: str) -> Reached:
     if name and name not in statements_of(module):
         raise ValueError(f"{module} defines no {name}")
     start, known = Name(module, name or STAGE), dict[Name, tuple[Definition, ...]]()
+    counts: dict[Name, list[Left]] = {}
     waiting = [start]
     while waiting:
-        what = waiting.pop()
-        if what in known:
-            continue
-        known[what] = definitions_of(what.module, what.name)
-        waiting += [use for one in known[what] for use in one.uses]
-        if what.name == AT_IMPORT:
-            waiting += [other for other in scope_of(what.module).values() if other.name == AT_IMPORT]
-            waiting += [Name(above, AT_IMPORT)] if (above := what.module.rpartition(".")[0]) else []
-        else:
-            waiting.append(Name(what.module, AT_IMPORT))
-        if not what.name or (what == start and not name and not known[what]):  # all of the module
-            waiting += [Name(what.module, each) for each in statements_of(what.module) if each != STAGE]
-    own = {what: digest(*(one.digest for one in definitions)) for what, definitions in known.items() if definitions}
-    uses = {what: [use for one in known[what] for use in one.uses if use in own] for what in own}
+        while waiting:
+            what = waiting.pop()
+            if what in known:
+                continue
+            known[what] = definitions_of(what.module, what.name)
+            waiting += [use for one in known[what] for use in one.uses]
+            if what.name == AT_IMPORT:
+                waiting += [other for other in scope_of(what.module).values() if other.name == AT_IMPORT]
+                waiting += [Name(above, AT_IMPORT)] if (above := what.module.rpartition(".")[0]) else []
+            else:
+                waiting.append(Name(what.module, AT_IMPORT))
+            if not what.name or (what == start and not name and not known[what]):  # all of the module
+                waiting += [Name(what.module, each) for each in statements_of(what.module) if each != STAGE]
+        counts = counting(known)
+        waiting = [use for left in counts.values() for each in left for use in each.uses if use not in known]
+    parts: dict[Name, list[Definition | Left]]
+    parts = {what: [*definitions, *counts[what]] for what, definitions in known.items() if definitions}
+    own = {what: digest(*(one.digest for one in those)) for what, those in parts.items()}
+    uses = {what: [use for one in parts[what] for use in one.uses if use in own] for what in own}
     hashes = {what: digest(what.name, found) for what, found in own.items()}
     for _ in range(ROUNDS):
         hashes = {what: digest(own[what], hashes[what], *(hashes[use] for use in uses[what])) for what in own}
-    libraries = {library for definitions in known.values() for one in definitions for library in one.libraries}
+    libraries = {library for those in parts.values() for one in those for library in one.libraries}
     digests = {f"{what.module}.{what.name}": found for what, found in own.items()}
     hashed = digest(*sorted(hashes.values()))
     return Reached(dict(sorted(digests.items())), tuple(sorted(libraries)), hashed)
+
+
+def counting(known: dict[Name, tuple[Definition, ...]]) -> dict[Name, list[Left]]:
+    """Of what reached definitions leave out, what the stage may use."""
+    attributes = {name for definitions in known.values() for one in definitions for name in one.attributes}
+    readers = [(what, reader) for what, those in known.items() for one in those for reader in one.readers]
+    read = {what for what, reader in readers if reader.itself}  # definitions whose errors are read
+    if any(reader.anything for _, reader in readers) or attributes & HEARD["raise"]:
+        read = set(known)
+    names = {name for _, reader in readers for name in reader.attributes}
+    waiting = [use for _, reader in readers for use in reader.uses]
+    waiting += [what for what, those in known.items() if any(one.methods & names for one in those)]
+    while waiting:
+        what = waiting.pop()
+        if what in known and what not in read:
+            read.add(what)
+            waiting += [use for one in known[what] for use in one.uses]
+
+    def counts(what: Name, key: str) -> bool:
+        if key == "raise":
+            return what in read
+        return bool(
+            {key, key.removeprefix(".")} & attributes if key.startswith(".") else HEARD.get(key, set()) & attributes
+        )
+
+    return {
+        what: [left for one in those for left in one.left if counts(what, left.key)] for what, those in known.items()
+    }
 
 
 def versions(stage: str) -> dict[str, str]:

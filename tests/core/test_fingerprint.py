@@ -55,7 +55,7 @@ class Record(BaseModel):
 """,
     "alone": "z = 3\n",
 }
-CACHED = (fp.parsed, fp.scope_of, fp.statements_of, fp.definitions_of, fp.reached)
+CACHED = [found for found in vars(fp).values() if hasattr(found, "cache_clear")]
 
 
 @pytest.fixture
@@ -283,6 +283,10 @@ HARD = {
         "from importlib import import_module\n\n\ndef USED(name):\n    return import_module(f'mrt.{name}')\n",
         "def f():\n    return {}\n",
     ),
+    "a module that is named as of its package": (
+        "from importlib import import_module\n\n\ndef USED(name):\n    return import_module('.alone', 'mrt')\n",
+        "def f():\n    return {}\n",
+    ),
     "a function that is registered": (
         "from mrt.alone import table\nUSED = table\n",
         "import atexit\ntable = []\n\n\n@atexit.register\ndef f():\n    table.append({})\n",
@@ -304,6 +308,207 @@ def test_what_is_used_in_a_way_hard_to_see_matters(package, what):
     if "deep" in tools:
         given["deep"] = "import mrt.alone\n" + PACKAGE["deep"]
     assert package(**given, alone=alone.format(1)) != package(**given, alone=alone.format(2))
+
+
+# A module in place of `tools`, whose `USED` the stage calls, twice: what decides a result is another in each.
+EDITS = {
+    "an import that may fail": (
+        "try:\n    from json import {} as d\nexcept ImportError:\n    d = str\n\n\ndef USED(x):\n    return d(x)\n",
+        ("dumps", "loads"),
+    ),
+    "an import that tells what is installed": (
+        "def USED(x):\n    try:\n        import {}\n        return x\n    except ImportError:\n        return 2\n",
+        ("json", "absent"),
+    ),
+    "one of two imports of a name in a function": (
+        "def USED(x):\n    if x:\n        from json import load as d\n    else:\n        from json import {} as d\n"
+        "    return d(x)\n",
+        ("dumps", "loads"),
+    ),
+    "an import that is replaced": (
+        "from json import {} as d\nd = [d]\n\n\ndef USED(x):\n    return d\n",
+        ("dumps", "loads"),
+    ),
+    "what runs where no type checker is": (
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from json import load as d\nelse:\n    d = {}\n\n\n"
+        "def USED(x):\n    return d\n",
+        ("1", "2"),
+    ),
+    "what runs unless a type checker does": (
+        "from typing import TYPE_CHECKING\n\nif not TYPE_CHECKING:\n    d = {}\n\n\ndef USED(x):\n    return d\n",
+        ("1", "2"),
+    ),
+    "what runs where the module is no stage": (
+        "d = []\nif __name__ != '__main__':\n    d.append({})\n\n\ndef USED(x):\n    return d\n",
+        ("1", "2"),
+    ),
+    "what an assignment calls": ("R = []\n_ = R.append({})\n\n\ndef USED(x):\n    return R\n", ("1", "2")),
+    "what the default of an argument calls": (
+        "R = []\n\n\ndef other(x=R.append({})):\n    pass\n\n\ndef USED(x):\n    return R\n",
+        ("1", "2"),
+    ),
+    "what a class calls": ("R = []\n\n\nclass A:\n    R.append({})\n\n\ndef USED(x):\n    return R\n", ("1", "2")),
+    "what making an object does": (
+        "R = []\n\n\nclass A:\n    def __init__(self, x):\n        R.append(x)\n\n\n_ = A({})\n\n\ndef USED(x):\n"
+        "    return R\n",
+        ("1", "2"),
+    ),
+    "a subclass that its base registers": (
+        "class A:\n    known = []\n\n    def __init_subclass__(cls):\n        A.known.append(cls)\n\n\n"
+        "class B(A):\n    x = {}\n\n\ndef USED(x):\n    return A.known[0].x\n",
+        ("1", "2"),
+    ),
+    "a subclass that is looked for": (
+        "class A:\n    pass\n\n\nclass B(A):\n    x = {}\n\n\ndef USED(x):\n    return A.__subclasses__()[0].x\n",
+        ("1", "2"),
+    ),
+    "a name that is computed": ("def f():\n    return {}\n\n\ndef USED(x):\n    return globals()['f']()\n", ("1", "2")),
+    "when a name is read that is bound twice": (
+        "X = 1\n{}\n\n\ndef USED(x):\n    return Y\n",
+        ("Y = X\nX = 2", "X = 2\nY = X"),
+    ),
+    "when a name is read that is changed": (
+        "X = [1]\n{}\n\n\ndef USED(x):\n    return Y\n",
+        ("Y = [*X]\nX.append(2)", "X.append(2)\nY = [*X]"),
+    ),
+    "when a name is read that a function changes": (
+        "X = [1]\n\n\ndef f():\n    X.append(2)\n\n\n{}\n\n\ndef USED(x):\n    return Y\n",
+        ("Y = [*X]\nf()", "f()\nY = [*X]"),
+    ),
+    "the first of two modules of which all is imported": (
+        "from {} import *\nfrom os import *\n\n\ndef USED(x):\n    return exp(x)\n",
+        ("math", "cmath"),
+    ),
+    "an error's text that a caller reads": (
+        "def f():\n    raise KeyError({})\n\n\ndef USED(x):\n    try:\n        f()\n    except KeyError as error:\n"
+        "        return error.args[0]\n",
+        ("'a'", "'b'"),
+    ),
+    "an error's text that another error passes on": (
+        "def f():\n    raise KeyError({})\n\n\ndef g():\n    try:\n        f()\n    except KeyError as error:\n"
+        "        raise ValueError(f'{{error}}') from error\n\n\ndef USED(x):\n    try:\n        g()\n"
+        "    except ValueError as error:\n        return str(error)\n",
+        ("'a'", "'b'"),
+    ),
+    "what the text of a read error calls": (
+        "def t():\n    return {}\n\n\ndef USED(x):\n    try:\n        raise KeyError(t())\n"
+        "    except KeyError as error:\n"
+        "        return error.args[0]\n",
+        ("'a'", "'b'"),
+    ),
+    "an error's text that a method raises": (
+        "class A:\n    def f(self):\n        raise KeyError({})\n\n\ndef USED(x):\n    a = A()\n    try:\n"
+        "        a.f()\n"
+        "    except KeyError as error:\n        return error.args[0]\n",
+        ("'a'", "'b'"),
+    ),
+    "an error's text that is read where anything is called": (
+        "def f():\n    raise KeyError({})\n\n\ndef call(g):\n    try:\n        g()\n    except KeyError as error:\n"
+        "        return error.args[0]\n\n\ndef USED(x):\n    return call(f)\n",
+        ("'a'", "'b'"),
+    ),
+    "an error's text that is formatted": (
+        "import traceback\n\n\ndef USED(x):\n    try:\n        raise KeyError({})\n    except KeyError:\n"
+        "        return traceback.format_exc()\n",
+        ("'a'", "'b'"),
+    ),
+    "the text of an exit that a caller reads": (
+        "import sys\n\n\ndef USED(x):\n    try:\n        leave()\n    except SystemExit as end:\n"
+        "        return end.code\n"
+        "\n\ndef leave():\n    sys.exit({})\n",
+        ("'a'", "'b'"),
+    ),
+    "what is run for the status of an exit": ("import sys\n\n\ndef USED(x):\n    sys.exit(x({}))\n", ("'a'", "'b'")),
+    "what ends a generator": ("def USED(x):\n    raise StopIteration({})\n", ("1", "2")),
+    "a printed text that is redirected": (
+        "import contextlib\n\n\ndef USED(x):\n    with contextlib.redirect_stdout(x):\n        print({})\n",
+        ("'a'", "'b'"),
+    ),
+    "an argument that is called as what prints": ("def USED(x, print):\n    print({})\n", ("1", "2")),
+    "what replaces a bar": (
+        "from tqdm import tqdm\n\n\ndef USED(x):\n    with tqdm(x) as bar:\n        pass\n    bar = x\n"
+        "    bar.append({})\n",
+        ("1", "2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_that_is_hard_to_see_matters(package, what):
+    text, (one, other) = EDITS[what]
+    stage = PACKAGE["stage"].replace("tools.halved(found)", "tools.USED(found)")
+    assert package(stage=stage, tools=PACKAGE["tools"] + text.format(one)) != package(
+        tools=PACKAGE["tools"] + text.format(other)
+    )
+
+
+# What `USED` says, and what it does not; an iterator is used up by the one, a queue has more, a key is made.
+TAKES = ("list(it)", "sum(it)", "','.join(it)", "*it", "[x for x in it]", "1 in it", "q.join(1)", "d['a']", "q and f()")
+
+
+@pytest.mark.parametrize("says", TAKES)
+def test_what_is_taken_while_something_is_printed_matters(package, says):
+    text = HALVED.replace("def use(all):", "def use(all, it, q, d, f):")
+    assert package(tools=text.format(f"print({says})")) != package(tools=text.format("print()"))
+    assert package(tools=text.format(f"print({says})")) == package(tools=text.format(f"print('and', {says}, 'too')"))
+
+
+@pytest.mark.parametrize(
+    "says",
+    [("q and f()", "d and f()"), ("f() if q else 1", "f() if d else 1"), ("[f() for _ in q]", "[f() for _ in d]")],
+)
+def test_when_something_is_done_while_printing_matters(package, says):
+    text = HALVED.replace("def use(all):", "def use(all, q, d, f):")
+    one, other = (package(tools=text.format(f"print({each})")) for each in says)
+    assert one != other
+
+
+OFF = ("int | None = None", "bool = False", "float | None = None", "str | bool = False")
+
+
+@pytest.mark.parametrize("reads", ["self.name", "getattr(self, 'name')"])
+def test_the_type_of_a_field_that_is_off_counts_where_it_is_read(package, reads):
+    """Between None and False too; where nothing reads it, it is as if it were not there."""
+    text = PACKAGE["record"].replace("str | None = None", "{}")
+    read = text.replace("2 * self.size", f"2 * {reads}")
+    assert len({package(record=read.format(field)) for field in OFF}) == len(OFF)
+    assert len({package(record=text.format(field)) for field in OFF}) == 1
+
+
+# What an edit of a module does not do: `text` with each of two edits, in place of `tools`.
+STAYS = {
+    "the unit of a bar that a function imports": (
+        "def halved(all):\n    from tqdm import tqdm\n\n    return list(tqdm(all, unit='{}'))\n",
+        ("a", "b"),
+    ),
+    "a constant beside what runs": ("import os\n\nos.nice(1)\nX = {}\n", ("1", "2")),
+    "a compiled pattern that nobody reads": ("import re\n\nX = re.compile('{}')\n", ("1", "2")),
+    "an object of a plain class": ("class A(tuple):\n    pass\n\n\nX = A(({},))\n", ("1", "2")),
+    "what only type checkers see": (
+        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from json import {}\n",
+        ("dumps", "loads"),
+    ),
+    "the text of an error that is only said again": (
+        "def f():\n    raise KeyError('{}')\n\n\ndef halved(all):\n    try:\n        f()\n"
+        "    except KeyError as error:\n"
+        "        text = str(error)\n        raise ValueError(text) from error\n    return all\n",
+        ("a", "b"),
+    ),
+    "the text of an error whose namesake is read": (
+        "def f():\n    raise KeyError('{}')\n\n\ndef halved(all):\n    f()\n    try:\n        all()\n"
+        "        return int(all)\n"
+        "    except KeyError:\n        return 1\n",
+        ("a", "b"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STAYS)
+def test_an_edit_that_does_nothing_does_not_matter(package, what):
+    text, (one, other) = STAYS[what]
+    assert package(tools=PACKAGE["tools"] + "\n\n" + text.format(one)) == package(
+        tools=PACKAGE["tools"] + "\n\n" + text.format(other)
+    )
 
 
 def test_a_field_that_turns_off_what_a_base_class_has_counts(package):
