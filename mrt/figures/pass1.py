@@ -31,6 +31,7 @@ from mrt.figures.style import (
 from mrt.figures.tables import Layout
 
 MOST_DIFFICULTIES = 10
+FLAT = "An interval without width is of problems that were all alike: of few problems it tells nothing."
 AVERAGE = "average"
 NOTE = (
     "pass@1 in percent, {samples}with 95 % intervals over {over}; in parentheses the difference to the parent, with *"
@@ -154,7 +155,8 @@ def note(table: pl.DataFrame, samples: int, runs: int) -> str:
     of_each = f"{samples} samples a problem, " if samples > 1 else ""
     text = NOTE.format(samples=of_each, over=over(runs))
     marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
-    return text + (f" {SINGLE}" if marked else "")
+    flat = table.filter(pl.col("accuracy_low") == pl.col("accuracy_high")).height
+    return " ".join([text, *([SINGLE] if marked else []), *([FLAT] if flat else [])])
 
 
 def readings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:

@@ -621,6 +621,14 @@ def test_a_difference_is_of_the_same_problems_where_runs_lack_some():
     assert (row["difference"], row["difference_n"]) == (0.0, 1)
 
 
+@pytest.mark.parametrize("last", [1.0, 0.0])
+def test_an_interval_without_width_is_explained(last):
+    from mrt.figures.pass1 import FLAT, layout, summary
+
+    rows = [("base", "base", "d", "p1", 1.0), ("base", "base", "d", "p2", last)]
+    assert layout(summary({"accuracy": accuracies_of(rows)}, MODELS), MODELS).note.endswith(FLAT) == (last == 1.0)
+
+
 def test_an_average_is_of_the_runs_that_all_datasets_have():
     from mrt.figures.pass1 import summary
 
