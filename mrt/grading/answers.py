@@ -3,11 +3,27 @@
 import re
 
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
-_BOX_TOKEN = re.compile(  # `\boxed{`, `\boxed 7`, `\framebox[2cm]{`
-    r"\\\\?(?:boxed|f(?:rame)?box)(?![A-Za-z])(?:\s*\[[^\[\]{}\n]{0,20}\]){0,2}\s*"
-    r"(?:(\{)|(?P<bare>[-+−]?(?:\d+(?:(?:,\d{3})+(?!\d))?(?:\.\d+)?"
-    r"|\\[dt]?frac\s*(?:\{[^{}]*\}\s*\{[^{}]*\}|\d\s*\d)|\\?[A-Za-z](?![A-Za-z]))))|\\.|[{}]",
+_BOX = r"\\\\?(?:boxed|f(?:rame)?box)(?![A-Za-z])"
+_FUNCTION = r"(?:a(?:rc)?)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp|sqrt|pi|mod|and|or"
+_SCALE = r"(?:per ?cent|per ?mille|hundred|thousand|million|[bt]r?illion|dozen|lakh|crore)"
+_BOX_TOKEN = re.compile(  # `\boxed{`, `\framebox[2cm]{`, `\boxed 7`; not `\boxed` in a sentence about it
+    rf"{_BOX}(?:(?:\s*\[[^\[\]{{}}\n]{{0,20}}\]){{0,2}}\s*(\{{)"
+    r"|\s*(?:\\[,;:! ]\s*)?(?P<bare>(?=\s?\$[\d\\-])(?<=\s)|(?=[-+−]?\s?(?:\.?\d|[A-Z]+(?![A-Za-z])|(?![aI] [a-z]{2})[a-z](?![A-Za-z])"
+    r"|[a-z]{2,3}\s?(?:\$|\\[)\]]|[-+*/^=])|[(\[|](?!\s?[A-Za-z]{2})|[√α-ω∞€£¥∅]"
+    rf"|\\(?:[{{$|]|(?!(?:q?quad|end|right|boxed|f(?:rame)?box|tag|hfill)(?![A-Za-z]))[A-Za-z]+)))))|\\.|[{{}}]",
     re.DOTALL,
+)
+_END_OF_MATH = re.compile(  # where an expression outside of brackets ends
+    rf"\$|[\n\"`“”&}})\]。，；]|\\\\?[)\]]|\\\\(?![A-Za-z])|\\(?:q?quad|tag|label|end|hfill|blacksquare|square|checkmark)(?![A-Za-z])"
+    rf"|{_BOX}|\*\*|[.;:?](?!\d)|!(?=\s|\Z)|,(?=\s*(?:\Z|\n|\$|\\?\\[)\]]|\\text|{_BOX}|[A-Za-z]{{2}}|[aI]\s))"
+    rf"|(?<![A-Za-z\\])(?!(?:{_FUNCTION}|{_SCALE}s?)\b)[A-Z]?[a-z]{{2,}}|(?<=\s)[aI](?=\s[a-z]{{2}})|\(\s*[A-Za-z]{{2,}}\s|\\text\s*\{{\s*(?:and|or)"
+)
+_MATH_TOKEN = re.compile(r"\\\\?[A-Za-z]+|\\.|.", re.DOTALL)
+_OPENS, _CLOSES = {"{", "(", "[", r"\{"}, {"}", ")", "]", r"\}"}
+_GOES_ON = re.compile(  # what goes on at once behind the braces of a box
+    rf"[ \t]*(?:(?P<scale>\$?[ \t]*(?:\\?%|(?:\\text\s*\{{\s*)?{_SCALE}s?\b))|[\^_](?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
+    r"|\\(?:times|cdot|div|pm|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
+    rf"|[-+][ \t]?(?:[\d(]|(?!{_BOX})\\[A-Za-z]|[A-Za-z](?![A-Za-z])))"
 )
 _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
 _FILLED = re.compile(r"\S")
@@ -42,15 +58,16 @@ _LETTER = re.compile(
 def boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}`, `\fbox{...}` or `\framebox{...}` that closes and is not empty.
 
-    For completions and solutions. Without braces (`\boxed 7`) a number, a fraction or a letter counts. Of nested boxes
-    the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
-    "and", "or" or a comma form one list. Linear time.
+    For completions and solutions; "" if the last box cannot be read. Without braces (`\boxed 2^{10}`) the expression
+    to the end of the mathematics counts, and so does what goes on behind braces (`\boxed{0.5}\%`). Of nested boxes the
+    outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by "and", "or" or a comma
+    form one list. Linear time.
     """
     opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
     boxes: list[tuple[int, int, int]] = []  # start, start of the content, end of the content
     for token in _BOX_TOKEN.finditer(text):
-        if token["bare"]:
-            boxes.append((token.start(), token.start("bare"), token.end()))
+        if token["bare"] is not None:
+            boxes.append((token.start(), token.end(), -1))
         elif token.group(1):
             opened.append((token.start(), token.end()))
         elif token.group() == "{":
@@ -60,7 +77,8 @@ def boxed(text: str) -> str | None:
             if content >= 0 and (filled := _FILLED.search(text, content)) and filled.start() < token.start():
                 inner = []
                 while boxes and boxes[-1][0] > start:
-                    inner.append(boxes.pop())
+                    begin, at, end = boxes.pop()
+                    inner.append((begin, at, end if end >= 0 else abs(_expression(text, at))))
                 ends = [content, *(_behind(text, end) for *_, end in reversed(inner))]
                 begins = [*(begin for begin, *_ in reversed(inner)), token.start()]
                 around = "".join(text[a:b] for a, b in zip(ends, begins, strict=True))
@@ -68,13 +86,52 @@ def boxed(text: str) -> str | None:
                 boxes += reversed(inner) if prose else [(start, content, token.start())]
     if not boxes:
         return None
-    answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
-    for (_, content, end), (start, _, _) in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):
-        gap = text[_behind(text, end) : start]
-        if len(gap) > 60 or _LINKS.sub("", gap) or not _JOINS.search(gap):
+    answers: list[str] = []
+    following = 0  # where the box behind starts
+    for start, content, end in reversed(boxes):
+        answer, behind = _content(text, content, end)
+        gap = text[behind:following]
+        if answers and (len(gap) > 60 or _LINKS.sub("", gap) or not _JOINS.search(gap)):
             break
-        answers.append(text[content:end].strip())
+        if not answer:
+            return ""
+        answers.append(answer)
+        following = start
     return ", ".join(dict.fromkeys(reversed(answers)))
+
+
+def _content(text: str, start: int, end: int) -> tuple[str, int]:
+    """The content of a box with what goes on behind it ("" if unreadable), and the place behind; `end` -1: no braces."""
+    if end < 0:
+        behind = _expression(text, start)
+        return text[start : max(behind, start)].strip(), abs(behind)
+    content, behind = text[start:end].strip(), _behind(text, end)
+    if text[end : end + 1] != "}" or not (more := _GOES_ON.match(text, behind)):
+        return content, behind
+    if more["scale"]:
+        sign = more["scale"].strip("$ \t")
+        word = re.sub(r"\\text\s*\{\s*", "", sign)
+        return content + (r"\%" if "%" in sign else f" {word}"), more.end()
+    last = _expression(text, behind)
+    first = content if re.fullmatch(r"[\w.]+|\\[A-Za-z]+", content) else f"({content})"
+    return (first + text[behind:last].rstrip() if last > 0 else ""), abs(last)
+
+
+def _expression(text: str, start: int) -> int:
+    """Where the expression at a place of the text ends; below 0, the negative place, if it is unreadable."""
+    at, depth = start, 0
+    while at < len(text):
+        if depth == 0 and (at > start or text[at] == "$") and _END_OF_MATH.match(text, at):
+            break
+        token = _MATH_TOKEN.match(text, at)
+        if token is None or at - start > 500 or (depth and token[0] in "\n$"):
+            return -max(at, 1)
+        depth += (token[0] in _OPENS) - (token[0] in _CLOSES)
+        at = token.end()
+    expression = re.sub(r"\s+(?:and|or|[-–—=+*/|]+)\s*$", "", text[start:at]).rstrip()
+    if depth or not re.search(r"\w|√|∞|∅", expression) or re.search(r"(?:[-+/^_=<>]|\\(?:cdot|times))$", expression):
+        return -max(at, 1)
+    return start + len(expression)
 
 
 def _behind(text: str, end: int) -> int:
@@ -102,7 +159,7 @@ def find_box(part: str | None) -> tuple[str | None, str | None]:
         return None, None
     answer = boxed(part)
     if answer is not None:
-        return (answer if len(answer) <= LONGEST else None), None
+        return (answer if 0 < len(answer) <= LONGEST else None), None
     text = _END.sub("\n", part).translate(_SPELLED)
     tail = text[-LONGEST:]
     if letters := _LETTER.findall(tail):
