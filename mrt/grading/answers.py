@@ -21,8 +21,8 @@ _END_OF_MATH = re.compile(  # where an expression outside of brackets ends
 _MATH_TOKEN = re.compile(r"\\\\?[A-Za-z]+|\\.|.", re.DOTALL)
 _OPENS, _CLOSES = {"{", "(", "[", r"\{"}, {"}", ")", "]", r"\}"}
 _GOES_ON = re.compile(  # what goes on at once behind the braces of a box
-    rf"[ \t]*(?:(?P<scale>\$?[ \t]*(?:\\?%|(?:\\text\s*\{{\s*)?{_SCALE}s?\b))|[\^_](?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
-    r"|\\(?:times|cdot|div|pm|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
+    rf"[ \t]*(?:(?P<scale>\$?[ \t]*(?:\\?%|(?:\\text\s*\{{\s*)?per ?cent\b))|[\^_](?! ?\{{?\s*\\(?:circ|prime))(?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
+    r"|\\(?:times|cdot|div|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
     rf"|[-+][ \t]?(?:[\d(]|(?!{_BOX})\\[A-Za-z]|[A-Za-z](?![A-Za-z])))"
 )
 _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
@@ -37,16 +37,34 @@ _END = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn
 _SPELLED = str.maketrans({"−": "-", "：": ": ", "（": "(", "）": ")", "。": ".\n", "，": ", ", "*": None, "`": None})
 _MARKED = re.compile(r"(?:^|\s)####[ \t]*([-+]?\$?[-+]?\d[\d,]*(?:\.\d+)?%?)\.?[ \t]*(?=\n|\Z)")  # GSM8K's
 _LAST_LINE = re.compile(r"####[ \t]*(\S.*)\s*\Z")  # with more than a number; elsewhere it is a heading
-_SAID = re.compile(r"(?i)\banswer(?: is)? ?:|\banswer is\b|答案(?:是|为|為)? ?:?|答え(?:は)? ?:?|정답(?:은)? ?:?")
-_STATED = re.compile(  # mathematics to the end of its sentence, with at most two words behind a number
+_SAID = re.compile(r"(?i)\banswer(?: is)? ?[:=]|\banswer is\b|答案(?:是|为|為)? ?:?|答え(?:は)? ?:?|정답(?:은)? ?:?")
+_TAGGED = re.compile(r"(?i)<answer>((?:(?!</?answer>).){0,2000})</answer>", re.DOTALL)
+_DENIED = re.compile(
+    r"(?i)\banswer (?:(?:is|was|ca|could|must|should|would|wo|does|do)n['’]?t|(?:can|could|must|should|would|will|does|is|was)"
+    r" (?:[a-z]+ly )?(?:not|never)|cannot)\b|答案(?:不|并不|並不)(?:是|为|為)"
+)
+_DOUBT = re.compile(  # a negation or a comparison before a value
+    r"(?i)[\s:$*]*(?:[a-z]+ly\s+|(?:a|any|some|that|the)\s+(?:number|value|integer)?\s*|\\?[a-z]\$?\s+(?:is|must be)\s+)?"
+    r"(?:not|never|no(?:ne|r)?|neither|between|(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower|other)\s+than"
+    r"|at\s+(?:most|least)|up\s+to|above|below|under|over|different\s+from|any(?:thing)?\s+but|不(?!等)|无|無)(?![A-Za-z])"
+)
+_CLAUSE_WORDS = (
+    r"as|because|since|which(?! (?:is|equals|we)\b)|where|whereas|while|not|rather than|instead of|so|but|though|although|however|by|from|with|in"
+    r"|after|before|for (?:all|any|every|each|the)|hence|thus|therefore|and not"
+)
+_CONDITION_WORDS = (
+    r"if|unless|when|whenever|provided|assuming|otherwise|only|for|or (?:more|less|fewer|greater|higher|lower)"
+)
+_STATED = re.compile(  # mathematics to the end of its sentence or clause, with at most two words behind a number
     r"\s*((?:\\[A-Za-z]+|\\.|\b(?:and|or)\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])"
     r"|[-\d²³½α-ω+*/^_=<>!,;:%$€£¥°√∞'|(){}\[\] ]|\.(?=\d)){1,200}?"
-    r"(?:(?<=\d) ?(?!(?:as|because|by|for|from|if|in|since|when|with)\b)[A-Za-z]+(?: [a-z]+)?"
+    rf"(?:(?<=\d) ?(?!(?:{_CLAUSE_WORDS}|{_CONDITION_WORDS}|rather|instead)\b)[A-Za-z]+(?: (?!(?:{_CLAUSE_WORDS}|{_CONDITION_WORDS})\b)[a-z]+)?"
     r"|(?<=\d) ?[\u3040-\u9fff]{1,6})?)"
-    r"\s*(?:\.(?!\d)|\n|\Z)"
+    rf"(?:\s*(?:\.(?!\d)|\n|\Z)|(?<![,\s])(?:\s+|\s*[,;]\s*)(?:(?:{_CLAUSE_WORDS})\b|\((?!mod\b|base\b)[a-z]{{2,}}[ )])"
+    rf"|(?<![,\s])(?P<condition>(?:\s+|\s*[,;]\s*)(?:{_CONDITION_WORDS})\b))"
 )
 _LETTER = re.compile(
-    r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:[a-z]+\s+){0,3}|\s*)"
+    r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:(?!not\b|never\b|neither\b|none\b)[a-z]+\s+){0,3}|\s*)"
     r"|(?i:(?<!other )(?:option|choice)\s*(?::|(?:is|must be|should be|would be)\b)\s*:?\s*(?:option\s+)?)"
     r"|答案(?:是|为|為)?\s*:?\s*)"
     r"[(]{0,3}([A-J])[)]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
@@ -161,15 +179,26 @@ def find_box(part: str | None) -> tuple[str | None, str | None]:
     if answer is not None:
         return (answer if 0 < len(answer) <= LONGEST else None), None
     text = _END.sub("\n", part).translate(_SPELLED)
+    if tagged := _TAGGED.findall(part):
+        text = tagged[-1].strip().translate(_SPELLED)
+        if not _SAID.search(text):
+            return text.strip("$ ") or None, None
     tail = text[-LONGEST:]
+    said = [match.end() for match in _SAID.finditer(tail)]
+    denied = [match.end() for match in _DENIED.finditer(tail)]
+    if denied and denied[-1] >= max(said, default=0):
+        return None, None
     if letters := _LETTER.findall(tail):
         return letters[-1][0] or letters[-1][1], None
-    said = [match.end() for match in _SAID.finditer(tail)]
     marked = list(_MARKED.finditer(text))
     if marked and (not said or marked[-1].end() > len(text) - len(tail) + said[-1]):
         return marked[-1][1], None
     if last := _LAST_LINE.search(tail):
         return last[1], None
+    if said and _DOUBT.match(tail, said[-1]):
+        return None, None
     if said and (stated := _STATED.match(tail, said[-1])) and re.search(r"[\dA-Za-z]", stated[1]):
+        if stated["condition"]:
+            return None, None
         return stated[1].strip("$ ") if stated[1].count("$") == 2 else stated[1].strip(), None
     return None, tail[said[-1] :] if said else tail
