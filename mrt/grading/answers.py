@@ -8,20 +8,24 @@ _FUNCTION = r"(?:a(?:rc)?)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp|sqrt|pi|mod|an
 _SCALE = r"(?:per ?cent|per ?mille|hundred|thousand|million|[bt]r?illion|dozen|lakh|crore)"
 _BOX_TOKEN = re.compile(  # `\boxed{`, `\framebox[2cm]{`, `\boxed 7`; not `\boxed` in a sentence about it
     rf"{_BOX}(?:(?:\s*\[[^\[\]{{}}\n]{{0,20}}\]){{0,2}}\s*(\{{)"
-    r"|\s*(?:\\[,;:! ]\s*)?(?P<bare>(?=\s?\$[\d\\-])(?<=\s)|(?=[-+−]?\s?(?:\.?\d|[A-Z]+(?![A-Za-z])|(?![aI] [a-z]{2})[a-z](?![A-Za-z])"
+    r"|\s*(?:\\[,;:! ]\s*)?(?P<bare>(?=\s?\$[\d\\-])(?<=\s)|(?=[-+−]?\s?(?:\.?\d|[A-Z]+(?![A-Za-z])"
+    r"|(?![aI] [a-z]{2})[a-z](?![A-Za-z])"
     r"|[a-z]{2,3}\s?(?:\$|\\[)\]]|[-+*/^=])|[(\[|](?!\s?[A-Za-z]{2})|[√α-ω∞€£¥∅]"
     rf"|\\(?:[{{$|]|(?!(?:q?quad|end|right|boxed|f(?:rame)?box|tag|hfill)(?![A-Za-z]))[A-Za-z]+)))))|\\.|[{{}}]",
     re.DOTALL,
 )
 _END_OF_MATH = re.compile(  # where an expression outside of brackets ends
-    rf"\$|[\n\"`“”&}})\]。，；]|\\\\?[)\]]|\\\\(?![A-Za-z])|\\(?:q?quad|tag|label|end|hfill|blacksquare|square|checkmark)(?![A-Za-z])"
+    rf"\$|[\n\"`“”&}})\]。，；]|\\\\?[)\]]|\\\\(?![A-Za-z])|\\(?:q?quad|tag|label|end|hfill|blacksquare|square"
+    rf"|checkmark)(?![A-Za-z])"
     rf"|{_BOX}|\*\*|[.;:?](?!\d)|!(?=\s|\Z)|,(?=\s*(?:\Z|\n|\$|\\?\\[)\]]|\\text|{_BOX}|[A-Za-z]{{2}}|[aI]\s))"
-    rf"|(?<![A-Za-z\\])(?!(?:{_FUNCTION}|{_SCALE}s?)\b)[A-Z]?[a-z]{{2,}}|(?<=\s)[aI](?=\s[a-z]{{2}})|\(\s*[A-Za-z]{{2,}}\s|\\text\s*\{{\s*(?:and|or)"
+    rf"|(?<![A-Za-z\\])(?!(?:{_FUNCTION}|{_SCALE}s?)\b)[A-Z]?[a-z]{{2,}}|(?<=\s)[aI](?=\s[a-z]{{2}})"
+    rf"|\(\s*[A-Za-z]{{2,}}\s|\\text\s*\{{\s*(?:and|or)"
 )
 _MATH_TOKEN = re.compile(r"\\\\?[A-Za-z]+|\\.|.", re.DOTALL)
 _OPENS, _CLOSES = {"{", "(", "[", r"\{"}, {"}", ")", "]", r"\}"}
 _GOES_ON = re.compile(  # what goes on at once behind the braces of a box
-    rf"[ \t]*(?:(?P<scale>\$?[ \t]*(?:\\?%|(?:\\text\s*\{{\s*)?per ?cent\b))|[\^_](?! ?\{{?\s*\\(?:circ|prime))(?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
+    rf"[ \t]*(?:(?P<scale>\$?[ \t]*(?:\\?%|(?:\\text\s*\{{\s*)?per ?cent\b))|[\^_](?! ?\{{?\s*\\(?:circ"
+    rf"|prime))(?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
     r"|\\(?:times|cdot|div|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
     rf"|[-+][ \t]?(?:[\d(]|(?!{_BOX})\\[A-Za-z]|[A-Za-z](?![A-Za-z])))"
 )
@@ -40,16 +44,20 @@ _LAST_LINE = re.compile(r"####[ \t]*(\S.*)\s*\Z")  # with more than a number; el
 _SAID = re.compile(r"(?i)\banswer(?: is)? ?[:=]|\banswer is\b|答案(?:是|为|為)? ?:?|答え(?:は)? ?:?|정답(?:은)? ?:?")
 _TAGGED = re.compile(r"(?i)<answer>((?:(?!</?answer>).){0,2000})</answer>", re.DOTALL)
 _DENIED = re.compile(
-    r"(?i)\banswer (?:(?:is|was|ca|could|must|should|would|wo|does|do)n['’]?t|(?:can|could|must|should|would|will|does|is|was)"
+    r"(?i)\banswer (?:(?:is|was|ca|could|must|should|would|wo|does|do)n['’]?t|(?:can|could|must|should|would|will"
+    r"|does|is|was)"
     r" (?:[a-z]+ly )?(?:not|never)|cannot)\b|答案(?:不|并不|並不)(?:是|为|為)"
 )
 _DOUBT = re.compile(  # a negation or a comparison before a value
-    r"(?i)[\s:$*]*(?:[a-z]+ly\s+|(?:a|any|some|that|the)\s+(?:number|value|integer)?\s*|\\?[a-z]\$?\s+(?:is|must be)\s+)?"
-    r"(?:not|never|no(?:ne|r)?|neither|between|(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower|other)\s+than"
+    r"(?i)[\s:$*]*(?:[a-z]+ly\s+|(?:a|any|some|that|the)\s+(?:number|value|integer)?\s*|\\?[a-z]\$?\s+(?:is"
+    r"|must be)\s+)?"
+    r"(?:not|never|no(?:ne|r)?|neither|between|(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower"
+    r"|other)\s+than"
     r"|at\s+(?:most|least)|up\s+to|above|below|under|over|different\s+from|any(?:thing)?\s+but|不(?!等)|无|無)(?![A-Za-z])"
 )
 _CLAUSE_WORDS = (
-    r"as|because|since|which(?! (?:is|equals|we)\b)|where|whereas|while|not|rather than|instead of|so|but|though|although|however|by|from|with|in"
+    r"as|because|since|which(?! (?:is|equals|we)\b)|where|whereas|while|not|rather than|instead of|so|but|though"
+    r"|although|however|by|from|with|in"
     r"|after|before|for (?:all|any|every|each|the)|hence|thus|therefore|and not"
 )
 _CONDITION_WORDS = (
@@ -58,13 +66,15 @@ _CONDITION_WORDS = (
 _STATED = re.compile(  # mathematics to the end of its sentence or clause, with at most two words behind a number
     r"\s*((?:\\[A-Za-z]+|\\.|\b(?:and|or)\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])"
     r"|[-\d²³½α-ω+*/^_=<>!,;:%$€£¥°√∞'|(){}\[\] ]|\.(?=\d)){1,200}?"
-    rf"(?:(?<=\d) ?(?!(?:{_CLAUSE_WORDS}|{_CONDITION_WORDS}|rather|instead)\b)[A-Za-z]+(?: (?!(?:{_CLAUSE_WORDS}|{_CONDITION_WORDS})\b)[a-z]+)?"
+    rf"(?:(?<=\d) ?(?!(?:{_CLAUSE_WORDS}|{_CONDITION_WORDS}|rather|instead)\b)[A-Za-z]+(?: (?!(?:{_CLAUSE_WORDS}"
+    rf"|{_CONDITION_WORDS})\b)[a-z]+)?"
     r"|(?<=\d) ?[\u3040-\u9fff]{1,6})?)"
     rf"(?:\s*(?:\.(?!\d)|\n|\Z)|(?<![,\s])(?:\s+|\s*[,;]\s*)(?:(?:{_CLAUSE_WORDS})\b|\((?!mod\b|base\b)[a-z]{{2,}}[ )])"
     rf"|(?<![,\s])(?P<condition>(?:\s+|\s*[,;]\s*)(?:{_CONDITION_WORDS})\b))"
 )
 _LETTER = re.compile(
-    r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:(?!not\b|never\b|neither\b|none\b)[a-z]+\s+){0,3}|\s*)"
+    r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:(?!not\b|never\b"
+    r"|neither\b|none\b)[a-z]+\s+){0,3}|\s*)"
     r"|(?i:(?<!other )(?:option|choice)\s*(?::|(?:is|must be|should be|would be)\b)\s*:?\s*(?:option\s+)?)"
     r"|答案(?:是|为|為)?\s*:?\s*)"
     r"[(]{0,3}([A-J])[)]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
@@ -119,7 +129,7 @@ def boxed(text: str) -> str | None:
 
 
 def _content(text: str, start: int, end: int) -> tuple[str, int]:
-    """The content of a box with what goes on behind it ("" if unreadable), and the place behind; `end` -1: no braces."""
+    """A box's content with what goes on behind it ("" if unreadable), and its end; `end` -1 is no brace."""
     if end < 0:
         behind = _expression(text, start)
         return text[start : max(behind, start)].strip(), abs(behind)

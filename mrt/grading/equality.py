@@ -147,8 +147,10 @@ _CHOICE = re.compile(  # the letter of a choice, and perhaps its option
 )
 _HEDGE = re.compile(r"^\W*(?:or|and)\b|\b[A-HJ]\b|\([A-Ja-j]\)|^\W*[A-Ja-j]\W*$|\b(?:or|and) [a-j]\b")
 _DENIED = re.compile(  # an option text that says that the choice is wrong
-    r"(?i)(?:is|was|are|has been|can|could|must|should|will|would|does|did)\b.*(?:\b(?:not|never|no|wrong|false|ruled|rejected"
-    r"|(?:in|un)(?:correct|valid|true)|impossible|eliminated|excluded|out)\b|n['’]t\b)|(?:is|was|do|does|did|could|wo|ca)n['’]?t\b"
+    r"(?i)(?:is|was|are|has been|can|could|must|should|will|would|does|did)\b.*(?:\b(?:not|never|no|wrong|false"
+    r"|ruled|rejected"
+    r"|(?:in|un)(?:correct|valid|true)|impossible|eliminated|excluded|out)\b|n['’]t\b)|(?:is|was|do|does|did|could"
+    r"|wo|ca)n['’]?t\b"
     r"|cannot\b|fails?\b|contradicts\b|not (?:the |a |an )?(?:answer|correct|right|true|possible|valid|this|it)\b"
     r"|(?:wrong|false|incorrect|invalid|impossible|eliminated|excluded|rejected|ruled out|no|not)\W*$"
 )
