@@ -56,7 +56,7 @@ _DOUBT = re.compile(  # a negation or a comparison before a value
     r"|at\s+(?:most|least)|up\s+to|above|below|under|over|different\s+from|any(?:thing)?\s+but|不(?!等)|无|無)(?![A-Za-z])"
 )
 _CLAUSE_WORDS = (
-    r"as|because|since|which(?! (?:is|equals|we)\b)|where|whereas|while|not|rather than|instead of|so|but|though"
+    r"as|because|since|which|where|whereas|while|not|rather than|instead of|so|but|though"
     r"|although|however|by|from|with|in"
     r"|after|before|for (?:all|any|every|each|the)|hence|thus|therefore|and not"
 )

@@ -82,6 +82,7 @@ from mrt.grading.grade import extract_answer
         ("The answer is 24, which took 3 steps.", False, "24"),
         ("The answer is $24$, because $2 < 3$.", False, "24"),
         ("The answer is 7, not 9.", False, "7"),
+        ("The answer is 7, which is 3 more than 4.", False, "7"),
         ("The answer is 7 rather than 9.", False, "7"),
         ("The answer is 12 (out of 30).", False, "12"),
         ("The answer is 12 ways, since 3 were left out.", False, "12 ways"),
