@@ -3,11 +3,31 @@
 import re
 
 LONGEST = 2_000  # characters; longer answers are unparseable, and Math-Verify searches only so much of an answer part
-_BOX_TOKEN = re.compile(  # `\boxed{`, `\boxed 7`, `\framebox[2cm]{`
-    r"\\\\?(?:boxed|f(?:rame)?box)(?![A-Za-z])(?:\s*\[[^\[\]{}\n]{0,20}\]){0,2}\s*"
-    r"(?:(\{)|(?P<bare>[-+−]?(?:\d+(?:(?:,\d{3})+(?!\d))?(?:\.\d+)?"
-    r"|\\[dt]?frac\s*(?:\{[^{}]*\}\s*\{[^{}]*\}|\d\s*\d)|\\?[A-Za-z](?![A-Za-z]))))|\\.|[{}]",
+_BOX = r"\\\\?(?:boxed|f(?:rame)?box)(?![A-Za-z])"
+_FUNCTION = r"(?:a(?:rc)?)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp|sqrt|pi|mod|and|or"
+_SCALE = r"(?:per ?cent|per ?mille|hundred|thousand|million|[bt]r?illion|dozen|lakh|crore)"
+_BOX_TOKEN = re.compile(  # `\boxed{`, `\framebox[2cm]{`, `\boxed 7`; not `\boxed` in a sentence about it
+    rf"{_BOX}(?:(?:\s*\[[^\[\]{{}}\n]{{0,20}}\]){{0,2}}\s*(\{{)"
+    r"|\s*(?:\\[,;:! ]\s*)?(?P<bare>(?=\s?\$[\d\\-])(?<=\s)|(?=[-+−]?\s?(?:\.?\d|[A-Z]+(?![A-Za-z])"
+    r"|(?![aI] [a-z]{2})[a-z](?![A-Za-z])"
+    r"|[a-z]{2,3}\s?(?:\$|\\[)\]]|[-+*/^=])|[(\[|](?!\s?[A-Za-z]{2})|[√α-ω∞€£¥∅]"
+    rf"|\\(?:[{{$|]|(?!(?:q?quad|end|right|boxed|f(?:rame)?box|tag|hfill)(?![A-Za-z]))[A-Za-z]+)))))|\\.|[{{}}]",
     re.DOTALL,
+)
+_END_OF_MATH = re.compile(  # where an expression outside of brackets ends
+    rf"\$|[\n\"`“”&}})\]。，；]|\\\\?[)\]]|\\\\(?![A-Za-z])|\\(?:q?quad|tag|label|end|hfill|blacksquare|square"
+    rf"|checkmark)(?![A-Za-z])"
+    rf"|{_BOX}|\*\*|[.;:?](?!\d)|!(?=\s|\Z)|,(?=\s*(?:\Z|\n|\$|\\?\\[)\]]|\\text|{_BOX}|[A-Za-z]{{2}}|[aI]\s))"
+    rf"|(?<![A-Za-z\\])(?!(?:{_FUNCTION}|{_SCALE}s?)\b)[A-Z]?[a-z]{{2,}}|(?<=\s)[aI](?=\s[a-z]{{2}})"
+    rf"|\(\s*[A-Za-z]{{2,}}\s|\\text\s*\{{\s*(?:and|or)"
+)
+_MATH_TOKEN = re.compile(r"\\\\?[A-Za-z]+|\\.|.", re.DOTALL)
+_OPENS, _CLOSES = {"{", "(", "[", r"\{"}, {"}", ")", "]", r"\}"}
+_GOES_ON = re.compile(  # what goes on at once behind the braces of a box
+    rf"[ \t]*(?:(?P<scale>\$?[ \t]*(?:\\?%|(?:\\text\s*\{{\s*)?per ?cent\b))|[\^_](?! ?\{{?\s*\\(?:circ"
+    rf"|prime))(?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
+    r"|\\(?:times|cdot|div|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
+    rf"|[-+][ \t]?(?:[\d(]|(?!{_BOX})\\[A-Za-z]|[A-Za-z](?![A-Za-z])))"
 )
 _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
 _FILLED = re.compile(r"\S")
@@ -21,16 +41,40 @@ _END = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn
 _SPELLED = str.maketrans({"−": "-", "：": ": ", "（": "(", "）": ")", "。": ".\n", "，": ", ", "*": None, "`": None})
 _MARKED = re.compile(r"(?:^|\s)####[ \t]*([-+]?\$?[-+]?\d[\d,]*(?:\.\d+)?%?)\.?[ \t]*(?=\n|\Z)")  # GSM8K's
 _LAST_LINE = re.compile(r"####[ \t]*(\S.*)\s*\Z")  # with more than a number; elsewhere it is a heading
-_SAID = re.compile(r"(?i)\banswer(?: is)? ?:|\banswer is\b|答案(?:是|为|為)? ?:?|答え(?:は)? ?:?|정답(?:은)? ?:?")
-_STATED = re.compile(  # mathematics to the end of its sentence, with at most two words behind a number
+_SAID = re.compile(r"(?i)\banswer(?: is)? ?[:=]|\banswer is\b|答案(?:是|为|為)? ?:?|答え(?:は)? ?:?|정답(?:은)? ?:?")
+_TAGGED = re.compile(r"(?i)<answer>((?:(?!</?answer>).){0,2000})</answer>", re.DOTALL)
+_DENIED = re.compile(
+    r"(?i)\banswer (?:(?:is|was|ca|could|must|should|would|wo|does|do)n['’]?t|(?:can|could|must|should|would|will"
+    r"|does|is|was)"
+    r" (?:[a-z]+ly )?(?:not|never)|cannot)\b|答案(?:不|并不|並不)(?:是|为|為)"
+)
+_DOUBT = re.compile(  # a negation or a comparison before a value
+    r"(?i)[\s:$*]*(?:[a-z]+ly\s+|(?:a|any|some|that|the)\s+(?:number|value|integer)?\s*|\\?[a-z]\$?\s+(?:is"
+    r"|must be)\s+)?"
+    r"(?:not|never|no(?:ne|r)?|neither|between|(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower"
+    r"|other)\s+than"
+    r"|at\s+(?:most|least)|up\s+to|above|below|under|over|different\s+from|any(?:thing)?\s+but|不(?!等)|无|無)(?![A-Za-z])"
+)
+_CLAUSE_WORDS = (
+    r"as|because|since|which|where|whereas|while|not|rather than|instead of|so|but|though"
+    r"|although|however|by|from|with|in"
+    r"|after|before|for (?:all|any|every|each|the)|hence|thus|therefore|and not"
+)
+_CONDITION_WORDS = (
+    r"if|unless|when|whenever|provided|assuming|otherwise|only|for|or (?:more|less|fewer|greater|higher|lower)"
+)
+_STATED = re.compile(  # mathematics to the end of its sentence or clause, with at most two words behind a number
     r"\s*((?:\\[A-Za-z]+|\\.|\b(?:and|or)\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])"
     r"|[-\d²³½α-ω+*/^_=<>!,;:%$€£¥°√∞'|(){}\[\] ]|\.(?=\d)){1,200}?"
-    r"(?:(?<=\d) ?(?!(?:as|because|by|for|from|if|in|since|when|with)\b)[A-Za-z]+(?: [a-z]+)?"
+    rf"(?:(?<=\d) ?(?!(?:{_CLAUSE_WORDS}|{_CONDITION_WORDS}|rather|instead)\b)[A-Za-z]+(?: (?!(?:{_CLAUSE_WORDS}"
+    rf"|{_CONDITION_WORDS})\b)[a-z]+)?"
     r"|(?<=\d) ?[\u3040-\u9fff]{1,6})?)"
-    r"\s*(?:\.(?!\d)|\n|\Z)"
+    rf"(?:\s*(?:\.(?!\d)|\n|\Z)|(?<![,\s])(?:\s+|\s*[,;]\s*)(?:(?:{_CLAUSE_WORDS})\b|\((?!mod\b|base\b)[a-z]{{2,}}[ )])"
+    rf"|(?<![,\s])(?P<condition>(?:\s+|\s*[,;]\s*)(?:{_CONDITION_WORDS})\b))"
 )
 _LETTER = re.compile(
-    r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:[a-z]+\s+){0,3}|\s*)"
+    r"(?:(?i:answer)(?:\s*(?::|(?i:is|(?:must|should|would) be|option|choice)\b)\s*:?\s*(?:(?!not\b|never\b"
+    r"|neither\b|none\b)[a-z]+\s+){0,3}|\s*)"
     r"|(?i:(?<!other )(?:option|choice)\s*(?::|(?:is|must be|should be|would be)\b)\s*:?\s*(?:option\s+)?)"
     r"|答案(?:是|为|為)?\s*:?\s*)"
     r"[(]{0,3}([A-J])[)]{0,3}(?=\s{0,3}(?:[.,;:\n]|$))"
@@ -42,15 +86,16 @@ _LETTER = re.compile(
 def boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}`, `\fbox{...}` or `\framebox{...}` that closes and is not empty.
 
-    For completions and solutions. Without braces (`\boxed 7`) a number, a fraction or a letter counts. Of nested boxes
-    the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
-    "and", "or" or a comma form one list. Linear time.
+    For completions and solutions; "" if the last box cannot be read. Without braces (`\boxed 2^{10}`) the expression
+    to the end of the mathematics counts, and so does what goes on behind braces (`\boxed{0.5}\%`). Of nested boxes the
+    outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by "and", "or" or a comma
+    form one list. Linear time.
     """
     opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
     boxes: list[tuple[int, int, int]] = []  # start, start of the content, end of the content
     for token in _BOX_TOKEN.finditer(text):
-        if token["bare"]:
-            boxes.append((token.start(), token.start("bare"), token.end()))
+        if token["bare"] is not None:
+            boxes.append((token.start(), token.end(), -1))
         elif token.group(1):
             opened.append((token.start(), token.end()))
         elif token.group() == "{":
@@ -60,7 +105,8 @@ def boxed(text: str) -> str | None:
             if content >= 0 and (filled := _FILLED.search(text, content)) and filled.start() < token.start():
                 inner = []
                 while boxes and boxes[-1][0] > start:
-                    inner.append(boxes.pop())
+                    begin, at, end = boxes.pop()
+                    inner.append((begin, at, end if end >= 0 else abs(_expression(text, at))))
                 ends = [content, *(_behind(text, end) for *_, end in reversed(inner))]
                 begins = [*(begin for begin, *_ in reversed(inner)), token.start()]
                 around = "".join(text[a:b] for a, b in zip(ends, begins, strict=True))
@@ -68,13 +114,52 @@ def boxed(text: str) -> str | None:
                 boxes += reversed(inner) if prose else [(start, content, token.start())]
     if not boxes:
         return None
-    answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
-    for (_, content, end), (start, _, _) in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):
-        gap = text[_behind(text, end) : start]
-        if len(gap) > 60 or _LINKS.sub("", gap) or not _JOINS.search(gap):
+    answers: list[str] = []
+    following = 0  # where the box behind starts
+    for start, content, end in reversed(boxes):
+        answer, behind = _content(text, content, end)
+        gap = text[behind:following]
+        if answers and (len(gap) > 60 or _LINKS.sub("", gap) or not _JOINS.search(gap)):
             break
-        answers.append(text[content:end].strip())
+        if not answer:
+            return ""
+        answers.append(answer)
+        following = start
     return ", ".join(dict.fromkeys(reversed(answers)))
+
+
+def _content(text: str, start: int, end: int) -> tuple[str, int]:
+    """A box's content with what goes on behind it ("" if unreadable), and its end; `end` -1 is no brace."""
+    if end < 0:
+        behind = _expression(text, start)
+        return text[start : max(behind, start)].strip(), abs(behind)
+    content, behind = text[start:end].strip(), _behind(text, end)
+    if text[end : end + 1] != "}" or not (more := _GOES_ON.match(text, behind)):
+        return content, behind
+    if more["scale"]:
+        sign = more["scale"].strip("$ \t")
+        word = re.sub(r"\\text\s*\{\s*", "", sign)
+        return content + (r"\%" if "%" in sign else f" {word}"), more.end()
+    last = _expression(text, behind)
+    first = content if re.fullmatch(r"[\w.]+|\\[A-Za-z]+", content) else f"({content})"
+    return (first + text[behind:last].rstrip() if last > 0 else ""), abs(last)
+
+
+def _expression(text: str, start: int) -> int:
+    """Where the expression at a place of the text ends; below 0, the negative place, if it is unreadable."""
+    at, depth = start, 0
+    while at < len(text):
+        if depth == 0 and (at > start or text[at] == "$") and _END_OF_MATH.match(text, at):
+            break
+        token = _MATH_TOKEN.match(text, at)
+        if token is None or at - start > 500 or (depth and token[0] in "\n$"):
+            return -max(at, 1)
+        depth += (token[0] in _OPENS) - (token[0] in _CLOSES)
+        at = token.end()
+    expression = re.sub(r"\s+(?:and|or|[-–—=+*/|]+)\s*$", "", text[start:at]).rstrip()
+    if depth or not re.search(r"\w|√|∞|∅", expression) or re.search(r"(?:[-+/^_=<>]|\\(?:cdot|times))$", expression):
+        return -max(at, 1)
+    return start + len(expression)
 
 
 def _behind(text: str, end: int) -> int:
@@ -102,17 +187,28 @@ def find_box(part: str | None) -> tuple[str | None, str | None]:
         return None, None
     answer = boxed(part)
     if answer is not None:
-        return (answer if len(answer) <= LONGEST else None), None
+        return (answer if 0 < len(answer) <= LONGEST else None), None
     text = _END.sub("\n", part).translate(_SPELLED)
+    if tagged := _TAGGED.findall(part):
+        text = tagged[-1].strip().translate(_SPELLED)
+        if not _SAID.search(text):
+            return text.strip("$ ") or None, None
     tail = text[-LONGEST:]
+    said = [match.end() for match in _SAID.finditer(tail)]
+    denied = [match.end() for match in _DENIED.finditer(tail)]
+    if denied and denied[-1] >= max(said, default=0):
+        return None, None
     if letters := _LETTER.findall(tail):
         return letters[-1][0] or letters[-1][1], None
-    said = [match.end() for match in _SAID.finditer(tail)]
     marked = list(_MARKED.finditer(text))
     if marked and (not said or marked[-1].end() > len(text) - len(tail) + said[-1]):
         return marked[-1][1], None
     if last := _LAST_LINE.search(tail):
         return last[1], None
+    if said and _DOUBT.match(tail, said[-1]):
+        return None, None
     if said and (stated := _STATED.match(tail, said[-1])) and re.search(r"[\dA-Za-z]", stated[1]):
+        if stated["condition"]:
+            return None, None
         return stated[1].strip("$ ") if stated[1].count("$") == 2 else stated[1].strip(), None
     return None, tail[said[-1] :] if said else tail

@@ -146,6 +146,14 @@ _CHOICE = re.compile(  # the letter of a choice, and perhaps its option
     re.DOTALL,
 )
 _HEDGE = re.compile(r"^\W*(?:or|and)\b|\b[A-HJ]\b|\([A-Ja-j]\)|^\W*[A-Ja-j]\W*$|\b(?:or|and) [a-j]\b")
+_DENIED = re.compile(  # an option text that says that the choice is wrong
+    r"(?i)(?:is|was|are|has been|can|could|must|should|will|would|does|did)\b.*(?:\b(?:not|never|no|wrong|false"
+    r"|ruled|rejected"
+    r"|(?:in|un)(?:correct|valid|true)|impossible|eliminated|excluded|out)\b|n['’]t\b)|(?:is|was|do|does|did|could"
+    r"|wo|ca)n['’]?t\b"
+    r"|cannot\b|fails?\b|contradicts\b|not (?:the |a |an )?(?:answer|correct|right|true|possible|valid|this|it)\b"
+    r"|(?:wrong|false|incorrect|invalid|impossible|eliminated|excluded|rejected|ruled out|no|not)\W*$"
+)
 _DIGITS = re.compile(r"((?=[A-Z]*\d)[\dA-Z]+)_\{(\w+)\}")
 _NOTATION = re.compile(r"(?:1?\d|2[0-4])?:[0-5]\d|\d+([-/.])\d+\1\d+|\d+-\d+")
 
@@ -201,7 +209,11 @@ def choices(pred: str, gold: str) -> bool | None:
     found = [_CHOICE.fullmatch(_bare(text, "")) for text in (pred, gold)]
     letters = [match and (match[1] or match[2] or match[3] or match[4]) for match in found]
     one, other = (match and match[5] for match in found)
-    hedged = any(_HEDGE.search(option.replace(f"({letters[0]})", "")) for option in (one, other) if option)
+    hedged = any(
+        _DENIED.match(option) or _HEDGE.search(option.replace(f"({letters[0]})", ""))
+        for option in (one, other)
+        if option
+    )
     if all(letters):
         same = not (one and other) or _first([texts, numbers, words], one, other) is not False
         return not hedged and letters[0] == letters[1] and same
@@ -433,12 +445,20 @@ def _lists(pred: str, gold: str) -> bool | None:
     (mine, left), (theirs, right) = _collection(pred), _collection(gold)
     if min(len(left), len(right)) < 2 and not (mine == theirs == r"\{" and len(left) == len(right)):
         return None
+    joins = [set(re.findall(r"\b(?:and|or)\b", text)) for text in (pred, gold)]
+    if len(joins[0] | joins[1]) == 2 and all(joins) and not all(map(_constant, left + right)):
+        return False  # `p and q` is not `p or q`
     named = [all(_named(item)[0] for item in side) for side in (left, right)]
     if len(left) != len(right):
         return False
     if {mine, theirs} <= {"", r"\{"} and (named[0] == named[1] or len(left) < 2):
         return _matched(left, right)
     return (mine == theirs or named[0] != named[1]) and all(map(same_answer, left, right))
+
+
+def _constant(item: str) -> bool:
+    """Whether an item of a list is a number, without variables or words."""
+    return not re.search(r"[A-Za-z=<>]", re.sub(r"\\(?:frac|sqrt|pi|pm|cdot)(?![A-Za-z])", "", item))
 
 
 def _collection(text: str) -> tuple[str, list[str]]:

@@ -6,7 +6,8 @@ from typing import Any
 
 NO_ANSWER = re.compile(
     r"(?:(?:the)?answer)?(?:is|was)?not(?:found|available|provided|given)|unanswered|n/a|proof|[?.…_—]+|[-–]{2,}"
-    r"|no(?:final)?answer(?:is|was)?(?:found|available|provided|given|extracted)?|(?:答案)?略|见解析|无答案|未找到"
+    r"|no(?:final)?answer(?:is|was)?(?:found|available|provided|given|extracted)?|(?:答案|证明|過程|过程|證明)?略|见解析|无答案|未找到"
+    r"|暂无(?:答案)?|(?:\\?[\[\]()$])*|tb[ad]|todo|(?:proof)?omitted|qed|(?:is|as)?pro(?:ven|ved)|error"
     r"|see(?:the)?(?:solution|explanation|proof|above)|#(?:n/a|ref|value|name|num|null|div/0)"
 )  # what data sets write where they have no answer, squeezed
 MAYBE_NO_ANSWER = frozenset(("none", "null", "na", "unknown", "missing", "-", "–"))  # which may be answers as well

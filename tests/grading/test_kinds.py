@@ -16,7 +16,7 @@ PAIRS = ", ".join(f"({i},{i + 1})" for i in range(18))
 EQUAL = {
     "lists and thousands": [
         ("120, 150", "150, 120"), ("81,256", "256 and 81"), ("100,200,300", "300, 200, 100"),
-        ("120 or 150", "120, 150"),
+        ("120 or 150", "120, 150"), ("120 or 150", "150 and 120"), (r"\sqrt{3} or 2", r"2 and \sqrt{3}"),
         ("1,234", "1234"), ("1{,}234", "1234"), (r"1\,234", "1234"), (r"12,\!345,\! 678", "12345678"),
         ("1,234.5", "1234.5"), ("1,234 and 5,678", "5678, 1234"), ("1,000, 2,000", "2000, 1000"),
         ("1,234 apples", "1234"),
@@ -29,6 +29,7 @@ EQUAL = {
         (r"2:30 \text{ PM}", r"2:30 \text{ pm}"), ("2024-01-05", "2024-01-05"), ("52_8", "52_{8}"),
     ],
     "choices": [
+        ("(C) is the answer", "C"), ("(D) not enough information", "D"),
         ("(C) 12", "C"), (r"\textbf{(C)}\ 12", "C"), ("C. 12", "C"), ("C: 12", "C"), ("E: the score", "E"),
         ("E - the score", "E"),
         ("E — the score", "E"), (r"\text{E: the score}", "E"), ("(E): the score", "E"), ("(C) 12", "12"),
@@ -111,7 +112,12 @@ UNEQUAL = {
         ("1.2.3", "0.36"), ("0x10", "0"), (r"5^\circ 30'", "35"), ("x^{(3)}", "x^3"), ("2^{3}_{4}", "8"),
         ("3!!", "720"), ("5'", "5"),
     ],
+    "and beside or": [
+        (r"p\land q", r"p\lor q"), ("r and s", "r or s"), (r"x=4\lor x=5", r"x=4\land x=5"),
+    ],
     "choices": [
+        ("(C) is wrong", "C"), ("(C) is not the answer", "C"), ("(C) false", "C"), ("(D) is eliminated", "D"),
+        ("(D) was ruled out", "D"), ("(D) cannot be", "D"), (r"\text{(D) isn't right}", "D"),
         ("(C) or (D)", "C"), ("C or D", "C"), ("A and C", "C"), ("C, D", "C"), ("C/D", "C"), ("(C)(D)", "C"),
         ("C. D", "C"), ("C: D", "C"),
         ("C) or d)", "C"), ("(C) or (d)", "C"), ("(C) maybe D", "C"), ("(C) 12 or (D) 13", "C"),

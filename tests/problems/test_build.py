@@ -537,6 +537,17 @@ NONE = [
     "#REF!",
     "见解析",
     "See solution.",
+    "[]",
+    "{}",
+    "$$",
+    r"\boxed{}",
+    "TBD",
+    "omitted",
+    "QED",
+    "proven",
+    "Error",
+    "暂无",
+    "证明略",
 ]
 
 
