@@ -103,8 +103,8 @@ _TURN = re.compile(
     r"|(?:^\W*|>)assistant\s*$"
 )
 _TURN_OF_MODEL = re.compile(
-    r"(?im)(?:[|｜]assistant[|｜][>\]]|assistant<[|｜]\w+[|｜]>|<start_of_turn>model|<\|(?:model|chatbot\w*)\|>|\[/INST\]"
-    r"|\b(?:assistant|response):\**|(?:^\W*|>)assistant\s*\n)\s*\Z"
+    r"(?im)(?:[|｜]assistant[|｜][>\]]|assistant<[|｜]\w+[|｜]>|<start_of_turn>model|<\|turn>model|<\|(?:model|chatbot\w*)\|>"
+    r"|\[/INST\]|[|｜]>assistant|\b(?:assistant|response):\**|(?:^\W*|>)assistant\s*\n)\s*\Z"
 )
 
 
@@ -300,6 +300,14 @@ def in_prompt(prompt: str, thinking: Thinking) -> Literal["opens", "closes", "ma
     if tags[-1].lastgroup == "c0":
         return "closes" if certain else None
     return "opens" if certain else "may open"
+
+
+def ends_in_turn(prompt: str) -> bool:
+    """Whether a prompt ends where the model's turn begins; "assistant:" that ends a sentence of a question does not."""
+    end = prompt[-200:]
+    turn = _TURN_OF_MODEL.search(end)
+    in_a_sentence = r"(?:assistant|response):\**\s*\Z"  # roles inside of a line are capitals ("USER: ... ASSISTANT:")
+    return bool(turn and not (re.match(in_a_sentence, turn.group()) and re.search(r"\w[^\n]*\Z", end[: turn.start()])))
 
 
 def opens_later(text: str, thinking: Thinking) -> bool:

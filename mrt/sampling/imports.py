@@ -13,6 +13,8 @@ Each row says whether its text begins inside a thought (`inside`), by the first 
 - its text: one that begins with an opening tag opens the thought itself; one that closes a thought which it did not
   open begins inside it;
 - `begins`, if it is given;
+- its prompt: one that ends in the model's turn opens no thought, so the text is an answer. This holds unless a text of
+  the model closes a thought that nothing opened: then the prompts of the file lack their ends;
 - otherwise the text is an answer, unless rows of its model show thoughts. Then nobody can know whether this one was cut
   off in a thought, and the import stops with the numbers of such rows. A prompt shows one that has an opening tag with
   other text behind it, and no turn of a chat: the tag may be the prompt's or the question's.
@@ -36,6 +38,7 @@ from mrt.episodes.thinking import (
     Setting,
     Thinking,
     answers_at_once,
+    ends_in_turn,
     in_prompt,
     opens_later,
     shown_in,
@@ -59,6 +62,8 @@ ENDED = (
 CUT = ("length", "max_tokens", "max_length", "max_output_tokens", "max_new_tokens", "model_length", "token_limit")
 ABORTED = ("truncated", "incomplete", "content_filter", "safety", "abort", "aborted", "cancelled", "timeout", "error")
 FINISH = {"unknown": "unknown", **dict.fromkeys(ENDED, "stop"), **dict.fromkeys((*CUT, *ABORTED), "length")}
+
+CLOSES = "the text closes a thought"
 
 
 class Completions(Settings):
@@ -192,6 +197,10 @@ def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Com
     """The rows of one model, with where their texts begin."""
     thinking = _tags_of(file, rows, settings)
     places = {number: _place(row, thinking) for number, row in rows}
+    if settings.begins is None and not any(place.by.startswith(CLOSES) for place in places.values()):
+        for number, row in rows:  # prompts are whole, as far as the texts tell
+            if places[number].inside is None and not places[number].shows and ends_in_turn(row["prompt"] or ""):
+                places[number] = Place(False, "an answer, as the prompt ends in the model's turn and opens no thought")
     shows = next(((number, place.by) for number, place in places.items() if place.shows), None)
     undecided = [number for number, place in places.items() if place.inside is None]
     if undecided and shows is not None and settings.begins is None:
@@ -255,7 +264,7 @@ def _place(row: Mapping[str, Any], thinking: Thinking | None) -> Place:
     if re.match(rf"\s*(?:{thinking.patterns[0]})", written):
         return Place(False, "the text opens a thought", shows=True)
     if parts.closed and not parts.opening:
-        return Place(True, f"the text closes a thought with {thinking.closing}", shows=True)
+        return Place(True, f"{CLOSES} with {thinking.closing}", shows=True)
     if prompt == "closes":
         return Place(False, "an answer, as the prompt closes the thought", shows=True)
     if parts.opening:

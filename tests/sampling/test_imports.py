@@ -87,6 +87,9 @@ TURNS = [
     "\n\nAssistant: ",
     "\n\n### Response:\n",
     "\nassistant\n",
+    "<turn|>\n<|turn>model\n",
+    " ASSISTANT: ",
+    "<|end|><|start|>assistant",
 ]
 
 
@@ -144,10 +147,18 @@ def row(text, **given):
             [True, False],
             [False, True],
         ),
+        # prompts that end in the model's turn and open nothing
+        ([row(OPENED, prompt=f"Q{turn}") for turn in TURNS] + [row(CUT, prompt=f"Q{turn}") for turn in TURNS],)
+        + ([False] * 28, [True] * 28),
+        (
+            [row(OPENED, prompt=f"Q{TURNS[0]}"), row(ANSWER, prompt=f"Q{TURNS[0]}", finish_reason="stop")],
+            [False] * 2,
+            [True] * 2,
+        ),
         # prompts that open a thought and go on
         ([row(CUT, prompt=FULL + "Okay, ")], [True], [False]),
-        ([row(CUT, prompt=f"Use <think>.{turn}<think>...\nOkay, ") for turn in TURNS], [True] * 11, [False] * 11),
-        ([row(ANSWER, prompt=f"Use <think> now: 1 + 1?{turn}") for turn in TURNS], [False] * 11, [True] * 11),
+        ([row(CUT, prompt=f"Use <think>.{turn}<think>...\nOkay, ") for turn in TURNS], [True] * 14, [False] * 14),
+        ([row(ANSWER, prompt=f"Use <think> now: 1 + 1?{turn}") for turn in TURNS], [False] * 14, [True] * 14),
         ([row(CUT, prompt="user\nUse <think> first.\nassistant\n<think>\nOkay, ")], [True], [False]),
         ([row(CUT, prompt="Use <think>. [/INST]<think>\nA tag is <think> and")], [True], [False]),
         ([row(ANSWER, prompt=FULL + "\n</think>\n\nSo "), row(CUT, prompt=FULL)], [False, True], [True, False]),
@@ -171,6 +182,9 @@ def test_each_row_says_where_it_begins(problems, rows, inside, right):
         [row(CUT, finish_reason="length"), row(OPENED)],
         [row(ANSWER), row(r"</think>It is \boxed{2}."), row(ANSWER)],
         [row(CUT, prompt="1 + 1?"), row(CLOSED, prompt="1 + 1?")],  # the question alone is not the whole prompt
+        # prompts without the tag that they ended in
+        [row(CUT, prompt="Q<|assistant|>"), row(CLOSED, prompt="Q<|assistant|>")],
+        [row(CUT, prompt="What does it say to the assistant: "), row(OPENED)],
         [row(CUT), row(CUT, prompt=FULL)],
         [row(CUT), row(ANSWER, prompt=FULL + "\n</think>\n\n")],
         [row(CUT), row(r"1</thought>\boxed{2}")],
