@@ -95,11 +95,21 @@ _OTHER_EDGE = {"begin": "end", "start": "end", "prefix": "suffix", "end": "start
 _CLOSES = ("end", "suffix")
 # A tag that a text speaks of: in quotes, or a word of a sentence.
 _QUOTES = "\"'`“‘«"
-_AS_A_WORD = re.compile(r"[,;:!?)}]|\.(?!\.)|\s(?:tags?|tokens?|blocks?)\b")
+_AS_A_WORD = re.compile(
+    r"[,;:!?)}]|\.(?!\.)|\s(?:tags?|tokens?|blocks?|notation|elements?|markers?|delimiters?|syntax)\b"
+)
+# A word of a sentence, in a completion. A prompt may end so with an order ("begin with <think> now"): it may open one.
+_IN_A_SENTENCE = (
+    re.compile(
+        r"(?i)\b(?:an?|the|in|of|with|by|as|word|tag|token|say|write|print|use|using|called|named|html|xml)[^\S\n]+\Z"
+    ),
+    re.compile(r"[^\S\n]+[a-z]"),
+)
 _AT_A_START = re.compile(r"(?:\A|[\n.!?:…>。！？：])[^\S\n]*\Z")  # of a line or a sentence
 # Turns of a chat; what stands before the first text of the model's.
 _TURN = re.compile(
-    r"(?im)<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>|\[/INST\]|\[\|\w+\|\]|</s>|\bassistant:|^#+ *response:"
+    r"(?im)<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>|<\|turn>|<turn\|>"
+    r"|\[/INST\]|\[\|\w+\|\]|</s>|\bassistant:|^#+ *response:"
     r"|(?:^\W*|>)assistant\s*$"
 )
 _TURN_OF_MODEL = re.compile(
@@ -201,9 +211,18 @@ def _kind_of(tag: re.Match[str]) -> tuple[Thinking, bool]:
 def _is_quoted(tag: re.Match[str], opens: bool = True) -> bool:
     """Whether a text speaks of a tag, and does not use it."""
     text = tag.string
-    before, behind = text[: tag.start()][-1:], text[tag.end() : tag.end() + 10]
+    before, behind = text[: tag.start()][-1:], text[tag.end() : tag.end() + 12]
     in_quotes = before and before in _QUOTES and (opens or bool(re.match(r"[\"'`”’»]", behind)))
     return bool(in_quotes or _AS_A_WORD.match(behind))
+
+
+def _is_mentioned(tag: re.Match[str]) -> bool:
+    """Whether a completion only speaks of an opening tag: behind other words, in quotes or as a word of a sentence."""
+    text, (before, behind) = tag.string, _IN_A_SENTENCE
+    if not re.search(r"\w", text[: tag.start()]):  # it begins the text, unless quotes are around it
+        return text[: tag.start()].endswith(tuple(_QUOTES)) and text.startswith(tuple("\"'`”’»"), tag.end())
+    in_a_sentence = before.search(text, max(0, tag.start() - 12), tag.start()) and behind.match(text, tag.end())
+    return bool(_is_quoted(tag) or in_a_sentence)
 
 
 def _foreign_in(text: str) -> list[Thinking]:
@@ -227,7 +246,7 @@ def _foreign_in(text: str) -> list[Thinking]:
             shown.setdefault(kind.closing, opened.get(kind.closing, (kind,))[0])
     for closing, (kind, tag) in opened.items():
         begins = _AT_A_START.search(text, max(0, tag.start() - 20), tag.start())
-        if begins and closing not in text and not (tag["weak"] or tag["left"].startswith("[") or _is_quoted(tag)):
+        if begins and closing not in text and not (tag["weak"] or tag["left"].startswith("[") or _is_mentioned(tag)):
             shown.setdefault(closing, kind)
     return list(shown.values())
 
@@ -237,8 +256,8 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
 
     A thought begins with the completion (`inside`) or with an opening tag, and ends with the first closing tag of its
     kind. A closing tag that nothing opened ends a thought that began with the completion; behind a thought it is text.
-    A thought that is opened again counts, so that the answer stands behind the last one. Tags of other models count
-    where they stand in the text.
+    A thought that is opened again counts, so that the answer stands behind the last one. An opening tag in quotes, or
+    as a word of a sentence, that nothing closes is text. Tags of other models count where they stand in the text.
 
     Args:
         completion: what the model wrote after its prompt.
@@ -251,8 +270,12 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
     opened: int | None = 0 if inside else None  # the pair of the thought that is open
     start, end, after, seen = (0 if inside else None), None, 0, False  # of the first thought; of the answer part
     opening_end = 0
-    for tag in _tags(pairs).finditer(completion):
+    tags = list(_tags(pairs).finditer(completion))
+    last_closing = {str(tag.lastgroup): tag.start() for tag in tags if str(tag.lastgroup)[0] == "c"}
+    for tag in tags:
         kind, number = str(tag.lastgroup)[0], int(str(tag.lastgroup)[1:])
+        if kind == "o" and last_closing.get(f"c{number}", -1) < tag.start() and _is_mentioned(tag):
+            continue
         if kind == "o":
             if opened is None:
                 opened = number
@@ -312,7 +335,7 @@ def ends_in_turn(prompt: str) -> bool:
 
 def opens_later(text: str, thinking: Thinking) -> bool:
     """Whether a text uses a tag that opens a thought, and does not only speak of it."""
-    return any(tag.lastgroup == "o0" and not _is_quoted(tag) for tag in _tags_in(text, thinking))
+    return any(tag.lastgroup == "o0" and not _is_mentioned(tag) for tag in _tags_in(text, thinking))
 
 
 def answers_at_once(text: str, thinking: Thinking) -> bool:

@@ -60,6 +60,24 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="<[◁|>]▷", e
         ("Okay.\n<thought>a", False, ("Okay.\n<thought>", "a", False, None)),
         ("Okay. <thought>a</thought>b", False, ("Okay. <thought>", "a", True, "b")),
         ("A <reason>a</reason> b", False, ("", "", False, "A <reason>a</reason> b")),
+        *(
+            (text, False, ("", "", False, text))
+            for text in (
+                r"We write `<think>` first. The answer is \boxed{1}",
+                r"`<think>` begins a thought. \boxed{1}",
+                r"We print '<think>' in HTML. \boxed{1}",
+                r"The answer, in <think> notation, is \boxed{3}",
+                r"A <think> element is meant. \boxed{3}",
+                r"The word <think> means it. \boxed{3}",
+                r"We print `[THINK]`, then \boxed{3}",
+                r"In “<|channel|>analysis<|message|>” it is \boxed{3}",
+            )
+        ),
+        ("<think>a</think>Not `<think>`: 3", False, ("<think>", "a", True, "Not `<think>`: 3")),
+        ("<think>, so a", False, ("<think>", ", so a", False, None)),  # it begins the text
+        ('"<think>So a', False, ('"<think>', "So a", False, None)),
+        ("Okay, so <think>a", False, ("Okay, so <think>", "a", False, None)),
+        ("A `<think>` b</think>c", False, ("A `<think>", "` b", True, "c")),  # it closes
         ("The tags `<thought>` and `</thought>`", False, ("", "", False, "The tags `<thought>` and `</thought>`")),
     ],
 )

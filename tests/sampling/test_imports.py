@@ -106,7 +106,8 @@ def row(text, **given):
         ([row(ANSWER, prompt="Begin with <think>. 1 + 1?<|assistant|>")], [False], [True]),
         ([row(ANSWER, prompt=FULL.replace("1?", "1? Use <think>.")[:-9])], [False], [True]),
         ([row(CLOSED, prompt="1 + 1?"), row(OPENED, prompt="1 + 1?")], [True, False], [True, True]),
-        ([row(ANSWER), row(QUOTED)], [False, False], [True, False]),
+        # a tag that the text only speaks of opens no thought: the row is an answer
+        ([row(ANSWER), row(QUOTED)], [False, False], [True, True]),
         ([row("[THINK]2[/THINK]\\boxed{2}"), row("[THINK]it is \\boxed{2}")], [False, False], [True, False]),
         ([row("◁think▷2◁/think▷\\boxed{2}"), row("◁think▷\\boxed{2}")], [False, False], [True, False]),
         ([row(CLOSED, model="A"), row(ANSWER, model="B")], [True, False], [True, True]),  # models differ
@@ -148,8 +149,7 @@ def row(text, **given):
             [False, True],
         ),
         # prompts that end in the model's turn and open nothing
-        ([row(OPENED, prompt=f"Q{turn}") for turn in TURNS] + [row(CUT, prompt=f"Q{turn}") for turn in TURNS],)
-        + ([False] * 28, [True] * 28),
+        ([row(t, prompt=f"Q{turn}") for t in (OPENED, CUT) for turn in TURNS], [False] * 28, [True] * 28),
         (
             [row(OPENED, prompt=f"Q{TURNS[0]}"), row(ANSWER, prompt=f"Q{TURNS[0]}", finish_reason="stop")],
             [False] * 2,
