@@ -175,6 +175,11 @@ class Parts(NamedTuple):
     answer: str | None
 
 
+def whole(completion: str) -> Parts:
+    """A completion without a thought: all of it is the answer."""
+    return Parts("", "", False, completion)
+
+
 @lru_cache(maxsize=256)
 def _tags(pairs: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     """A pattern of opening tags (groups o0, o1, ...) and closing tags (c0, c1, ...)."""
@@ -266,7 +271,7 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
     """
     pairs = _pairs_in(completion, thinking or (THINK if inside else None))
     if not pairs:
-        return Parts("", "", False, completion)
+        return whole(completion)
     opened: int | None = 0 if inside else None  # the pair of the thought that is open
     start, end, after, seen = (0 if inside else None), None, 0, False  # of the first thought; of the answer part
     opening_end = 0
@@ -290,7 +295,7 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
             start, end, after = 0, tag.start(), tag.end()
         seen = True
     if start is None:
-        return Parts("", "", False, completion)
+        return whole(completion)
     thought = completion[opening_end : len(completion) if end is None else max(end, opening_end)]
     return Parts(completion[:opening_end], thought, end is not None, None if opened is not None else completion[after:])
 

@@ -43,6 +43,7 @@ from mrt.episodes.thinking import (
     opens_later,
     shown_in,
     take_apart,
+    whole,
 )
 from mrt.problems.sources import check_characters, read_file, text
 
@@ -58,10 +59,18 @@ ENDED = (
     "completed",
     "complete",
     "finished",
+    "tool_calls",
+    "tool_use",
+    "function_call",
 )
 CUT = ("length", "max_tokens", "max_length", "max_output_tokens", "max_new_tokens", "model_length", "token_limit")
 ABORTED = ("truncated", "incomplete", "content_filter", "safety", "abort", "aborted", "cancelled", "timeout", "error")
-FINISH = {"unknown": "unknown", **dict.fromkeys(ENDED, "stop"), **dict.fromkeys((*CUT, *ABORTED), "length")}
+UNKNOWN = ("unknown", "none", "null", "nan", "unspecified")
+FINISH = {
+    **dict.fromkeys(UNKNOWN, "unknown"),
+    **dict.fromkeys(ENDED, "stop"),
+    **dict.fromkeys((*CUT, *ABORTED), "length"),
+}
 
 CLOSES = "the text closes a thought"
 
@@ -129,14 +138,14 @@ def _string(row: Mapping[str, Any], name: str) -> str | None:
 
 
 def _tokens(value: Any) -> int | None:
-    """A number of tokens; raises ValueError for anything but a whole number from 0 on, or its digits."""
+    """A number of tokens; raises ValueError for anything but a whole number from 0 on (64 bits), or its digits."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     number = value
     if isinstance(number, str) and re.fullmatch(r"\s*\d+(\.0*)?\s*", number):
         number = float(number)
     whole = isinstance(number, int) and not isinstance(number, bool)
-    if not (whole or (isinstance(number, float) and number.is_integer())) or number < 0:
+    if not (whole or (isinstance(number, float) and number.is_integer())) or not 0 <= number < 2**63:
         raise ValueError(f"tokens is no number of tokens: {value!r}")
     return int(number)
 
@@ -145,9 +154,12 @@ def _finish(reason: str | None) -> str:
     """stop, length or unknown; raises ValueError for a reason that is not known."""
     if reason is None or not reason.strip():
         return "unknown"
-    found = FINISH.get(reason.strip().lower())
+    name = re.sub(
+        r"\A(?:\w+\.)?(?:finish_reason_)?", "", reason.strip().lower()
+    )  # of an enumeration: FinishReason.STOP
+    found = "stop" if re.fullmatch(r"<[^<>\s]+>", name) else FINISH.get(name)  # the token that ended it: <|im_end|>
     if found is None:
-        known = f"{', '.join(ENDED)} (ended by itself); {', '.join((*CUT, *ABORTED))} (cut); unknown"
+        known = f"{', '.join(ENDED)}, a token as <eos> (ended by itself); {', '.join((*CUT, *ABORTED))} (cut); unknown"
         raise ValueError(f"finish_reason {reason!r} is not known; these are: {known}")
     return found
 
@@ -196,6 +208,14 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
 def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> list[Row]:
     """The rows of one model, with where their texts begin."""
     thinking = _tags_of(file, rows, settings)
+    for number, row in rows if settings.thinking == "none" else ():
+        if take_apart(row["text"], thinking=None) != whole(row["text"]):
+            raise ValueError(
+                f"{file}, row {number}: the text shows a thought, and `thinking: none` says that the model writes none:"
+                f" {row['text'].strip()[:60]!r}. If it is one, leave `thinking` out or say how the model writes them:"
+                " `rollouts: {thinking: {open: ..., close: ...}}`; if it belongs to the answer, take its tags out of"
+                " the file"
+            )
     places = {number: _place(row, thinking) for number, row in rows}
     if settings.begins is None and not any(place.by.startswith(CLOSES) for place in places.values()):
         for number, row in rows:  # prompts are whole, as far as the texts tell
@@ -246,7 +266,7 @@ def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: C
         if thinking not in FAMILIES and thinking.closing not in written:
             raise ValueError(
                 f"{file}: row {number} opens a thought with {thinking.opening}, and no text closes one with"
-                f" {thinking.closing}; say how this model writes thoughts: {say}, or `thinking: none` if it writes none"
+                f" {thinking.closing}; say how this model writes thoughts: {say}"
             )
     return next(iter(shown), THINK if settings.begins else None)
 

@@ -237,7 +237,27 @@ def test_a_thought_that_no_row_closes_in_unknown_tags_is_asked_for(problems, sho
     """Nobody knows what closes it: with another tag, no row would have an answer."""
     with pytest.raises(ValueError, match=r"row 1 opens a thought with .*`rollouts: \{thinking: \{open: \.\.\., close"):
         imported(problems, [shown])
-    assert verdicts(problems, [shown], thinking="none") == ([False], ["<" not in shown["text"]])
+    if "<" not in shown["text"]:  # its prompt opens the thought
+        assert verdicts(problems, [shown], thinking="none") == ([False], [True])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"<reasoning>The answer is \boxed{2}",
+        r"<think>cut \boxed{2}",
+        "Okay.\n<thought>So \\boxed{2}",
+        OPENED,
+        CLOSED,
+        r"analysisWe \boxed{2}",
+    ],
+)
+def test_a_thought_of_a_model_that_is_said_to_write_none_stops(problems, text):
+    """Its row would have no answer, or a part of the text for one, and could not say so."""
+    with pytest.raises(ValueError, match=r"traces\.jsonl, row 2: the text shows a thought, and `thinking: none` says"):
+        imported(problems, [row(ANSWER), row(text)], thinking="none")
+    plain = [row(ANSWER), row(QUOTED), row(r"`<thought>` and `</thought>`: \boxed{2}")]
+    assert verdicts(problems, plain, thinking="none") == ([False] * 3, [True] * 3)
 
 
 def test_texts_do_not_begin_inside_what_a_model_does_not_write():
@@ -276,6 +296,9 @@ def test_how_rows_were_read_is_printed(problems, capsys):
         ({"tokens": -1}, "row 2: tokens is no number of tokens: -1"),
         ({"tokens": 3.7}, "row 2: tokens is no number of tokens: 3.7"),
         ({"tokens": True}, "row 2: tokens is no number of tokens: True"),
+        ({"tokens": 1e30}, r"row 2: tokens is no number of tokens: 1e\+30"),
+        ({"tokens": 2**63}, "row 2: tokens is no number of tokens: 9223372036854775808"),
+        ({"tokens": "9" * 30}, "row 2: tokens is no number of tokens: '9999"),
         ({"tokens": "3.7"}, "row 2: tokens is no number of tokens: '3.7'"),
         ({"finish_reason": "whatever"}, "row 2: finish_reason 'whatever' is not known; these are: stop, "),
         ({"finish_reason": 3}, "row 2: finish_reason is no text but 3"),
@@ -294,6 +317,19 @@ def test_finish_reasons_of_other_engines_are_read(problems):
     imported(problems, [row("a", finish_reason=reason) for reason in reasons])
     found = ROLLOUTS.read(problems.with_name("out.parquet"))["finish_reason"].to_list()
     assert found == ["stop"] * 3 + ["length"] * 3 + ["unknown"] * 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        *dict.fromkeys(["None", "null", "NaN", "FinishReason.FINISH_REASON_UNSPECIFIED"], "unknown").items(),
+        *dict.fromkeys(["FinishReason.STOP", "<|im_end|>", "</s>", "tool_calls", "FINISH_REASON_STOP"], "stop").items(),
+        ("FinishReason.MAX_TOKENS", "length"),
+    ],
+)
+def test_finish_reasons_are_read_as_engines_write_them(problems, reason, kind):
+    imported(problems, [row("a", finish_reason=reason)])
+    assert ROLLOUTS.read(problems.with_name("out.parquet"))["finish_reason"].to_list() == [kind]
 
 
 def test_an_empty_cell_is_null_unless_it_is_the_text(problems):
