@@ -67,7 +67,9 @@ _CHANNELS = (
 
 @lru_cache(maxsize=64)
 def _patterns(opening: str, closing: str) -> tuple[str, str]:
-    return _CHANNELS if "<|channel|>" in opening else (re.escape(opening), re.escape(closing))
+    if "<|channel|>" in opening:
+        return _CHANNELS
+    return _GRANITE if opening == _SAID.opening else (re.escape(opening), re.escape(closing))
 
 
 THINK = Thinking()  # R1, QwQ, Qwen3
@@ -78,6 +80,10 @@ FAMILIES = (  # those that a chat template is searched for
         open="<|channel|>analysis<|message|>", close="<|end|><|start|>assistant<|channel|>final<|message|>"
     ),
 )
+# Kinds whose tags do not look alike; like those of `_TAG_LIKE`, they are recognised in completions.
+_GRANITE = tuple(rf"Here(?:['’]s| is) my {what}:" for what in ("thought process", "response"))
+_SAID = Thinking(open="Here is my thought process:\n", close="Here is my response:\n")  # Granite
+_OTHERS = (_SAID, Thinking(open="<|channel>thought\n", close="<channel|>"))  # gemma
 Setting = Literal["auto", "none"] | Thinking
 NEEDED = (
     "Say how this model writes thoughts: `thinking: {open: ..., close: ...}`, or `thinking: none` if it writes none"
@@ -85,12 +91,18 @@ NEEDED = (
 
 # Tags of other kinds. They are recognised in completions; a model that writes them is not set up by itself.
 _WORD = (
-    r"(?:[a-z]+[:_]){0,2}(?:(?:think(?:ing)?|thoughts?|reasoning|cot|scratch_?pad|inner_?monologue)"
-    r"|(?P<weak>reason|reflect(?:ion)?|ponder))"  # weak: in HTML or prose, a word like others
+    r"(?:(?i:think(?:ing)?|thoughts?|reasoning|analysis|cot|scratch_?pad|inner_?monologue)"
+    r"|(?P<weak>(?i:reason|reflect(?:ion)?|ponder)))"  # weak: in HTML or prose, a word like others
 )
-_NAME = rf"(?:(?:begin|start|end)_?(?:of_?)?)?{_WORD}(?:_(?:begin|start|end|prefix|suffix))?|inner_(?:prefix|suffix)"
-_TAG_LIKE = re.compile(rf"(?P<left>[<◁⟨\[]\|?)\s*(?P<slash>/?)\s*(?P<name>(?i:{_NAME}))\s*\|?[>▷⟩\]]")
-_EDGE = re.compile(r"(?i)\A(?:begin|start|end)|(?<=_)(?:begin|start|end|prefix|suffix)\Z")
+# A word of a name: `chain_of_thought`, `antThinking`, `thinking_process`.
+_NAME = (
+    rf"(?:[A-Za-z]+[_:\-]|[a-z]+(?=[A-Z])|(?i:begin|start|end)(?i:of)?){{0,4}}{_WORD}(?:[_:\-][A-Za-z]+|[A-Z][a-z]+){{0,3}}"
+    r"|(?i:inner_(?:prefix|suffix))|[思推][考维維理](?:过程|過程|链|鏈)?"
+)
+_TAG_LIKE = re.compile(
+    rf"(?P<left>(?:[<◁⟨\[【‹〈＜«]|&lt;)\|?)\s*(?P<slash>/?)\s*(?P<name>{_NAME})\s*\|?(?:[>▷⟩\]】›〉＞»]|&gt;)"
+)
+_EDGE = re.compile(r"(?i)\A(?:begin|start|end)|(?<=[_:\-])(?:begin|start|end|prefix|suffix)\Z")
 _OTHER_EDGE = {"begin": "end", "start": "end", "prefix": "suffix", "end": "start", "suffix": "prefix"}
 _CLOSES = ("end", "suffix")
 # A tag that a text speaks of: in quotes, or a word of a sentence.
@@ -221,6 +233,12 @@ def _is_quoted(tag: re.Match[str], opens: bool = True) -> bool:
     return bool(in_quotes or _AS_A_WORD.match(behind))
 
 
+def _is_heading(tag: re.Match[str]) -> bool:
+    """Whether a word in brackets may be a heading: [Reasoning] ... [Answer]."""
+    left = tag["left"][0]
+    return left == "[" or (left == "【" and "【" in tag.string[tag.end() :])
+
+
 def _is_mentioned(tag: re.Match[str]) -> bool:
     """Whether a completion only speaks of an opening tag: behind other words, in quotes or as a word of a sentence."""
     text, (before, behind) = tag.string, _IN_A_SENTENCE
@@ -237,13 +255,17 @@ def _foreign_in(text: str) -> list[Thinking]:
     start of a line or a sentence. Quoted tags show none. A word in brackets may be a heading: it needs its closing tag.
     A word that HTML or prose may hold (`<reason>`) counts at the beginning, or where it closes what nothing opened.
     """
-    shown: dict[str, Thinking] = {}  # by the closing tag
+    shown = {  # by the closing tag
+        kind.closing: kind
+        for kind in _OTHERS
+        if any(not _is_quoted(tag, opens=tag.lastgroup == "o0") for tag in _tags_in(text, kind))
+    }
     opened: dict[str, tuple[Thinking, re.Match[str]]] = {}
     for tag in _TAG_LIKE.finditer(text):
         kind, opens = _kind_of(tag)
         if any(kind.opening == family.opening for family in FAMILIES):
             continue
-        if opens and not tag["left"].startswith("[") and not text[: tag.start()].strip():
+        if opens and not _is_heading(tag) and not text[: tag.start()].strip():
             shown[kind.closing] = kind
         elif opens:
             opened.setdefault(kind.closing, (kind, tag))
@@ -251,7 +273,7 @@ def _foreign_in(text: str) -> list[Thinking]:
             shown.setdefault(kind.closing, opened.get(kind.closing, (kind,))[0])
     for closing, (kind, tag) in opened.items():
         begins = _AT_A_START.search(text, max(0, tag.start() - 20), tag.start())
-        if begins and closing not in text and not (tag["weak"] or tag["left"].startswith("[") or _is_mentioned(tag)):
+        if begins and closing not in text and not (tag["weak"] or _is_heading(tag) or _is_mentioned(tag)):
             shown.setdefault(closing, kind)
     return list(shown.values())
 
@@ -305,11 +327,12 @@ def shown_in(text: str, prompt: str = "") -> list[Thinking]:
     shown = [family for family in FAMILIES if family.stands_in(text) or in_prompt(prompt, family)]
     if shown:
         return shown
+    shown = [kind for kind in _OTHERS if in_prompt(prompt, kind) == "opens"]
     for last in list(_TAG_LIKE.finditer(prompt))[-1:]:
         kind, _ = _kind_of(last)
         where = in_prompt(prompt, kind)
-        if where and (where != "may open" or not (last["weak"] or last["left"].startswith("["))):
-            shown = [kind]
+        if where and (where != "may open" or not (last["weak"] or last["left"][0] in "[【")):
+            shown.append(kind)
     return list(dict.fromkeys([*shown, *_foreign_in(text)]))
 
 

@@ -20,6 +20,20 @@ from mrt.episodes.thinking import (
 from mrt.grading.grade import is_correct
 
 BRACKETS, CHANNELS = FAMILIES[1:]
+OTHERS = [
+    ("<antThinking>", "</antThinking>"),
+    ("<thinking_process>", "</thinking_process>"),
+    ("<thoughtProcess>", "</thoughtProcess>"),
+    ("<model-thoughts>", "</model-thoughts>"),
+    ("<step_by_step_analysis>", "</step_by_step_analysis>"),
+    ("<|beginOfThought|>", "<|endOfThought|>"),
+    ("<analysis>", "</analysis>"),
+    ("【思考】", "【/思考】"),
+    ("〈think〉", "〈/think〉"),
+    ("‹think›", "‹/think›"),
+    ("&lt;think&gt;", "&lt;/think&gt;"),
+]
+PROSE = [("<|channel>thought\n", "<channel|>"), ("Here is my thought process:\n", "Here is my response:\n")]
 FOREIGN = [
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("◁think▷", "◁/think▷"),
@@ -30,6 +44,7 @@ FOREIGN = [
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("<Think>", "</Think>"),
+    *OTHERS,
 ]
 TAGS = [(t.opening, t.closing) for t in FAMILIES]
 words = st.text(st.characters(codec="utf-8", exclude_characters="<[◁|>]▷", exclude_categories=["Cs"]), min_size=1)
@@ -106,7 +121,7 @@ def test_all_headers_of_gpt_oss_are_read_alike(thinking, close, answer):
         assert ends_inside("<|assistant|>" + CHANNELS.open + "hm" + close, thinking) == (answer is None)
 
 
-@pytest.mark.parametrize(("opening", "closing"), [*TAGS, *FOREIGN])
+@pytest.mark.parametrize(("opening", "closing"), [*TAGS, *FOREIGN, *PROSE])
 def test_a_thought_in_any_tags_is_no_answer_until_it_closes(opening, closing):
     assert not is_correct(f"{opening}maybe \\boxed{{7}}, cut off", "7")
     assert is_correct(f"{opening}maybe \\boxed{{7}}{closing}\n\nIt is \\boxed{{8}}.", "8")
@@ -115,7 +130,19 @@ def test_a_thought_in_any_tags_is_no_answer_until_it_closes(opening, closing):
 
 
 @pytest.mark.parametrize(
-    "text", ["\\boxed{7}", "[Reasoning] 3 + 4 = 7\n\n[Answer] \\boxed{7}", "x < thinking > \\boxed{7}"]
+    "text",
+    [
+        "\\boxed{7}",
+        "[Reasoning] 3 + 4 = 7\n\n[Answer] \\boxed{7}",
+        "x < thinking > \\boxed{7}",
+        "<details>Analysis: \\boxed{7}</details>",
+        "<thinker> \\boxed{7}",
+        "<b>Thought</b> \\boxed{7}",
+        "He has a <reason> for \\boxed{7}",
+        "【思考】3 + 4\n【答案】\\boxed{7}",
+        "&lt;details&gt; \\boxed{7}",
+        "My thought process: 3 + 4. My response: \\boxed{7}",
+    ],
 )
 def test_an_answer_without_a_thought_is_an_answer(text):
     assert is_correct(text, "7") and not is_correct(text, "7", inside=True)

@@ -175,6 +175,33 @@ def test_each_row_says_where_it_begins(problems, rows, inside, right):
     assert verdicts(problems, rows) == (inside, right)
 
 
+OTHERS = [
+    ("<antThinking>", "</antThinking>"),
+    ("<thinking_process>", "</thinking_process>"),
+    ("<analysis>", "</analysis>"),
+    ("【思考】", "【/思考】"),
+    ("‹think›", "‹/think›"),
+    ("&lt;think&gt;", "&lt;/think&gt;"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("Here's my thought process:", "Here's my response:"),
+]
+
+
+@pytest.mark.parametrize(("opening", "closing"), OTHERS)
+def test_a_cut_row_is_no_answer_in_silence_whatever_the_tags(problems, opening, closing):
+    whole, cut = row(rf"{opening}3{closing}\boxed{{2}}"), row(rf"{opening}\boxed{{2}}, but")
+    assert verdicts(problems, [whole, cut]) == ([False, False], [True, False])
+    assert verdicts(problems, [row(rf"3{closing}\boxed{{2}}")]) == ([True], [True])
+    with pytest.raises(ValueError, match=r"row 1 opens a thought with .*`rollouts: \{thinking: \{open: \.\.\., close"):
+        imported(problems, [cut])
+    for shows in (whole, row(rf"3{closing}\boxed{{2}}")):
+        with pytest.raises(ValueError, match=r"row 1 shows a thought .*\(rows 2\).*`rollouts: \{begins: inside"):
+            imported(problems, [shows, row(CUT)])
+    prompt = f"Q<|im_end|>\n<|im_start|>assistant\n{opening}"
+    rows = [row(CUT, prompt=prompt), row(rf"3{closing}\boxed{{2}}", prompt=prompt)]
+    assert verdicts(problems, rows) == ([True, True], [False, True])
+
+
 @pytest.mark.parametrize(
     "rows",
     [
