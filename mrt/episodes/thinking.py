@@ -81,7 +81,7 @@ FAMILIES = (  # those that a chat template is searched for
     ),
 )
 # Kinds whose tags do not look alike; like those of `_TAG_LIKE`, they are recognised in completions.
-_GRANITE = tuple(rf"Here(?:['’]s| is) my {what}:" for what in ("thought process", "response"))
+_GRANITE = (r"Here(?:['’]s| is) my thought process:", r"Here(?:['’]s| is) my response:")
 _SAID = Thinking(open="Here is my thought process:\n", close="Here is my response:\n")  # Granite
 _OTHERS = (_SAID, Thinking(open="<|channel>thought\n", close="<channel|>"))  # gemma
 Setting = Literal["auto", "none"] | Thinking
