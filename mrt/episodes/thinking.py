@@ -69,7 +69,9 @@ _CHANNELS = (
 def _patterns(opening: str, closing: str) -> tuple[str, str]:
     if "<|channel|>" in opening:
         return _CHANNELS
-    return _GRANITE if opening == _SAID.opening else (re.escape(opening), re.escape(closing))
+    return (
+        _GRANITE if (opening, closing) == (_SAID.opening, _SAID.closing) else (re.escape(opening), re.escape(closing))
+    )
 
 
 THINK = Thinking()  # R1, QwQ, Qwen3
