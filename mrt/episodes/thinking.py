@@ -67,7 +67,11 @@ _CHANNELS = (
 
 @lru_cache(maxsize=64)
 def _patterns(opening: str, closing: str) -> tuple[str, str]:
-    return _CHANNELS if "<|channel|>" in opening else (re.escape(opening), re.escape(closing))
+    if "<|channel|>" in opening:
+        return _CHANNELS
+    return (
+        _GRANITE if (opening, closing) == (_SAID.opening, _SAID.closing) else (re.escape(opening), re.escape(closing))
+    )
 
 
 THINK = Thinking()  # R1, QwQ, Qwen3
@@ -78,6 +82,10 @@ FAMILIES = (  # those that a chat template is searched for
         open="<|channel|>analysis<|message|>", close="<|end|><|start|>assistant<|channel|>final<|message|>"
     ),
 )
+# Kinds whose tags do not look alike; like those of `_TAG_LIKE`, they are recognised in completions.
+_GRANITE = (r"Here(?:['’]s| is) my thought process:", r"Here(?:['’]s| is) my response:")
+_SAID = Thinking(open="Here is my thought process:\n", close="Here is my response:\n")  # Granite
+_OTHERS = (_SAID, Thinking(open="<|channel>thought\n", close="<channel|>"))  # gemma
 Setting = Literal["auto", "none"] | Thinking
 NEEDED = (
     "Say how this model writes thoughts: `thinking: {open: ..., close: ...}`, or `thinking: none` if it writes none"
@@ -85,26 +93,42 @@ NEEDED = (
 
 # Tags of other kinds. They are recognised in completions; a model that writes them is not set up by itself.
 _WORD = (
-    r"(?:[a-z]+[:_]){0,2}(?:(?:think(?:ing)?|thoughts?|reasoning|cot|scratch_?pad|inner_?monologue)"
-    r"|(?P<weak>reason|reflect(?:ion)?|ponder))"  # weak: in HTML or prose, a word like others
+    r"(?:(?i:think(?:ing)?|thoughts?|reasoning|analysis|cot|scratch_?pad|inner_?monologue)"
+    r"|(?P<weak>(?i:reason|reflect(?:ion)?|ponder)))"  # weak: in HTML or prose, a word like others
 )
-_NAME = rf"(?:(?:begin|start|end)_?(?:of_?)?)?{_WORD}(?:_(?:begin|start|end|prefix|suffix))?|inner_(?:prefix|suffix)"
-_TAG_LIKE = re.compile(rf"(?P<left>[<◁⟨\[]\|?)\s*(?P<slash>/?)\s*(?P<name>(?i:{_NAME}))\s*\|?[>▷⟩\]]")
-_EDGE = re.compile(r"(?i)\A(?:begin|start|end)|(?<=_)(?:begin|start|end|prefix|suffix)\Z")
+# A word of a name: `chain_of_thought`, `antThinking`, `thinking_process`.
+_NAME = (
+    rf"(?:[A-Za-z]+[_:\-]|[a-z]+(?=[A-Z])|(?i:begin|start|end)(?i:of)?){{0,4}}{_WORD}(?:[_:\-][A-Za-z]+|[A-Z][a-z]+){{0,3}}"
+    r"|(?i:inner_(?:prefix|suffix))|[思推][考维維理](?:过程|過程|链|鏈)?"
+)
+_TAG_LIKE = re.compile(
+    rf"(?P<left>(?:[<◁⟨\[【‹〈＜«]|&lt;)\|?)\s*(?P<slash>/?)\s*(?P<name>{_NAME})\s*\|?(?:[>▷⟩\]】›〉＞»]|&gt;)"
+)
+_EDGE = re.compile(r"(?i)\A(?:begin|start|end)|(?<=[_:\-])(?:begin|start|end|prefix|suffix)\Z")
 _OTHER_EDGE = {"begin": "end", "start": "end", "prefix": "suffix", "end": "start", "suffix": "prefix"}
 _CLOSES = ("end", "suffix")
 # A tag that a text speaks of: in quotes, or a word of a sentence.
 _QUOTES = "\"'`“‘«"
-_AS_A_WORD = re.compile(r"[,;:!?)}]|\.(?!\.)|\s(?:tags?|tokens?|blocks?)\b")
+_AS_A_WORD = re.compile(
+    r"[,;:!?)}]|\.(?!\.)|\s(?:tags?|tokens?|blocks?|notation|elements?|markers?|delimiters?|syntax)\b"
+)
+# A word of a sentence, in a completion. A prompt may end so with an order ("begin with <think> now"): it may open one.
+_IN_A_SENTENCE = (
+    re.compile(
+        r"(?i)\b(?:an?|the|in|of|with|by|as|word|tag|token|say|write|print|use|using|called|named|html|xml)[^\S\n]+\Z"
+    ),
+    re.compile(r"[^\S\n]+[a-z]"),
+)
 _AT_A_START = re.compile(r"(?:\A|[\n.!?:…>。！？：])[^\S\n]*\Z")  # of a line or a sentence
 # Turns of a chat; what stands before the first text of the model's.
 _TURN = re.compile(
-    r"(?im)<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>|\[/INST\]|\[\|\w+\|\]|</s>|\bassistant:|^#+ *response:"
+    r"(?im)<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>|<\|turn>|<turn\|>"
+    r"|\[/INST\]|\[\|\w+\|\]|</s>|\bassistant:|^#+ *response:"
     r"|(?:^\W*|>)assistant\s*$"
 )
 _TURN_OF_MODEL = re.compile(
-    r"(?im)(?:[|｜]assistant[|｜][>\]]|assistant<[|｜]\w+[|｜]>|<start_of_turn>model|<\|(?:model|chatbot\w*)\|>|\[/INST\]"
-    r"|\b(?:assistant|response):\**|(?:^\W*|>)assistant\s*\n)\s*\Z"
+    r"(?im)(?:[|｜]assistant[|｜][>\]]|assistant<[|｜]\w+[|｜]>|<start_of_turn>model|<\|turn>model|<\|(?:model|chatbot\w*)\|>"
+    r"|\[/INST\]|[|｜]>assistant|\b(?:assistant|response):\**|(?:^\W*|>)assistant\s*\n)\s*\Z"
 )
 
 
@@ -165,6 +189,11 @@ class Parts(NamedTuple):
     answer: str | None
 
 
+def whole(completion: str) -> Parts:
+    """A completion without a thought: all of it is the answer."""
+    return Parts("", "", False, completion)
+
+
 @lru_cache(maxsize=256)
 def _tags(pairs: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     """A pattern of opening tags (groups o0, o1, ...) and closing tags (c0, c1, ...)."""
@@ -201,9 +230,24 @@ def _kind_of(tag: re.Match[str]) -> tuple[Thinking, bool]:
 def _is_quoted(tag: re.Match[str], opens: bool = True) -> bool:
     """Whether a text speaks of a tag, and does not use it."""
     text = tag.string
-    before, behind = text[: tag.start()][-1:], text[tag.end() : tag.end() + 10]
+    before, behind = text[: tag.start()][-1:], text[tag.end() : tag.end() + 12]
     in_quotes = before and before in _QUOTES and (opens or bool(re.match(r"[\"'`”’»]", behind)))
     return bool(in_quotes or _AS_A_WORD.match(behind))
+
+
+def _is_heading(tag: re.Match[str]) -> bool:
+    """Whether a word in brackets may be a heading: [Reasoning] ... [Answer]."""
+    left = tag["left"][0]
+    return left == "[" or (left == "【" and "【" in tag.string[tag.end() :])
+
+
+def _is_mentioned(tag: re.Match[str]) -> bool:
+    """Whether a completion only speaks of an opening tag: behind other words, in quotes or as a word of a sentence."""
+    text, (before, behind) = tag.string, _IN_A_SENTENCE
+    if not re.search(r"\w", text[: tag.start()]):  # it begins the text, unless quotes are around it
+        return text[: tag.start()].endswith(tuple(_QUOTES)) and text.startswith(tuple("\"'`”’»"), tag.end())
+    in_a_sentence = before.search(text, max(0, tag.start() - 12), tag.start()) and behind.match(text, tag.end())
+    return bool(_is_quoted(tag) or in_a_sentence)
 
 
 def _foreign_in(text: str) -> list[Thinking]:
@@ -213,13 +257,17 @@ def _foreign_in(text: str) -> list[Thinking]:
     start of a line or a sentence. Quoted tags show none. A word in brackets may be a heading: it needs its closing tag.
     A word that HTML or prose may hold (`<reason>`) counts at the beginning, or where it closes what nothing opened.
     """
-    shown: dict[str, Thinking] = {}  # by the closing tag
+    shown = {  # by the closing tag
+        kind.closing: kind
+        for kind in _OTHERS
+        if any(not _is_quoted(tag, opens=tag.lastgroup == "o0") for tag in _tags_in(text, kind))
+    }
     opened: dict[str, tuple[Thinking, re.Match[str]]] = {}
     for tag in _TAG_LIKE.finditer(text):
         kind, opens = _kind_of(tag)
         if any(kind.opening == family.opening for family in FAMILIES):
             continue
-        if opens and not tag["left"].startswith("[") and not text[: tag.start()].strip():
+        if opens and not _is_heading(tag) and not text[: tag.start()].strip():
             shown[kind.closing] = kind
         elif opens:
             opened.setdefault(kind.closing, (kind, tag))
@@ -227,7 +275,7 @@ def _foreign_in(text: str) -> list[Thinking]:
             shown.setdefault(kind.closing, opened.get(kind.closing, (kind,))[0])
     for closing, (kind, tag) in opened.items():
         begins = _AT_A_START.search(text, max(0, tag.start() - 20), tag.start())
-        if begins and closing not in text and not (tag["weak"] or tag["left"].startswith("[") or _is_quoted(tag)):
+        if begins and closing not in text and not (tag["weak"] or _is_heading(tag) or _is_mentioned(tag)):
             shown.setdefault(closing, kind)
     return list(shown.values())
 
@@ -237,8 +285,8 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
 
     A thought begins with the completion (`inside`) or with an opening tag, and ends with the first closing tag of its
     kind. A closing tag that nothing opened ends a thought that began with the completion; behind a thought it is text.
-    A thought that is opened again counts, so that the answer stands behind the last one. Tags of other models count
-    where they stand in the text.
+    A thought that is opened again counts, so that the answer stands behind the last one. An opening tag in quotes, or
+    as a word of a sentence, that nothing closes is text. Tags of other models count where they stand in the text.
 
     Args:
         completion: what the model wrote after its prompt.
@@ -247,12 +295,16 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
     """
     pairs = _pairs_in(completion, thinking or (THINK if inside else None))
     if not pairs:
-        return Parts("", "", False, completion)
+        return whole(completion)
     opened: int | None = 0 if inside else None  # the pair of the thought that is open
     start, end, after, seen = (0 if inside else None), None, 0, False  # of the first thought; of the answer part
     opening_end = 0
-    for tag in _tags(pairs).finditer(completion):
+    tags = list(_tags(pairs).finditer(completion))
+    last_closing = {str(tag.lastgroup): tag.start() for tag in tags if str(tag.lastgroup)[0] == "c"}
+    for tag in tags:
         kind, number = str(tag.lastgroup)[0], int(str(tag.lastgroup)[1:])
+        if kind == "o" and last_closing.get(f"c{number}", -1) < tag.start() and _is_mentioned(tag):
+            continue
         if kind == "o":
             if opened is None:
                 opened = number
@@ -267,7 +319,7 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
             start, end, after = 0, tag.start(), tag.end()
         seen = True
     if start is None:
-        return Parts("", "", False, completion)
+        return whole(completion)
     thought = completion[opening_end : len(completion) if end is None else max(end, opening_end)]
     return Parts(completion[:opening_end], thought, end is not None, None if opened is not None else completion[after:])
 
@@ -277,11 +329,12 @@ def shown_in(text: str, prompt: str = "") -> list[Thinking]:
     shown = [family for family in FAMILIES if family.stands_in(text) or in_prompt(prompt, family)]
     if shown:
         return shown
+    shown = [kind for kind in _OTHERS if in_prompt(prompt, kind) == "opens"]
     for last in list(_TAG_LIKE.finditer(prompt))[-1:]:
         kind, _ = _kind_of(last)
         where = in_prompt(prompt, kind)
-        if where and (where != "may open" or not (last["weak"] or last["left"].startswith("["))):
-            shown = [kind]
+        if where and (where != "may open" or not (last["weak"] or last["left"][0] in "[【")):
+            shown.append(kind)
     return list(dict.fromkeys([*shown, *_foreign_in(text)]))
 
 
@@ -302,9 +355,17 @@ def in_prompt(prompt: str, thinking: Thinking) -> Literal["opens", "closes", "ma
     return "opens" if certain else "may open"
 
 
+def ends_in_turn(prompt: str) -> bool:
+    """Whether a prompt ends where the model's turn begins; "assistant:" that ends a sentence of a question does not."""
+    end = prompt[-200:]
+    turn = _TURN_OF_MODEL.search(end)
+    in_a_sentence = r"(?:assistant|response):\**\s*\Z"  # roles inside of a line are capitals ("USER: ... ASSISTANT:")
+    return bool(turn and not (re.match(in_a_sentence, turn.group()) and re.search(r"\w[^\n]*\Z", end[: turn.start()])))
+
+
 def opens_later(text: str, thinking: Thinking) -> bool:
     """Whether a text uses a tag that opens a thought, and does not only speak of it."""
-    return any(tag.lastgroup == "o0" and not _is_quoted(tag) for tag in _tags_in(text, thinking))
+    return any(tag.lastgroup == "o0" and not _is_mentioned(tag) for tag in _tags_in(text, thinking))
 
 
 def answers_at_once(text: str, thinking: Thinking) -> bool:

@@ -13,6 +13,8 @@ Each row says whether its text begins inside a thought (`inside`), by the first 
 - its text: one that begins with an opening tag opens the thought itself; one that closes a thought which it did not
   open begins inside it;
 - `begins`, if it is given;
+- its prompt: one that ends in the model's turn opens no thought, so the text is an answer. This holds unless a text of
+  the model closes a thought that nothing opened: then the prompts of the file lack their ends;
 - otherwise the text is an answer, unless rows of its model show thoughts. Then nobody can know whether this one was cut
   off in a thought, and the import stops with the numbers of such rows. A prompt shows one that has an opening tag with
   other text behind it, and no turn of a chat: the tag may be the prompt's or the question's.
@@ -36,10 +38,12 @@ from mrt.episodes.thinking import (
     Setting,
     Thinking,
     answers_at_once,
+    ends_in_turn,
     in_prompt,
     opens_later,
     shown_in,
     take_apart,
+    whole,
 )
 from mrt.problems.sources import check_characters, read_file, text
 
@@ -55,10 +59,20 @@ ENDED = (
     "completed",
     "complete",
     "finished",
+    "tool_calls",
+    "tool_use",
+    "function_call",
 )
 CUT = ("length", "max_tokens", "max_length", "max_output_tokens", "max_new_tokens", "model_length", "token_limit")
 ABORTED = ("truncated", "incomplete", "content_filter", "safety", "abort", "aborted", "cancelled", "timeout", "error")
-FINISH = {"unknown": "unknown", **dict.fromkeys(ENDED, "stop"), **dict.fromkeys((*CUT, *ABORTED), "length")}
+UNKNOWN = ("unknown", "none", "null", "nan", "unspecified")
+FINISH = {
+    **dict.fromkeys(UNKNOWN, "unknown"),
+    **dict.fromkeys(ENDED, "stop"),
+    **dict.fromkeys((*CUT, *ABORTED), "length"),
+}
+
+CLOSES = "the text closes a thought"
 
 
 class Completions(Settings):
@@ -124,14 +138,14 @@ def _string(row: Mapping[str, Any], name: str) -> str | None:
 
 
 def _tokens(value: Any) -> int | None:
-    """A number of tokens; raises ValueError for anything but a whole number from 0 on, or its digits."""
+    """A number of tokens; raises ValueError for anything but a whole number from 0 on (64 bits), or its digits."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     number = value
     if isinstance(number, str) and re.fullmatch(r"\s*\d+(\.0*)?\s*", number):
         number = float(number)
     whole = isinstance(number, int) and not isinstance(number, bool)
-    if not (whole or (isinstance(number, float) and number.is_integer())) or number < 0:
+    if not (whole or (isinstance(number, float) and number.is_integer())) or not 0 <= number < 2**63:
         raise ValueError(f"tokens is no number of tokens: {value!r}")
     return int(number)
 
@@ -140,9 +154,12 @@ def _finish(reason: str | None) -> str:
     """stop, length or unknown; raises ValueError for a reason that is not known."""
     if reason is None or not reason.strip():
         return "unknown"
-    found = FINISH.get(reason.strip().lower())
+    name = re.sub(
+        r"\A(?:\w+\.)?(?:finish_reason_)?", "", reason.strip().lower()
+    )  # of an enumeration: FinishReason.STOP
+    found = "stop" if re.fullmatch(r"<[^<>\s]+>", name) else FINISH.get(name)  # the token that ended it: <|im_end|>
     if found is None:
-        known = f"{', '.join(ENDED)} (ended by itself); {', '.join((*CUT, *ABORTED))} (cut); unknown"
+        known = f"{', '.join(ENDED)}, a token as <eos> (ended by itself); {', '.join((*CUT, *ABORTED))} (cut); unknown"
         raise ValueError(f"finish_reason {reason!r} is not known; these are: {known}")
     return found
 
@@ -191,7 +208,19 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
 def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> list[Row]:
     """The rows of one model, with where their texts begin."""
     thinking = _tags_of(file, rows, settings)
+    for number, row in rows if settings.thinking == "none" else ():
+        if take_apart(row["text"], thinking=None) != whole(row["text"]):
+            raise ValueError(
+                f"{file}, row {number}: the text shows a thought, and `thinking: none` says that the model writes none:"
+                f" {row['text'].strip()[:60]!r}. If it is one, leave `thinking` out or say how the model writes them:"
+                " `rollouts: {thinking: {open: ..., close: ...}}`; if it belongs to the answer, take its tags out of"
+                " the file"
+            )
     places = {number: _place(row, thinking) for number, row in rows}
+    if settings.begins is None and not any(place.by.startswith(CLOSES) for place in places.values()):
+        for number, row in rows:  # prompts are whole, as far as the texts tell
+            if places[number].inside is None and not places[number].shows and ends_in_turn(row["prompt"] or ""):
+                places[number] = Place(False, "an answer, as the prompt ends in the model's turn and opens no thought")
     shows = next(((number, place.by) for number, place in places.items() if place.shows), None)
     undecided = [number for number, place in places.items() if place.inside is None]
     if undecided and shows is not None and settings.begins is None:
@@ -234,10 +263,10 @@ def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: C
         tags = " and ".join(f"{t.opening} (row {n})" for t, n in shown.items())
         raise ValueError(f"{file}: the texts of one model show thoughts in {tags}; say which are its own: {say}")
     for thinking, number in shown.items():
-        if thinking not in FAMILIES and thinking.closing not in written:
+        if thinking not in FAMILIES and not re.search(thinking.patterns[1], written):
             raise ValueError(
                 f"{file}: row {number} opens a thought with {thinking.opening}, and no text closes one with"
-                f" {thinking.closing}; say how this model writes thoughts: {say}, or `thinking: none` if it writes none"
+                f" {thinking.closing}; say how this model writes thoughts: {say}"
             )
     return next(iter(shown), THINK if settings.begins else None)
 
@@ -255,7 +284,7 @@ def _place(row: Mapping[str, Any], thinking: Thinking | None) -> Place:
     if re.match(rf"\s*(?:{thinking.patterns[0]})", written):
         return Place(False, "the text opens a thought", shows=True)
     if parts.closed and not parts.opening:
-        return Place(True, f"the text closes a thought with {thinking.closing}", shows=True)
+        return Place(True, f"{CLOSES} with {thinking.closing}", shows=True)
     if prompt == "closes":
         return Place(False, "an answer, as the prompt closes the thought", shows=True)
     if parts.opening:

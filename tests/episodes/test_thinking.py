@@ -20,6 +20,20 @@ from mrt.episodes.thinking import (
 from mrt.grading.grade import is_correct
 
 BRACKETS, CHANNELS = FAMILIES[1:]
+OTHERS = [
+    ("<antThinking>", "</antThinking>"),
+    ("<thinking_process>", "</thinking_process>"),
+    ("<thoughtProcess>", "</thoughtProcess>"),
+    ("<model-thoughts>", "</model-thoughts>"),
+    ("<step_by_step_analysis>", "</step_by_step_analysis>"),
+    ("<|beginOfThought|>", "<|endOfThought|>"),
+    ("<analysis>", "</analysis>"),
+    ("【思考】", "【/思考】"),
+    ("〈think〉", "〈/think〉"),
+    ("‹think›", "‹/think›"),
+    ("&lt;think&gt;", "&lt;/think&gt;"),
+]
+PROSE = [("<|channel>thought\n", "<channel|>"), ("Here is my thought process:\n", "Here is my response:\n")]
 FOREIGN = [
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("◁think▷", "◁/think▷"),
@@ -30,6 +44,7 @@ FOREIGN = [
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("<Think>", "</Think>"),
+    *OTHERS,
 ]
 TAGS = [(t.opening, t.closing) for t in FAMILIES]
 words = st.text(st.characters(codec="utf-8", exclude_characters="<[◁|>]▷", exclude_categories=["Cs"]), min_size=1)
@@ -60,6 +75,24 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="<[◁|>]▷", e
         ("Okay.\n<thought>a", False, ("Okay.\n<thought>", "a", False, None)),
         ("Okay. <thought>a</thought>b", False, ("Okay. <thought>", "a", True, "b")),
         ("A <reason>a</reason> b", False, ("", "", False, "A <reason>a</reason> b")),
+        *(
+            (text, False, ("", "", False, text))
+            for text in (
+                r"We write `<think>` first. The answer is \boxed{1}",
+                r"`<think>` begins a thought. \boxed{1}",
+                r"We print '<think>' in HTML. \boxed{1}",
+                r"The answer, in <think> notation, is \boxed{3}",
+                r"A <think> element is meant. \boxed{3}",
+                r"The word <think> means it. \boxed{3}",
+                r"We print `[THINK]`, then \boxed{3}",
+                r"In “<|channel|>analysis<|message|>” it is \boxed{3}",
+            )
+        ),
+        ("<think>a</think>Not `<think>`: 3", False, ("<think>", "a", True, "Not `<think>`: 3")),
+        ("<think>, so a", False, ("<think>", ", so a", False, None)),  # it begins the text
+        ('"<think>So a', False, ('"<think>', "So a", False, None)),
+        ("Okay, so <think>a", False, ("Okay, so <think>", "a", False, None)),
+        ("A `<think>` b</think>c", False, ("A `<think>", "` b", True, "c")),  # it closes
         ("The tags `<thought>` and `</thought>`", False, ("", "", False, "The tags `<thought>` and `</thought>`")),
     ],
 )
@@ -88,7 +121,7 @@ def test_all_headers_of_gpt_oss_are_read_alike(thinking, close, answer):
         assert ends_inside("<|assistant|>" + CHANNELS.open + "hm" + close, thinking) == (answer is None)
 
 
-@pytest.mark.parametrize(("opening", "closing"), [*TAGS, *FOREIGN])
+@pytest.mark.parametrize(("opening", "closing"), [*TAGS, *FOREIGN, *PROSE])
 def test_a_thought_in_any_tags_is_no_answer_until_it_closes(opening, closing):
     assert not is_correct(f"{opening}maybe \\boxed{{7}}, cut off", "7")
     assert is_correct(f"{opening}maybe \\boxed{{7}}{closing}\n\nIt is \\boxed{{8}}.", "8")
@@ -97,7 +130,19 @@ def test_a_thought_in_any_tags_is_no_answer_until_it_closes(opening, closing):
 
 
 @pytest.mark.parametrize(
-    "text", ["\\boxed{7}", "[Reasoning] 3 + 4 = 7\n\n[Answer] \\boxed{7}", "x < thinking > \\boxed{7}"]
+    "text",
+    [
+        "\\boxed{7}",
+        "[Reasoning] 3 + 4 = 7\n\n[Answer] \\boxed{7}",
+        "x < thinking > \\boxed{7}",
+        "<details>Analysis: \\boxed{7}</details>",
+        "<thinker> \\boxed{7}",
+        "<b>Thought</b> \\boxed{7}",
+        "He has a <reason> for \\boxed{7}",
+        "【思考】3 + 4\n【答案】\\boxed{7}",
+        "&lt;details&gt; \\boxed{7}",
+        "My thought process: 3 + 4. My response: \\boxed{7}",
+    ],
 )
 def test_an_answer_without_a_thought_is_an_answer(text):
     assert is_correct(text, "7") and not is_correct(text, "7", inside=True)

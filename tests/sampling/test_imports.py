@@ -87,6 +87,9 @@ TURNS = [
     "\n\nAssistant: ",
     "\n\n### Response:\n",
     "\nassistant\n",
+    "<turn|>\n<|turn>model\n",
+    " ASSISTANT: ",
+    "<|end|><|start|>assistant",
 ]
 
 
@@ -103,7 +106,8 @@ def row(text, **given):
         ([row(ANSWER, prompt="Begin with <think>. 1 + 1?<|assistant|>")], [False], [True]),
         ([row(ANSWER, prompt=FULL.replace("1?", "1? Use <think>.")[:-9])], [False], [True]),
         ([row(CLOSED, prompt="1 + 1?"), row(OPENED, prompt="1 + 1?")], [True, False], [True, True]),
-        ([row(ANSWER), row(QUOTED)], [False, False], [True, False]),
+        # a tag that the text only speaks of opens no thought: the row is an answer
+        ([row(ANSWER), row(QUOTED)], [False, False], [True, True]),
         ([row("[THINK]2[/THINK]\\boxed{2}"), row("[THINK]it is \\boxed{2}")], [False, False], [True, False]),
         ([row("◁think▷2◁/think▷\\boxed{2}"), row("◁think▷\\boxed{2}")], [False, False], [True, False]),
         ([row(CLOSED, model="A"), row(ANSWER, model="B")], [True, False], [True, True]),  # models differ
@@ -144,10 +148,17 @@ def row(text, **given):
             [True, False],
             [False, True],
         ),
+        # prompts that end in the model's turn and open nothing
+        ([row(t, prompt=f"Q{turn}") for t in (OPENED, CUT) for turn in TURNS], [False] * 28, [True] * 28),
+        (
+            [row(OPENED, prompt=f"Q{TURNS[0]}"), row(ANSWER, prompt=f"Q{TURNS[0]}", finish_reason="stop")],
+            [False] * 2,
+            [True] * 2,
+        ),
         # prompts that open a thought and go on
         ([row(CUT, prompt=FULL + "Okay, ")], [True], [False]),
-        ([row(CUT, prompt=f"Use <think>.{turn}<think>...\nOkay, ") for turn in TURNS], [True] * 11, [False] * 11),
-        ([row(ANSWER, prompt=f"Use <think> now: 1 + 1?{turn}") for turn in TURNS], [False] * 11, [True] * 11),
+        ([row(CUT, prompt=f"Use <think>.{turn}<think>...\nOkay, ") for turn in TURNS], [True] * 14, [False] * 14),
+        ([row(ANSWER, prompt=f"Use <think> now: 1 + 1?{turn}") for turn in TURNS], [False] * 14, [True] * 14),
         ([row(CUT, prompt="user\nUse <think> first.\nassistant\n<think>\nOkay, ")], [True], [False]),
         ([row(CUT, prompt="Use <think>. [/INST]<think>\nA tag is <think> and")], [True], [False]),
         ([row(ANSWER, prompt=FULL + "\n</think>\n\nSo "), row(CUT, prompt=FULL)], [False, True], [True, False]),
@@ -164,6 +175,33 @@ def test_each_row_says_where_it_begins(problems, rows, inside, right):
     assert verdicts(problems, rows) == (inside, right)
 
 
+OTHERS = [
+    ("<antThinking>", "</antThinking>"),
+    ("<thinking_process>", "</thinking_process>"),
+    ("<analysis>", "</analysis>"),
+    ("【思考】", "【/思考】"),
+    ("‹think›", "‹/think›"),
+    ("&lt;think&gt;", "&lt;/think&gt;"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("Here's my thought process:", "Here's my response:"),
+]
+
+
+@pytest.mark.parametrize(("opening", "closing"), OTHERS)
+def test_a_cut_row_is_no_answer_in_silence_whatever_the_tags(problems, opening, closing):
+    whole, cut = row(rf"{opening}3{closing}\boxed{{2}}"), row(rf"{opening}\boxed{{2}}, but")
+    assert verdicts(problems, [whole, cut]) == ([False, False], [True, False])
+    assert verdicts(problems, [row(rf"3{closing}\boxed{{2}}")]) == ([True], [True])
+    with pytest.raises(ValueError, match=r"row 1 opens a thought with .*`rollouts: \{thinking: \{open: \.\.\., close"):
+        imported(problems, [cut])
+    for shows in (whole, row(rf"3{closing}\boxed{{2}}")):
+        with pytest.raises(ValueError, match=r"row 1 shows a thought .*\(rows 2\).*`rollouts: \{begins: inside"):
+            imported(problems, [shows, row(CUT)])
+    prompt = f"Q<|im_end|>\n<|im_start|>assistant\n{opening}"
+    rows = [row(CUT, prompt=prompt), row(rf"3{closing}\boxed{{2}}", prompt=prompt)]
+    assert verdicts(problems, rows) == ([True, True], [False, True])
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -171,6 +209,9 @@ def test_each_row_says_where_it_begins(problems, rows, inside, right):
         [row(CUT, finish_reason="length"), row(OPENED)],
         [row(ANSWER), row(r"</think>It is \boxed{2}."), row(ANSWER)],
         [row(CUT, prompt="1 + 1?"), row(CLOSED, prompt="1 + 1?")],  # the question alone is not the whole prompt
+        # prompts without the tag that they ended in
+        [row(CUT, prompt="Q<|assistant|>"), row(CLOSED, prompt="Q<|assistant|>")],
+        [row(CUT, prompt="What does it say to the assistant: "), row(OPENED)],
         [row(CUT), row(CUT, prompt=FULL)],
         [row(CUT), row(ANSWER, prompt=FULL + "\n</think>\n\n")],
         [row(CUT), row(r"1</thought>\boxed{2}")],
@@ -223,7 +264,27 @@ def test_a_thought_that_no_row_closes_in_unknown_tags_is_asked_for(problems, sho
     """Nobody knows what closes it: with another tag, no row would have an answer."""
     with pytest.raises(ValueError, match=r"row 1 opens a thought with .*`rollouts: \{thinking: \{open: \.\.\., close"):
         imported(problems, [shown])
-    assert verdicts(problems, [shown], thinking="none") == ([False], ["<" not in shown["text"]])
+    if "<" not in shown["text"]:  # its prompt opens the thought
+        assert verdicts(problems, [shown], thinking="none") == ([False], [True])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"<reasoning>The answer is \boxed{2}",
+        r"<think>cut \boxed{2}",
+        "Okay.\n<thought>So \\boxed{2}",
+        OPENED,
+        CLOSED,
+        r"analysisWe \boxed{2}",
+    ],
+)
+def test_a_thought_of_a_model_that_is_said_to_write_none_stops(problems, text):
+    """Its row would have no answer, or a part of the text for one, and could not say so."""
+    with pytest.raises(ValueError, match=r"traces\.jsonl, row 2: the text shows a thought, and `thinking: none` says"):
+        imported(problems, [row(ANSWER), row(text)], thinking="none")
+    plain = [row(ANSWER), row(QUOTED), row(r"`<thought>` and `</thought>`: \boxed{2}")]
+    assert verdicts(problems, plain, thinking="none") == ([False] * 3, [True] * 3)
 
 
 def test_texts_do_not_begin_inside_what_a_model_does_not_write():
@@ -262,6 +323,9 @@ def test_how_rows_were_read_is_printed(problems, capsys):
         ({"tokens": -1}, "row 2: tokens is no number of tokens: -1"),
         ({"tokens": 3.7}, "row 2: tokens is no number of tokens: 3.7"),
         ({"tokens": True}, "row 2: tokens is no number of tokens: True"),
+        ({"tokens": 1e30}, r"row 2: tokens is no number of tokens: 1e\+30"),
+        ({"tokens": 2**63}, "row 2: tokens is no number of tokens: 9223372036854775808"),
+        ({"tokens": "9" * 30}, "row 2: tokens is no number of tokens: '9999"),
         ({"tokens": "3.7"}, "row 2: tokens is no number of tokens: '3.7'"),
         ({"finish_reason": "whatever"}, "row 2: finish_reason 'whatever' is not known; these are: stop, "),
         ({"finish_reason": 3}, "row 2: finish_reason is no text but 3"),
@@ -280,6 +344,19 @@ def test_finish_reasons_of_other_engines_are_read(problems):
     imported(problems, [row("a", finish_reason=reason) for reason in reasons])
     found = ROLLOUTS.read(problems.with_name("out.parquet"))["finish_reason"].to_list()
     assert found == ["stop"] * 3 + ["length"] * 3 + ["unknown"] * 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        *dict.fromkeys(["None", "null", "NaN", "FinishReason.FINISH_REASON_UNSPECIFIED"], "unknown").items(),
+        *dict.fromkeys(["FinishReason.STOP", "<|im_end|>", "</s>", "tool_calls", "FINISH_REASON_STOP"], "stop").items(),
+        ("FinishReason.MAX_TOKENS", "length"),
+    ],
+)
+def test_finish_reasons_are_read_as_engines_write_them(problems, reason, kind):
+    imported(problems, [row("a", finish_reason=reason)])
+    assert ROLLOUTS.read(problems.with_name("out.parquet"))["finish_reason"].to_list() == [kind]
 
 
 def test_an_empty_cell_is_null_unless_it_is_the_text(problems):
