@@ -24,7 +24,7 @@ _END_OF_MATH = re.compile(  # where an expression outside of brackets ends
 _MATH_TOKEN = re.compile(r"\\\\?[A-Za-z]+|\\.|.", re.DOTALL)
 _OPENS, _CLOSES = {"{", "(", "[", r"\{"}, {"}", ")", "]", r"\}"}
 _GOES_ON = re.compile(  # what goes on at once behind the braces of a box
-    rf"[ \t]*(?:(?P<scale>\$?[ \t]*(?:\\?%|(?:\\text\s*\{{\s*)?per ?cent\b))|[\^_](?! ?\{{?\s*\\(?:circ"
+    rf"[ \t]*(?:(?P<scale>\$?[ \t]*\\?%)|[\^_](?! ?\{{?\s*\\(?:circ"
     rf"|prime))(?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
     r"|\\(?:times|cdot|div|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
     rf"|[-+][ \t]?(?:[\d(]|(?!{_BOX})\\[A-Za-z]|[A-Za-z](?![A-Za-z])))"
@@ -137,9 +137,7 @@ def _content(text: str, start: int, end: int) -> tuple[str, int]:
     if text[end : end + 1] != "}" or not (more := _GOES_ON.match(text, behind)):
         return content, behind
     if more["scale"]:
-        sign = more["scale"].strip("$ \t")
-        word = re.sub(r"\\text\s*\{\s*", "", sign)
-        return content + (r"\%" if "%" in sign else f" {word}"), more.end()
+        return content + r"\%", more.end()
     last = _expression(text, behind)
     first = content if re.fullmatch(r"[\w.]+|\\[A-Za-z]+", content) else f"({content})"
     return (first + text[behind:last].rstrip() if last > 0 else ""), abs(last)

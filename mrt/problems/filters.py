@@ -7,9 +7,10 @@ from typing import Any
 NO_ANSWER = re.compile(
     r"(?:(?:the)?answer)?(?:is|was)?not(?:found|available|provided|given)|unanswered|n/a|proof|[?.…_—]+|[-–]{2,}"
     r"|no(?:final)?answer(?:is|was)?(?:found|available|provided|given|extracted)?|(?:答案|证明|過程|过程|證明)?略|见解析|无答案|未找到"
-    r"|暂无(?:答案)?|(?:\\?[\[\]()$])*|tb[ad]|todo|(?:proof)?omitted|qed|(?:is|as)?pro(?:ven|ved)|error"
+    r"|暂无(?:答案)?|tb[ad]|todo|omitted"
     r"|see(?:the)?(?:solution|explanation|proof|above)|#(?:n/a|ref|value|name|num|null|div/0)"
 )  # what data sets write where they have no answer, squeezed
+EMPTY = re.compile(r"(?:\\(?:boxed|framebox))?(?:\{\}|\[\]|\(\)|\\\[\\\]|\\\(\\\)|\$+)")  # brackets around nothing
 MAYBE_NO_ANSWER = frozenset(("none", "null", "na", "unknown", "missing", "-", "–"))  # which may be answers as well
 PROOF_PROBLEM = re.compile(r"\bprove\b|\bshow(?:\s*:|\s+that\b)|\bdemonstrate\s+that\b", re.IGNORECASE)
 PROOF_ANSWER = re.compile(
@@ -50,6 +51,8 @@ def has_no_answer(problem: str, answer: str, row: Mapping[str, Any], words: Coll
     word = squeezed_word(answer)
     if words is not None:
         return word in set(map(squeezed_word, words))
+    if EMPTY.fullmatch("".join(answer.split())):
+        return True
     if word == "n/a":
         letters = re.findall(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", problem)
         return not {*re.findall("[A-Za-z]", without_markup(answer))} <= {*letters}

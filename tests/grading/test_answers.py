@@ -113,7 +113,7 @@ from mrt.grading.grade import extract_answer
         (r"\boxed{3}, then $\boxed\frac{1}{", False, None),
         (r"\boxed{3}, then $\boxed 2^", False, None),
         (r"\boxed{0.7}\%", False, r"0.7\%"),
-        (r"$\boxed{0.7}$ percent", False, "0.7 percent"),
+        (r"$\boxed{0.7}$ percent", False, "0.7"),
         (r"$\boxed{9}$ million pieces", False, "9"),
         (r"$\boxed{7}^2$", False, "7^2"),
         (r"$\boxed{x+1}/3$", False, "(x+1)/3"),

@@ -543,9 +543,6 @@ NONE = [
     r"\boxed{}",
     "TBD",
     "omitted",
-    "QED",
-    "proven",
-    "Error",
     "暂无",
     "证明略",
 ]
