@@ -56,9 +56,8 @@ _DOUBT = re.compile(  # a negation or a comparison before a value
     r"|at\s+(?:most|least)|up\s+to|above|below|under|over|different\s+from|any(?:thing)?\s+but|不(?!等)|无|無)(?![A-Za-z])"
 )
 _CLAUSE_WORDS = (
-    r"as|because|since|which|where|whereas|while|not|rather than|instead of|so|but|though"
-    r"|although|however|by|from|with|in"
-    r"|after|before|for (?:all|any|every|each|the)|hence|thus|therefore|and not"
+    r"as|because|since|which|where|whereas|while|not|rather than|instead of|so|though"
+    r"|although|however|for (?:all|any|every|each|the)|hence|thus|therefore|and not"
 )
 _CONDITION_WORDS = (
     r"if|unless|when|whenever|provided|assuming|otherwise|only|for|or (?:more|less|fewer|greater|higher|lower)"
