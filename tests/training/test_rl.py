@@ -89,7 +89,11 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
         return [0.5, 0.75]
 
     fake = SimpleNamespace(
-        processing_class=tokenizer, parameterization=words, recipe=SimpleNamespace(alpha=2.0), accuracy_at=accuracy_at
+        kept={},
+        processing_class=tokenizer,
+        parameterization=words,
+        recipe=SimpleNamespace(alpha=2.0),
+        accuracy_at=accuracy_at,
     )
     prompt, own = (tokenizer.encode(text, add_special_tokens=False) for text in (chat + first, "".join(rest) + answer))
     output = {"prompt_ids": torch.tensor([prompt]), "completion_ids": torch.tensor([[*own, 0]])}
