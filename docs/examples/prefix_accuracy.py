@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the checkout, in case mrt 
 
 from mrt.analysis.progress import progress
 from mrt.analysis.regret import cumulative_regret, normalized_regret
-from mrt.episodes.parameterization import split_episodes, take_apart
+from mrt.episodes.parameterization import split_episodes
+from mrt.episodes.thinking import take_apart
 from mrt.figures.style import SPARE_COLOURS, errorbar, legend, panels, problems_in, with_intervals
 
 BUDGETS = (1000, 2000, 4000, 8000)  # C_0 of Section 8.5.1, here in characters
@@ -44,7 +45,7 @@ class Curve(NamedTuple):
 
 def place(row: dict[str, Any], text: str) -> Curve:
     """The curve of a row of prefix_accuracy.jsonl; sentences are found in the trace whatever their white space."""
-    thought, start, end = take_apart(text).thought, [], 0
+    thought, start, end = take_apart(text, inside=True).thought, [], 0
     for chunk in row["chunks"]:
         match = re.compile(r"\s+".join(map(re.escape, chunk["text"].split()))).search(thought, end)
         if match is None or thought[end : match.start()].strip():
@@ -70,8 +71,10 @@ def episode_counts(traces: list[dict[str, Any]]) -> pl.DataFrame:
     """How many episodes thoughts have, by dataset and model (Section 5, Figure 23)."""
     rows = []
     for t in traces:
-        parts = take_apart(t["text"])
-        rows.append((t["problem_id"].split("-")[0], short(t["model"]), not parts.closed, len(split_episodes(parts[0]))))
+        parts = take_apart(t["text"], inside=True)
+        rows.append(
+            (t["problem_id"].split("-")[0], short(t["model"]), not parts.closed, len(split_episodes(parts.thought)))
+        )
     data, k = pl.DataFrame(rows, schema=["problems", "model", "truncated", "k"], orient="row"), pl.col("k")
     spread = {"quartiles": (k.quantile(0.25, "linear"), k.quantile(0.75, "linear")), "range": (k.min(), k.max())}
     columns = [pl.len().alias("traces"), pl.col("truncated").sum(), k.median().alias("median")]
