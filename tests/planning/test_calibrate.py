@@ -7,7 +7,7 @@ from mrt.planning.bill import Reached
 from mrt.planning.calibrate import Calibrate
 
 
-def test_what_is_measured_is_a_share_of_the_data_sheet(tmp_path, capsys):
+def test_what_is_measured_is_a_share_of_the_data_sheet(tmp_path, capfd):  # vLLM writes to the file descriptor
     engine = {"max_model_len": 256, "cpu_cache_gib": 0.1, "max_num_seqs": 8}
     sizes = {"prompts": 4, "prompt_tokens": 64, "sequences": 8, "tokens": 16}
     Calibrate(model=str(TOY_BASE), engine=engine, out=tmp_path / "out.parquet", **sizes).cli_cmd()
@@ -15,4 +15,4 @@ def test_what_is_measured_is_a_share_of_the_data_sheet(tmp_path, capsys):
     reached = Reached.model_validate(row)
     assert 0 < reached.prefill <= 1 and 0 < reached.decode <= 1
     assert 0.8 * reached.prefill <= reached.training <= 1  # more where prefill is above the data sheet
-    assert capsys.readouterr().out.strip().endswith("training is taken as 0.8 of prefill")
+    assert capfd.readouterr().out.strip().endswith("training is taken as 0.8 of prefill")

@@ -356,7 +356,7 @@ def test_real_traces_go_through(tmp_path):
     snakemake(folder, "--cores", "2", "--configfile", "config/real_traces.yaml")
     results = folder / "results" / "real_traces"
     assert (results / "figures" / "episode_counts.png").exists()
-    rollouts = [pl.read_parquet(path) for path in results.glob("rollouts/*/*.parquet")]
+    rollouts = [pl.read_parquet(path) for path in results.glob("rollouts/*/*.parquet") if path.suffixes == [".parquet"]]
     assert sum(table.height for table in rollouts) == 223
     table = pl.read_parquet(results / "tables" / "pass1.parquet").filter(pl.col("difficulty") == "all")
     accuracy = {(m, s): a for m, s, a in table.select("model", "dataset", "accuracy").iter_rows()}
