@@ -9,6 +9,7 @@ TOOLS = {  # by a short name, since people type them
     "why": ("planning.why", "why jobs would run again, and which of them would train or sample"),
     "show": ("core.show", "what a table is and what made it"),
     "traces": ("traces.page", "a page to look at traces, of what a results folder holds so far"),
+    "trial": ("planning.trial", "whether the project runs on this machine's GPU, how exact, how fast, how large"),
     "calibrate": ("planning.calibrate", "how fast this machine is, for the plan"),
 }
 STAGES = {

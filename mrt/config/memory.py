@@ -23,9 +23,9 @@ grpo_trainer.py call. It never builds all logits: a tile of 4096 tokens x 32768 
 accumulates the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
 RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion; its engine takes a
 share of each GPU; and with `beta` there is a reference model too. Rows that pass through the model together are padded,
-which takes masks of T x T (`mask_bytes`): in SFT all rows of a micro-batch; in RL, which makes 4 passes
-(mrt/training/rl_trainer.py), a quarter of them, so that up to 4 rows need none. The other parts count all rows as one
-pass, in RL too.
+in RL on the left, which takes masks of T x T (`mask_bytes`). RL makes 4 passes (mrt/training/rl_trainer.py), each of a
+quarter of the rows, so that up to 4 rows need none. SFT pads on the right, where causal attention needs no mask. The
+other parts count all rows as one pass, in RL too.
 
 Tests compare this with the tensors of TRL's own steps (tests/config/test_memory.py).
 """
@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
 from mrt.training.devices import LENGTHS
-from mrt.training.frozen import ROW
+from mrt.training.frozen import CHUNK, ROW
 from mrt.training.launch import ZERO_3
 
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
@@ -139,21 +139,23 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
 def frozen_bytes(a: Architecture, training: Training) -> float:
     """Bytes of a pass of the frozen mu over a row (mrt/training/frozen.py): its mask, its logits and a layer.
 
-    The mask stands in bool and in the model's type. Logits are of the tokens of answers, a quarter of a row of `ROW`
-    tokens at most; a longer row has one text and its answer alone.
+    The mask stands in bool, twice while it is filled, and in the model's type. Logits are of the tokens of answers, a quarter of a row of `ROW`
+    tokens at most; a longer row has one text and its answer alone. Of `CHUNK` tokens at once there are a copy of the
+    logits, another in float32, and log-probabilities.
     """
     width, row = 2 if training.bf16 else 4, max(ROW, training.length)
-    return (1 + width) * row**2 + width * a.vocabulary * ROW / 4 + row * FORWARD.of(a)
+    logits = a.vocabulary * (width * ROW / 4 + (width + 8) * CHUNK)
+    return (2 + width) * row**2 + max(logits, row * FORWARD.of(a)) + row * 4 * a.hidden
 
 
 def mask_bytes(a: Architecture, training: Training) -> int:
-    """Bytes of the masks of rows that are padded, because they pass through the model together.
+    """Bytes of the masks of rows of RL that are padded, because they pass through the model together.
 
     Each row has one in bool until its backward pass. Attention converts it to its own precision in every layer: with
     checkpointing while a layer of a pass is recomputed, else all of these are kept.
     """
-    together = -(-training.rows // LENGTHS) if training.rl else training.rows
-    if together == 1:
+    together = -(-training.rows // LENGTHS)
+    if together == 1 or not training.rl:
         return 0
     converted = together if training.checkpointing else training.rows * a.layers
     return (training.rows + (2 if training.bf16 else 4) * converted) * training.length**2

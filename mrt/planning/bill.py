@@ -40,11 +40,26 @@ class Reached(BaseModel):
     prefill: float = Field(0.5, gt=0, le=1)
     decode: float = Field(0.5, gt=0, le=1)
     training: float = Field(0.4, gt=0, le=1)
+    memory: float | None = Field(None, gt=0, description="Peak memory of SFT over the planned one, where measured.")
+    machine: str | None = Field(None, description="Where it was measured; None: estimated.")
+    date: str | None = Field(None, description="When it was measured.")
 
     @classmethod
     def ideal(cls) -> "Reached":
         """All of the data sheet."""
         return cls(prefill=1, decode=1, training=1)
+
+    def in_words(self) -> str:
+        """The fractions, and whether they are estimated or measured."""
+        shares = f"prefill {self.prefill:.2g}, decoding {self.decode:.2g}, training {self.training:.2g}"
+        return f"{self.source}: of the data sheet's speed {shares}"
+
+    @property
+    def source(self) -> str:
+        """`estimated`, or where and when it was measured."""
+        if self.machine is None:
+            return "estimated"
+        return f"measured on {self.machine}" + (f", {self.date}" if self.date else "")
 
 
 @dataclass

@@ -102,15 +102,17 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
+            f"hours {bill.reached.in_words()}",
             *guessed,
-            *memory_taken(bill.config, plans),
+            *memory_taken(bill, plans),
         ]
     )
 
 
-def memory_taken(config: Config, plans: list[Planned]) -> list[str]:
+def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:
     """Peak memory of the planned jobs on each GPU, with one line for all models that need the same."""
     lines: dict[str, dict[str, None]] = {}
+    config, reached = bill.config, bill.reached
     hardware = config.cluster.hardware
     for plan in plans if hardware else []:
         model = config.mu(plan.model, plan.problems) if plan.rule == "force_answers" else plan.model
@@ -124,9 +126,13 @@ def memory_taken(config: Config, plans: list[Planned]) -> list[str]:
         models[model] = None
     if not hardware:
         return []
+    estimate = "estimated, an upper bound"
+    if reached.memory:
+        estimate += f" ({reached.source}: SFT took {reached.memory:.2f} of it)"
     head = [
         "",
-        f"memory, in GiB of the {hardware.memory:g} of a GPU; an engine's cache then takes the rest of its share:",
+        f"memory {estimate}, in GiB of the {hardware.memory:g} of a GPU;",
+        "an engine's cache then takes the rest of its share:",
     ]
     return [*head, *(f"{line} {', '.join(models)}" for line, models in lines.items())]
 

@@ -19,6 +19,7 @@ from mrt.training.flops import Sizes
 from mrt.training.prompt_cache import has_cache
 
 ROW = 4096  # tokens of a row, if no text is longer; the mask has its square
+CHUNK = 32  # tokens of which log-probabilities are worked out at once, in float32
 
 
 class Row(NamedTuple):
@@ -112,9 +113,14 @@ class Frozen:
             self.flops += self.sizes.training(1, len(packed.ids), len(kept), backward=False)
             for number, nodes in asked.items():
                 scored = texts[number][1]
-                # of one text at a time: those of all of a row, in float32, would take more memory than its pass
-                logps = logits[[place[node] for node in nodes]].float().log_softmax(dim=-1)
-                of_tokens = [logps[i, token] for i, token in enumerate(scored.own)]
-                end = logps[-1, self.ends(scored.end)].logsumexp(dim=0)
-                found[number] = float(sum(of_tokens, start=end))
+                logp = 0.0
+                for first in range(0, len(nodes), CHUNK):
+                    at = [place[node] for node in nodes[first : first + CHUNK]]
+                    logps = logits[at].float().log_softmax(dim=-1)
+                    tokens = scored.own[first : first + CHUNK]
+                    logp += float(logps[range(len(tokens)), tokens].sum())
+                    if first + CHUNK >= len(nodes):
+                        logp += float(logps[-1, self.ends(scored.end)].logsumexp(dim=0))
+                    del logps
+                found[number] = logp
         return found

@@ -180,17 +180,23 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
             spent = sizes.training(rows, length, outputs, backward=True, checkpointing=again)
             counts.add(trained_tokens=int(inputs["attention_mask"].sum()), flops=spent)
             weight = inputs.pop("loss_weight", None)
-            if weight is None:
-                return super().compute_loss(model, inputs, *args, **kwargs)
 
-            def weighted_model(**forward: Any) -> Any:
+            def unmasked(**forward: Any) -> Any:
+                """The model without a mask: padding ends a row, and causal attention never reads ahead.
+
+                A mask of T x T in each layer would keep attention from its fast kernels. A router's loss counts tokens
+                by the mask, and keeps it.
+                """
+                if not self.aux_loss_enabled:
+                    del forward["attention_mask"]
                 result = model(**forward)
-                step["nats"] -= float(result.log_probs.detach().sum())
-                step["tokens"] += outputs
-                result.log_probs = result.log_probs * weight[:, None]
+                if weight is not None:
+                    step["nats"] -= float(result.log_probs.detach().sum())
+                    step["tokens"] += outputs
+                    result.log_probs = result.log_probs * weight[:, None]
                 return result
 
-            return super().compute_loss(weighted_model, inputs, *args, **kwargs)
+            return super().compute_loss(unmasked, inputs, *args, **kwargs)
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
             if recipe.weighted and "loss" in logs:

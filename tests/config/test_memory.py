@@ -1,5 +1,7 @@
 """What engines and trainings take: the formulas against the tensors of TRL's own steps, and what is said of misfits."""
 
+from contextlib import contextmanager
+
 import pytest
 import yaml
 from architectures import QWEN_1_5B, QWEN_7B
@@ -11,6 +13,7 @@ from mrt.config import memory
 from mrt.config.hardware import GIB, GPUS, Architecture
 from mrt.config.load import load
 from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
+from mrt.training.devices import LENGTHS
 from mrt.training.rl_trainer import make_trainer_class
 from mrt.training.sft import SFT, arguments, make_trainer
 
@@ -99,6 +102,31 @@ def most_bytes(trainer):
         trainer.train()
     (snapshot,) = tracker.get_tracker_snapshot("peak").values()
     return snapshot["Total"]
+
+
+@contextmanager
+def live_bytes(model):
+    """Bytes of all tensors beside the weights that are alive, after each operation; MemTracker takes gradients alone."""
+    from weakref import finalize
+
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    alive, after = {p.untyped_storage()._cdata: 0 for p in model.parameters()}, [0]
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            made = function(*arguments, **(options or {}))
+            for tensor in tree_leaves(made):
+                storage = getattr(tensor, "untyped_storage", lambda: None)()
+                if storage is not None and storage._cdata not in alive:
+                    alive[storage._cdata] = storage.nbytes()
+                    finalize(storage, alive.pop, storage._cdata, None)
+            after.append(sum(alive.values()))
+            return made
+
+    with Counting():
+        yield after
 
 
 SHAPES = {  # layers, hidden, intermediate, heads, kv_heads, vocabulary, tokens
@@ -195,7 +223,7 @@ def test_rl_takes_what_is_counted(shape, small_tiles, tmp_path):
 
 
 @pytest.mark.parametrize("shape", map(of, SHAPES))
-def test_rows_of_sft_that_are_padded_have_masks(shape, small_tiles, tmp_path):
+def test_rows_of_sft_that_are_padded_have_no_masks(shape, small_tiles, tmp_path):
     *sizes, length = SHAPES[shape]
     model, architecture = model_of(*sizes)
     trainer = sft_trainer(model, 2, length, {}, tmp_path)
@@ -207,12 +235,31 @@ def test_rows_of_sft_that_are_padded_have_masks(shape, small_tiles, tmp_path):
     assert 1 <= taken / found <= 1.5, parts
 
 
+@pytest.mark.parametrize("shape", map(of, SHAPES))
+def test_a_pass_of_the_frozen_mu_takes_what_is_counted(shape, monkeypatch):
+    """A row of one text, whose last quarter is scored."""
+    import torch
+
+    from mrt.sampling.scoring import Scored
+    from mrt.training.frozen import Frozen
+
+    *sizes, length = SHAPES[shape]
+    model, architecture = model_of(*sizes, dtype=torch.bfloat16)
+    monkeypatch.setattr(memory, "ROW", length)
+    frozen = Frozen(model, tokenizer(), "cpu")
+    ids = [7 + i % 400 for i in range(length)]
+    with live_bytes(model) as peak:
+        frozen.log_probabilities([(ids[: -length // 4], Scored([], ids[-length // 4 :], "}"))])
+    parts = memory.frozen_bytes(architecture, Training(1, length))
+    assert 1 <= parts / max(peak) <= 2.5, (parts, max(peak))
+
+
 @pytest.mark.parametrize("bf16", [True, False])
 def test_each_layer_keeps_the_masks_of_padded_rows(bf16):
     """In each of RL's passes, without checkpointing: what autograd keeps, and a mask in bool of each row."""
     import torch
 
-    layers, length, passes = 3, 40, 2
+    layers, length, passes = 3, 40, LENGTHS
     model, architecture = model_of(layers, 32, 64, 4, 2, 50)
     found = {}
 
@@ -226,12 +273,12 @@ def test_each_layer_keeps_the_masks_of_padded_rows(bf16):
     with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor), torch.autocast("cpu", enabled=bf16):
         for _ in range(passes):
             outputs.append(model(input_ids=ids, attention_mask=mask).logits)
-    training = Training(2 * passes, length, bf16, checkpointing=False)
+    training = Training(2 * passes, length, bf16, checkpointing=False, rl=True)
     in_bool = training.rows * length**2
     assert sum(found.values()) == memory.mask_bytes(architecture, training) - in_bool > 0
 
 
-def test_rl_pads_the_rows_of_a_pass_and_sft_those_of_a_micro_batch():
+def test_rl_has_masks_of_the_rows_of_a_pass_and_sft_has_none():
     parts = [memory.training_parts(QWEN_1_5B, Training(rows, 1000, rl=True), 1) for rows in (4, 8)]
     four, eight = (part["kept for the backward pass"] for part in parts)
     assert eight - 2 * four == (8 + 2 * 2) * 1000**2
@@ -240,8 +287,8 @@ def test_rl_pads_the_rows_of_a_pass_and_sft_those_of_a_micro_batch():
         return memory.mask_bytes(QWEN_1_5B, Training(rows, 1000, **options)) / 1000**2
 
     assert [taken(rows, rl=True) for rows in (1, 4, 5, 8, 16)] == [0, 0, 5 + 2 * 2, 8 + 2 * 2, 16 + 2 * 4]
-    assert [taken(rows) for rows in (1, 2, 8)] == [0, 3 * 2, 3 * 8]
-    assert taken(2, checkpointing=False) == 2 + 2 * 2 * 28 and taken(2, bf16=False) == 2 + 4 * 2
+    assert taken(8, rl=True, checkpointing=False) == 8 + 2 * 8 * 28 and taken(8, rl=True, bf16=False) == 8 + 4 * 2
+    assert not any(taken(rows) for rows in (1, 2, 8))
 
 
 # ---- laws, and what is said

@@ -18,7 +18,7 @@ STAGES = [
     *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "training.toy_base"),
     *("training.sets", "training.cold_start", "training.warmstart", "training.prompts", "training.sft", "training.rl"),
     *("training.log", "training.cost", "figures.pass1", "figures.regret", "figures.runs", "figures.provenance"),
-    *("sampling.likelihood", "problems.contamination", "planning.calibrate", "traces.page"),
+    *("sampling.likelihood", "problems.contamination", "planning.calibrate", "planning.trial", "traces.page"),
 ]
 
 

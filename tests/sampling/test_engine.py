@@ -128,6 +128,14 @@ def test_settings_reach_vllm_on_a_gpu_and_on_a_cpu():
     assert {"dtype": "float32", "block_size": 32}.items() <= engine_options(EngineSettings(), cpu=True).items()
 
 
+def test_an_engine_on_several_gpus_compiles_no_kernel_of_flashinfers():
+    from vllm.config import PassConfig
+
+    options = engine_options(EngineSettings(tensor_parallel_size=2), cpu=False)
+    assert PassConfig(**options["compilation_config"]["pass_config"]).fuse_allreduce_rms is False
+    assert "compilation_config" not in engine_options(EngineSettings(tensor_parallel_size=1), cpu=False)
+
+
 def test_seeds_are_spaced_and_named():
     seeds = [seed_of(0, "base", "toy", f"p{i}") for i in range(2000)]
     assert len({s // 64 for s in seeds}) == 2000

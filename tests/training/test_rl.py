@@ -424,6 +424,25 @@ def test_the_trainer_reads_off_what_the_sampling_engine_reads_off(tmp_path, monk
     assert max(found.values()) > 0.9
 
 
+@pytest.mark.parametrize("stop", [None, ["Wait"]])
+def test_the_engine_makes_texts_only_to_look_for_stop_texts(stop):
+    from transformers import AutoTokenizer
+    from vllm import SamplingParams
+
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(process_index=0),
+        vllm_generation=SimpleNamespace(tensor_parallel_size=1),
+        processing_class=AutoTokenizer.from_pretrained(TOY_BASE),
+        recipe=RL(),
+        state=SimpleNamespace(global_step=0),
+        draws=0,
+    )
+    generate = make_trainer_class().seeded(trainer, lambda prompts, sampling_params: sampling_params)
+    first, second = generate(["a", "b"], SamplingParams(stop=stop))
+    assert first.detokenize is second.detokenize is bool(stop)
+    assert first.seed != second.seed
+
+
 def test_where_the_context_is_full_J_is_0_and_nothing_is_asked(tmp_path, monkeypatch):
     """vLLM would end the run: with per_episode, a boundary may lie that far in a completion."""
     trainer, _, _ = two_token_trainer(tmp_path, RL(answers=2), 0.4, 0.5, monkeypatch)

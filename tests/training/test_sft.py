@@ -407,6 +407,37 @@ def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
     assert [path.name for path in tmp_path.glob("state-*/*")] == ["checkpoint-2"] * 5
 
 
+def test_padded_rows_need_no_mask(tokenizer, tmp_path):
+    """Loss and gradient of a padded micro-batch are those of its rows alone, and attention gets no mask."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    recipe = RECIPE.model_copy(update={"batch_size": 2, "weighted": True})
+    rows = [
+        {"input_ids": list(range(5, 5 + n)), "labels": [-100, *range(6, 5 + n)], "loss_weight": weight}
+        for n, weight in ((30, 1.0), (12, 0.5))
+    ]
+    model = AutoModelForCausalLM.from_pretrained(TOY_BASE, dtype=torch.float32)
+    trainer = make_trainer(model, tokenizer, rows, recipe, arguments(recipe, tmp_path))
+    masks = []
+    hook = model.model.layers[0].register_forward_pre_hook(
+        lambda _, args, given: masks.append(given["attention_mask"]), with_kwargs=True
+    )
+
+    def learnt(*examples):
+        model.zero_grad()
+        batch = trainer.data_collator(list(examples))
+        loss = trainer.compute_loss(model, batch, num_items_in_batch=torch.tensor(40))
+        loss.backward()
+        return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    (together, of_both), (one, of_one), (other, of_other) = learnt(*rows), learnt(rows[0]), learnt(rows[1])
+    hook.remove()
+    assert masks == [None] * 3
+    assert together == pytest.approx(one + other, rel=1e-5)
+    torch.testing.assert_close(of_both, of_one + of_other, rtol=1e-3, atol=1e-6)
+
+
 def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(tmp_path):
     unpadded = without_pad_token(tmp_path / "unpadded")
     rows = examples(2) + [{**row, "completion": row["completion"] * 2} for row in examples(2)]
