@@ -10,7 +10,7 @@ test:
 test-setup: # makes environments with the package index alone; 20 GB of downloads, a quarter of an hour
 	bash setup.sh && .venv/bin/python -m pytest -m setup tests/project/test_setup.py
 
-test-gpu: # fifteen minutes on a GPU (docs/gpu.md); where there is none, what needs none
+test-gpu: # the trial of a GPU (docs/gpu.md); where there is none, what needs none
 	bash setup.sh && .venv/bin/python -m pytest -rs tests/project/test_gpu.py
 
 test-slurm: # on a real SLURM, as root on Debian

@@ -139,9 +139,9 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
 def frozen_bytes(a: Architecture, training: Training) -> float:
     """Bytes of a pass of the frozen mu over a row (mrt/training/frozen.py): its mask, its logits and a layer.
 
-    The mask stands in bool, twice while it is filled, and in the model's type. Logits are of the tokens of answers, a quarter of a row of `ROW`
-    tokens at most; a longer row has one text and its answer alone. Of `CHUNK` tokens at once there are a copy of the
-    logits, another in float32, and log-probabilities.
+    The mask exists in bool, twice while it is filled, and in the model's type. Logits are of the tokens of answers, a
+    quarter of a row of `ROW` tokens at most; a longer row has one text and its answer alone. Of `CHUNK` tokens at once
+    there are a copy of the logits, another in float32, and log-probabilities.
     """
     width, row = 2 if training.bf16 else 4, max(ROW, training.length)
     logits = a.vocabulary * (width * ROW / 4 + (width + 8) * CHUNK)

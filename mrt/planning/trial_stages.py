@@ -145,6 +145,7 @@ def card(place: Place) -> None:
     """What a matrix product and a copy reach on the card, of its data sheet."""
     import torch
 
+    accelerator.claim(1)
     device, dtype = ("cpu", torch.float32) if place.cpu else ("cuda", torch.bfloat16)
     if not place.cpu:
         place.report("compute capability", "{}.{}".format(*torch.cuda.get_device_capability()))
@@ -240,6 +241,7 @@ def throughput(place: Place) -> None:
     """Prefill and decoding as shares of the data sheet; J by likelihood behind long prompts."""
     from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 
+    accelerator.claim(1)
     settings = {**place.engine, "max_num_seqs": 16} if place.cpu else {"max_model_len": 10_240}
     sizes = Sizes(prompts=4, prompt_tokens=64, sequences=8, tokens=16) if place.cpu else Sizes(prompt_tokens=2048)
     began = time.monotonic()
@@ -364,6 +366,7 @@ def memory_sft(place: Place, length: int) -> None:
 
     from mrt.training.sft import SFT, arguments, make_trainer
 
+    accelerator.claim(1)
     length, folder = min(length, 256) if place.cpu else length, place.random_model()
     architecture, bf16 = Architecture.read(folder), not place.cpu
     length = min(length, longest_length(architecture, Training(1, length, bf16), place.hardware, 0.0, 1))
@@ -404,6 +407,7 @@ def memory_rl(place: Place) -> None:
 
     from mrt.training.rl import Train
 
+    accelerator.claim(1)
     place.problems(4)
     longest, folder = 64 if place.cpu else 4096, place.random_model()
     recipe: dict[str, Any] = {"epochs": 1, "batch_size": 8, "micro_batch_size": 1, "num_generations": 4}

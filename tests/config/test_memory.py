@@ -106,7 +106,7 @@ def most_bytes(trainer):
 
 @contextmanager
 def live_bytes(model):
-    """Bytes of all tensors beside the weights that are alive, after each operation; MemTracker takes gradients alone."""
+    """Bytes of the tensors beside the weights that are alive after each operation; MemTracker needs gradients."""
     from weakref import finalize
 
     from torch.utils._python_dispatch import TorchDispatchMode
