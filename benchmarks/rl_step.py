@@ -101,7 +101,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     from mrt.grading.grade import Grader
     from mrt.sampling.engine import Decoding, EngineSettings
     from mrt.training import rl
-    from mrt.training.rl_trainer import make_trainer_class, outcome_reward
+    from mrt.training.rl_trainer import outcome_reward
 
     method, _, variant = ("grpo explicit" if kind == PLAIN else kind).partition(" ")
     recipe = rl.RL(
@@ -119,7 +119,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
 
         return GRPOTrainer(reward_funcs=outcome_reward(Grader(1)), **usual)
     ours = {"method": stage.method, "recipe": recipe, "grader": Grader(1), "parameterization": stage.parameterization}
-    return make_trainer_class()(**ours, **usual)
+    return stage.trainer_class(usual)(**ours, **usual)
 
 
 def steps_of(trainer: Any) -> list[tuple[Counter[str], float]]:

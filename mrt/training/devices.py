@@ -1,6 +1,7 @@
-"""Distributed training: splitting a step's batch over devices, and joining the processes."""
+"""Distributed training: splitting a step over devices, and joining the processes; padding the rows of a pass."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,13 @@ def count(parameter: Any) -> int:
 def parameters(model: Any) -> int:
     """Number of parameters of a model, sharded or not."""
     return sum(map(count, model.parameters()))
+
+
+def padded_left(texts: Sequence[Any]) -> tuple[Any, Any]:
+    """Token ids and mask [texts, longest] of texts that end together; tensors of token ids in, tensors out."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    ids = pad_sequence(list(texts), batch_first=True, padding_side="left")
+    mask = pad_sequence([torch.ones_like(text) for text in texts], batch_first=True, padding_side="left")
+    return ids, mask

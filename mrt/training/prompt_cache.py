@@ -1,25 +1,16 @@
-"""Training passes in which each distinct prompt is read once, however many completions continue it.
+"""Training passes of RL in which each distinct prompt is read once, however many completions continue it.
 
 The completions of a group share their prompt, and a prompt of MRT (RL) holds a prefix of a thought besides. So a first
 pass reads the distinct prompts, all but their last token, and keeps the keys and values of each layer; rows of a last
 prompt token and a completion are then read behind them. Gradients flow through both passes, and are those of rows that
-hold the whole prompt.
+hold the whole prompt. `applies` says where this works; elsewhere each row holds its prompt.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mrt.training.devices import LENGTHS, padded_left
 from mrt.training.flops import Sizes
-
-
-def padded_left(texts: Sequence[Any]) -> tuple[Any, Any]:
-    """Token ids and mask [texts, longest] of texts that end together; tensors of token ids in, tensors out."""
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-
-    ids = pad_sequence(list(texts), batch_first=True, padding_side="left")
-    mask = pad_sequence([torch.ones_like(text) for text in texts], batch_first=True, padding_side="left")
-    return ids, mask
 
 
 def in_groups(micro_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -113,3 +104,68 @@ class PromptCache:
     def width(self, rows: Any) -> int:
         """Tokens of the longest prompt of these rows: every token of a text behind them attends to as many."""
         return int(self.lengths[self.row[rows]].max())
+
+
+def applies(config: Any, prompts: Sequence[Sequence[int]], *, processes: int, checkpointing: bool) -> bool:
+    """Whether a training can read its prompts once.
+
+    ZeRO-3 needs the same passes of all processes, and gradient checkpointing keeps no keys and values. The last token
+    of a prompt is not in the cache, so that a prompt of one token would leave nothing to keep.
+
+    Args:
+        config: configuration of the model.
+        prompts: token ids of each prompt.
+        processes: number of processes of the training.
+        checkpointing: whether it uses gradient checkpointing.
+    """
+    return processes == 1 and not checkpointing and has_cache(config) and min(map(len, prompts)) > 1
+
+
+def reading_prompts_once(trainer_class: type) -> type:
+    """The trainer of `mrt.training.rl_trainer`, as it reads each distinct prompt once."""
+    import torch
+
+    class ReadingPromptsOnce(trainer_class):
+        def _prepare_inputs(self, generation_batch: Any) -> Any:
+            """TRL's method, but the completions of a prompt stay together, so that their passes read it once.
+
+            TRL shuffles them over the micro-batches. The gradients of these are added up, whatever is in which.
+            """
+            before = self._buffered_inputs
+            inputs = super()._prepare_inputs(generation_batch)
+            if self._buffered_inputs is before:
+                return inputs
+            self._buffered_inputs: Any = in_groups(self._buffered_inputs)
+            return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+        def _get_per_token_logps_and_entropies(
+            self,
+            model: Any,
+            input_ids: Any,
+            attention_mask: Any,
+            logits_to_keep: int,
+            batch_size: Any = None,
+            **options: Any,
+        ) -> Any:
+            """The trainer's method on rows of a last prompt token and a completion, behind a cache for each batch."""
+            texts = [ids[mask] for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)]
+            lengths = attention_mask[:, input_ids.size(1) - logits_to_keep :].sum(dim=1).tolist()
+            ends = [len(text) - length - 1 for text, length in zip(texts, lengths, strict=True)]
+            size = batch_size or len(texts)
+            caches: dict[int, PromptCache] = {}
+
+            def reader(rows: list[int]) -> tuple[Any, int]:
+                first = rows[0] // size * size
+                if first not in caches:
+                    caches.clear()
+                    batch = range(first, min(first + size, len(texts)))
+                    with self.accelerator.autocast():
+                        caches[first] = PromptCache(model, [texts[i][: ends[i]] for i in batch], self.sizes, LENGTHS)
+                    self.spent.add(flops=caches[first].flops)
+                places = torch.tensor(rows) - first
+                return caches[first].behind(places), caches[first].width(places)
+
+            rows = [text[end:] for text, end in zip(texts, ends, strict=True)]
+            return self.in_passes(rows, lengths, logits_to_keep, batch_size, reader, **options)
+
+    return ReadingPromptsOnce

@@ -46,8 +46,10 @@ from mrt.grading.grade import Grader, Grading
 from mrt.sampling.cache import engine_decides
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import ProverSettings
+from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.methods import RLMethod
+from mrt.training.prompt_cache import applies, reading_prompts_once
 from mrt.training.rl_engine import cpu_vllm
 from mrt.training.rl_trainer import make_trainer_class
 from mrt.training.schedule import carried_steps_of, in_words
@@ -209,7 +211,7 @@ class Train(TrainingStage):
         with cpu_vllm(self.engine):
             usual = self.usual(examples, state)
             padded = usual["processing_class"].pad_token is not None
-            trainer = make_trainer_class()(
+            trainer = self.trainer_class(usual)(
                 method=self.method,
                 recipe=self.recipe,
                 grader=Grader(1, grading=self.grading),
@@ -223,6 +225,18 @@ class Train(TrainingStage):
             for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
                 config.pad_token_id = None
         leave(trainer, trainer.processing_class, state, made)
+
+    def trainer_class(self, usual: dict[str, Any]) -> type:
+        """The trainer; where that works, one that reads each prompt once."""
+        trainer_class, model, args = make_trainer_class(), usual["model"], usual["args"]
+        prompts = list(encode(usual["processing_class"], usual["train_dataset"]["prompt"]))
+        once = applies(
+            model.config.get_text_config(),
+            prompts,
+            processes=args.world_size,
+            checkpointing=args.gradient_checkpointing,
+        )
+        return reading_prompts_once(trainer_class) if once else trainer_class
 
     def frozen(self) -> Any:
         """The model that is trained from, to stay as it is."""

@@ -13,12 +13,11 @@ from mrt.episodes.thinking import answer_parts, of_cell, special_ids
 from mrt.grading.grade import Grader, right_forced
 from mrt.sampling.engine import seed_of, vllm_reads
 from mrt.sampling.tokens import decode, end_of, pieces
-from mrt.training.devices import LENGTHS
+from mrt.training.devices import LENGTHS, padded_left
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
 from mrt.training.meta_prover import MetaProver
 from mrt.training.methods import RLMethod
-from mrt.training.prompt_cache import PromptCache, has_cache, in_groups, padded_left
 from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
 from mrt.training.schedule import EveryStepLearns, carried
 from mrt.training.stage import EndsOnce, show_progress
@@ -183,13 +182,6 @@ def make_trainer_class() -> type:
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
             self.cached = []
-            # one process only: ZeRO-3 needs the same passes of all, and a tied head is gathered while they fetch ahead
-            self.shares_prompts = (
-                self.accelerator.num_processes == 1
-                and not self.args.gradient_checkpointing
-                and has_cache(self.model.config.get_text_config())
-                and min(map(len, self.encode(self.train_dataset["prompt"]))) > 1  # the last token is not in the cache
-            )
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
@@ -294,18 +286,6 @@ def make_trainer_class() -> type:
                 self.note("progress", self.mean_of(outcomes - before))
             return output
 
-        def _prepare_inputs(self, generation_batch: Any) -> Any:
-            """TRL's method, but the completions of a prompt stay together, so that their passes read it once.
-
-            TRL shuffles them over the micro-batches. The gradients of these are added up, whatever is in which.
-            """
-            before: Any = self._buffered_inputs
-            inputs = super()._prepare_inputs(generation_batch)
-            if not self.shares_prompts or self._buffered_inputs is before:
-                return inputs
-            self._buffered_inputs: Any = in_groups(self._buffered_inputs)
-            return self._buffered_inputs[self._step % self.args.steps_per_generation]
-
         def _get_per_token_logps_and_entropies(
             self,
             model: Any,
@@ -317,34 +297,45 @@ def make_trainer_class() -> type:
         ) -> Any:
             """TRL's method on rows of similar length, with padding removed: it takes most of the time on a CPU.
 
-            Rows come as a prompt, padded on the left, and a completion, padded on the right. Each distinct prompt is
-            read once. Where there is no cache, as with gradient checkpointing, a row keeps its prompt, and padding
-            fills up whole lengths only, however these divide into prompt and completion.
+            Rows come as a prompt, padded on the left, and a completion, padded on the right. Padding then fills up
+            whole lengths only, however these divide into prompt and completion.
+            """
+            rows = [ids[mask] for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)]
+            lengths = attention_mask[:, input_ids.size(1) - logits_to_keep :].sum(dim=1).tolist()
+            return self.in_passes(rows, lengths, logits_to_keep, batch_size, lambda _: (model, 0), **options)
+
+        def in_passes(
+            self,
+            rows: list[Any],
+            lengths: list[int],
+            width: int,
+            batch_size: int | None,
+            reader: Callable[[Any], tuple[Any, int]],
+            **options: Any,
+        ) -> Any:
+            """Log-probabilities and entropies of completions [rows, width], and the auxiliary loss.
+
+            Args:
+                rows: token ids of each row, which ends with its completion.
+                lengths: tokens of each completion.
+                width: tokens of the longest one, at least.
+                batch_size: rows that are read at once; None: all.
+                reader: the model that reads these rows (indices), and how many tokens it attends to before them.
             """
             again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
-            whole = [ids[own] for ids, own in zip(input_ids, attention_mask.bool(), strict=True)]
-            drawn = attention_mask[:, input_ids.size(1) - logits_to_keep :].sum(dim=1)
             parts: list[tuple[Any, Any, Any]] = []
             order: list[int] = []
-            for batch in torch.arange(len(whole)).split(batch_size or len(whole)):
-                prompt = [len(whole[i]) - int(drawn[i]) - 1 for i in batch]
-                cache = None
-                if self.shares_prompts:
-                    asked = [whole[i][:n] for i, n in zip(batch, prompt, strict=True)]
-                    with self.accelerator.autocast():
-                        cache = PromptCache(model, asked, self.sizes, LENGTHS)
-                    self.spent.add(flops=cache.flops)
-                rows = [whole[i][n if cache else 0 :] for i, n in zip(batch, prompt, strict=True)]
-                for own in torch.tensor(list(map(len, rows))).argsort().chunk(LENGTHS):
-                    ids, mask = padded_left([rows[i] for i in own])
-                    keep = max(1, int(drawn[batch[own]].max()))
-                    called, before = (cache.behind(own), cache.width(own)) if cache else (model, 0)
-                    *found, aux = super()._get_per_token_logps_and_entropies(called, ids, mask, keep, **options)
+            for batch in torch.arange(len(rows)).split(batch_size or len(rows)):
+                for places in torch.tensor([len(rows[i]) for i in batch]).argsort().chunk(LENGTHS):
+                    which = batch[places].tolist()
+                    ids, mask = padded_left([rows[i] for i in which])
+                    keep, (model, before) = max(1, *(lengths[i] for i in which)), reader(which)
+                    *values, aux = super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **options)
                     size = (*ids.shape, int(mask[:, -keep:].sum()), before)
                     self.spent.add(flops=self.sizes.training(*size, backward=backward, checkpointing=again))
-                    back = [(place, int(drawn[i])) for place, i in enumerate(batch[own])]
-                    parts.append((*(x if x is None else left_aligned(x, back, logits_to_keep) for x in found), aux))
-                    order += batch[own].tolist()
+                    counts = [(place, lengths[i]) for place, i in enumerate(which)]
+                    parts.append((*(x if x is None else left_aligned(x, counts, width) for x in values), aux))
+                    order += which
             logps, entropies, aux = zip(*parts, strict=True)
             back_to = torch.tensor(order).argsort()
             joined = (None if x[0] is None else torch.cat(x)[back_to] for x in (logps, entropies))

@@ -3,8 +3,9 @@
 import pytest
 from conftest import TOY_BASE
 
+from mrt.training.devices import padded_left
 from mrt.training.flops import Sizes
-from mrt.training.prompt_cache import PromptCache, has_cache, in_groups, padded_left
+from mrt.training.prompt_cache import PromptCache, applies, has_cache, in_groups
 
 PROMPTS, COMPLETIONS = (7, 19, 7, 30), [(0, 4), (1, 3), (0, 9), (1, 12), (2, 5), (3, 1), (3, 8), (0, 6)]
 
@@ -102,3 +103,13 @@ def test_windows_of_attention_have_no_such_cache():
 
     assert has_cache(LlamaConfig()) and has_cache(Qwen2Config())
     assert not has_cache(MistralConfig(sliding_window=4096)) and not has_cache(Gemma2Config())
+
+
+def test_prompts_are_read_once_where_that_works():
+    from transformers import AutoConfig
+
+    config, prompts = AutoConfig.from_pretrained(TOY_BASE), [[1, 2], [3, 4, 5]]
+    assert applies(config, prompts, processes=1, checkpointing=False)
+    assert not applies(config, prompts, processes=2, checkpointing=False)
+    assert not applies(config, prompts, processes=1, checkpointing=True)
+    assert not applies(config, [*prompts, [6]], processes=1, checkpointing=False)
