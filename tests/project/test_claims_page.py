@@ -15,7 +15,7 @@ PLACES = re.findall(ROWS, PAGE, re.MULTILINE)
 INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
 QUOTES = {  # where a page quotes five runs, if it has more than these
     "docs/rl.md": [
-        ("`config/curriculum.yaml` does this", "![reward and length"),
+        ("`experiments/curriculum/models.yaml` does this", "![reward and length"),
         ("## What five runs", "A smaller experiment, with one run"),
     ],
     "docs/mu.md": [
