@@ -59,8 +59,9 @@ NOTES = {
     " centred. MRT (STaR) keeps backtracks with a progress above 0.3. The training loss is that of the second"
     " half of the steps, on sets cut to the same number of tokens.",
     "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9). Here MRT (RL) credits each"
-    " episode with its own progress; [mu.md](mu.md) says what the models are. *From the problem*: prompts hold"
-    " the problem alone (`prefixes: 0`); else they also hold the first episodes of a thought.",
+    " episode with its own progress; [its page](../experiments/likelihood/README.md) says what the models are. *From"
+    " the problem*: prompts hold the problem alone (`prefixes: 0`); else they also hold the first episodes of a"
+    " thought.",
     "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
     "mu_published": "With new problems, and six training runs of each model.",
