@@ -22,13 +22,13 @@ bench: # docs/performance.md, its figures and records; twenty minutes on a machi
 
 claims: # docs/claims.md: five training runs of each model, fourteen hours on two cores; goes on where it was stopped
 	bash setup.sh
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/claims_star.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/claims_rl.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/curriculum.yaml config/claims_curriculum.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_seeds.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_confirm.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_published.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/mu.yaml config/mu_prefixes.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml config/long_thoughts.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config/backtracking.yaml config/claims_backtracking.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml experiments/star/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/rl/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/curriculum/models.yaml experiments/curriculum/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_confirmed/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_published/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_prefixes/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/long_thoughts/config.yaml
+	.venv/bin/snakemake --cores 2 claims runs --configfile config/backtracking.yaml experiments/backtracking/config.yaml
 	.venv/bin/python workflow/scripts/claims.py docs/claims.md results/claims_star results/claims_rl results/claims_curriculum results/mu_seeds results/mu_confirm results/mu_published results/mu_prefixes results/long_thoughts results/claims_backtracking

@@ -186,7 +186,7 @@ def checkout(folder):
     """A copy of the project to run in, so that runs leave nothing behind."""
     for name in ("Snakefile", "config.yaml"):
         shutil.copy(ROOT / name, folder / name)
-    for name in ("workflow", "mrt", "envs", "config"):
+    for name in ("workflow", "mrt", "envs", "config", "experiments"):
         shutil.copytree(ROOT / name, folder / name)  # dates and compiled modules too
     kept = Path(
         tempfile.gettempdir(), f"mrt-tests-{os.getuid()}", "fingerprints"

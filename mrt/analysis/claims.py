@@ -6,10 +6,13 @@ with 0. It is supported or contradicted if the difference is significant at 5 %,
 corrected for the number of claims about the same two methods (`holm`).
 """
 
+import csv
+import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
-from typing import Annotated, Literal, NamedTuple, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +96,46 @@ class Claim(Settings):
         if self.value in CURVES and self.gains_over:
             raise ValueError(f"{self.value} compares two curves; leave out gains_over")
         return self
+
+
+def claims_in(file: Path) -> dict[int, dict[str, Any]]:
+    """The claims of a table by line: tab-separated, a column a field of `Claim`, an empty cell for its default.
+
+    Cells are texts, but `episodes` (`[2, 5]`) and `margin`, which are as in YAML. They are not checked here.
+
+    Raises:
+        ValueError: for columns that are no fields, that stand twice or are missing, and rows of another length.
+    """
+    rows = {}
+    with file.open(encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text, "excel-tab", strict=True)
+        columns = next(reader, [])
+        for row in reader:
+            rows[reader.line_num] = row
+    fields = Claim.model_fields
+    needed = [name for name, field in fields.items() if field.is_required()]
+    if unknown := [name for name in columns if name not in fields]:
+        raise ValueError(f"{file}, line 1: there is no column {unknown[0]!r}, but {', '.join(fields)}")
+    if missing := [name for name in needed if name not in columns]:
+        raise ValueError(f"{file}, line 1: columns are missing: {', '.join(missing)}")
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise ValueError(f"{file}, line 1: the column {twice[0]!r} stands twice")
+    for line, row in rows.items():
+        if row and len(row) != len(columns):
+            raise ValueError(f"{file}, line {line}: {len(row)} cells under {len(columns)} columns")
+    return {
+        line: {name: typed(name, cell) for name, cell in zip(columns, row, strict=True) if cell}
+        for line, row in rows.items()
+        if row
+    }
+
+
+def typed(name: str, cell: str) -> Any:
+    """A cell of a table of claims; one that is not what its column holds stays a text, for the error."""
+    try:
+        return json.loads(cell) if name in ("episodes", "margin") else cell
+    except json.JSONDecodeError:
+        return cell
 
 
 def measure_of(value: str) -> str:

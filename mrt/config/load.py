@@ -1,12 +1,15 @@
 """Read a `config.yaml`: parse it, check it, and explain what is wrong."""
 
+import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, Self, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from mrt.analysis.claims import claims_in
 from mrt.config.checks import mistakes_of, raw_mistakes, suggestion
 from mrt.config.schema import Config
 
@@ -84,6 +87,34 @@ def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "models": full}
 
 
+class ClaimsTable(NamedTuple):
+    """The claims of the table that a config names in their place."""
+
+    file: str
+    lines: list[int]  # of the file, of each claim
+    claims: list[dict[str, Any]]
+    mistakes: list[str]
+
+    @classmethod
+    def of(cls, given: Any) -> Self | None:
+        """The table at a path, relative to the working folder; None if `claims` are given otherwise."""
+        if not isinstance(given, str):
+            return None
+        try:
+            rows = claims_in(Path(given))
+        except FileNotFoundError:
+            return cls(given, [], [], [f"claims: there is no file {given} in {Path.cwd()}"])
+        except (OSError, csv.Error, ValueError) as error:
+            return cls(given, [], [], [f"claims: {error if given in str(error) else f'{given}: {error}'}"])
+        return cls(given, list(rows), list(rows.values()), [])
+
+    def named(self, mistake: str) -> str:
+        """A mistake with the file and line of a claim in place of its number."""
+        number = re.match(r"claims\.(\d+)[.:]", mistake)
+        line = self.lines[int(number[1])] if number else 0
+        return f"{self.file}, line {line}, {mistake[number.end() :].strip()}" if number else mistake
+
+
 def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     """The typed config; raises one ValueError that lists all mistakes, each with its path and value.
 
@@ -95,7 +126,10 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
         for path in repeated(yaml.compose(Path(file).read_text(encoding="utf-8")))
     ]
     given = config
-    loaded, config = None, with_replicates(with_runs(given))
+    loaded, table = None, ClaimsTable.of(config.get("claims"))
+    config = with_replicates(with_runs(config))
+    if table:
+        mistakes, config = [*mistakes, *table.mistakes], {**config, "claims": table.claims}
     try:
         loaded = Config.model_validate(config)
     except ValidationError as error:
@@ -105,7 +139,8 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     if loaded and not mistakes:
         mistakes += [f"{path}: {what}" for path, what in mistakes_of(loaded)]
     if mistakes or loaded is None:
-        lines = [f"  {mistake}" for mistake in dict.fromkeys(mistakes)]
+        named = [table.named(mistake) for mistake in mistakes] if table else mistakes
+        lines = [f"  {mistake}" for mistake in dict.fromkeys(named)]
         raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))
     return loaded
 

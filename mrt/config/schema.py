@@ -28,6 +28,11 @@ from mrt.training.sft import SFT
 PROMPT = 2048  # tokens: an upper bound for a problem's prompt, to size trainings
 
 
+def or_a_file(field: dict[str, Any]) -> None:
+    """Let the schema of a list admit the path of a table, which `mrt.config.load` reads."""
+    field["anyOf"] = [{name: field.pop(name) for name in ("items", "type")}, {"format": "path", "type": "string"}]
+
+
 class Config(Settings):
     """A whole experiment."""
 
@@ -56,7 +61,12 @@ class Config(Settings):
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
     traces: TracesPage = Field(default_factory=TracesPage, description="The page that shows traces.")
-    claims: list[Claim] = Field([], description="Claims of the paper that the table `claims` decides.")
+    claims: list[Claim] = Field(
+        [],
+        description="Claims of the paper that the table `claims` decides. Or a tab-separated file (`.tsv`) of them: a"
+        " row is a claim, a column a field.",
+        json_schema_extra=or_a_file,
+    )
 
     def lineage(self, name: str) -> Iterator[str]:
         """The model and its ancestors, nearest first; stops after len(models) + 1 steps if they form a cycle."""

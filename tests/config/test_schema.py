@@ -33,7 +33,7 @@ RL = laid_over(LAPTOP, yaml.safe_load((ROOT / "config" / "rl.yaml").read_text())
 # What the first lines of configurations say that runs them.
 COMMANDS = {
     names
-    for path in (ROOT / "config").glob("*.yaml")
+    for path in [*(ROOT / "config").glob("*.yaml"), *(ROOT / "experiments").glob("*/*.yaml")]
     for names in re.findall(r"^#   snakemake .*--configfile ((?:[\w/]+\.yaml ?)+)", path.read_text(), re.MULTILINE)
 }
 
@@ -47,8 +47,9 @@ def test_the_configs_are_valid(names):
 
 
 def test_every_config_says_what_runs_it():
-    said = {name.rpartition("/")[2] for names in COMMANDS for name in names.split()}
-    assert said >= {path.name for path in (ROOT / "config").glob("*.yaml")} - {"benchmarks.yaml"}
+    said = {name for names in COMMANDS for name in names.split()}
+    files = [*(ROOT / "config").glob("*.yaml"), *(ROOT / "experiments").glob("*/*.yaml")]
+    assert said >= {str(path.relative_to(ROOT)) for path in files} - {"config/benchmarks.yaml"}
 
 
 def test_a_replicate_is_its_original_with_another_seed():
@@ -118,9 +119,58 @@ def test_a_claim_is_about_models_that_are_measured():
         load(laid_over(LAPTOP, {"claims": [claim | {"redraw": "table1", "than": "bas"}]}))
 
 
+HEADER = "section\tsays\tmodel\tthan\tvalue\tthan_value\tepisodes\texpect\tmargin\tredraw"
+ROW = (
+    '5, Figure 3\tthe end is "better", by far\tbase\tbase\tanswer at the end\tanswer halfway\t[2, 5]\tsame\t0.02\tfig3'
+)
+PLAIN = "8\tfewer tokens\tmrt_1\tbase\ttokens\t\t\tless\t\ttable1"
+
+
+def of_table(text, folder, encoding="utf-8"):
+    (folder / "claims.tsv").write_bytes(text.encode(encoding))
+    return load(laid_over(LAPTOP, {"claims": "claims.tsv"})).claims
+
+
+@pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8"), ("\r\n", "utf-8-sig")], ids=["plain", "spreadsheet"])
+def test_a_table_of_claims_is_the_list_of_them(tmp_path, monkeypatch, end, encoding):
+    """Empty cells are defaults; numbers are numbers. A spreadsheet writes a mark in front and ends of its own."""
+    monkeypatch.chdir(tmp_path)
+    end_of = {"section": "5, Figure 3", "says": 'the end is "better", by far', "model": "base", "than": "base"}
+    end_of |= {"value": "answer at the end", "than_value": "answer halfway", "episodes": [2, 5]}
+    end_of |= {"expect": "same", "margin": 0.02, "redraw": "fig3"}
+    plain = {"section": "8", "says": "fewer tokens", "value": "tokens", "model": "mrt_1", "than": "base"}
+    given = load(laid_over(LAPTOP, {"claims": [end_of, plain | {"expect": "less", "redraw": "table1"}]})).claims
+    made = of_table(end.join([HEADER, ROW, "", PLAIN, ""]), tmp_path, encoding)
+    assert made == given and [claim.model_fields_set for claim in made] == [claim.model_fields_set for claim in given]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, r"claims: there is no file claims\.tsv in /"),
+        ("", r"claims: claims\.tsv, line 1: columns are missing: section, says, value, model, expect, redraw"),
+        (f"{HEADER}\tmodle\n{ROW}\tx", r"claims: claims\.tsv, line 1: there is no column 'modle', but section, "),
+        (f"{HEADER}\tsays\n{ROW}\tx", r"claims: claims\.tsv, line 1: the column 'says' stands twice"),
+        (f"{HEADER}\n{PLAIN}\tx", r"claims: claims\.tsv, line 2: 11 cells under 10 columns"),
+        (f"{HEADER}\n{ROW}\n\n{PLAIN}".replace("mrt_1", "mrt"), r"  claims\.tsv, line 4, model: there is no 'mrt'"),
+        (f"{HEADER}\n{ROW.replace('0.02', 'a bit')}", r"  claims\.tsv, line 2, margin: .*number.*'a bit'"),
+        (f"{HEADER}\n{ROW.replace('[2, 5]', '2-5')}", r"  claims\.tsv, line 2, episodes: .*'2-5'"),
+        (f"{HEADER}\n{ROW.replace('the end', 'an end')}".replace("answer at", "at"), r"claims\.tsv, line 2, value: "),
+        (f"{HEADER}\n{ROW}\n{PLAIN.replace('tokens', 'regret at 100', 2)}", r"line 3, value: 'regret at 100' is not"),
+        (f'{HEADER}\n"{ROW}', r"claims: claims\.tsv: "),
+    ],
+)
+def test_a_mistake_in_a_table_of_claims_names_its_line(tmp_path, monkeypatch, text, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=said):
+        if text is None:
+            load(laid_over(LAPTOP, {"claims": "claims.tsv"}))
+        of_table(text, tmp_path)
+
+
 def test_the_claims_have_the_papers_rule_and_all_answers():
     """Any progress above 0 and weighted by it, from 20 answers at every prefix; with the command's configs."""
-    (named,) = re.findall(r"--configfile (.*)", (ROOT / "config" / "claims_star.yaml").read_text())
+    (named,) = re.findall(r"--configfile (.*)", (ROOT / "experiments" / "star" / "config.yaml").read_text())
     config = load(reduce(laid_over, (yaml.safe_load((ROOT / name).read_text()) for name in named.split())))
     paper = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
     rules = config.models["mrt_paper"].rules

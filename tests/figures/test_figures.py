@@ -284,7 +284,7 @@ def test_what_is_not_measured_is_not_asked_for_beside_the_cost():
 
 
 def test_the_direct_baseline_reaches_the_claims():
-    figures = figures_of(*read("config.yaml", "config/claims_star.yaml"))
+    figures = figures_of(*read("config.yaml", "experiments/star/config.yaml"))
     assert figures.tables("claims")["direct"] == {
         "direct": {"toy_test": f"{figures.experiment.results}/metrics/direct/toy_test.maj.parquet"}
     }
@@ -330,7 +330,7 @@ def test_the_tree_drawn_is_the_one_that_sets_are_made_from():
 
 
 @pytest.mark.parametrize(
-    "names", ["config/paper.yaml", "config/backtracking_paper.yaml", "config.yaml config/claims_star.yaml"]
+    "names", ["config/paper.yaml", "config/backtracking_paper.yaml", "config.yaml experiments/star/config.yaml"]
 )
 def test_no_two_models_look_alike(names):
     figures = figures_of(*read(*names.split()))

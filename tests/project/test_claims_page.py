@@ -6,6 +6,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from mrt.analysis.claims import claims_in
 from workflow.scripts.claims import COMMAND, EXPERIMENTS, OLDER, page
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
@@ -14,24 +15,24 @@ ROWS = rf"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \d[^|]* \|(?: \d[^|]* \|)? (?:{WORDS}
 PLACES = re.findall(ROWS, PAGE, re.MULTILINE)
 INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
 QUOTES = {  # where a page quotes five runs, if it has more than these
-    "docs/rl.md": [
-        ("`config/curriculum.yaml` does this", "![reward and length"),
-        ("## What five runs", "A smaller experiment, with one run"),
-    ],
-    "docs/mu.md": [
-        ("## What it brings at equal compute", "- A first try"),
-        ("### Since prompts are read once", "## Once more, on other problems"),
-        ("## Once more, on other problems", "**What this does not say.**"),
-        ("## Against GRPO as published", "Because of these short"),
-        ("## Where thoughts are long", "**A step takes"),
-    ],
+    "docs/rl.md": [("## What five runs", "A smaller experiment, with one run")],
+    "docs/mu.md": [("## What it brings", "[20 steps on GSM8K]")],
     "docs/backtracking.md": [("## What came out", "In MRT (RL), mu answers twice")],
     "docs/laptop.md": [
-        ("What holds over five runs", "| model |"),
+        ("say what holds", "| model |"),
         ("Five runs of each model", "- From the base"),
         ("**The rule is not the paper's.**", "**Training runs differ"),
     ],
 }
+
+
+FOLDERS = sorted((ROOT / "experiments").glob("*/"))
+WITH_CLAIMS = [folder for folder in FOLDERS if (folder / "claims.tsv").exists()]
+
+
+def claims_of(config):
+    """The claims of the table that a configuration names, by line."""
+    return claims_in(ROOT / yaml.safe_load(config.read_text())["claims"])
 
 
 def numbers(found, sign=1):
@@ -60,7 +61,7 @@ def test_every_row_is_a_claim_of_its_configuration():
     sections = dict(part.split("\n", 1) for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:])
     for heading, files in EXPERIMENTS.values():
         if heading in sections:
-            claims = yaml.safe_load((ROOT / files.split()[-1]).read_text())["claims"]
+            claims = claims_of(ROOT / files.split()[-1]).values()
             found = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^,|]+),.* \| \w+ \|$", sections[heading], re.MULTILINE)
             values = [" against ".join(claim[x] for x in ("value", "than_value") if x in claim) for claim in claims]
             known = {(claim["section"], claim["says"], value) for claim, value in zip(claims, values, strict=True)}
@@ -107,7 +108,39 @@ def test_the_makefile_runs_what_the_page_says():
     assert len(said) == len(sections) >= 5 and all(command in commands for command in said)
 
 
-@pytest.mark.parametrize("name", ["README.md", *QUOTES])
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_an_experiment_has_its_question_command_and_commit(folder):
+    """The command is that of the configuration and, where there are claims, of their page; so are the commits."""
+    readme, config = (folder / "README.md").read_text(), (folder / "config.yaml").read_text()
+    title, *_ = readme.splitlines()
+    assert title.startswith("# ") and title.endswith("?") and len(readme.split()) <= 600
+    (files,) = re.findall(r"^#   snakemake --cores 2 --configfile (.*)", config, re.MULTILINE)
+    assert re.search(rf"^snakemake --cores 2 .*--configfile {re.escape(files)}$", readme, re.MULTILINE)
+    assert {path.suffix for path in folder.iterdir()} <= {".yaml", ".tsv", ".md"}
+    assert f"({folder.name}/README.md)" in (folder.parent / "README.md").read_text()
+    assert f"(../experiments/{folder.name}/README.md)" in (ROOT / "docs" / "experiments.md").read_text()
+    commits = re.findall(r"\b(?=[a-f]*\d)[0-9a-f]{7}\b", readme)
+    assert commits
+    if folder in WITH_CLAIMS:
+        assert files in [named for _, named in EXPERIMENTS.values()]
+        (section,) = [part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE) if files in part]
+        assert set(re.findall(r"\b(?=[a-f]*\d)[0-9a-f]{7}\b", section.split("```")[0])) <= set(commits)
+        assert claims_of(folder / "config.yaml") == claims_in(folder / "claims.tsv") != {}
+    else:
+        assert "claims" not in yaml.safe_load(config)
+
+
+def test_a_user_has_few_configurations_to_start_from():
+    """At most 14, and the first line of each says for whom it is."""
+    files = {path.name: path.read_text() for path in (ROOT / "config").iterdir()}
+    assert len(files) <= 14
+    assert [name for name, text in files.items() if not text.startswith("# For ")] in ([], ["gpu_trial.yaml"])
+
+
+QUOTED = ["README.md", *QUOTES, *(f"experiments/{folder.name}/README.md" for folder in WITH_CLAIMS)]
+
+
+@pytest.mark.parametrize("name", QUOTED)
 def test_what_others_quote_stands_on_the_page(name):
     """Intervals of five runs."""
     text = (ROOT / name).read_text()

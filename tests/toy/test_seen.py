@@ -101,10 +101,10 @@ def test_a_set_that_is_no_training_set_says_how_much_of_it_was_seen(tmp_path, ca
         "config.yaml",
         "config/backtracking.yaml",
         "config.yaml config/rl.yaml",
-        "config.yaml config/rl.yaml config/mu_prefixes.yaml",
-        "config.yaml config/rl.yaml config/mu_confirm.yaml",
-        "config.yaml config/rl.yaml config/mu_published.yaml",
-        "config.yaml config/rl.yaml config/long_thoughts.yaml",
+        "config.yaml config/rl.yaml experiments/likelihood_prefixes/config.yaml",
+        "config.yaml config/rl.yaml experiments/likelihood_confirmed/config.yaml",
+        "config.yaml config/rl.yaml experiments/likelihood_published/config.yaml",
+        "config.yaml config/rl.yaml experiments/long_thoughts/config.yaml",
     ],
 )
 def test_no_base_was_trained_on_a_problem_that_our_experiments_measure_on(names):

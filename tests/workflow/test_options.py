@@ -204,6 +204,19 @@ def test_a_job_on_a_cluster_has_the_configuration_of_the_plan(tmp_path, monkeypa
     assert '"samples": 4' in by_hand
 
 
+def test_a_plan_holds_the_claims_of_a_table(tmp_path):
+    """The table may be edited, and the edit undone, before a job on a cluster reads it."""
+    folder = checkout(tmp_path)
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"claims": "claims.tsv"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    claim = {"section": "8", "says": "x", "value": "accuracy", "model": "mrt_1", "than": "base", "expect": "more"}
+    claim |= {"redraw": "table1"}
+    (folder / "claims.tsv").write_text("\n".join("\t".join(row) for row in (claim, claim.values())))
+    snakemake(folder, "--cores", 1, "results/tiny/problems/toy_test.parquet")
+    (planned,) = (folder / ".snakemake" / "planned").glob("*.config.json")
+    assert json.loads(planned.read_text())["claims"] == [claim]
+
+
 @pytest.mark.skipif(bool(find_spec("wandb")), reason="W&B is installed")
 def test_a_run_does_not_begin_if_its_trainings_log_to_what_is_not_installed(tmp_path):
     folder = checkout(tmp_path)

@@ -183,7 +183,7 @@ def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeyp
 
 def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(tmp_path):
     folder = checkout(tmp_path)
-    configs = [f"config/{name}.yaml" for name in ("rl", "rl_seeds")]
+    configs = ["config/rl.yaml", "experiments/rl/seeds.yaml"]
     plan = planned_jobs(folder, "--configfile", "config.yaml", *configs)
     models = {"grpo", "grpo_flops", "length_penalty", "mrt_rl_explicit", "mrt_rl"}
     again = {f"{model}_seed{seed}" for model in models for seed in range(1, 5)}

@@ -17,6 +17,8 @@ try:
 except ValueError as error:
     raise WorkflowError(str(error))
 
+if isinstance(config.get("claims"), str):  # jobs on a cluster have the claims of the plan, as their table may be edited
+    config["claims"] = [claim.model_dump(mode="json", exclude_unset=True) for claim in experiment.claims]
 experiment.results = recorded_name(experiment.results)  # the records of what made a file stand under its name
 paths = Paths(experiment)
 job_resources = JobResources(experiment)

@@ -17,33 +17,33 @@ from mrt.figures.claims import layout
 from mrt.figures.tables import markdown
 
 EXPERIMENTS = {  # by results folder: heading, and the configuration files
-    "claims_star": ("Thoughts, STaR and MRT (STaR)", "config.yaml config/claims_star.yaml"),
-    "claims_rl": ("GRPO and MRT (RL)", "config.yaml config/rl.yaml config/claims_rl.yaml"),
+    "claims_star": ("Thoughts, STaR and MRT (STaR)", "config.yaml experiments/star/config.yaml"),
+    "claims_rl": ("GRPO and MRT (RL)", "config.yaml config/rl.yaml experiments/rl/config.yaml"),
     "claims_curriculum": (
         "A budget that grows",
-        "config.yaml config/rl.yaml config/curriculum.yaml config/claims_curriculum.yaml",
+        "config.yaml config/rl.yaml experiments/curriculum/models.yaml experiments/curriculum/config.yaml",
     ),
     "mu_seeds": (
         "J by likelihood against sampled answers",
-        "config.yaml config/rl.yaml config/mu.yaml config/mu_seeds.yaml",
+        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood/config.yaml",
     ),
     "mu_confirm": (
         "J by likelihood without prefixes, on other problems",
-        "config.yaml config/rl.yaml config/mu.yaml config/mu_confirm.yaml",
+        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_confirmed/config.yaml",
     ),
     "mu_published": (
         "J by likelihood without prefixes, against GRPO as published",
-        "config.yaml config/rl.yaml config/mu.yaml config/mu_published.yaml",
+        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_published/config.yaml",
     ),
     "mu_prefixes": (
         "J by likelihood, from prefixes and without",
-        "config.yaml config/rl.yaml config/mu.yaml config/mu_prefixes.yaml",
+        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_prefixes/config.yaml",
     ),
     "long_thoughts": (
         "J by likelihood without prefixes, where thoughts are long",
-        "config.yaml config/rl.yaml config/long_thoughts.yaml",
+        "config.yaml config/rl.yaml experiments/long_thoughts/config.yaml",
     ),
-    "claims_backtracking": ("Backtracking search", "config/backtracking.yaml config/claims_backtracking.yaml"),
+    "claims_backtracking": ("Backtracking search", "config/backtracking.yaml experiments/backtracking/config.yaml"),
 }
 NOTES = {
     "claims_star": "MRT (STaR) keeps prefixes with J of at least 0.6, which is not the paper's rule. What is called"
@@ -59,8 +59,9 @@ NOTES = {
     " centred. MRT (STaR) keeps backtracks with a progress above 0.3. The training loss is that of the second"
     " half of the steps, on sets cut to the same number of tokens.",
     "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9). Here MRT (RL) credits each"
-    " episode with its own progress; [mu.md](mu.md) says what the models are. *From the problem*: prompts hold"
-    " the problem alone (`prefixes: 0`); else they also hold the first episodes of a thought.",
+    " episode with its own progress; [its page](../experiments/likelihood/README.md) says what the models are. *From"
+    " the problem*: prompts hold the problem alone (`prefixes: 0`); else they also hold the first episodes of a"
+    " thought.",
     "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
     " other training problems and 600 other test problems.",
     "mu_published": "With new problems, and six training runs of each model.",
