@@ -24,8 +24,9 @@ accumulates the head's gradient in float32 and, under ZeRO-3, gathers the head (
 RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion; its engine takes a
 share of each GPU; and with `beta` there is a reference model too. Rows that pass through the model together are padded,
 in RL on the left, which takes masks of T x T (`mask_bytes`). RL makes 4 passes (mrt/training/rl_trainer.py), each of a
-quarter of the rows, so that up to 4 rows need none. SFT pads on the right, where causal attention needs no mask. The
-other parts count all rows as one pass, in RL too.
+quarter of the rows, so that up to 4 rows need none. SFT pads on the right, where causal attention needs no mask;
+those of layers with windows, and of models with a router's loss, are not counted. The other parts count all rows as one
+pass, in RL too.
 
 Tests compare this with the tensors of TRL's own steps (tests/config/test_memory.py).
 """
@@ -42,7 +43,7 @@ from mrt.training.launch import ZERO_3
 
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
 TILE = 4096, 32768  # tokens, vocabulary: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
-SET_BYTES = 20  # of main memory, a token of a training set (`host_bytes`)
+SET_BYTES = 22  # of main memory, a token of a training set (`host_bytes`)
 NUMBERS = [2**i for i in range(13)]  # of GPUs
 
 
@@ -321,7 +322,7 @@ def host_bytes(a: Architecture, nodes: int, processes: int, tokens: float = 0.0)
     """Bytes of main memory that a training needs on each node, with `processes` processes on it.
 
     Each process holds all of an SFT's `tokens`, those of the training set: 8 bytes of ids and labels, as much again
-    while they are made, and 4 of text.
+    while they are made, and 6 of text.
 
     Each process loads CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model: its file is
     memory-mapped, read by the first process and shared in the page cache (transformers/integrations/deepspeed.py), at

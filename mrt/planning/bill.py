@@ -17,6 +17,7 @@ from mrt.problems.sources import read_file
 from mrt.training.methods import RL_METHODS
 from mrt.training.rl import RL
 
+CPU = "a CPU"
 CORE = Hardware(8, 5e10, 1e10)  # one core of a machine without GPUs, roughly; calibrate
 START = 90.0  # seconds until an engine or a trainer is ready on a GPU, weights in the page cache; 12 on a CPU
 ALLOCATED = 0.25  # fraction of the answers that are sampled with `training.allocation` (docs/performance.md)
@@ -41,7 +42,7 @@ class Reached(BaseModel):
     decode: float = Field(0.5, gt=0, le=1)
     training: float = Field(0.4, gt=0, le=1)
     memory: float | None = Field(None, gt=0, description="Peak memory of SFT over the planned one, where measured.")
-    machine: str | None = Field(None, description="Where it was measured; None: estimated.")
+    machine: str | None = Field(None, description="The GPU's name in `cluster.gpu`, or `a CPU`; None: estimated.")
     date: str | None = Field(None, description="When it was measured.")
 
     @classmethod
@@ -49,10 +50,15 @@ class Reached(BaseModel):
         """All of the data sheet."""
         return cls(prefill=1, decode=1, training=1)
 
+    @classmethod
+    def at_most_all(cls, prefill: float, decode: float, training: float, **more: Any) -> "Reached":
+        """What was measured, where it is more than the data sheet has taken as all of it."""
+        return cls(prefill=min(1.0, prefill), decode=min(1.0, decode), training=min(1.0, training), **more)
+
     def in_words(self) -> str:
         """The fractions, and whether they are estimated or measured."""
-        shares = f"prefill {self.prefill:.2g}, decoding {self.decode:.2g}, training {self.training:.2g}"
-        return f"{self.source}: of the data sheet's speed {shares}"
+        shares = f"{self.prefill:.0%} in prefill, {self.decode:.0%} in decoding, {self.training:.0%} in training"
+        return f"{self.source}: {shares} of what the data sheet promises"
 
     @property
     def source(self) -> str:

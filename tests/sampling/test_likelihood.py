@@ -298,3 +298,7 @@ def test_a_prefix_is_kept_by_the_probability_of_all_spellings(toy_problems, monk
     places = [Place("t00", 0, 0, at, Request(at, 1, 0, GREEDY)) for at in scored]
     found = stage(problems=toy_problems, filters=[Thresholds(minimum_J=0.6)]).score(places, CacheSettings())
     assert [len(drawn) for drawn in found] == [3, 3 + EXAMPLES]
+
+
+def test_vllm_makes_no_object_for_each_token_of_a_scored_prompt():
+    assert reading(cached=True).flat_logprobs and reading(cached=False).skip_reading_prefix_cache

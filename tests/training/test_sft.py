@@ -54,6 +54,13 @@ def examples(n, weight=1.0):
     ]
 
 
+def small_model():
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, vocab_size=610))
+
+
 def write_set(path, rows):
     pl.DataFrame(rows).write_parquet(path)
     return path
@@ -436,6 +443,35 @@ def test_padded_rows_need_no_mask(tokenizer, tmp_path):
     assert masks == [None] * 3
     assert together == pytest.approx(one + other, rel=1e-5)
     torch.testing.assert_close(of_both, of_one + of_other, rtol=1e-3, atol=1e-6)
+
+
+def test_a_routers_loss_counts_tokens_by_the_mask(tokenizer, tmp_path):
+    import torch
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"num_key_value_heads": 2, "num_local_experts": 2, "vocab_size": 610, "router_aux_loss_coef": 0.1}
+    model, masks = MixtralForCausalLM(MixtralConfig(**sizes, output_router_logits=True)), []
+    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in (9, 4)]
+    recipe = RECIPE.model_copy(update={"batch_size": 2})
+    trainer = make_trainer(model, tokenizer, rows, recipe, arguments(recipe, tmp_path))
+    trainer.current_gradient_accumulation_steps = 1  # which training sets
+    model.register_forward_pre_hook(lambda _, args, given: masks.append(given["attention_mask"]), with_kwargs=True)
+    trainer.compute_loss(model, trainer.data_collator(rows), num_items_in_batch=torch.tensor(11))
+    assert [mask.sum(dim=1).tolist() for mask in masks] == [[9, 4]]
+
+
+def test_a_token_of_a_set_takes_the_memory_that_is_planned(tokenizer, tmp_path):
+    """Ids and labels of rows, and of the trainer's own copy; its text comes on top."""
+    from mrt.config.memory import SET_BYTES
+
+    rows, _ = tokenize(tokenizer, examples(50), 256)
+    tokens, of_rows = sum(len(row["input_ids"]) for row in rows), sum(row["input_ids"].nbytes * 2 for row in rows)
+    recipe = RECIPE.model_copy(update={"batch_size": 2})
+    trainer = make_trainer(small_model(), tokenizer, rows, recipe, arguments(recipe, tmp_path))
+    of_text = sum(len(e["prompt"]) + len(e["completion"]) for e in examples(50))
+    taken = (of_rows + trainer.train_dataset.data.nbytes + of_text) / tokens
+    assert 0.8 * SET_BYTES < taken <= SET_BYTES
 
 
 def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(tmp_path):
