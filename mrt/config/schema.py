@@ -56,6 +56,11 @@ class Config(Settings):
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
     traces: TracesPage = Field(default_factory=TracesPage, description="The page that shows traces.")
+    figures: list[Path] | None = Field(
+        None,
+        description="Your own figures and tables beside those of `mrt/figures/`: Python files, relative to the working"
+        " folder, each with the parts that docs/architecture.md lists under Figure.",
+    )
     claims: list[Claim] = Field([], description="Claims of the paper that the table `claims` decides.")
 
     def lineage(self, name: str) -> Iterator[str]:
