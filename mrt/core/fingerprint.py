@@ -490,11 +490,11 @@ class Definition:
 
 
 def modules(importer: str = "") -> list[str]:
-    """All modules of the package; with those beside the importer, if that is a local module."""
+    """All modules of the package; if the importer is a local one, those of its folder and of the working folder too."""
     files = (file.relative_to(PACKAGE).with_suffix("").parts for file in sorted(PACKAGE.rglob("*.py")))
     names = [".".join([PACKAGE.name, *parts]).removesuffix(".__init__") for parts in files]
-    beside = Path(unquote(root_of(importer))).glob("*.py") if root_of(importer) else ()
-    return names + [module_of(str(file)) for file in sorted(beside)]
+    folders = {root_of(importer), WORKING} if root_of(importer) else set()
+    return names + sorted(module_of(str(file)) for root in folders for file in Path(unquote(root)).glob("*.py"))
 
 
 def module_of(stage: str) -> str:
