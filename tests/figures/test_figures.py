@@ -24,7 +24,7 @@ MODELS = {
 }
 PROBLEMS = [f"p{i}" for i in range(12)]
 TRACE = {"sample": 0}
-OF_PROBLEM = {  # rows of a problem in a made-up measure: of its index, seven random numbers and the model's name
+OF_PROBLEM = {  # rows of a problem in a made-up measure: of its index, six random numbers and the model's name
     "accuracy": lambda i, x, m: [{"difficulty": 3.0 + i % 3, "accuracy": x[0], "tokens": 90.0, "characters": 300.0}],
     "maj": lambda i, x, m: [{"k": k, "maj": x[0], "pass": 1.0, "tokens": 80.0 * k} for k in (1, 2, 4)],
     "direct": lambda i, x, m: [{"k": k, "maj": x[0], "pass": x[1], "tokens": 9.0 * k} for k in (1, 2, 4)],
@@ -63,7 +63,7 @@ def measure(name, model):
         return pl.DataFrame([{"trained_model": model, "phase": "training", **tokens, "flops": 1e12}])
     name = "maj" if name == "linearized" else name
     rng = np.random.default_rng([len(name), len(model)])
-    values = [np.append(rng.random(6), 0.5) for _ in PROBLEMS]
+    values = [rng.random(6) for _ in PROBLEMS]
     rows = [OF_PROBLEM[name](i, values[i], model) for i in range(len(PROBLEMS))]
     return pl.DataFrame([{"problem_id": PROBLEMS[i], **row} for i, of in enumerate(rows) for row in of])
 
