@@ -1,5 +1,5 @@
 # Tables and figures, each a target of its own name and of its numbers in the paper (`snakemake fig9`).
-# On a cluster they have one group, which the profile names beside those of rules.
+# On a cluster all have the group that the profile gives to the name `figures`; it is known when jobs are planned.
 for name, entry in figures.entries.items():
 
     rule:
@@ -12,7 +12,7 @@ for name, entry in figures.entries.items():
         log:
             paths.log(name),
         group:
-            workflow.group_settings.overwrite_groups.get("figures")
+            lambda w: workflow.group_settings.overwrite_groups.get("figures")
         conda:
             ANALYSIS
         params:
