@@ -188,7 +188,7 @@ class Figures:
         paths, experiment = self.paths, self.experiment
         sets = [(m, d) for m in experiment.evaluation.models for d in experiment.measured_on(m)]
         trained = [m for m in experiment.models if m in paths.trained_ancestors()]
-        tables = dict.fromkeys(Path(path).with_suffix(".parquet") for path in self.all())
+        tables = sorted({Path(path).with_suffix(".parquet") for path in self.all()})  # whatever their sections are
         return {
             **{f"problems {d}": paths.problems(d) for d in experiment.used_problems},
             **{f"rollouts {m}/{d}": paths.artifact("rollouts", model=m, dataset=d) for m, d in sets},

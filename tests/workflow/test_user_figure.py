@@ -81,7 +81,8 @@ def test_a_figure_of_a_users_and_a_new_one_of_the_package_make_nothing_else_agai
     report = (folder / "report.html").read_text()
     assert "<strong>Longest thoughts</strong> (Figure 99). As <em>they</em> think." in report.replace("\\u003c", "<")
 
-    (folder / "mine" / "longest.py").write_text(FIGURE.format(caption="As they all think."))
+    elsewhere = FIGURE.replace("Figure(CASE", "Figure('0 First'").replace("fig99", "fig97")
+    (folder / "mine" / "longest.py").write_text(elsewhere.format(caption="As they all think."))
     assert planned(folder) == {}
     (folder / "mine" / "helper.py").write_text("LEAST = 2\n")
     assert planned_jobs(folder).keys() == {"longest", "provenance"}
