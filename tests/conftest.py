@@ -182,6 +182,14 @@ def check_that_epochs_resume(trainer, rows, size):
         assert first != second and resumed == second[3:]
 
 
+def figures_reading(*measures):
+    """Names of the figures and tables whose first measure is one of these."""
+    from mrt.figures.figure import figures
+
+    entries = figures().items()
+    return [name for name, entry in entries if entry.figure.measures[0] in measures and not entry.figure.needs]
+
+
 def checkout(folder):
     """A copy of the project to run in, so that runs leave nothing behind."""
     for name in ("Snakefile", "config.yaml"):

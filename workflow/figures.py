@@ -1,101 +1,59 @@
-"""Figures and tables of an experiment: which there are, what they are made from, and how the report lists them."""
+"""Figures and tables of an experiment: what they are made from, and how the report lists them.
+
+What each is stands in its file (`mrt.figures.figure`).
+"""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from shlex import join
+from typing import Any, get_args
 
+from pydantic import TypeAdapter
 from snakemake.io import multiext, report
 
 from mrt.config.schema import Config
 from mrt.config.sections import Measure
+from mrt.core.cli import command_of
+from mrt.core.digest import off
+from mrt.figures.figure import figures
 from mrt.training.methods import TREE_METHODS
 from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
 
-RESULT, REGRET, CASE, TRAINING = (
-    "1 Accuracy and token efficiency (Section 8.2, 8.3)",
-    "2 Regret (Section 8.5.1, Appendices E, F)",
-    "3 Episodes and progress (Sections 5, 6)",
-    "4 Training (Section 8.5.2, Appendix A)",
-)
-
-
-class Figure(NamedTuple):
-    """A figure or table."""
-
-    section: str  # of the report
-    measures: list[str]  # that it reads; without the first there is nothing to show
-    numbers: list[str]  # in the paper
-    place: str = ""  # in the paper, of one without a number
-    table: bool = False
-    first_run_only: bool = False  # it shows single traces
-    skips_unmeasured: bool = False  # it reads only those of its measures that the experiment makes
-    options: Callable[[Config], dict[str, Any]] = lambda experiment: {}  # what else it is told
-
-
-FIGURES = {
-    "pass1": Figure(RESULT, ["accuracy", "reading"], ["table1"], table=True),
-    "token_efficiency": Figure(RESULT, ["maj", "linearized"], [], "Section 8.3", table=True),
-    "maj_tokens": Figure(RESULT, ["maj", "linearized"], ["fig7", "fig8", "fig19"]),
-    "pass_tokens": Figure(RESULT, ["maj", "linearized"], ["fig17", "fig18", "fig20"]),
-    "regret": Figure(REGRET, ["regret"], ["fig9", "fig12"]),
-    "episode_regret": Figure(REGRET, ["episode_regret"], ["fig26"]),
-    "budget_forcing": Figure(REGRET, ["budget_forcing"], ["fig29"]),
-    "scaling": Figure(
-        CASE,
-        ["prefixes", "direct"],
-        ["fig3", "fig24", "fig25", "fig27", "fig28"],
-        options=lambda e: {"episode_groups": e.evaluation.episode_groups} if e.evaluation.episode_groups else {},
-    ),
-    "episode_counts": Figure(CASE, ["episodes"], ["fig23"]),
-    "progress": Figure(CASE, ["progress"], ["fig16"]),
-    "backtrack": Figure(CASE, ["traces", "progress"], ["fig13"], first_run_only=True),
-    "length": Figure(TRAINING, ["rl_log"], ["fig10"]),
-    "reward": Figure(TRAINING, ["rl_log"], ["fig11"]),
-    "constructions": Figure(TRAINING, ["constructions", "trees"], ["fig14"]),
-    "loss": Figure(TRAINING, ["sft_log"], ["fig15"]),
-    "cost": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", skips_unmeasured=True),
-    "runs": Figure(TRAINING, ["cost", "accuracy", "regret"], [], "Section 9", table=True, skips_unmeasured=True),
-    "claims": Figure(
-        RESULT,
-        [
-            "maj",
-            "accuracy",
-            "linearized",
-            "regret",
-            "episode_regret",
-            "budget_forcing",
-            "progress",
-            "episodes",
-            "prefixes",
-            "direct",
-            "sft_log",
-            "rl_log",
-        ],
-        [],
-        "the paper's claims",
-        table=True,
-        skips_unmeasured=True,
-        options=lambda e: {"claims": [claim.model_dump() for claim in e.claims]},
-    ),
-}
+FURTHER_MEASURES = ("direct", "reading", "trees")  # tables that no setting asks for
 LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
     "rl_log": "a model that RL trained, or one with a training_log",
     "cost": "a model with a parent",
     "constructions": "a model of method warmstart, rise or rejection",
     "traces": "backtracking",
-    "claims": "claims in the configuration",
 }
 
 
 class Figures:
-    """The figures and tables of an experiment."""
+    """The figures and tables of an experiment. Raises ValueError if a figure's file is wrong."""
 
     def __init__(self, experiment: Config, paths: Paths) -> None:
         self.experiment, self.paths = experiment, paths
+        self.user_files = [str(file) for file in experiment.figures or ()]
+        self.entries = figures(experiment.figures or ())
+        for entry in self.entries.values():
+            if unknown := set(entry.figure.measures) - {*get_args(Measure), *FURTHER_MEASURES}:
+                known = ", ".join((*get_args(Measure), *FURTHER_MEASURES))
+                raise ValueError(f"{entry.stage}: there is no measure {', '.join(sorted(unknown))}; there are {known}")
+            for path in filter(None, (*entry.figure.settings, entry.figure.needs)):
+                try:
+                    self.setting(path)
+                except AttributeError:
+                    raise ValueError(f"{entry.stage}: the configuration has no setting {path}") from None
+
+    def setting(self, path: str) -> Any:
+        """The value at a path of the configuration, as JSON has it. Raises AttributeError if there is none."""
+        value: Any = self.experiment
+        for part in path.split("."):
+            value = value[part] if isinstance(value, dict) and part in value else getattr(value, part)
+        return TypeAdapter(Any).dump_python(value, mode="json")
 
     def measure(self, measure: str, model: str, dataset: str) -> str:
         """The table of a measure of a model on a dataset."""
@@ -147,85 +105,94 @@ class Figures:
 
     def tables(self, name: str) -> dict[str, Tables]:
         """All tables that a figure or table is made from, by measure."""
-        models = self.experiment.evaluation.models if FIGURES[name].first_run_only else self.experiment.measured
-        measures = FIGURES[name].measures
-        if FIGURES[name].skips_unmeasured:
-            asked = {*self.experiment.evaluation.measures, "cost"}
-            measures = [m for m in measures if m in asked or m not in get_args(Measure)]
+        figure = self.entries[name].figure
+        models = self.experiment.evaluation.models if figure.first_run_only else self.experiment.measured
+        measures = figure.measures
+        if figure.skips_unmeasured:
+            made = {*self.experiment.evaluation.measures, "cost"}
+            measures = tuple(m for m in measures if m in made or m not in get_args(Measure))
         return {measure: self.measured(measure, models) for measure in measures}
 
     def files(self, name: str) -> list[str]:
         """The files of these tables; if the experiment can have none, what it lacks, which Snakemake reports."""
-        tables, needed = self.tables(name), FIGURES[name].measures[0]
-        there: Any = tables.get(needed)
-        if name == "claims":
-            needed, there = "claims", self.experiment.claims
-        found = [path for of in tables.values() for sets in of.values() for path in sets.values()]
-        return found if found and there else [LACKING.get(needed, "models to measure")]
+        tables, figure = self.tables(name), self.entries[name].figure
+        if figure.needs and not self.setting(figure.needs):
+            return [f"{figure.needs} in the configuration"]
+        files = [path for of in tables.values() for sets in of.values() for path in sets.values()]
+        is_possible = files and (figure.needs or tables.get(figure.measures[0]))
+        return files if is_possible else [LACKING.get(figure.measures[0], "models to measure")]
 
     def settings(self, name: str) -> str:
-        """All that a figure or table is told, as JSON; the order of the models is theirs in the legend."""
-        told = {"tables": self.tables(name), "models": self.models(name)}
-        options = FIGURES[name].options(self.experiment)
-        return json.dumps(told | ({"options": options} if options else {}))
+        """All that a figure or table gets, as JSON; the order of the models is theirs in the legend."""
+        values = {path.split(".")[-1]: self.setting(path) for path in self.entries[name].figure.settings}
+        options = {option: value for option, value in values.items() if not off(value)}
+        settings = {"tables": self.tables(name), "models": self.models(name)}
+        return json.dumps(settings | ({"options": options} if options else {}))
 
     def models(self, name: str) -> dict[str, Any]:
         """How the models of a figure appear, the measured ones first."""
-        there = {m for of in self.tables(name).values() for m in of}
+        shown = {m for of in self.tables(name).values() for m in of}
         measured = self.experiment.measured
         order = [*measured, *(m for m in self.experiment.models if m not in measured)]
-        return {m: self.experiment.style(m) for m in order if m in there}
+        return {m: self.experiment.style(m) for m in order if m in shown}
 
     def wanted(self, name: str) -> bool:
-        """Whether the experiment measures what a figure or table shows, and has something to show."""
-        evaluation, measures = self.experiment.evaluation, FIGURES[name].measures
-        if name == "claims":
-            return bool(self.experiment.claims) and not set(measures).isdisjoint(evaluation.measures)
-        first = measures[0]
+        """Whether the experiment measures what a figure or table shows, and has something to show; a user's always."""
+        evaluation, entry = self.experiment.evaluation, self.entries[name]
+        if entry.stage in self.user_files:
+            return True
+        if entry.figure.needs:
+            return bool(self.setting(entry.figure.needs)) and not set(entry.figure.measures).isdisjoint(
+                evaluation.measures
+            )
+        first = entry.figure.measures[0]
         return first in evaluation.measures and bool(self.measured(first, evaluation.models))
 
-    def labels(self, name: str, form: str) -> dict[str, str]:
-        """How the report lists a figure, a table, or the data behind it."""
-        numbers = FIGURES[name].numbers
-        number = ", ".join(n.replace("fig", "Figure ").replace("table", "Table ") for n in numbers)
-        return {"what": name.replace("_", " "), "paper": number or FIGURES[name].place, "form": form}
+    def stage(self, name: str) -> str:
+        """A figure's stage, as `Options.code` names it."""
+        return self.entries[name].stage.removeprefix("mrt.")
+
+    def command(self, name: str) -> str:
+        """The command that makes a figure or table."""
+        return join(command_of(self.entries[name].stage))
 
     def stem(self, name: str) -> str:
         """Path of a figure's or table's files, without what tells their formats apart."""
-        return f"{self.paths.results}/{'tables' if FIGURES[name].table else 'figures'}/{name}"
+        return f"{self.paths.results}/{'tables' if self.entries[name].is_table else 'figures'}/{name}"
 
-    def drawn(self, name: str) -> dict[str, Any]:
+    def written(self, name: str) -> dict[str, Any]:
         """All files of a figure or table; the report has the one to look at and the data behind it as CSV."""
-        stem = self.stem(name)
+        stem, entry = self.stem(name), self.entries[name]
 
         def listed(suffix: str, form: str) -> Any:
-            options = {"category": FIGURES[name].section, "labels": self.labels(name, form)}
-            return report(f"{stem}.{suffix}", caption=f"../report/{name}.rst", **options)
+            labels = {"what": name.replace("_", " "), "paper": entry.paper, "form": form}
+            options = {"category": entry.figure.section, "labels": labels}
+            return report(f"{stem}.{suffix}", caption="../report/figure.rst", **options)
 
-        if FIGURES[name].table:
-            seen = {"markdown": f"{stem}.md", "page": listed("html", "table"), "latex": f"{stem}.tex"}
+        if entry.is_table:
+            files = {"markdown": f"{stem}.md", "page": listed("html", "table"), "latex": f"{stem}.tex"}
         else:
-            seen = {"pdf": f"{stem}.pdf", "png": listed("png", "figure")}
-        return {**seen, "data": f"{stem}.parquet", "csv": listed("csv", "values (CSV)")}
+            files = {"pdf": f"{stem}.pdf", "png": listed("png", "figure")}
+        return {**files, "data": f"{stem}.parquet", "csv": listed("csv", "values (CSV)")}
 
     def outputs(self, name: str) -> Any:
-        """What a figure or table is to be looked at, and the data behind it."""
-        return multiext(self.stem(name), ".md" if FIGURES[name].table else ".png", ".csv")
+        """The picture or the text of a figure or table, and the data behind it."""
+        return multiext(self.stem(name), ".md" if self.entries[name].is_table else ".png", ".csv")
 
     def all(self) -> list[str]:
         """All figures and tables of the experiment."""
-        return [path for name in FIGURES if self.wanted(name) for path in self.outputs(name)]
+        return [path for name in self.entries if self.wanted(name) for path in self.outputs(name)]
 
     def provenance(self) -> dict[str, str]:
         """What the page of provenance lists: {name: path}."""
         paths, experiment = self.paths, self.experiment
         sets = [(m, d) for m in experiment.evaluation.models for d in experiment.measured_on(m)]
         trained = [m for m in experiment.models if m in paths.trained_ancestors()]
-        drawn = dict.fromkeys(Path(path).with_suffix(".parquet") for path in self.all())
+        tables = sorted({Path(path).with_suffix(".parquet") for path in self.all()})  # whatever their sections are
         return {
             **{f"problems {d}": paths.problems(d) for d in experiment.used_problems},
             **{f"rollouts {m}/{d}": paths.artifact("rollouts", model=m, dataset=d) for m, d in sets},
             **{f"set {m}": paths.of_model("sets", model=m) for m in trained if m not in paths.by_rl()},
             **{f"model {m}": paths.of_model("models", "log.parquet", m) for m in trained},
-            **{f"{path.parent.name} {path.stem}": str(path) for path in drawn},
+            **{f"{path.parent.name} {path.stem}": str(path) for path in tables},
         }

@@ -50,7 +50,8 @@ class Options:
 
     def code(self, stage: str) -> str:
         """Fingerprint of the code that a stage runs: in params, where Snakemake sees it change."""
-        return self.fingerprints.of(f"mrt.{stage}", with_versions=self.experiment.track_versions)
+        name = stage if stage.endswith(".py") else f"mrt.{stage}"
+        return self.fingerprints.of(name, with_versions=self.experiment.track_versions)
 
     def identity(self, name: str) -> str | None:
         """Content of given weights; of those that this workflow makes, nothing: they are an input."""

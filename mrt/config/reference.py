@@ -4,7 +4,7 @@ python -m mrt.config.reference --out docs
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from mrt.config.schema import Config
 from mrt.core.artifacts import OTHERS, TABLES
 from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
+from mrt.figures.figure import figures
 
 BOUNDS = {
     "minimum": "at least {}",
@@ -133,8 +134,41 @@ def artifacts() -> str:
     return ARTIFACTS + "\n".join(rows) + "\n"
 
 
+FIGURES = """# Figures and tables
+
+Generated from the modules of `mrt/figures/` by `python -m mrt.config.reference --out docs`; do not edit.
+
+Each figure and table is a target under its name and under its numbers in the paper: `snakemake --cores 2 regret`, or
+`fig9`, makes that figure and only what it needs. The [gallery](gallery.md) has pictures. `figures` in a configuration
+adds your own, which need [one file](architecture.md#figure-a-figure-or-a-table-is-one-file).
+"""
+
+
+def figures_page() -> str:
+    """The page of figures in Markdown: a table for each section of the report, and all captions."""
+    entries = figures()
+    lines = [FIGURES]
+    for section in dict.fromkeys(entry.figure.section for entry in entries.values()):
+        lines += [f"## {section}", "", "| target | paper | what | measures |", "|---|---|---|---|"]
+        for name, entry in entries.items():
+            if entry.figure.section == section:
+                cells = [listed((name, *entry.targets)), entry.paper, entry.title, listed(entry.figure.measures)]
+                lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    lines += ["## Captions", ""]
+    return (
+        "\n".join([*lines, *(f"- `{name}`: {' '.join(entry.caption.split())}" for name, entry in entries.items())])
+        + "\n"
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as code, with commas."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
 class Reference(Stage):
-    """Write `config.schema.json`, `configuration.md` and `artifacts.md`."""
+    """Write `config.schema.json`, `configuration.md`, `artifacts.md` and `figures.md`."""
 
     out: Path = Field(description="Folder for them.")
 
@@ -142,6 +176,7 @@ class Reference(Stage):
         write_text(json.dumps(Config.model_json_schema(), indent=2) + "\n", self.out / "config.schema.json")
         write_text(page(), self.out / "configuration.md")
         write_text(artifacts(), self.out / "artifacts.md")
+        write_text(figures_page(), self.out / "figures.md")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,11 @@ class Config(Settings):
     expected: Expected = Field(default_factory=Expected, description="Estimated lengths and counts, to plan with.")
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
+    figures: list[Path] | None = Field(
+        None,
+        description="Your own figures and tables beside those of `mrt/figures/`: Python files, relative to the working"
+        " folder, each with the parts that docs/architecture.md lists under Figure.",
+    )
     traces: TracesPage = Field(default_factory=TracesPage, description="The page that shows traces.")
     claims: list[Claim] = Field(
         [],

@@ -1,7 +1,8 @@
-"""Attempt, backtrack, revision: on-policy traces with J after each episode (Figure 13).
+"""Attempt, backtrack, revision.
 
-Two traces of the last model that has any, of the problem in which the progress of backtracks differs most: the one
-whose backtrack makes the most progress there, and the one whose makes the least.
+Two traces that the last model with such traces sampled, with J of the meta-prover after each episode and the progress
+of each episode (Definition 6.1), which MRT adds to the reward. They are of the problem in which the progress of
+backtracks differs most: the trace whose backtrack makes the most progress, and the one whose makes the least.
 """
 
 import textwrap
@@ -10,8 +11,11 @@ from typing import Any
 
 import polars as pl
 
+from mrt.figures.figure import CASE, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import COLUMN_WIDTH, ModelStyle, panels
+
+FIGURE = Figure(CASE, ("traces", "progress"), paper=("fig13",), first_run_only=True)
 
 NAMES = ("attempt $z_0$", "backtrack $z_1$", "revision $z_2$")
 WIDTH = 58  # characters per line

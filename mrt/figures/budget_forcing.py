@@ -1,12 +1,20 @@
-"""Accuracy when thoughts are made to go on 0, 2, 4, 6, 8 times, by extensions and by tokens (Appendix F, Figure 29)."""
+"""Budget forcing.
+
+Accuracy after the end of the thought has been suppressed 0, 2, 4, ... times, each time forcing the model to go on, by
+extensions and by tokens. Bands are 95 % intervals over problems and training runs. The paper sees MRT (STaR) ahead of
+the other two at 2, 4 and 6 extensions, with a dip at 8.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
+from mrt.figures.figure import REGRET, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import ModelStyle, curves, name_lines, with_intervals
+
+FIGURE = Figure(REGRET, ("budget_forcing",), paper=("Appendix F", "fig29"))
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

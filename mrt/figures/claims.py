@@ -1,9 +1,9 @@
-"""The paper's claims and what this experiment says of them (`claims` in the configuration).
+"""The paper's claims, and what this experiment says of them.
 
-Rows are claims: what the paper says, the same comparison here with its 95 % interval over training runs and problems,
-what it stands on, and the verdict: supported, contradicted, or not significant. p-values are corrected within families
-(Holm): the claims about the same two methods. Where more runs would make an interval exclude 0 at the present estimate,
-the row says how many.
+Rows are the `claims` of the configuration: what the paper says, and the same comparison here with its 95 % interval
+over training runs and problems. A claim is supported or contradicted where its difference is significant at 5 %; else
+it is not significant. p-values are corrected (Holm) for the claims about the same two methods. Where more runs would
+make an interval exclude 0 at the present estimate, the row says how many.
 """
 
 from collections.abc import Mapping
@@ -30,10 +30,32 @@ from mrt.analysis.claims import (
 )
 from mrt.analysis.intervals import LEVEL, runs_of
 from mrt.analysis.token_efficiency import efficiency_of_curves, gain_of_curves, ratio_interval
+from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import ModelStyle, one_run, shortfall
 from mrt.figures.tables import Layout
 from mrt.figures.token_efficiency import maj_curves
+
+FIGURE = Figure(
+    RESULT,
+    (
+        "maj",
+        "accuracy",
+        "linearized",
+        "regret",
+        "episode_regret",
+        "budget_forcing",
+        "progress",
+        "episodes",
+        "prefixes",
+        "direct",
+        "sft_log",
+        "rl_log",
+    ),
+    settings=("claims",),
+    needs="claims",
+    skips_unmeasured=True,
+)
 
 NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems"

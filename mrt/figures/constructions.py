@@ -1,7 +1,9 @@
-"""One solution tree, and the example that each construction of a warmstart set makes from it (Figure 14).
+"""Warmstart sets from a solution tree.
 
-The problem drawn has an example in every set, and its tree has about a dozen leaves. Red: the failing attempt. Dashed:
-the backtrack. Green: what follows it.
+The beam search's tree of one training problem, and one example of each construction. Red: the attempt that fails;
+dashed: the backtrack; green: what follows it. The backtracking construction keeps the steps up to the best node of the
+attempt; RISE begins anew; STaR has a right solution alone. The problem has an example in every set, and its tree has
+about a dozen leaves.
 """
 
 from collections.abc import Mapping
@@ -9,8 +11,11 @@ from typing import Any
 
 import polars as pl
 
+from mrt.figures.figure import TRAINING, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import ModelStyle, panels
+
+FIGURE = Figure(TRAINING, ("constructions", "trees"), paper=("fig14",))
 
 LEAVES = 12  # about as many as can still be read
 WRONG, RIGHT = "#D55E00", "#009E73"

@@ -1,4 +1,7 @@
-"""How many episodes thoughts have (Figure 23)."""
+"""Number of episodes of a thought.
+
+The paper's R1 model has about 5 to 45 on AIME and Omni-MATH.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mrt.figures.figure import CASE, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import Appearance, ModelStyle, labelled, legend, panels, stands_on
+
+FIGURE = Figure(CASE, ("episodes",), paper=("fig23",))
 
 BINS = 20
 MOST_HISTOGRAMS = 5  # with more models they overlap; then each is a row of points and a box

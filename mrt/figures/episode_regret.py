@@ -1,4 +1,10 @@
-"""Normalized regret of the first b episodes, against more votes after fewer (Appendix E, Figure 26)."""
+"""Normalized regret by episodes.
+
+What the first b episodes of a thought lose against the better of two: thinking on, or voting after fewer episodes; 0
+means that stopping early and voting is never better. Hopeless traces, whose comparator is never right, count as regret
+1 (the authors drop them); their share, over all datasets, follows each model's name. Bands are 95 % intervals over
+problems and training runs. The paper sees MRT lowest.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mrt.figures.figure import REGRET, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import ModelStyle, curves, name_lines, with_intervals
+
+FIGURE = Figure(REGRET, ("episode_regret",), paper=("Appendix E", "fig26"))
 
 MOST_TICKS = 10
 

@@ -1,13 +1,21 @@
-"""Mean length of traces over RL training, from the problem on: prefix, if any, and completion (Figure 10)."""
+"""Length of traces over RL training.
+
+Lengths count from the problem on: the prefix that a prompt has, and the completion. Thick lines: running mean over an
+eighth of the steps; thin lines: every step. Of several training runs: their mean, and as a band the smallest and the
+largest. The paper sees lengths oscillate about one value, with MRT a little shorter than GRPO.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
+from mrt.figures.figure import TRAINING, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import ModelStyle
 from mrt.figures.training import by_step
+
+FIGURE = Figure(TRAINING, ("rl_log",), paper=("fig10",))
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

@@ -1,6 +1,9 @@
-"""Training loss of supervised fine-tuning by step, one line per model (Figure 15): lower means easier to fit.
+"""Training loss of supervised fine-tuning.
 
-It is the mean over tokens, not weighted, also of models whose examples are.
+Thick lines: running mean over an eighth of the steps; thin lines: every step. Of several training runs: their mean, and
+as a band the smallest and the largest. At an equal token budget, a lower loss means a set that is easier to fit; it
+does not measure the trained model. Losses are means over tokens; if a recipe weights its examples, the weights are left
+out here.
 """
 
 from collections.abc import Mapping
@@ -8,9 +11,12 @@ from typing import Any
 
 import polars as pl
 
+from mrt.figures.figure import TRAINING, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import ModelStyle
 from mrt.figures.training import by_step
+
+FIGURE = Figure(TRAINING, ("sft_log",), paper=("fig15",))
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

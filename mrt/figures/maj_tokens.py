@@ -1,12 +1,21 @@
-"""maj@k against the tokens that the k completions cost (Figures 7, 19); linearized search dashed (Figure 8)."""
+"""maj@k against tokens.
+
+Each point is the majority vote of k completions; further left at the same height is more efficient. If the experiment
+has backtracking models, dashed lines are linearized search. Bands are 95 % intervals over problems and training runs.
+The paper sees MRT reach the base's accuracy with 4 to 5 times fewer tokens, and that of outcome-only training with 1.2
+to 1.6 times fewer.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
+from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, with_intervals
+
+FIGURE = Figure(RESULT, ("maj", "linearized"), paper=("fig7", "fig8", "fig19"))
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

@@ -1,13 +1,12 @@
-"""pass@1 of every model on every dataset (Table 1): Markdown, LaTeX, HTML and Parquet.
-
-    python -m mrt.figures.pass1 --tables '{"accuracy": {"base": {"toy_test": "accuracy.parquet"}}}' \\
-        --models '{"base": {"label": "Base"}}' --out pass1
+"""pass@1 of every model on every dataset.
 
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
-length. A cell is a mean with its 95 % interval (over problems, and over training runs if there are several) and, in
-parentheses, the difference to the parent on the problems that both were measured on (marked * where its interval
-excludes 0). A cell says so that stands on fewer problems than its column, or on fewer samples or runs than the table.
-The best of a column is bold, among models that were measured on all of its problems.
+length of a completion in tokens. A cell is a mean with its 95 % interval (over problems, and over training runs if
+there are several) and, in parentheses, the difference to the model's parent on the problems that both were measured on
+(marked with a star where its interval excludes 0). A cell says so that stands on fewer problems than its column, or on
+fewer samples or runs than the table. The best of a column is bold, among models that were measured on all of its
+problems. The paper sees MRT gain 2 to 3 times as much over the base as outcome-reward training does, and a length
+penalty lose accuracy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from mrt.analysis.intervals import average_of, mean_of, runs_of, share
+from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import (
     SINGLE,
@@ -29,6 +29,8 @@ from mrt.figures.style import (
     with_intervals,
 )
 from mrt.figures.tables import Layout
+
+FIGURE = Figure(RESULT, ("accuracy", "reading"), paper=("table1",))
 
 MOST_DIFFICULTIES = 10
 FLAT = "An interval without width is of problems that were all alike: of few problems it tells nothing."

@@ -1,13 +1,21 @@
-"""Reward and mean length of traces over RL training, from the problem on (Figure 11)."""
+"""Reward and length over RL training.
+
+Lengths are of whole traces: the prefix that a prompt has, and the completion. Thick lines: running mean over an eighth
+of the steps; thin lines: every step. Of several training runs: their mean, and as a band the smallest and the largest.
+In the paper (DeepScaleR's log) reward rises in the first phase, at an 8K budget, while length falls.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
+from mrt.figures.figure import TRAINING, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import ModelStyle
 from mrt.figures.training import by_step
+
+FIGURE = Figure(TRAINING, ("rl_log",), paper=("fig11",))
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

@@ -1,12 +1,10 @@
-"""Cost and results of training, over training runs: a model and its replicates, which differ only by seed.
+"""Cost and results of training, over training runs.
 
-    python -m mrt.figures.runs --out runs \\
-        --models '{"grpo": {"label": "GRPO"}, "again": {"label": "seed 1", "replicate_of": "grpo"}}' \\
-        --tables '{"cost": {...}, "accuracy": {...}, "regret": {...}}'
-
-Rows are methods. A cell is a mean over runs and problems with its 95 % interval. In parentheses is the difference to
-the outcome-reward baseline (the first GRPO model, else the first STaR model), on the problems that both were measured
-on, marked * if the interval excludes 0. Cost is the mean over runs and includes the whole lineage.
+Rows are methods: a model and its replicates, which differ only by seed. A cell is a mean over runs and problems with
+its 95 % interval. In parentheses is the difference to the outcome-reward baseline (the first GRPO model, else the first
+STaR model), on the problems that both were measured on, marked with a star if the interval excludes 0. Cost is the mean
+over runs and includes the whole lineage. A difference between methods means nothing if it is smaller than the
+differences between runs of one method. The paper reports one run of each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,9 +14,12 @@ import polars as pl
 
 from mrt.analysis.claims import values_of
 from mrt.analysis.intervals import mean_of, runs_of, share
+from mrt.figures.figure import TRAINING, Figure
 from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shortfall, usual_samples
 from mrt.figures.tables import Layout
+
+FIGURE = Figure(TRAINING, ("cost", "accuracy", "regret"), paper=("Section 9",), skips_unmeasured=True)
 
 OUTCOME_REWARD = ("grpo", "star")  # methods that a difference is taken to, the first that there is
 NOTE = (

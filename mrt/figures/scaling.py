@@ -1,11 +1,14 @@
-"""[maj@p]_j scaling curves: one more episode, or more votes after fewer episodes? (Figures 3, 24, 25, 27, 28)
+"""[maj@p]_j scaling curves.
 
-The solid line is maj@1 after each prefix, with more episodes to the right. The dashed lines that branch from it take
-p = 2, 4, 8 votes after the same prefix. A trace that has ended counts with its last prefix, so that all points of a
-curve are of the same traces; a curve ends where fewer than a fifth of them go on. The dotted line is pass@k of a model
-that does not think ("direct") on the same problems, if the experiment has one. Traces are grouped by their total number
-of episodes: curves of short and long thoughts differ (Section 5). Within a group a problem's traces are averaged
-first. Each panel shows one dataset, model and group; compute is in tokens below, in episodes above.
+Solid: accuracy when thinking is stopped after j episodes. Dashed: p votes after the same prefix. Dotted: pass@k of a
+model that does not think, if the experiment has one (any of k answers is right: no vote could do better). Where dashed
+rises above solid, voting after fewer episodes beats thinking on. Each panel shows one dataset, model and group; compute
+is in tokens below, in episodes above. A trace that has ended counts with its last prefix, so that all points of a curve
+are of the same traces; a curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in
+expectation, as a tie is broken evenly (only an answer that cannot be read, and casts no vote, makes a difference):
+these two curves differ in tokens only, unless `evaluation.weighted_votes` is on. Traces are grouped by their total
+number of episodes (those of a problem are averaged first), since the paper sees steady gains in short thoughts, and
+none, or losses, in long ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mrt.figures.figure import CASE, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import (
     SPARE_COLOURS,
@@ -25,6 +29,13 @@ from mrt.figures.style import (
     panels,
     with_intervals,
     with_room,
+)
+
+FIGURE = Figure(
+    CASE,
+    ("prefixes", "direct"),
+    paper=("fig3", "fig24", "fig25", "fig27", "fig28"),
+    settings=("evaluation.episode_groups",),
 )
 
 GROUPS = 3

@@ -6,7 +6,7 @@ import sys
 
 from conftest import ROOT
 
-from mrt.config.reference import artifacts, meaning_of, page
+from mrt.config.reference import artifacts, figures_page, meaning_of, page
 from mrt.config.schema import Config
 
 
@@ -15,6 +15,7 @@ def test_the_schema_and_the_pages_are_up_to_date():
     assert json.loads((ROOT / "docs" / "config.schema.json").read_text()) == Config.model_json_schema(), hint
     assert (ROOT / "docs" / "configuration.md").read_text() == page(), hint
     assert (ROOT / "docs" / "artifacts.md").read_text() == artifacts(), hint
+    assert (ROOT / "docs" / "figures.md").read_text() == figures_page(), hint
 
 
 def test_every_setting_is_described():

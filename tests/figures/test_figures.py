@@ -13,6 +13,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from mrt.figures.figure import figures
 from mrt.figures.stage import of_runs
 from mrt.figures.style import Appearance, ModelStyle, with_intervals, with_room
 
@@ -22,98 +23,56 @@ MODELS = {
     "mrt_2": ModelStyle(label="MRT (STaR)", method="mrt", iteration=2),
 }
 PROBLEMS = [f"p{i}" for i in range(12)]
+TRACE = {"sample": 0}
+OF_PROBLEM = {  # rows of a problem in a made-up measure: of its index, six random numbers and the model's name
+    "accuracy": lambda i, x, m: [{"difficulty": 3.0 + i % 3, "accuracy": x[0], "tokens": 90.0, "characters": 300.0}],
+    "maj": lambda i, x, m: [{"k": k, "maj": x[0], "pass": 1.0, "tokens": 80.0 * k} for k in (1, 2, 4)],
+    "direct": lambda i, x, m: [{"k": k, "maj": x[0], "pass": x[1], "tokens": 9.0 * k} for k in (1, 2, 4)],
+    "regret": lambda i, x, m: [
+        {"extensions": max(0, b // 64 - 2), "budget": b, "regret": x[0]} for b in (64, 128, 192, 256)
+    ],
+    "episode_regret": lambda i, x, m: [
+        {"episodes": b, "regret": x[b], "hopeless": 0.25, "reached": 1 - b / 8} for b in range(1, 3 + len(m) % 3)
+    ],
+    "budget_forcing": lambda i, x, m: [
+        TRACE | {"extensions": e, "accuracy": x[e // 2], "thought_tokens": 9 * e, "tokens": 9.0 * e + 20}
+        for e in (0, 2, 4, 6, 8)
+    ],
+    "episodes": lambda i, x, m: [TRACE | {"episodes": 2 + i % 4, "closed": True}],
+    "prefixes": lambda i, x, m: [
+        TRACE | {"episodes": 2 + i % 4, "prefix": j, "p": p, "maj": x[j], "tokens": 60.0 + 15 * j + 8 * p}
+        for j in range(3 + i % 4)
+        for p in (1, 2, 4, 8)
+    ],
+    "progress": lambda i, x, m: [
+        TRACE | {"episodes": 2 + i % 4, "prefix": j, "J": x[j], "progress": x[j] - x[j - 1] if j else None}
+        for j in range(3 + i % 4)
+    ],
+}
 
 
 def measure(name, model):
+    """A made-up table of a measure of a model."""
     if name.endswith("_log"):
-        steps = np.arange(1, 61)
-        noise = np.random.default_rng(len(model)).random(60)
+        steps, noise = np.arange(1, 61), np.random.default_rng(len(model)).random(60)
         return pl.DataFrame(
             {"step": steps, "loss": 1 / steps + noise, "reward": noise, "completion_tokens": 90.0 + steps}
         )
     if name == "cost":
-        row = {
-            "trained_model": model,
-            "phase": "training",
-            "generated_tokens": 1000 * len(model),
-            "prefill_tokens": 5,
-            "trained_tokens": 7,
-        }
-        return pl.DataFrame([row | {"flops": 1e12}])
+        tokens = {"generated_tokens": 1000 * len(model), "prefill_tokens": 5, "trained_tokens": 7}
+        return pl.DataFrame([{"trained_model": model, "phase": "training", **tokens, "flops": 1e12}])
+    name = "maj" if name == "linearized" else name
     rng = np.random.default_rng([len(name), len(model)])
-    rows = []
-    for index, problem in enumerate(PROBLEMS):
-        right = rng.random(6)
-        if name == "accuracy":
-            rows.append(
-                {
-                    "problem_id": problem,
-                    "difficulty": 3.0 + index % 3,
-                    "accuracy": right[0],
-                    "tokens": 90.0,
-                    "characters": 300.0,
-                }
-            )
-        elif name == "maj":
-            rows += [
-                {"problem_id": problem, "k": k, "maj": right[0], "pass": 1.0, "tokens": 80.0 * k} for k in (1, 2, 4)
-            ]
-        elif name == "direct":
-            rows += [
-                {"problem_id": problem, "k": k, "maj": right[0], "pass": right[1], "tokens": 9.0 * k} for k in (1, 2, 4)
-            ]
-        elif name == "regret":
-            rows += [
-                {"problem_id": problem, "extensions": max(0, b // 64 - 2), "budget": b, "regret": right[0]}
-                for b in (64, 128, 192, 256)
-            ]
-        elif name == "episode_regret":
-            rows += [
-                {"problem_id": problem, "episodes": b, "regret": right[b], "hopeless": 0.25, "reached": 1 - b / 8}
-                for b in range(1, 3 + len(model) % 3)
-            ]
-        elif name == "budget_forcing":
-            rows += [
-                {
-                    "problem_id": problem,
-                    "sample": 0,
-                    "extensions": e,
-                    "accuracy": right[e // 2],
-                    "thought_tokens": 9 * e,
-                    "tokens": 9.0 * e + 20,
-                }
-                for e in (0, 2, 4, 6, 8)
-            ]
-        else:
-            k = 2 + index % 4
-            trace = {"problem_id": problem, "sample": 0, "episodes": k}
-            if name == "episodes":
-                rows.append(trace | {"closed": True})
-            elif name == "prefixes":
-                rows += [
-                    trace | {"prefix": j, "p": p, "maj": right[j], "tokens": 60.0 + 15 * j + 8 * p}
-                    for j in range(k + 1)
-                    for p in (1, 2, 4, 8)
-                ]
-            else:
-                step = [None, *np.diff(right[: k + 1])]
-                rows += [trace | {"prefix": j, "J": right[j], "progress": step[j]} for j in range(k + 1)]
-    return pl.DataFrame(rows)
+    values = [rng.random(6) for _ in PROBLEMS]
+    rows = [OF_PROBLEM[name](i, values[i], model) for i in range(len(PROBLEMS))]
+    return pl.DataFrame([{"problem_id": PROBLEMS[i], **row} for i, of in enumerate(rows) for row in of])
 
 
-FIGURES = {
-    "maj_tokens": ["maj"],
-    "pass_tokens": ["maj", "linearized"],
-    "regret": ["regret"],
-    "episode_regret": ["episode_regret"],
-    "budget_forcing": ["budget_forcing"],
-    "scaling": ["prefixes", "direct"],
-    "episode_counts": ["episodes"],
-    "progress": ["progress"],
-    "length": ["rl_log"],
-    "reward": ["rl_log"],
-    "loss": ["sft_log"],
-    "cost": ["cost", "accuracy", "regret"],
+MADE_UP = {*OF_PROBLEM, "linearized", "sft_log", "rl_log", "cost"}
+FIGURES = {  # all but those whose measures hold texts
+    name: [measure for measure in entry.figure.measures if measure != "linearized"]
+    for name, entry in figures().items()
+    if not entry.is_table and MADE_UP.issuperset(entry.figure.measures)
 }
 
 
@@ -123,7 +82,7 @@ def arguments(figure, folder, measures, models=MODELS):
     for name in measures:
         for model in ["direct"] if name == "direct" else models:
             path = folder / f"{name}.{model}.parquet"
-            measure(name.replace("linearized", "maj"), model).write_parquet(path)
+            measure(name, model).write_parquet(path)
             tables.setdefault(name, {})[model] = {"toy_test": str(path)}
     styles = json.dumps({m: s.model_dump() for m, s in models.items()})
     return [figure, "--tables", json.dumps(tables), "--models", styles, "--out"]
@@ -262,7 +221,7 @@ def test_episodes_stand_above_the_tokens_of_a_scaling_curve():
 
 
 def test_the_caption_of_figure_3_says_that_two_votes_are_worth_one():
-    caption = " ".join((ROOT / "workflow" / "report" / "scaling.rst").read_text().split())
+    caption = " ".join(figures()["scaling"].caption.split())
     assert "maj@2 equals maj@1 in expectation" in caption and "`evaluation.weighted_votes`" in caption
 
 

@@ -5,11 +5,17 @@ import os
 import polars as pl
 import pytest
 import yaml
-from conftest import copy_of, planned_jobs, snakemake
+from conftest import copy_of, figures_reading, planned_jobs, snakemake
 
-RESULTS = ("pass1", "token_efficiency", "maj_tokens", "pass_tokens", "scaling", "episode_counts", "progress")
-REGRETS = ("regret", "episode_regret", "budget_forcing")
-RUNS = ("cost", "runs")  # what training took and brought
+from mrt.figures.figure import figures
+
+TABLES = [name for name, entry in figures().items() if entry.is_table]
+
+RESULTS = figures_reading("accuracy", "maj", "prefixes", "episodes", "progress")
+REGRETS, FORCED = figures_reading("regret", "episode_regret"), figures_reading("budget_forcing")
+RUNS = figures_reading("cost")  # what training took and brought
+OF_SFT, OF_RL = figures_reading("sft_log"), figures_reading("rl_log")
+OF_LOGS = OF_SFT + OF_RL
 MODELS = ("base", "star_1", "mrt_1", "mrt_rl")
 TRAINED = ("star_1", "mrt_1", "mrt_rl")
 EXTENDED = ("base", "mrt_1")  # by budget forcing
@@ -34,7 +40,7 @@ def measured(*models):
     forced = [model for model in models if model in EXTENDED]
     if forced:
         jobs |= {rule: on("toy_test", forced) for rule in FORCING}
-    return jobs | drawn(*RESULTS, *RUNS, *(REGRETS if forced else REGRETS[:2]), "traces")
+    return jobs | drawn(*RESULTS, *RUNS, *REGRETS, *(FORCED if forced else ()), "traces")
 
 
 FORCING = ("force_budget", "grade_forced", "measure_budget_forcing")
@@ -63,8 +69,8 @@ def trained(*models):
     by_sft = set(models) - by_rl
     jobs = merge(measured(*models), {rule: set(models) for rule in ("add_up_cost", "tabulate_log")})
     if by_sft:
-        jobs |= {"train": by_sft} | drawn("loss")
-    return jobs | ({"train_rl": by_rl} | drawn("length", "reward") if by_rl else {})
+        jobs |= {"train": by_sft} | drawn(*OF_SFT)
+    return jobs | ({"train_rl": by_rl} | drawn(*OF_RL) if by_rl else {})
 
 
 ON_TRAINING = {
@@ -175,7 +181,7 @@ MEASURES = (
 EVALUATED = merge(
     {rule: on("toy_test") for rule in MEASURES},
     {"measure_budget_forcing": on("toy_test", EXTENDED), "measure_maj": {"direct toy_test"}},
-    without(drawn(*RESULTS, *RUNS, *REGRETS), "progress"),
+    without(drawn(*RESULTS, *RUNS, *REGRETS, *FORCED), *figures_reading("progress")),
 )
 TOKENIZED = merge(
     ON_TRAINING,
@@ -184,8 +190,7 @@ TOKENIZED = merge(
     trained(*TRAINED),
     DIRECT,
 )
-OF_LOGS = ("loss", "length", "reward")
-EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *OF_LOGS, "traces")
+EVERYTHING = drawn(*RESULTS, *RUNS, *REGRETS, *FORCED, *OF_LOGS, "traces")
 NOTHING: dict[str, set[str]] = {}
 
 GRADER = ("mrt/grading/equality.py", "> 1e-5 * size", "> 1e-4 * size")
@@ -226,6 +231,11 @@ DECIDE_NOTHING = {
     "a function's module": moved,
     "an annotation": edit(
         "mrt/training/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"
+    ),
+    "a figure's caption, section and places in the paper": several(
+        edit("mrt/figures/regret.py", "lower is better", "less is better"),
+        edit("mrt/figures/regret.py", "FIGURE = Figure(REGRET", "FIGURE = Figure('5 Else'"),
+        edit("mrt/figures/regret.py", '"fig9", ', '"fig99", '),
     ),
     "a new stage": lambda folder: (folder / "mrt" / "count.py").write_text("from mrt.core.cli import Stage, run\n"),
     "a new helper of figures": append("mrt/figures/style.py", UNUSED),
@@ -273,7 +283,7 @@ EDITS = {
     ),
     "the style of all figures": (
         edit("mrt/figures/style.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
-        without(EVERYTHING, "pass1", "token_efficiency", "runs", "traces"),
+        without(EVERYTHING, *TABLES, "traces"),
     ),
     "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
     "a new helper that a measurement imports": (new_helper, EVALUATED),
@@ -291,7 +301,7 @@ EDITS = {
     ),
     "the budgets": (
         setting("evaluation.budgets", [64, 96]),
-        {"measure_regret": on("toy_test"), **drawn("regret", *RUNS)},
+        {"measure_regret": on("toy_test"), **drawn(*figures_reading("regret"), *RUNS)},
     ),
     "the grader": (
         edit(*GRADER),

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from conftest import ROOT, TOY_BASE, checkout, snakemake
+from conftest import ROOT, TOY_BASE, checkout, planned_jobs, snakemake
 
 from mrt.config.load import load
 from mrt.core.settings import laid_over
+from mrt.figures.figure import figures
 from mrt.training.rl import Train as RLTrain
-from workflow.figures import FIGURES
 from workflow.options import Options
 from workflow.paths import Paths
 from workflow.resources import JobResources
@@ -181,10 +181,13 @@ def test_the_axis_of_regret_and_a_base_made_anew_are_as_configured():
     assert changed.paths.checkpoint("base") and not options_of("config.yaml").paths.checkpoint("base")
 
 
-def test_every_figure_and_measure_is_grouped_on_a_cluster():
-    """Else each is a job of its own, which waits in the queue longer than it runs."""
+def test_every_figure_and_measure_is_grouped_on_a_cluster(tmp_path):
+    """Else each is a job of its own, which waits in the queue longer than it runs. Dry runs leave out grouped jobs."""
     grouped = dict(line.split("=") for line in yaml.safe_load((ROOT / "slurm" / "config.yaml").read_text())["groups"])
-    assert {name for name, group in grouped.items() if group == "draw"} == set(FIGURES)
+    assert [name for name, group in grouped.items() if group == "draw"] == ["figures"]
+    folder = checkout(tmp_path)
+    listed = [planned_jobs(folder, *groups).keys() for groups in ((), ("--groups", "figures=draw"))]
+    assert listed[0] - listed[1] == {name for name in figures() if name in listed[0]} > {"regret", "pass1"}
     rules = re.findall(r"^rule (\w+):", (ROOT / "workflow" / "rules" / "analysis.smk").read_text(), re.MULTILINE)
     assert {rule for rule in rules if rule.startswith("measure_")} <= grouped.keys()
 

@@ -5,7 +5,7 @@ from shlex import quote
 from mrt.config.load import load
 from mrt.core.digest import options_of, slice_of
 from mrt.training.methods import RL_METHODS, SFT_METHODS, TREE_METHODS
-from workflow.figures import FIGURES, Figures
+from workflow.figures import Figures
 from workflow.options import Options, content_of, files_of, optional
 from workflow.paths import Paths, any_of
 from workflow.running import recorded_name
@@ -23,7 +23,11 @@ experiment.results = recorded_name(experiment.results)  # the records of what ma
 paths = Paths(experiment)
 job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
-figures = Figures(experiment, paths)
+try:
+    figures = Figures(experiment, paths)
+except ValueError as error:
+    raise WorkflowError(str(error))
+
 traces_page = TracesPage(experiment, paths)
 ANALYSIS, SAMPLING, TRAINING = (f"../../envs/{room}.yaml" for room in ("analysis", "sampling", "training"))
 

@@ -1,5 +1,6 @@
 # Tables and figures, each a target of its own name and of its numbers in the paper (`snakemake fig9`).
-for name, figure in FIGURES.items():
+# On a cluster all have the group that the profile gives to the name `figures`; it is known when jobs are planned.
+for name, entry in figures.entries.items():
 
     rule:
         name:
@@ -7,25 +8,27 @@ for name, figure in FIGURES.items():
         input:
             lambda w, name=name: figures.files(name),
         output:
-            **figures.drawn(name),
+            **figures.written(name),
         log:
             paths.log(name),
+        group:
+            lambda w: workflow.group_settings.overwrite_groups.get("figures")
         conda:
             ANALYSIS
         params:
-            code=options.code(f"figures.{name}"),
-            name=name,
+            code=lambda w, name=name: options.code(figures.stage(name)),
+            command=figures.command(name),
             settings=lambda w, name=name: figures.settings(name),
             out=subpath(output.csv, strip_suffix=".csv"),
+            caption=lambda w, threads, entry=entry: entry.caption,
         shell:
-            "printf %s {params.settings:q} | python -m mrt.figures.{params.name} --settings - --out {params.out:q}"
-            " > {log:q} 2>&1"
+            "printf %s {params.settings:q} | {params.command} --settings - --out {params.out:q} > {log:q} 2>&1"
 
-    for number in figure.numbers:
+    for target in entry.targets:
 
         rule:
             name:
-                number
+                target
             input:
                 figures.outputs(name),
 
