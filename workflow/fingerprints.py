@@ -21,7 +21,8 @@ class Fingerprints:
     def __init__(self, folder: Path) -> None:
         self.file = folder / f"{sources()}.json"
         try:
-            self.known = {stage: (hashed, libraries) for stage, hashed, libraries in json.loads(self.file.read_text())}
+            rows = json.loads(self.file.read_text())
+            self.known = {name: (hashed, used) for name, hashed, used in rows if not is_user_file(name)}
         except (OSError, ValueError):  # not there, or broken
             self.known = {}
 
@@ -38,6 +39,11 @@ class Fingerprints:
 
     def write(self, file: Path) -> None:
         write_text(json.dumps([(name, *kept) for name, kept in self.known.items()]), file)
+
+
+def is_user_file(stage: str) -> bool:
+    """Whether a stage is a file of a user's, which is none of the package's sources and so searched each time."""
+    return stage.endswith(".py")
 
 
 def age(file: Path) -> float:

