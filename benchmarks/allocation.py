@@ -27,7 +27,7 @@ from benchmarks.prover import ANSWERS, Engines, at_lengths, by_trace, timed
 from benchmarks.record import TOY_BASE, TRACES, Goal, Record, Report, has, markdown, middle
 from mrt.core import vllm_environment
 from mrt.episodes.parameterization import OpenEnded, Segmentation
-from mrt.grading.grade import Grader
+from mrt.grading.grader import Grader
 from mrt.sampling.allocation import Allocate, Allocation, Thresholds, Trace
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.prover import Place, Prefix

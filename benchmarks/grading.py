@@ -104,7 +104,7 @@ def timed(function: Any, *arguments: Any) -> tuple[float, Any]:
 def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
     """Seconds and verdicts of a grader whose workers have started, with empty caches."""
     from mrt.grading.equality import normalise, plain_text
-    from mrt.grading.grade import Grader
+    from mrt.grading.grader import Grader
     from mrt.grading.workers import Pool
 
     normalise.cache_clear(), plain_text.cache_clear()
@@ -141,7 +141,7 @@ def measure_rates(record: Record, quick: bool) -> None:
 
 
 def measure_hostile(record: Record, quick: bool) -> None:
-    from mrt.grading.grade import Grader
+    from mrt.grading.grader import Grader
     from mrt.grading.workers import Pool
 
     ordinary = repeating([(answer, gold) for answer, gold, _ in labelled(60)], 10)

@@ -27,7 +27,8 @@ from benchmarks.record import Goal, Record, Report, markdown, middle
 from mrt.config.load import load
 from mrt.core import vllm_environment
 from mrt.core.settings import laid_over
-from mrt.grading.grade import Grader, right_forced
+from mrt.grading.grade import right_forced
+from mrt.grading.task import problem_rows, task_of
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion
@@ -109,10 +110,10 @@ def agreement(record: Record, sampling: Prove, problems: Path, opening: str, rul
     scored = stage.score(places, CacheSettings())
     J = np.array([sum(probability(c) for c in at if c.finish_reason == "scored") for at in scored])
     drawn = sampling.sampler.generate([place.request for place in places])
-    golds = dict(pl.read_parquet(problems).select("id", "answer").iter_rows())
-    gold = [golds[place.problem_id] for place in places for _ in range(PARTS * ANSWERS)]
+    rows = problem_rows(problems)
+    asked = [rows[place.problem_id] for place in places for _ in range(PARTS * ANSWERS)]
     texts = [c.text for at in drawn for c in at]
-    right = np.reshape(right_forced(Grader(), texts, gold), (len(places), PARTS * ANSWERS))
+    right = np.reshape(right_forced(task_of(workers=None), texts, asked), (len(places), PARTS * ANSWERS))
     first, second, third = right.reshape(len(places), PARTS, ANSWERS).mean(axis=2).T
 
     record.add("all", "traces", len(own))

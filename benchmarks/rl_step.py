@@ -98,7 +98,7 @@ def one_engine() -> Iterator[Callable[[], None]]:
 
 def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest: int) -> Any:
     """A trainer of a kind, on the engine that TRL builds."""
-    from mrt.grading.grade import Grader
+    from mrt.grading.task import task_of
     from mrt.sampling.engine import Decoding, EngineSettings
     from mrt.training import rl
     from mrt.training.rl_trainer import outcome_reward
@@ -117,8 +117,8 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     if kind == PLAIN:
         from trl import GRPOTrainer
 
-        return GRPOTrainer(reward_funcs=outcome_reward(Grader(1)), **usual)
-    ours = {"method": stage.method, "recipe": recipe, "grader": Grader(1), "parameterization": stage.parameterization}
+        return GRPOTrainer(reward_funcs=outcome_reward(task_of()), **usual)
+    ours = {"method": stage.method, "recipe": recipe, "task": task_of(), "parameterization": stage.parameterization}
     return stage.trainer_class(usual)(**ours, **usual)
 
 

@@ -37,16 +37,16 @@ def measure(record: Record, quick: bool) -> None:
     count = 10 if quick else 100
     config = load(yaml.safe_load((ROOT / "config" / "backtracking.yaml").read_text()))
     training = config.problems["toy_train"].model_copy(update={"disjoint_from": []})
-    problems = build("toy_train", training)[0].head(count)
+    problems = build("toy_train", training)[0].head(count).to_dicts()
     stage = Search(
         model=str(ROOT / "mrt" / "toy" / "weights_attempts"), problems="-", out="-", names=("base", "toy_train"),
         search=config.training.tree, parameterization=config.parameterization, prompt=config.prompt,
         engine=config.engine,
     )  # fmt: skip
-    stage.grown(problems.head(count // 5))  # warm
+    stage.grown(problems[: count // 5])  # warm
     # A search of one round from the root alone is independent sampling.
     once = stage.search.model_copy(update={"depth": 1})
-    some = stage.model_copy(update={"search": once}).grown(problems.head(count // 4))
+    some = stage.model_copy(update={"search": once}).grown(problems[: count // 4])
     a_solution = sum(tree.nodes[0].tokens for tree in some) / (len(some) * once.rollouts)
     for _ in range(1 if quick else 2):
         began = time.perf_counter()

@@ -26,24 +26,25 @@ class Fingerprints:
         except (OSError, ValueError):  # not there, or broken
             self.known = {}
 
-    def of(self, stage: str, *, with_versions: bool) -> str:
+    def of(self, stage: str, *plugins: str, with_versions: bool) -> str:
         """As `mrt.core.fingerprint.fingerprint`. Raises ValueError as that does."""
-        if stage not in self.known:
-            found = reached(stage)
-            self.known[stage] = (found.hashed, list(found.libraries))
+        name = " ".join((stage, *plugins))
+        if name not in self.known:
+            found = reached(stage, *plugins)
+            self.known[name] = (found.hashed, list(found.libraries))
             self.write(self.file)
             for old in sorted(self.file.parent.glob("*.json"), key=age)[MOST:]:
                 old.unlink(missing_ok=True)
-        hashed, libraries = self.known[stage]
+        hashed, libraries = self.known[name]
         return hash_of(hashed, libraries if with_versions else ())
 
     def write(self, file: Path) -> None:
         write_text(json.dumps([(name, *kept) for name, kept in self.known.items()]), file)
 
 
-def is_user_file(stage: str) -> bool:
-    """Whether a stage is a file of a user's, which is none of the package's sources and so searched each time."""
-    return stage.endswith(".py")
+def is_user_file(name: str) -> bool:
+    """Whether a stage is or loads a file of a user's: none of the package's sources, it is searched each time."""
+    return ".py:" in name or name.endswith(".py")
 
 
 def age(file: Path) -> float:

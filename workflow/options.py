@@ -12,6 +12,7 @@ from typing import Any
 
 from mrt.config.schema import Config
 from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
+from mrt.grading.task import reference, task_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
 from mrt.training.rl import RL
@@ -48,10 +49,23 @@ class Options:
         self.code = cache(self.code)  # type: ignore[method-assign]
         self.identity = cache(self.identity)  # type: ignore[method-assign]
 
-    def code(self, stage: str) -> str:
+    def code(self, stage: str, *plugins: str) -> str:
         """Fingerprint of the code that a stage runs: in params, where Snakemake sees it change."""
         name = stage if stage.endswith(".py") else f"mrt.{stage}"
-        return self.fingerprints.of(name, with_versions=self.experiment.track_versions)
+        return self.fingerprints.of(name, *plugins, with_versions=self.experiment.track_versions)
+
+    def judging(self, stage: str) -> Callable[[Wildcards], str]:
+        """Fingerprint of a stage that judges answers, with the task of the problem set that it judges."""
+
+        def code(w: Wildcards) -> str:
+            dataset = getattr(w, "dataset", None) or self.trained_on(w)
+            return self.code(stage, reference(self.experiment.task(dataset)))
+
+        return code
+
+    def trained_on(self, w: Wildcards) -> str:
+        """The problem set that a model is trained on."""
+        return str(self.experiment.models[w.model].problems)
 
     def identity(self, name: str) -> str | None:
         """Content of given weights; of those that this workflow makes, nothing: they are an input."""
@@ -67,6 +81,11 @@ class Options:
         """The options that name a model's weights."""
         given = self.experiment.weights(name)
         return {"model": self.paths.checkpoint(name) or given, "revision": self.experiment.models[name].revision}
+
+    def dataset(self, w: Wildcards) -> str:
+        """Options of a dataset: the further columns that its task reads."""
+        task = self.experiment.task(w.dataset)
+        return options_of(extra=list(task_of(task).columns) or None if task else None)
 
     # ---- sampling ----
 
@@ -98,6 +117,10 @@ class Options:
             return "sampling.likelihood"
         return "sampling.allocation" if self.experiment.filters(w.model, w.dataset) else "sampling.prover"
 
+    def prover_code(self, w: Wildcards) -> str:
+        stage = self.prover_stage(w)
+        return self.code(stage) if stage == "sampling.prover" else self.judging(stage)(w)
+
     def prover_golds(self, w: Wildcards) -> str | list[str]:
         """The gold answers, an input of stages that need them."""
         return self.paths.problems(w.dataset) if self.prover_stage(w) != "sampling.prover" else []
@@ -106,7 +129,9 @@ class Options:
         stage, filters = self.prover_stage(w), self.experiment.filters(w.model, w.dataset)
         options: dict[str, Any] = {"filters": filters} if filters else {}
         if stage == "sampling.allocation":
-            options |= {"allocation": self.experiment.training.allocation, "grading": self.experiment.grading}
+            options["allocation"] = self.experiment.training.allocation
+        if stage != "sampling.prover":
+            options["task"] = self.experiment.task(w.dataset)
         prover = self.experiment.sampling(w.dataset).prover
         return self.of_sampling(w, "prover", prover=prover, parameterization=self.words, **options)
 
@@ -116,7 +141,7 @@ class Options:
     def tree(self, w: Wildcards) -> str:
         search = self.experiment.training.tree
         options = {"parameterization": self.words, "prompt": self.experiment.prompt_of(w.model)}
-        return self.of_sampling(w, search=search, grading=self.experiment.grading, **options)
+        return self.of_sampling(w, search=search, task=self.experiment.task(w.dataset), **options)
 
     def linearized(self, w: Wildcards) -> str:
         settings = self.experiment.evaluation.linearized
@@ -146,7 +171,7 @@ class Options:
         return execution
 
     def grading(self, w: Wildcards) -> str:
-        return options_of(grading=self.experiment.grading)
+        return options_of(task=self.experiment.task(w.dataset))
 
     # ---- training ----
 
@@ -178,7 +203,8 @@ class Options:
         read = {"least_prefix", "max_prompt_length", *(["prefixes"] if method == "mrt_rl" else [])}
         of_prefixes = recipe.model_dump(include=read, exclude_none=True)
         words = self.words if method == "mrt_rl" or self.experiment.backtracking else None
-        options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, **of_prefixes}
+        rows = self.experiment.task(self.trained_on(w)) is not None
+        options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, "rows": rows, **of_prefixes}
         return self.of_parent(w, method=method, seed=seed, **options)
 
     def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -198,7 +224,7 @@ class Options:
         method, parameterization = self.experiment.models[w.model].method, None
         if method == "mrt_rl":  # others ask mu nothing, and only credit by episode cuts episodes
             parameterization = self.experiment.parameterization if recipe.variant == "per_episode" else self.words
-        options = {"parameterization": parameterization, "grading": self.experiment.grading}
+        options = {"parameterization": parameterization, "task": self.experiment.task(self.trained_on(w))}
         return self.of_parent(w, method=method, recipe=self.recipe(w.model)[0], **options)
 
     def sharding(self, w: Wildcards) -> str:

@@ -65,7 +65,7 @@ def accuracy(
         .group_by("problem_id")
         .agg(
             pl.len().alias("samples"),
-            pl.col("correct").mean().alias("accuracy"),
+            pl.col("score" if "score" in grades.columns else "correct").mean().alias("accuracy"),
             pl.col("tokens").mean(),
             pl.col("text").str.len_chars().mean().alias("characters"),
             (~pl.col("finished")).mean().alias("unfinished"),
@@ -300,7 +300,9 @@ class Evaluate(Stage):
                     self.table("problems", "id", "difficulty"),
                     self.table("rollouts", *TRACE, "tokens", "text", "inside", "thinking"),
                 )
-                result = accuracy(problems, rollouts, self.table("grades", *TRACE, "parsed", "correct"), self.closing)
+                result = accuracy(
+                    problems, rollouts, self.table("grades", *TRACE, "parsed", "correct", "score"), self.closing
+                )
             case "maj":
                 rollouts, grades = (
                     self.table("rollouts", *TRACE, "tokens"),
@@ -321,7 +323,7 @@ class Evaluate(Stage):
                 result = episode_regret(read_table(self.prefixes, PREFIXES), self.every)
             case "budget_forcing":
                 answers = self.table("prover", *ANSWER, *LENGTHS, *KIND)
-                result = budget_forcing(answers, self.table("grades", *ANSWER, "correct"))
+                result = budget_forcing(answers, self.table("grades", *ANSWER, "correct", "score"))
             case "episodes":
                 result = episode_counts(self.table("episodes", *TRACE, "closed"))
             case "linearized":

@@ -82,7 +82,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
         answers: forced answers: columns problem_id, sample, prefix, answer_index, tokens (of the answer),
             problem_tokens, prefix_tokens and prompt_tokens (of chat prompt, of z_0:j, of all that precedes the answer),
             finish_reason and mean_logprob.
-        grades: their grades: the same four keys and correct.
+        grades: their grades: the same four keys and correct, and score if answers have partial credit, whose mean is J.
 
     Returns:
         Columns problem_id, sample, prefix, episodes (largest prefix of the trace), prefix_tokens, tokens (that an
@@ -97,7 +97,8 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     if answers.is_empty():
         raise ValueError("there are no forced answers")
     try:
-        rows = graded(answers.select(*ANSWER, *LENGTHS, *KIND), grades.select(*ANSWER, "correct"), ANSWER)
+        value = pl.col("score" if "score" in grades.columns else "correct").alias("value")
+        rows = graded(answers.select(*ANSWER, *LENGTHS, *KIND), grades.select(*ANSWER, "correct", value), ANSWER)
     except pl.exceptions.ComputeError:
         rows = None  # a key repeats
     if rows is None or not rows.height == answers.height == grades.height:
@@ -111,8 +112,8 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     probability = (pl.col("mean_logprob") * pl.col("tokens")).exp()
     if rows.select(scored.any()).item():
         rows = rows.filter(scored | ~scored.any().over(PREFIX))
-    sampled_J = pl.col("correct").cast(pl.Float64).mean()
-    scored_J = (probability * pl.col("correct")).sum().clip(upper_bound=1.0)
+    sampled_J = pl.col("value").cast(pl.Float64).mean()
+    scored_J = (probability * pl.col("value")).sum().clip(upper_bound=1.0)
     prefixes = (
         rows.group_by(*PREFIX)
         .agg(
@@ -154,7 +155,7 @@ class Progress(Stage):
 
     def cli_cmd(self) -> None:
         answers = PROVER.read(self.prover, [*ANSWER, *LENGTHS, *KIND])
-        grades = ANSWER_GRADES.read(self.grades, [*ANSWER, "correct"])
+        grades = ANSWER_GRADES.read(self.grades, [*ANSWER, "correct", "score"])
         try:
             table = progress_table(answers, grades)
         except ValueError as error:

@@ -23,6 +23,7 @@ from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, 
 from mrt.core.hub import has_chat_template, missing
 from mrt.core.settings import overlaid
 from mrt.episodes.thinking import FAMILIES, THINK, Thinking, of_template
+from mrt.grading.task import has_golds, name_of, task_of
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.problems.sources import prefix_accuracy
@@ -48,6 +49,7 @@ def mistakes_of(config: Config) -> Mistakes:
         seed_mistakes,
         greedy_mistakes,
         weighting_mistakes,
+        likelihood_mistakes,
         claimed_value_mistakes,
         header_mistakes,
     ):
@@ -83,6 +85,26 @@ def weighting_mistakes(config: Config) -> Mistakes:
             yield f"models.{name}.rules.weight", "it counts only with `recipe: {weighted: true}`"
         if recipe.weighted and model.rules.weight == "none":
             yield f"models.{name}.recipe.weighted", "all examples weigh the same; set `rules: {weight: progress}`"
+
+
+def likelihood_mistakes(config: Config) -> Mistakes:
+    """J by likelihood on problem sets whose task has no text of the gold answer."""
+    read_off: dict[str, list[str]] = {}  # the problem sets of each setting
+    for name, model in config.models.items():
+        recipe = config.recipe(name) if model.method else None
+        if model.method == "mrt_rl" and isinstance(recipe, RL) and recipe.estimate == "likelihood":
+            read_off[f"models.{name}.rl.estimate"] = [str(model.problems)]
+        if "prover" in (config.learnt(name) if model.method else ()):
+            read_off.setdefault("training.prover.estimate", []).append(str(model.problems))
+    if config.training.prover.estimate != "likelihood":
+        read_off.pop("training.prover.estimate", None)
+    if config.evaluation.prover.estimate == "likelihood" and asks_mu_to_measure(config.evaluation):
+        read_off["evaluation.prover.estimate"] = config.evaluation.problems
+    for path, names in read_off.items():
+        for name in dict.fromkeys(names):
+            if (task := config.task(name)) and not has_golds(task):
+                why = f"the task of problems.{name}, {name_of(task)}, has no texts of gold answers (`golds`)"
+                yield path, f"{why}; J cannot be read off, only counted: `estimate: answers`"
 
 
 def claimed_value_mistakes(config: Config) -> Mistakes:
@@ -432,10 +454,17 @@ def dataset_mistakes(
         yield from unknown(f"problems.{name}.disjoint_from", other, problems)
     if around(name, lambda n: p.disjoint_from if (p := problems.get(n)) else []):
         yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
+    extra: Sequence[str] = ()  # the columns that its task reads
+    try:
+        extra = task_of(dataset.task).columns if dataset.task else ()
+    except ValueError as error:
+        yield f"problems.{name}.task", str(error)
+    if dataset.toy and extra:
+        yield f"problems.{name}.task", f"it reads {', '.join(extra)}, which problems of the toy world do not have"
     if dataset.file:
 
         def check() -> None:
-            ids[name] = build(name, dataset)[0]["id"].to_list()
+            ids[name] = build(name, dataset, extra=extra)[0]["id"].to_list()
 
         yield from file_mistakes(f"problems.{name}.file", dataset.file, check)
 

@@ -13,6 +13,11 @@ from mrt.analysis.claims import claims_in
 from mrt.config.checks import mistakes_of, raw_mistakes, suggestion
 from mrt.config.schema import Config
 
+MOVED = {
+    "grading": "its settings are those of the task math, of each problem set: `problems: {NAME: {task: {name: math,"
+    " by: math_verify}}}`",
+}
+
 
 def check_yaml(file: Path | str) -> None:
     """Raise ValueError, with file and line, if a file is not a YAML mapping."""
@@ -163,6 +168,8 @@ def explain(mistake: Any) -> str:
     """One line for a mistake that pydantic found: its path, what is wrong, the value, and what would be right."""
     path = ".".join(map(str, mistake["loc"]))
     if mistake["type"] == "extra_forbidden":
+        if path in MOVED:
+            return f"{path}: {MOVED[path]}"
         known = list(settings_at(mistake["loc"][:-1]))
         return f"{path}: there is no such setting{suggestion(str(mistake['loc'][-1]), known)}"
     value = "" if isinstance(mistake["input"], dict) else f" (got {shortened(mistake['input'])})"

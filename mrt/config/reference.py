@@ -14,8 +14,10 @@ from pydantic import Field
 from mrt.config.schema import Config
 from mrt.core.artifacts import OTHERS, TABLES
 from mrt.core.cli import Stage, run
+from mrt.core.plugins import names
 from mrt.core.storage import write_text
 from mrt.figures.figure import figures
+from mrt.grading.task import FOLDER, task_of
 
 BOUNDS = {
     "minimum": "at least {}",
@@ -95,14 +97,15 @@ def rows_of(group: dict[str, Any], groups: dict[str, Any]) -> Iterator[str]:
 
 
 def page() -> str:
-    """The reference in Markdown: one table per group of settings."""
+    """The reference in Markdown: one table per group of settings, and per task."""
     schema = Config.model_json_schema()
     lines = [INTRODUCTION]
-    for name, group in [("Config", schema), *schema["$defs"].items()]:
+    tasks = {f"Task {name}": task_of(name).model_json_schema() for name in names(FOLDER)}
+    for name, group in [("Config", schema), *schema["$defs"].items(), *tasks.items()]:
         if "properties" not in group:
             continue
         lines += [f"## {name}", "", group.get("description", ""), "", "| setting | value | default | meaning |"]
-        lines += ["|---|---|---|---|", *rows_of(group, schema["$defs"]), ""]
+        lines += ["|---|---|---|---|", *rows_of(group, {**schema["$defs"], **group.get("$defs", {})}), ""]
     return "\n".join(lines)
 
 
@@ -126,9 +129,9 @@ def artifacts() -> str:
     rows = []
     for table in TABLES:
         columns = []
-        for name, kind in table.columns.items():
-            told = "; ".join(filter(None, (TYPES[kind], table.notes.get(name, ""))))
-            columns.append(f"**{name}** ({told})" if name in table.keys else f"{name} ({told})")
+        for name, kind in {**table.columns, **table.optional}.items():
+            notes = "; ".join(filter(None, (TYPES[kind], table.notes.get(name, ""))))
+            columns.append(f"**{name}** ({notes})" if name in table.keys else f"{name} ({notes})")
         rows.append(f"| `{table.path}` | {table.about} | {', '.join(columns)} |")
     rows += [f"| `{path}` | {about} | |" for path, about in OTHERS.items()]
     return ARTIFACTS + "\n".join(rows) + "\n"

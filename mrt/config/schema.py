@@ -15,7 +15,7 @@ from mrt.config.sections import Evaluation, Expected, Model, SamplingSettings, T
 from mrt.core.hub import cached
 from mrt.core.settings import Settings, overlaid
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Segmentation, Template
-from mrt.grading.grade import Grading
+from mrt.grading.task import Choice
 from mrt.problems.settings import Dataset
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
@@ -49,7 +49,6 @@ class Config(Settings):
         None,
         description="Backtracking search (Appendix A) instead of thoughts; `{}` for its defaults.",
     )
-    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the sampling engine is built.")
     engine_threads: int = Field(1, ge=1, le=1024, description="CPU cores of a sampling job.")
     training_threads: int = Field(2, ge=1, le=1024, description="CPU cores of a training job.")
@@ -128,6 +127,10 @@ class Config(Settings):
     def measured_on(self, name: str) -> list[str]:
         """Evaluation sets that a model is measured on."""
         return [d for d in self.evaluation.problems if d in (self.models[name].evaluate_on or self.evaluation.problems)]
+
+    def task(self, dataset: str) -> Choice | None:
+        """The task of a dataset, in canonical form: None for math."""
+        return self.problems[dataset].task
 
     def sampling(self, dataset: str) -> SamplingSettings:
         """What is sampled on a dataset: the evaluation's settings on its sets, else the training's."""

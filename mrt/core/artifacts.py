@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from mrt.core.storage import read_table, write_table
+from mrt.core.storage import columns_of, read_table, write_table
 
 TRACE = ["problem_id", "sample"]
 PREFIX = [*TRACE, "prefix"]
@@ -23,7 +23,8 @@ ANSWER = [*PREFIX, "answer_index"]
 class Artifact:
     """A kind of table: its columns with their types, the columns that identify a row, its path and its content.
 
-    In `path`, `m` is a model and `d` a dataset. `notes` explains columns whose names do not suffice.
+    In `path`, `m` is a model and `d` a dataset. `notes` explains columns whose names do not suffice. A table has its
+    `optional` columns, behind the others, only where something needs them.
     """
 
     columns: Mapping[str, Any]
@@ -31,17 +32,23 @@ class Artifact:
     path: str
     about: str
     notes: Mapping[str, str] = field(default_factory=dict)
+    optional: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, table: pl.DataFrame, path: Path) -> None:
         """Write a table of this kind in its row order; raises ValueError if its columns or keys are wrong."""
-        if dict(table.schema) != dict(self.columns):
+        extra = {name: kind for name, kind in self.optional.items() if name in table.columns}
+        if dict(table.schema) != {**self.columns, **extra}:
             raise ValueError(f"{path}: columns {dict(table.schema)} where {dict(self.columns)} belong")
         write_table(table, path, self.keys)
 
     def read(self, path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Read a table of this kind, or some of its columns; raises ValueError, naming the file, if it is not one."""
-        wanted = self.columns if columns is None else {name: self.columns[name] for name in columns}
-        return read_table(path, wanted)
+        """Read a table of this kind, or some of its columns; raises ValueError, naming the file, if it is not one.
+
+        Optional columns are read where the table has them.
+        """
+        names, present = columns or [*self.columns, *self.optional], columns_of(path) if self.optional else {}
+        every = {**self.columns, **self.optional}
+        return read_table(path, {name: every[name] for name in names if name not in self.optional or name in present})
 
 
 PROBLEMS = Artifact(
@@ -57,7 +64,8 @@ PROBLEMS = Artifact(
     ["id"],
     "problems/{d}.parquet",
     "problems and gold answers, whatever they come from",
-    {"answer": "gold"},
+    {"answer": "gold", "extra": "JSON of further columns of the source, which the task reads"},
+    optional={"extra": pl.String},
 )
 ROLLOUTS = Artifact(
     {
@@ -148,18 +156,27 @@ EXTENSIONS = Artifact(
     },
 )
 VERDICT = {"answer": pl.String, "parsed": pl.Boolean, "correct": pl.Boolean, "cluster": pl.Int64}
+SCORE = {"score": pl.Float64}
 GRADES = Artifact(
     {"problem_id": pl.String, "sample": pl.Int64, **VERDICT},
     TRACE,
     "grades/{m}/{d}.rollouts.parquet",
     "rollouts, right or wrong",
-    {"answer": "extracted", "cluster": "equal answers of a problem share it; -1: unparseable"},
+    {
+        "answer": "extracted",
+        "correct": "the score is 1",
+        "cluster": "equal answers of a problem share it; -1: unparseable",
+        "score": "0 to 1, where an answer has partial credit",
+    },
+    optional=SCORE,
 )
 ANSWER_GRADES = Artifact(
     {"problem_id": pl.String, "sample": pl.Int64, "prefix": pl.Int64, "answer_index": pl.Int64, **VERDICT},
     ANSWER,
     "grades/{m}/{d}.prover.parquet",
     "forced answers, right or wrong; so `{d}.budget_forcing.parquet`, `{d}.linearized.parquet`",
+    {"score": "0 to 1, where an answer has partial credit"},
+    optional=SCORE,
 )
 PROGRESS = Artifact(
     {
@@ -251,7 +268,9 @@ RL_PROMPTS = Artifact(
         "answer": "gold",
         "inside": "the chat prompt, or z_0:j behind it, leaves a thought open",
         "thinking": "the tags of a thought, as JSON; null for a model that writes none",
+        "row": "the problem's row, as JSON, for tasks other than math",
     },
+    optional={"row": pl.String},
 )
 COST = Artifact(
     {

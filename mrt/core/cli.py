@@ -64,20 +64,25 @@ class Stage(BaseSettings):
             return sys.argv[0]
         return spec.name if spec and spec.name.startswith("mrt.") else cls.__module__
 
+    def plugins(self) -> tuple[str, ...]:
+        """The definitions that the stage loads by their names (`mrt.core.plugins.reference`)."""
+        return ()
+
     @abstractmethod
     def cli_cmd(self) -> None:
         """The work of the stage."""
 
     def carry_out(self) -> None:
         """Do the work; the tables that it writes record their provenance."""
-        name = self.module()
-        check_planned(name)
+        name, plugins = self.module(), self.plugins()
+        check_planned(name, *plugins)
         storage.provenance = {
             "stage": name,
             "options": self.model_dump(mode="json", exclude_none=True, exclude=PLACES | GROUPS),
-            "code": fingerprint(name, with_versions=self.track_versions),
-            "definitions": reached(name).definitions,
-            "versions": versions(name) if self.track_versions else {},
+            "code": fingerprint(name, *plugins, with_versions=self.track_versions),
+            "definitions": reached(name, *plugins).definitions,
+            "versions": versions(name, *plugins) if self.track_versions else {},
+            **({"plugins": plugins} if plugins else {}),
         }
         # a rule's command has groups, and its log says what to run by hand
         if GROUPS & {argument.removeprefix("--") for argument in sys.argv}:
@@ -106,7 +111,7 @@ def command_of(stage: str) -> list[str]:
     return ["python", "-m", *runner, stage]
 
 
-def check_planned(stage: str) -> None:
+def check_planned(stage: str, *plugins: str) -> None:
     """Raise ValueError if a stage's code is not what its run of Snakemake was planned with, and would record.
 
     `MRT_PLANNED` names the file of the plan's fingerprints; without it, by hand, the code that is there is run.
@@ -115,7 +120,7 @@ def check_planned(stage: str) -> None:
     if not file.is_file():
         return
     planned = {name: hashed for name, hashed, _ in json.loads(file.read_text())}
-    if planned.get(stage) not in (None, reached(stage).hashed):
+    if planned.get(" ".join((stage, *plugins))) not in (None, reached(stage, *plugins).hashed):
         raise ValueError(
             "its code has changed since this run of Snakemake began, which would record the code of then;"
             " nothing was made. Start snakemake again: it plans with the code that is there now"

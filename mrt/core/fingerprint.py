@@ -7,8 +7,9 @@ that a module runs when it is imported. The search starts from the names in the 
 stage's module and follows, from each definition, the names that it uses, through imports. The stage may be a file of a
 user's: its local modules then belong to the search, those in its folder and in the working folder. A text that is the
 name of a module, such as "mrt.sampling.worker.Worker", counts as its use. A whole module counts only where the name
-used cannot be determined: where the module itself is passed on, or imported with `*`. Rules carry fingerprints in their
-params: Snakemake does not see edits of imported modules, but it sees changed params.
+used cannot be determined: where the module itself is passed on, or imported with `*`. What a stage loads by a name of
+the configuration (`mrt.core.plugins`) is a further start of its search. Rules carry fingerprints in their params:
+Snakemake does not see edits of imported modules, but it sees changed params.
 
 No module is exempt. Within definitions, nothing counts that cannot change a result: docstrings, comments, formatting,
 the order of definitions and the modules that they are in, names of local variables, annotations of functions without a
@@ -79,6 +80,7 @@ OF_BARS = {"desc", "unit", "total", "mininterval", "leave"}
 QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload", "property", "classmethod", "staticmethod"}
 QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field"}
 IMPORTERS = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location"}
+LOADERS = {"mrt.core.plugins", "mrt.core.user_file"}  # what they import is a start of the search (`reached`)
 FINDERS = {"globals", "eval", "exec", "vars", "locals"}  # may find any name of their module
 ROUNDS = 16  # definitions that differ only in what they use are told apart if the difference is so many uses away
 DEFERRED = {"result", "exception"}  # of futures: raise errors of what was called elsewhere
@@ -306,7 +308,8 @@ class Resolved(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         of = node.args[0] if node.args else None
         is_known = isinstance(of, ast.Constant) and not str(of.value).startswith(".")
-        if last_name(node.func) in IMPORTERS and not is_known:  # it may import any module
+        # it may import any module
+        if last_name(node.func) in IMPORTERS and not is_known and self.module not in LOADERS:
             self.uses |= dict.fromkeys(Name(module) for module in modules(self.module))
         if isinstance(node.func, ast.Name) and node.func.id in FINDERS and not (node.func.id == "vars" and of):
             self.uses[Name(self.module)] = None
@@ -807,17 +810,21 @@ class Reached:
 
 
 @cache
-def reached(stage: str) -> Reached:
-    """What a stage, given as its module or as a user's file, or one definition, given as `module:name`, can reach.
+def reached(stage: str, *plugins: str) -> Reached:
+    """What a stage and the definitions that it is told to load can reach.
 
-    Raises ValueError if the package has no such module, the module has no such name, or a module does not parse.
+    A stage is given as its module or as a user's file, a definition as `module:name` or `file.py:name`; a definition
+    may stand in place of the stage.
+
+    Raises ValueError if there is no such module, the module has no such name, or a module does not parse.
     """
-    module, _, name = (module_of(stage), "", "") if stage.endswith(".py") else stage.partition(":")
-    if name and name not in statements_of(module):
-        raise ValueError(f"{module} defines no {name}")
-    start, known = Name(module, name or STAGE), dict[Name, tuple[Definition, ...]]()
-    counts: dict[Name, list[Left]] = {}
-    waiting = [start]
+    parts_of = [each.partition(":") for each in (stage, *plugins)]
+    starts = [Name(module_of(module), name or STAGE) for module, _, name in parts_of]
+    for start in starts:
+        if start.name != STAGE and start.name not in statements_of(start.module):
+            raise ValueError(f"{start.module} defines no {start.name}")
+    known, counts = dict[Name, tuple[Definition, ...]](), dict[Name, list[Left]]()
+    waiting = list(starts)
     while waiting:
         while waiting:
             what = waiting.pop()
@@ -830,7 +837,7 @@ def reached(stage: str) -> Reached:
                 waiting += [Name(above, AT_IMPORT)] if file_of(above := what.module.rpartition(".")[0]) else []
             else:
                 waiting.append(Name(what.module, AT_IMPORT))
-            if not what.name or (what == start and not name and not known[what]):  # all of the module
+            if not what.name or (what in starts and what.name == STAGE and not known[what]):  # all of the module
                 waiting += [Name(what.module, each) for each in statements_of(what.module) if each != STAGE]
         counts = counting(known)
         waiting = [use for left in counts.values() for each in left for use in each.uses if use not in known]
@@ -875,9 +882,9 @@ def counting(known: dict[Name, tuple[Definition, ...]]) -> dict[Name, list[Left]
     }
 
 
-def versions(stage: str) -> dict[str, str]:
+def versions(stage: str, *plugins: str) -> dict[str, str]:
     """Versions of the decisive libraries that a stage can reach; `absent` if one is not installed here."""
-    return versions_of(reached(stage).libraries)
+    return versions_of(reached(stage, *plugins).libraries)
 
 
 def versions_of(libraries: Iterable[str]) -> dict[str, str]:
@@ -894,12 +901,12 @@ def versions_of(libraries: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def fingerprint(stage: str, *, with_versions: bool = True) -> str:
-    """Hash of the definitions that a stage can reach and, by default, of the versions of decisive libraries.
+def fingerprint(stage: str, *plugins: str, with_versions: bool = True) -> str:
+    """Hash of the definitions that a stage and its plugins reach, and by default of versions of decisive libraries.
 
     Raises ValueError as `reached` does.
     """
-    found = reached(stage)
+    found = reached(stage, *plugins)
     return hash_of(found.hashed, found.libraries if with_versions else ())
 
 

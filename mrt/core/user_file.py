@@ -45,19 +45,21 @@ def load(file: Path) -> ModuleType:
     """The file as a module. Raises ValueError, with file and line, if it is missing or importing it fails."""
     if not file.is_file():
         raise ValueError(f"{file}: no such file; paths are relative to the working folder, {Path.cwd()}")
-    folder, loaded_before = file.resolve().parent, set(sys.modules)
+    folder, loaded_before, name = file.resolve().parent, set(sys.modules), f"user_file:{file.resolve()}"
     sys.path.insert(0, str(folder))
     try:
         with errors_located(file):
-            spec = spec_from_file_location(file.stem, file)
+            spec = spec_from_file_location(name, file)
             assert spec and spec.loader
-            module = module_from_spec(spec)
+            module = sys.modules[name] = module_from_spec(spec)  # where annotations that are texts are looked up
             spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(folder))
-        for name in set(sys.modules) - loaded_before:  # another file's folder may have modules of the same names
-            if is_beside(Path(getattr(sys.modules[name], "__file__", None) or "/").resolve(), file):
-                del sys.modules[name]
+        for beside in (
+            set(sys.modules) - loaded_before - {name}
+        ):  # another file's folder may have modules of the same names
+            if is_beside(Path(getattr(sys.modules[beside], "__file__", None) or "/").resolve(), file):
+                del sys.modules[beside]
     return module
 
 

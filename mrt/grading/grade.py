@@ -1,238 +1,107 @@
-r"""Grading: extract the answer of each completion, compare it with the gold answer, and cluster equal answers.
+r"""Grading: find the answer of each completion, judge it by the task of its problem set, and cluster equal answers.
 
     python -m mrt.grading.grade --problems problems.parquet --answers rollouts.parquet --out grades.parquet
 
-The answer is searched after the thought (`mrt.episodes.thinking`, `mrt.grading.answers`). Two answers are compared
-first by exact rules that need no algebra; undecided pairs go to worker processes (`mrt.grading.equality`,
-`mrt.grading.workers`), whose CPU time and memory are limited. A pair that exceeds a limit counts as unequal. Each
-distinct pair is judged once. A doubtful pair is unequal: accepting a wrong answer is the worse error (docs/grading.md).
+The answer is searched after the thought (`mrt.episodes.thinking`), by the task (`mrt.grading.task`, by default `math`).
 """
 
-import os
-from collections.abc import Hashable, Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 from pydantic import Field
 
-from mrt.core.artifacts import ANSWER, ANSWER_GRADES, GRADES, PROBLEMS, PROVER, ROLLOUTS
+from mrt.core.artifacts import ANSWER, ANSWER_GRADES, GRADES, PROVER, ROLLOUTS
 from mrt.core.cli import Stage, run
-from mrt.core.settings import Settings
 from mrt.core.storage import columns_of
 from mrt.episodes.thinking import answer_parts, of_cell, take_apart, without_tags
-from mrt.grading.answers import find_box
-from mrt.grading.equality import exact, normalise, number_in, plain_text
-from mrt.grading.workers import TIMEOUT, Pool, Task, shared_pool
-
-
-class Grading(Settings):
-    """How answers are judged."""
-
-    by: Literal["exact_and_math_verify", "math_verify"] = Field(
-        "exact_and_math_verify",
-        description="Our rules with Math-Verify behind them; or Math-Verify alone, as published numbers have it.",
-    )
-
-
-class Grader:
-    """Extracts, judges and clusters answers in bulk; remembers every verdict, so each distinct pair is judged once.
-
-    `workers` is the number of processes (default: the available CPUs), `timeout` the CPU seconds a pair may take.
-    """
-
-    def __init__(
-        self,
-        workers: int | None = None,
-        timeout: float = TIMEOUT,
-        pool: Pool | None = None,
-        grading: Grading | None = None,
-    ) -> None:
-        if timeout <= 0 or (workers is not None and workers < 1):
-            raise ValueError("grading needs at least one worker and a time limit above 0 seconds")
-        self.workers = workers or len(os.sched_getaffinity(0))
-        self.timeout, self.pool = timeout, pool
-        self.alone = grading is not None and grading.by == "math_verify"
-        self.verdicts: dict[tuple[str, str], bool] = {}  # of (prediction, gold), normalised where our rules judge
-        self.timed_out = 0  # pairs and extractions that ran out of time
-
-    def _run(self, tasks: Sequence[Task]) -> list[bool | str | None]:
-        results = (self.pool or shared_pool()).run(tasks, self.workers, self.timeout) if tasks else []
-        self.timed_out += sum(late for _, late in results)
-        return [value for value, _ in results]
-
-    def extract(self, parts: Sequence[str | None]) -> list[str | None]:
-        r"""The answer that each answer part gives, as text; None if it is unparseable.
-
-        The last `\boxed{...}` counts, else what a sentence or a line `####` says, else what Math-Verify finds in the
-        last 2,000 characters. None where there is no answer part, as of a thought that never closes
-        (`mrt.episodes.thinking.answer_parts`), and for an answer longer than 2,000 characters. Each distinct text is
-        searched once.
-        """
-        found = list(map(find_box, parts))
-        texts = list(dict.fromkeys(text for _, text in found if text is not None))
-        answers = dict(zip(texts, self._run([("search_answer", text, "") for text in texts]), strict=True))
-        return [answer if text is None else str(answers[text] or "") or None for answer, text in found]
-
-    def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        """Whether prediction and gold are equal, for each pair of bare answers (prediction, gold)."""
-        keys = [pair if self.alone else (normalise(pair[0]), normalise(pair[1])) for pair in pairs]
-        tasks: dict[tuple[str, str], Task] = {}
-        for key, pair in zip(keys, pairs, strict=True):
-            if key not in self.verdicts and key not in tasks:
-                verdict = None if self.alone else exact(*pair)
-                if verdict is None:
-                    tasks[key] = ("math_verify" if self.alone else "same_answer", *pair)
-                else:
-                    self.verdicts[key] = verdict
-        self.verdicts.update(zip(tasks, map(bool, self._run(list(tasks.values()))), strict=True))
-        return [self.verdicts[key] for key in keys]
-
-    def right(self, parts: Sequence[str | None], gold: Sequence[str]) -> list[bool]:
-        """Whether the answer of each answer part equals its gold answer."""
-        return self.equal([(answer or "", right) for answer, right in zip(self.extract(parts), gold, strict=True)])
-
-    def clusters(self, groups: Sequence[Sequence[str | None]]) -> list[list[int]]:
-        """The cluster of each answer of each group: 0, 1, ... in order of first appearance; -1 for None.
-
-        An answer is in a cluster if it equals the cluster's first answer. In each round, the first answer of a group
-        that is in no cluster yet represents a new one, and the others left are compared with it, in all groups at once.
-        """
-        labels = [[-1] * len(group) for group in groups]
-        left: list[dict[Hashable, list[int]]] = [{} for _ in groups]  # by name, the places in no cluster yet
-        for places, group in zip(left, groups, strict=True):
-            for i, answer in enumerate(group):
-                if answer is not None:
-                    places.setdefault(_name(answer), []).append(i)
-        number = 0
-        while any(left):
-            asked: list[tuple[int, Hashable]] = []
-            for g, places in enumerate(left):
-                if all(isinstance(name, Fraction) for name in places):  # numbers of different values: none are equal
-                    for k, own in enumerate(places.values()):
-                        _label(labels[g], own, number + k)
-                    places.clear()
-                else:
-                    first, *others = places
-                    _label(labels[g], places[first], number)
-                    asked += [(g, name) for name in others if not isinstance(first, Fraction) or type(name) is str]
-            pairs = [
-                (groups[g][left[g][name][0]] or "", groups[g][next(iter(left[g].values()))[0]] or "")
-                for g, name in asked
-            ]
-            for (g, name), same in zip(asked, self.equal(pairs), strict=True):
-                if same:
-                    _label(labels[g], left[g].pop(name), number)
-            for places in left:
-                places.pop(next(iter(places), None), None)
-            number += 1
-        return labels
-
-
-def _label(labels: list[int], places: list[int], number: int) -> None:
-    for place in places:
-        labels[place] = number
-
-
-def _name(answer: str) -> Hashable:
-    """The value of an exact number, else the normalised answer (`1,234` may be a list); those of one name are equal."""
-    text = normalise(answer)
-    value = number_in(plain_text(text))
-    return value[0] if value and not value[1] and "," not in text else text or answer
+from mrt.grading.task import Choice, Row, Task, answers_in, clusters, problem_rows, reference, scores, task_of
 
 
 def extract_answer(completion: str, inside: bool = False) -> str | None:
-    """The answer of a completion; `inside` says that its prompt left a thought open."""
-    return Grader(1).extract([take_apart(completion, inside=inside).answer])[0]
+    """The answer of a completion to a problem of mathematics; `inside` says that its prompt left a thought open."""
+    return answers_in(task_of(), [take_apart(completion, inside=inside).answer], [{}])[0]
 
 
 def is_correct(completion: str, gold: str, inside: bool = False) -> bool:
     """Whether the answer of a completion equals the gold answer; `inside`: its prompt left a thought open."""
-    return Grader(1).right([take_apart(completion, inside=inside).answer], [gold])[0]
+    return scores(task_of(), [extract_answer(completion, inside)], [{"answer": gold}]) == [1.0]
 
 
-def extract_forced(grader: Grader, texts: Sequence[str]) -> list[str | None]:
+def answers_forced(task: Task, texts: Sequence[str], problems: Sequence[Row]) -> list[str | None]:
     """The answers of forced answers: texts that begin after the closed thought.
 
     All of such a text is new, but mu may write a tag once more. Where nothing is found behind it, the whole text is
     searched.
     """
-    found = grader.extract([take_apart(text).answer for text in texts])
-    whole = {i: text for i, answer in enumerate(found) if answer is None and (text := without_tags(texts[i]))}
-    for i, answer in zip(whole, grader.extract(list(whole.values())), strict=True):
-        found[i] = answer
-    return found
+    answers = answers_in(task, [take_apart(text).answer for text in texts], problems)
+    whole = {i: text for i, answer in enumerate(answers) if answer is None and (text := without_tags(texts[i]))}
+    for i, answer in zip(whole, answers_in(task, list(whole.values()), [problems[i] for i in whole]), strict=True):
+        answers[i] = answer
+    return answers
 
 
-def right_forced(grader: Grader, texts: Sequence[str], gold: Sequence[str]) -> list[bool]:
-    """Whether each forced answer is right."""
-    return grader.equal([(a or "", g) for a, g in zip(extract_forced(grader, texts), gold, strict=True)])
+def right_forced(task: Task, texts: Sequence[str], problems: Sequence[Row]) -> list[float]:
+    """The score of each forced answer."""
+    return scores(task, answers_forced(task, texts, problems), problems)
 
 
-def grade_table(answers: pl.DataFrame, gold: dict[str, str], grader: Grader) -> pl.DataFrame:
+def grade_table(answers: pl.DataFrame, problems: Mapping[str, Row], task: Task) -> pl.DataFrame:
     """Grades of a rollouts or a prover table: its key columns, answer, parsed, correct, cluster (within a problem).
 
-    `gold` maps problem ids to answers. Rows of rollouts say how their texts are taken apart (`inside`, `thinking`);
-    those of a prover table are read by `extract_forced`. Raises KeyError for a problem that `gold` lacks.
+    `problems` are rows by id. Rows of rollouts say how their texts are taken apart (`inside`, `thinking`); those of a
+    prover table are read by `answers_forced`. A column `score` is added where some answer has partial credit. Raises
+    KeyError for a problem that `problems` lacks.
     """
-    texts = answers["text"].fill_null("").to_list()
+    texts, rows = answers["text"].fill_null("").to_list(), [problems[i] for i in answers["problem_id"]]
     if "prefix" in answers.columns:
-        extracted = extract_forced(grader, texts)
+        extracted = answers_forced(task, texts, rows)
     else:
         tags = list(map(of_cell, answers["thinking"]))
-        extracted = grader.extract(answer_parts(texts, answers["inside"].to_list(), tags))
-    pairs = [(answer or "", gold[i]) for answer, i in zip(extracted, answers["problem_id"], strict=True)]
-    rows: dict[str, list[int]] = {}
+        extracted = answers_in(task, answer_parts(texts, answers["inside"].to_list(), tags), rows)
+    places_of: dict[str, list[int]] = {}
     for i, problem_id in enumerate(answers["problem_id"]):
-        rows.setdefault(problem_id, []).append(i)
-    cluster = [-1] * len(answers)
-    for own, labels in zip(
-        rows.values(), grader.clusters([[extracted[i] for i in own] for own in rows.values()]), strict=True
-    ):
-        for i, label in zip(own, labels, strict=True):
+        places_of.setdefault(problem_id, []).append(i)
+    cluster, groups = [-1] * len(answers), [[extracted[i] for i in places] for places in places_of.values()]
+    found = clusters(task, groups, [problems[problem_id] for problem_id in places_of])
+    for places, labels in zip(places_of.values(), found, strict=True):
+        for i, label in zip(places, labels, strict=True):
             cluster[i] = label
+    score = scores(task, extracted, rows)
+    partial = {"score": pl.Series(score, dtype=pl.Float64)} if {*score} - {0.0, 1.0} else {}
     return answers.select(key for key in ANSWER if key in answers.columns).with_columns(
         pl.Series("answer", extracted, pl.String),
         pl.Series("parsed", [answer is not None for answer in extracted], pl.Boolean),
-        pl.Series("correct", grader.equal(pairs), pl.Boolean),
+        pl.Series("correct", [value == 1 for value in score], pl.Boolean),
         pl.Series("cluster", cluster, pl.Int64),
+        **partial,
     )
 
 
 class Grade(Stage):
-    """Grade rollouts or forced answers: extract, judge against the gold answers, cluster by equality."""
+    """Grade rollouts or forced answers: find the answers, judge them by a task, cluster those that are the same."""
 
-    problems: Path = Field(description="Dataset (Parquet): id, answer.")
+    problems: Path = Field(description="Dataset (Parquet): id, answer, and what the task reads.")
     answers: Path = Field(description="Rollouts or forced answers (Parquet): problem_id, sample, text.")
     out: Path = Field(description="Grades (Parquet): the keys, answer, parsed, correct, cluster.")
-    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
+    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
     workers: int | None = Field(None, ge=1, description="Worker processes; as many as available CPUs if not given.")
-    timeout: float = Field(TIMEOUT, gt=0, description="Seconds of CPU time a pair may take; then it counts as unequal.")
+
+    def plugins(self) -> tuple[str, ...]:
+        return (reference(self.task),)
 
     def cli_cmd(self) -> None:
-        problems = PROBLEMS.read(self.problems, ["id", "answer"])
-        for wrong, fault in (
-            (problems.filter(pl.col("id").is_duplicated()), "occurs twice"),
-            (problems.filter(pl.col("answer").is_null()), "has no answer"),
-        ):
-            if len(wrong):
-                raise ValueError(f"{self.problems}: problem {wrong['id'][0]!r} {fault}")
+        problems, task = problem_rows(self.problems), task_of(self.task, self.workers)
         forced = "prefix" in columns_of(self.answers)
         kind = PROVER if forced else ROLLOUTS
         table = kind.read(self.answers, [*kind.keys, "text", *([] if forced else ["inside", "thinking"])])
-        strangers = table.join(problems, left_on="problem_id", right_on="id", how="anti", nulls_equal=False)
-        if len(strangers):
-            raise ValueError(f"{self.answers}: problem {strangers['problem_id'][0]!r} is not in {self.problems}")
-        grader = Grader(self.workers, self.timeout, grading=self.grading)
-        gold = dict(problems.iter_rows())
-        grades = grade_table(table, gold, grader)
+        strangers = [i for i in table["problem_id"].unique(maintain_order=True) if i not in problems]
+        if strangers:
+            raise ValueError(f"{self.answers}: problem {strangers[0]!r} is not in {self.problems}")
+        grades = grade_table(table, problems, task)
         (ANSWER_GRADES if forced else GRADES).write(grades, self.out)
-        print(
-            f"{len(grades)} answers, {grades['correct'].sum()} correct, {(~grades['parsed']).sum()} unparseable;"
-            f" {len(grader.verdicts)} distinct pairs judged, {grader.timed_out} timed out",
-            flush=True,
-        )
+        counts = f"{len(grades)} answers, {grades['correct'].sum()} correct, {(~grades['parsed']).sum()} unparseable"
+        print("; ".join(filter(None, (counts, task.note()))), flush=True)
 
 
 if __name__ == "__main__":

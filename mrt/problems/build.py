@@ -9,6 +9,7 @@ depends on its seed and the problems' texts, not on the order of rows; and a lar
 """
 
 import hashlib
+import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,6 +80,7 @@ class Row:
     difficulty: float | None = None
     source: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)  # as the source has it
+    extra: str | None = None  # JSON of the columns that the task reads
 
 
 def rank(problem: str, seed: int) -> bytes:
@@ -100,9 +102,21 @@ def answer_in(solution: str, mark: str | None) -> str | None:
     return answer.strip() or None if found else None
 
 
-def parse(settings: Dataset, tally: Tally) -> list[Row]:
+def extra_of(record: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """JSON of further columns; raises ValueError, which names the column, for a value that is missing or no JSON."""
+    for name in columns:
+        if record.get(name) is None:
+            raise ValueError(f"column {name!r}, which the task reads, is empty or missing")
+        try:
+            json.dumps(record[name], allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"column {name!r}, which the task reads, cannot stand in JSON ({error})") from error
+    return json.dumps({name: record[name] for name in columns}, sort_keys=True)
+
+
+def parse(settings: Dataset, tally: Tally, extra: Sequence[str] = ()) -> list[Row]:
     """Read a hub dataset or a file, apply `keep`, and make rows of it; raises ValueError naming row and field."""
-    raw, fields, keep = read_source(settings)
+    raw, fields, keep = read_source(settings, extra)
     noun = "line" if settings.file and settings.file.suffix.lower() != ".parquet" else "row"
     tally.add("read", len(raw), 0)
 
@@ -162,6 +176,11 @@ def parse(settings: Dataset, tally: Tally) -> list[Row]:
             continue
         if row.id is None and "id" in fields:
             raise ValueError(f"{settings.origin}, {noun} {at}: id (column {fields['id']!r}) is empty or missing")
+        if extra:
+            try:
+                row.extra = extra_of(record, extra)
+            except ValueError as error:
+                raise ValueError(f"{settings.origin}, {noun} {at}: {error}") from error
         rows.append(row)
     if settings.answer_from_solution:
         what = f"nothing after {settings.answer_after}" if settings.answer_after else "no boxed answer"
@@ -242,16 +261,21 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
     return rows
 
 
-def build(name: str, settings: Dataset, others: Iterable[str] = ()) -> tuple[pl.DataFrame, Tally]:
+def build(
+    name: str, settings: Dataset, others: Iterable[str] = (), extra: Sequence[str] = ()
+) -> tuple[pl.DataFrame, Tally]:
     """The table of a dataset (docs/artifacts.md: `problems/{d}.parquet`), and what each rule dropped.
 
-    `others` are the texts of the problems that must not occur in the set.
+    `others` are the texts of the problems that must not occur in the set, `extra` the further columns of the source
+    that its task reads. Raises ValueError if the source lacks one of these, or a row a value of it.
     """
     tally = Tally()
     if settings.toy:
+        if extra:
+            raise ValueError(f"its task reads {', '.join(extra)}, which problems of the toy world do not have")
         rows = draw_toy(settings.toy, others, tally)
     else:
-        rows = parse(settings, tally)
+        rows = parse(settings, tally, extra)
         if settings.difficulties is not None:
             wanted = set(settings.difficulties)
             rows = tally.filter("difficulties", rows, lambda row: row.difficulty in wanted)
@@ -283,7 +307,8 @@ def build(name: str, settings: Dataset, others: Iterable[str] = ()) -> tuple[pl.
         "source": [row.source or settings.origin for row in rows],
         "split": [settings.split] * len(rows),
     }
-    return pl.DataFrame(table, schema=PROBLEMS.columns), tally
+    further = {"extra": pl.Series([row.extra for row in rows], dtype=pl.String)} if extra else {}
+    return pl.DataFrame(table, schema=PROBLEMS.columns).with_columns(**further), tally
 
 
 def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:
@@ -317,6 +342,7 @@ class Problems(Stage):
     disjoint: list[Path] = Field(
         default_factory=list, description="Datasets (Parquet) of `disjoint_from`, each named <set>.parquet."
     )
+    extra: list[str] = Field([], description="Further columns of the source, which the task reads.")
     out: Path = Field(description="The dataset (Parquet).")
 
     def cli_cmd(self) -> None:
@@ -327,7 +353,7 @@ class Problems(Stage):
                 f"but --disjoint gives {', '.join(given) or 'nothing'}"
             )
         others = [text for path in given.values() for text in PROBLEMS.read(path, ["problem"])["problem"].to_list()]
-        table, tally = build(self.name, self.set, others)
+        table, tally = build(self.name, self.set, others, self.extra)
         PROBLEMS.write(table, self.out)
         print(f"{tally}\n{self.name}: {len(table)} problems in {self.out}")
         if self.set.toy and self.set.split != "train":

@@ -1,11 +1,12 @@
 """Settings of a dataset: where its problems are from, and which of them are kept."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mrt.core.settings import Settings
+from mrt.core.settings import Settings, defaults
+from mrt.grading.task import canonical
 from mrt.toy.world import DIFFICULTIES
 
 
@@ -66,6 +67,11 @@ class Dataset(Settings):
     hub: Hub | None = Field(None, description="Read a Hugging Face dataset.")
     file: Path | None = Field(None, description="Read a local .jsonl, .parquet or .csv file.")
     split: Literal["train", "val", "test"] = Field("test", description="What the set is for.")
+    task: str | dict[str, Any] | None = Field(
+        None,
+        description="How answers are judged: the name of a task, or its name and settings, `{name: math, by: ...}`."
+        " `math`, or a file of yours, `my_task.py:Task`, relative to the working folder; null for `math`.",
+    )
     columns: Columns = Field(default_factory=Columns, description="Source column of each field.")
     answer_from_solution: bool = Field(
         False, description="The gold answer is the last balanced \\boxed{} of the solution; without one, drop the row."
@@ -99,14 +105,20 @@ class Dataset(Settings):
     per_difficulty: int | None = Field(None, ge=1, description="Number of problems to sample of each difficulty.")
     seed: int = Field(0, description="Seed of the sample.")
 
+    @field_validator("task")
+    @classmethod
+    def _canonical(cls, task: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        return canonical(task)
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         given = [name for name in ("toy", "hub", "file") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of toy, hub and file; got {' and '.join(given) or 'none'}")
         if self.toy:
-            plain = Dataset.model_construct(toy=self.toy, split=self.split, disjoint_from=self.disjoint_from)
-            odd = [name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)]
+            allowed = {"toy", "split", "disjoint_from", "task"}
+            odd = [name for name, value in defaults(type(self)).items() if getattr(self, name) != value]
+            odd = [name for name in odd if name not in allowed]
             if odd:
                 raise ValueError(f"{', '.join(odd)}: not for the toy world, where `toy` says all of it")
         if self.answer_from_solution and self.columns.answer:

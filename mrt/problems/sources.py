@@ -246,8 +246,13 @@ def read_hub(hub: Hub) -> Any:
         raise ValueError(f"hub dataset {hub.path} at {hub.revision}, split {hub.split}: {first[0]}") from error
 
 
-def source_columns(settings: Dataset, found: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Source columns of the schema's fields, and of the keys of `keep`; raises ValueError if one is missing."""
+def source_columns(
+    settings: Dataset, found: Sequence[str], extra: Sequence[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Source columns of the schema's fields, and of the keys of `keep`; raises ValueError if one is missing.
+
+    So it does if one of the `extra` columns is.
+    """
 
     def checked(column: str, purpose: str) -> str:
         if column in found:
@@ -259,6 +264,8 @@ def source_columns(settings: Dataset, found: Sequence[str]) -> tuple[dict[str, s
             f"{settings.origin}: no column {column!r} ({purpose}); found {', '.join(found) or 'none'}{guess}"
         )
 
+    for column in extra:
+        checked(column, "which the task reads")
     needed = {"problem", "solution" if settings.answer_from_solution else "answer"}
     fields: dict[str, str] = {}
     for name, column in settings.columns:
@@ -272,16 +279,20 @@ def source_columns(settings: Dataset, found: Sequence[str]) -> tuple[dict[str, s
     return fields, keep
 
 
-def read_source(settings: Dataset) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, str], dict[str, str]]:
+def read_source(
+    settings: Dataset, extra: Sequence[str] = ()
+) -> tuple[list[tuple[int, dict[str, Any]]], dict[str, str], dict[str, str]]:
     """Raw rows with their lines, and the columns that `source_columns` finds; of the hub no others, but `KINDS`."""
     if settings.hub:
         dataset = read_hub(settings.hub)
-        fields, keep = source_columns(settings, dataset.column_names)
-        used = dataset.select_columns(sorted({*fields.values(), *keep.values(), *KINDS} & {*dataset.column_names}))
+        fields, keep = source_columns(settings, dataset.column_names, extra)
+        used = dataset.select_columns(
+            sorted({*fields.values(), *keep.values(), *extra, *KINDS} & {*dataset.column_names})
+        )
         return list(enumerate(used, start=1)), fields, keep
     assert settings.file is not None
     rows = read_file(settings.file)
     if not rows:
         raise ValueError(f"{settings.file}: 0 problems in it")
     found = list(dict.fromkeys(name for _, row in rows for name in row))
-    return rows, *source_columns(settings, found)
+    return rows, *source_columns(settings, found, extra)

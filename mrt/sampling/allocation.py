@@ -31,10 +31,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import run
 from mrt.core.settings import Settings
-from mrt.grading.grade import Grader, Grading, right_forced
+from mrt.grading.grade import right_forced
+from mrt.grading.task import Choice, problem_rows, reference, task_of
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Request
 from mrt.sampling.prover import Place, Prove
@@ -84,7 +84,7 @@ class Thresholds(Settings):
         return (best >= self.minimum_J) & (best - start > self.minimum_progress + ROUNDING)
 
 
-def paths_of_J(drawn: Ints, right: Ints, stay: float, paths: int, rng: np.random.Generator) -> Floats:
+def paths_of_J(drawn: Ints, right: Ints | Floats, stay: float, paths: int, rng: np.random.Generator) -> Floats:
     """Sample paths of J along a trace from the posterior, given `right` correct answers of `drawn` at each prefix.
 
     Args:
@@ -125,11 +125,11 @@ class Trace:
     ) -> None:
         self.allocation, self.filters, self.most, self.seed = allocation, filters or [Thresholds()], most, seed
         self.drawn = np.zeros(prefixes, dtype=np.int64)
-        self.right = np.zeros(prefixes, dtype=np.int64)
+        self.right = np.zeros(prefixes)
         self.rounds = 0
 
-    def add(self, prefix: int, right: Sequence[bool]) -> None:
-        """More answers at a prefix, right or not."""
+    def add(self, prefix: int, right: Sequence[float]) -> None:
+        """More answers at a prefix, given their scores."""
         self.drawn[prefix] += len(right)
         self.right[prefix] += sum(right)
 
@@ -180,11 +180,14 @@ class Allocate(Prove):
     """Force answers at every prefix of every thought, but only as many as the filter's decision needs."""
 
     problems: Path = Field(description="Dataset with the gold answers (Parquet).")
-    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
+    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
     allocation: Allocation = Field(default_factory=Allocation, description="How answers are allocated.")
     filters: list[Thresholds] = Field(
         [Thresholds()], min_length=1, description="Filters whose decisions must be settled."
     )
+
+    def plugins(self) -> tuple[str, ...]:
+        return (reference(self.task),)
 
     def cli_cmd(self) -> None:
         traces, cache = self.shard_of_traces(self.prover.traces)
@@ -198,7 +201,7 @@ class Allocate(Prove):
 
     def allocate(self, places: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
         """The answers at each place."""
-        golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
+        problems, task = problem_rows(self.problems), task_of(self.task)
         found: list[list[Completion]] = [[] for _ in places]
         first: dict[tuple[str, int], int] = {}  # index of each trace's first place
         for number, at in enumerate(places):
@@ -210,7 +213,6 @@ class Allocate(Prove):
         }
         asked: list[int] = []  # the place of each request
         waiting: Counter[tuple[str, int]] = Counter()  # unanswered requests of each trace
-        grader = Grader(1, grading=self.grading)
 
         def ask(name: tuple[str, int]) -> list[Request]:
             requests = []
@@ -226,8 +228,8 @@ class Allocate(Prove):
             number = asked[request]
             name = places[number].problem_id, places[number].sample
             found[number] += completions
-            golden = [golds[name[0]]] * len(completions)
-            traces[name].add(number - first[name], right_forced(grader, [c.text for c in completions], golden))
+            rows = [problems[name[0]]] * len(completions)
+            traces[name].add(number - first[name], right_forced(task, [c.text for c in completions], rows))
             waiting[name] -= 1
             return [] if waiting[name] else ask(name)
 

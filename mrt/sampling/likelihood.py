@@ -7,9 +7,9 @@
 J(mu; z_0:j) is the probability that mu's answer at prefix j is right (Equation 4). Sampled answers estimate it; a model
 also knows it. Behind the prompt that forces an answer stands `prover.opening`, which ends in `\\boxed{`; there the
 probabilities of the gold answer's tokens and of a token that begins with `}` are read off, all as the model would write
-them (`mrt.sampling.scoring.as_written`). One answer may be written in several ways: J is the sum over
-`mrt.grading.spellings`. So J is the share of right answers among those that mu would begin with this opening.
-An opening without explanation makes a mu that answers at once.
+them (`mrt.sampling.scoring.as_written`). One answer may be written in several ways: J is the sum over the texts of the
+task (`golds`), of math over `mrt.grading.spellings`. So J is the share of right answers among those that mu would begin
+with this opening. An opening without explanation makes a mu that answers at once.
 
 Each spelling at each prefix is a row of the forced answers, with finish_reason `scored` and its log-probability; a
 prefix is read once, as for sampled answers. MRT (STaR) needs an answer's text besides: where its filter would keep a
@@ -26,10 +26,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import run
 from mrt.episodes.parameterization import OpenEnded
-from mrt.grading.spellings import spellings
+from mrt.grading.task import Choice, golds_of, problem_rows, reference, task_of
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Request
@@ -42,8 +41,12 @@ class Score(Prove):
     """Read off the gold answer's probability at every prefix of every thought, with vLLM."""
 
     problems: Path = Field(description="Dataset (Parquet): gold answers.")
+    task: Choice | None = Field(None, description="The task that has their texts: its name, or name and settings.")
     filters: list[Thresholds] = Field([], description="Filters of MRT (STaR); answers are sampled where one keeps.")
     parameterization: OpenEnded = Field(default_factory=OpenEnded, description="How an answer is forced.")
+
+    def plugins(self) -> tuple[str, ...]:
+        return (reference(self.task),)
 
     def cli_cmd(self) -> None:
         traces, cache = self.shard_of_traces(self.prover.traces)
@@ -54,8 +57,9 @@ class Score(Prove):
 
     def score(self, places: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
         """At each place the scored spellings, then the answers that were sampled there."""
-        golds = dict(PROBLEMS.read(self.problems, ["id", "answer"]).iter_rows())
-        asked = [(i, spelling) for i, place in enumerate(places) for spelling in spellings(golds[place.problem_id])]
+        problems, task = problem_rows(self.problems), task_of(self.task)
+        golds = {name: golds_of(task, problems[name]) for name in dict.fromkeys(place.problem_id for place in places)}
+        asked = [(i, spelling) for i, place in enumerate(places) for spelling in golds[place.problem_id]]
         of = [i for i, _ in asked]  # the place of each request
         of_trace: dict[int, list[int]] = defaultdict(list)
         for i, place in enumerate(places):

@@ -25,7 +25,7 @@ from mrt.core.cli import run
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.episodes.thinking import take_apart
-from mrt.grading.grade import Grader, Grading
+from mrt.grading.task import Choice, Row, Task, answers_in, problem_rows, reference, scores, task_of
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.prompt import Prompt
@@ -143,17 +143,22 @@ class Search(SamplingStage):
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Nodes (Parquet).")
     search: BeamSearch = Field(default_factory=BeamSearch, description="How trees are searched.")
-    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
+    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How solutions are written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     workers: int = Field(1, ge=1, description="Processes that grade.")
 
+    def plugins(self) -> tuple[str, ...]:
+        return (reference(self.task),)
+
     def cli_cmd(self) -> None:
-        problems, cache = self.own_shard(PROBLEMS.read(self.problems, ["id", "problem", "answer"]))
+        table, cache = self.own_shard(PROBLEMS.read(self.problems, ["id"]))
+        rows = problem_rows(self.problems)
+        problems = [rows[name] for name in table["id"]]
         trees = self.grown(problems, cache)
         if self.cache.shard:
             return
-        table = pl.concat([tree.table(name) for name, tree in zip(problems["id"], trees, strict=True)])
+        table = pl.concat([tree.table(row["id"]) for row, tree in zip(problems, trees, strict=True)])
         TREE.write(table.sort(TREE.keys), self.out)
         solved = table.filter("leaf", pl.col("right") > 0)["problem_id"].n_unique()
         print(
@@ -161,10 +166,10 @@ class Search(SamplingStage):
             f" {table['tokens'].sum():,} tokens drawn"
         )
 
-    def grown(self, problems: pl.DataFrame, cache: CacheSettings | None = None) -> list[Tree]:
-        """Search a tree for each of these problems (id, problem, answer)."""
-        grader = Grader(self.workers, grading=self.grading)
-        chats = [self.prompt.render(self.sampler.tokenizer, text) for text in problems["problem"]]
+    def grown(self, problems: list[Row], cache: CacheSettings | None = None) -> list[Tree]:
+        """Search a tree for each of these problems."""
+        task = task_of(self.task, self.workers)
+        chats = [self.prompt.render(self.sampler.tokenizer, row["problem"]) for row in problems]
         trees = [Tree(self.parameterization) for _ in chats]
         beams = [[0] for _ in trees]
         decoding = self.search.decoding.stopped_by(*self.parameterization.answer_ends)
@@ -175,13 +180,13 @@ class Search(SamplingStage):
             requests = []
             for i, node in asked:
                 begun = trees[i].text(node)
-                seed = self.seed_of(problems["id"][i], "tree", name, begun)
+                seed = self.seed_of(problems[i]["id"], "tree", name, begun)
                 requests.append(Request(chats[i] + begun, rollouts, seed, decoding))
             sizes = self.sampler.count(request.prompt for request in requests)
             for (i, node), size in zip(asked, sizes, strict=True):
                 trees[i].nodes[node].context_tokens = size
             drawn = self.draw(requests, cache=cache, shard_of=lambda request: asked[request][0])
-            self.count(trees, asked, drawn or [], problems["answer"].to_list(), grader)
+            self.count(trees, asked, drawn or [], problems, task)
 
         for round_ in range(self.search.depth):
             if not any(beams):
@@ -198,15 +203,15 @@ class Search(SamplingStage):
         trees: list[Tree],
         asked: list[tuple[int, int]],
         drawn: list[list[Completion]],
-        gold: list[str],
-        grader: Grader,
+        problems: list[Row],
+        task: Task,
     ) -> None:
-        """Grade the rollouts of a round and add them to their trees."""
+        """Grade the rollouts of a round and add them to their trees; those with a score of 1 are right."""
         each = [(i, node, c) for (i, node), completions in zip(asked, drawn, strict=True) for c in completions]
         whole = [take_apart(trees[i].text(node) + c.text).answer for i, node, c in each]
-        right = grader.right(whole, [gold[i] for i, _, _ in each])
-        for (i, node, completion), verdict in zip(each, right, strict=True):
-            trees[i].add(node, completion.text, verdict, completion.tokens)
+        rows = [problems[i] for i, _, _ in each]
+        for (i, node, completion), score in zip(each, scores(task, answers_in(task, whole, rows), rows), strict=True):
+            trees[i].add(node, completion.text, score == 1, completion.tokens)
 
 
 if __name__ == "__main__":

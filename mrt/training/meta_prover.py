@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mrt.episodes.parameterization import Parameterization
-from mrt.grading.grade import Grader, right_forced
-from mrt.grading.spellings import spellings
+from mrt.grading.grade import right_forced
+from mrt.grading.task import Row, Task, golds_of
 from mrt.sampling.engine import text_of, vllm_reads
 from mrt.sampling.scoring import as_written, log_probability, readable, reading
 from mrt.sampling.tokens import encode, end_of
@@ -23,7 +23,7 @@ class MetaProver:
     """What a trainer with an engine of vLLM needs to ask mu at prefixes, and to count what that takes."""
 
     recipe: "RL"
-    grader: Grader
+    task: Task
     parameterization: Parameterization
     frozen: Frozen | None  # mu, if it is not the policy
     processing_class: Any  # the tokenizer
@@ -52,7 +52,7 @@ class MetaProver:
         self.spent.add(tokens_forced=drawn / share, tokens_read=(all_ - known) / share, flops=flops / share)
         self.cached += prompts
 
-    def accuracy_at(self, forced: Sequence[str], gold: Sequence[str]) -> list[float]:
+    def accuracy_at(self, forced: Sequence[str], problems: Sequence[Row]) -> list[float]:
         """J of the current policy at each prefix, asked for once per prefix; 0 where the context is full."""
         # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
         size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
@@ -60,21 +60,21 @@ class MetaProver:
             from torch import distributed
 
             group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
-            distributed.all_gather_object(told, (list(forced), list(gold), self.cached), group=group)
+            distributed.all_gather_object(told, (list(forced), list(problems), self.cached), group=group)
             before = sum(len(theirs) for theirs, *_ in told[: distributed.get_rank(group)])
             own = slice(before, before + len(forced))
-            forced, gold, self.cached = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
+            forced, problems, self.cached = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
         by = self.by_likelihood if self.recipe.estimate == "likelihood" else self.by_answers
-        J = by(dict(zip(forced, gold, strict=True)), size)
+        J = by(dict(zip(forced, problems, strict=True)), size)
         return [J[prompt] for prompt in forced][own]
 
     def fits(self, ids: list[int]) -> bool:
         """Whether the engine's context has room behind these tokens."""
         return len(ids) < int(self.vllm_generation.llm.model_config.max_model_len)
 
-    def by_likelihood(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
-        """J at each prompt: the probability of its gold answer, in all its spellings."""
-        asked = [(prompt, spelling) for prompt, gold in gold_of.items() for spelling in spellings(gold)]
+    def by_likelihood(self, problem_of: dict[str, Row], share: int) -> dict[str, float]:
+        """J at each prompt: the probability of its gold answer, in all its texts (`golds`)."""
+        asked = [(prompt, spelling) for prompt, row in problem_of.items() for spelling in golds_of(self.task, row)]
         scored = [as_written(self.processing_class, self.recipe.opening, spelling) for _, spelling in asked]
         before = self.encode(prompt for prompt, _ in asked)
         if self.frozen:
@@ -92,7 +92,7 @@ class MetaProver:
             for i, output in zip(room, outputs, strict=True):
                 found[i] = log_probability(self.processing_class, output, scored[i])
             self.count_forced(texts, [], share)
-        J = dict.fromkeys(gold_of, 0.0)
+        J = dict.fromkeys(problem_of, 0.0)
         for (prompt, _), logp in zip(asked, found, strict=True):
             J[prompt] = min(1.0, J[prompt] + exp(logp))
         return J
@@ -103,8 +103,8 @@ class MetaProver:
         outputs = self.vllm_generation.llm.generate(prompts, sampling_params=reading(cached=cached), use_tqdm=False)
         return list(outputs)
 
-    def by_answers(self, gold_of: dict[str, str], share: int) -> dict[str, float]:
-        """J at each prompt: the share of right forced answers."""
+    def by_answers(self, problem_of: dict[str, Row], share: int) -> dict[str, float]:
+        """J at each prompt: the mean score of forced answers."""
         from vllm import SamplingParams
 
         each = self.recipe.answers or self.num_generations
@@ -118,7 +118,7 @@ class MetaProver:
             skip_special_tokens=not self.kept,
             spaces_between_special_tokens=not self.kept,
         )
-        ids_of = dict(zip(gold_of, self.encode(gold_of), strict=True))
+        ids_of = dict(zip(problem_of, self.encode(problem_of), strict=True))
         prompts = [prompt for prompt, own in ids_of.items() if self.fits(own)]
         ids = [ids_of[prompt] for prompt in prompts]
         outputs = self.vllm_generation.llm.generate(
@@ -130,6 +130,6 @@ class MetaProver:
             for drawn in output.outputs
         ]
         self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], share)
-        answers = [gold_of[prompt] for prompt in prompts for _ in range(each)]
-        right = np.reshape(right_forced(self.grader, texts, answers), (len(prompts), each))
-        return dict.fromkeys(gold_of, 0.0) | dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))
+        problems = [problem_of[prompt] for prompt in prompts for _ in range(each)]
+        right = np.reshape(right_forced(self.task, texts, problems), (len(prompts), each))
+        return dict.fromkeys(problem_of, 0.0) | dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))

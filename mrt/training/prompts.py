@@ -10,6 +10,7 @@ backtracking, where every prompt has the attempt z_0. Where all j are 0 the pare
 methods get the same problems in the same order; one whose shortest prompt does not fit is left out.
 """
 
+import json
 import random
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +19,12 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
-from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
+from mrt.core.artifacts import EPISODES, RL_PROMPTS
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.episodes.thinking import take_apart
+from mrt.grading.task import problem_rows
 from mrt.sampling.engine import seed_of
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.tokens import encode
@@ -47,13 +49,15 @@ class MakePrompts(Stage):
         None, ge=16, description="Longest prompt plus completion, in tokens; the model's context if not given."
     )
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
+    rows: bool = Field(False, description="Carry each problem's row, which tasks other than math read.")
 
     def cli_cmd(self) -> None:
         thoughts, rows, left_out = self.thoughts(), list[tuple[Any, ...]](), 0
         thinking = self.prompt.thinking_of(self.tokenizer)
         words, tags = self.parameterization.of(thinking), thinking.cell() if thinking else None
-        for problem_id, problem, answer in PROBLEMS.read(self.problems, ["id", "problem", "answer"]).sort("id").rows():
-            chat, begins_inside = self.prompt.chat(self.tokenizer, problem)
+        problems = problem_rows(self.problems)
+        for problem_id, problem in sorted(problems.items(), key=lambda item: item[0]):
+            chat, begins_inside = self.prompt.chat(self.tokenizer, problem["problem"])
             episodes = thoughts.get(problem_id, [])
             choose = random.Random(seed_of(self.seed, problem_id, "prefix"))
             choices = self.choices(chat, episodes)
@@ -66,8 +70,11 @@ class MakePrompts(Stage):
             prefix = "".join(episodes[:j])
             forced = chat + words.force(prefix, inside=begins_inside) if self.method == "mrt_rl" else ""
             inside = take_apart(prefix, inside=begins_inside, thinking=thinking).answer is None
-            rows.append((problem_id, 0, j, prefix, chat + prefix, forced, answer, inside, tags))
+            rows.append((problem_id, 0, j, prefix, chat + prefix, forced, problem["answer"], inside, tags))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
+        if self.rows:
+            whole = [json.dumps(problems[name], sort_keys=True) for name in table["problem_id"]]
+            table = table.with_columns(row=pl.Series(whole, dtype=pl.String))
         if table.is_empty():
             raise ValueError(
                 f"{self.problems}: no prompt is left; the shortest one of each of the {left_out} problems has over"

@@ -38,11 +38,11 @@ from pydantic import Field, model_validator
 from mrt.core import accelerator
 from mrt.core.artifacts import RL_PROMPTS
 from mrt.core.cli import run
-from mrt.core.digest import slice_of
+from mrt.core.digest import options_of, slice_of
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.grading.grade import Grader, Grading
+from mrt.grading.task import Choice, reference, task_of
 from mrt.sampling.cache import engine_decides
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prover import ProverSettings
@@ -190,8 +190,11 @@ class Train(TrainingStage):
     parameterization: Parameterization = Field(
         default_factory=OpenEnded, description="mrt_rl: how episodes are cut, and what forces an answer."
     )
-    grading: Grading = Field(default_factory=Grading, description="How answers are judged.")
+    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
+
+    def plugins(self) -> tuple[str, ...]:
+        return (reference(self.task),)
 
     def cli_cmd(self) -> None:
         examples, recipe = RL_PROMPTS.read(self.prompts).to_dicts(), self.recipe
@@ -200,7 +203,11 @@ class Train(TrainingStage):
                 f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
             )
         print(in_words("problems", len(examples), groups, recipe.epochs, recipe.warmup_ratio, carried=True), flush=True)
-        decisive = slice_of(recipe, recipe.unread(self.method)), slice_of(self.parameterization), slice_of(self.grading)
+        decisive = (
+            slice_of(recipe, recipe.unread(self.method)),
+            slice_of(self.parameterization),
+            options_of(task=self.task),
+        )
         self.make(examples, self.method, *decisive, engine_decides(self.engine))
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
@@ -214,7 +221,7 @@ class Train(TrainingStage):
             trainer = self.trainer_class(usual)(
                 method=self.method,
                 recipe=self.recipe,
-                grader=Grader(1, grading=self.grading),
+                task=task_of(self.task),
                 parameterization=self.parameterization,
                 frozen=frozen,
                 **usual,

@@ -1,7 +1,8 @@
 """TRL's GRPOTrainer with the rewards and advantages of `mrt.training.rl`."""
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import numpy.typing as npt
 
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.episodes.thinking import answer_parts, of_cell, special_ids
-from mrt.grading.grade import Grader, right_forced
+from mrt.grading.grade import right_forced
+from mrt.grading.task import Row, Task, answers_in, scores
 from mrt.sampling.engine import seed_of, vllm_reads
 from mrt.sampling.tokens import decode, end_of, pieces
 from mrt.training.devices import LENGTHS, padded_left
@@ -89,8 +91,14 @@ def overlong_penalties(lengths: Sequence[int], longest: int, buffer: int | None)
     return penalties
 
 
-def outcome_reward(grader: Grader, tokenizer: Any) -> Any:
-    """A reward function for TRL: 1 for a completion whose answer is right, else 0.
+def problem_of(example: Mapping[str, Any]) -> Row:
+    """The problem of a row of prompts; without its column `row`, its id and gold answer alone."""
+    row: Row = json.loads(example.get("row") or "{}")
+    return row or {"id": example.get("problem_id"), "answer": example["answer"]}
+
+
+def outcome_reward(task: Task, tokenizer: Any) -> Any:
+    """A reward function for TRL: the score of a completion's answer, 1 where it is right.
 
     A completion that continues a prefix is graded together with it: an attempt in the prefix is the answer if the
     completion adds none. One that begins `inside` a thought has no answer without `</think>`; where `inside` is None,
@@ -104,18 +112,20 @@ def outcome_reward(grader: Grader, tokenizer: Any) -> Any:
         prefix_text: list[str],
         thinking: list[str | None],
         completion_ids: list[list[int]],
-        **_: Any,
+        **columns: Any,
     ) -> list[float]:
         if kept := special_ids(tokenizer, of_cell(thinking[0])):  # TRL decodes without special tokens
             completions = [decode(tokenizer, [], without_end(tokenizer, ids), kept) for ids in completion_ids]
         whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
         tags = list(map(of_cell, thinking))
-        right = grader.right(answer_parts(whole, list(map(bool, inside)), tags), answer)
-        forced = [i for i, begun in enumerate(inside) if begun is None]
-        told = right_forced(grader, [completions[i] for i in forced], [answer[i] for i in forced])
-        for i, found in zip(forced, told, strict=True):
-            right[i] = found
-        return list(map(float, right))
+        given = {"answer": answer} | {name: columns[name] for name in ("problem_id", "row") if name in columns}
+        problems = [problem_of(dict(zip(given, values, strict=True))) for values in zip(*given.values(), strict=True)]
+        score = scores(task, answers_in(task, answer_parts(whole, list(map(bool, inside)), tags), problems), problems)
+        forced = [i for i, begins in enumerate(inside) if begins is None]
+        of_forced = right_forced(task, [completions[i] for i in forced], [problems[i] for i in forced])
+        for i, value in zip(forced, of_forced, strict=True):
+            score[i] = value
+        return score
 
     return outcome
 
@@ -164,13 +174,13 @@ def make_trainer_class() -> type:
             self,
             method: RLMethod,
             recipe: "RL",
-            grader: Grader,
+            task: Task,
             parameterization: Parameterization,
             frozen: Any = None,
             **options: Any,
         ) -> None:
-            super().__init__(reward_funcs=outcome_reward(grader, options["processing_class"]), **options)
-            self.method, self.recipe, self.grader = method, recipe, grader
+            super().__init__(reward_funcs=outcome_reward(task, options["processing_class"]), **options)
+            self.method, self.recipe, self.task = method, recipe, task
             self.parameterization = parameterization
             if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
                 raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
@@ -273,7 +283,7 @@ def make_trainer_class() -> type:
                 base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
                 with self.timed("forced"):
                     asked = [x["forced"] for x in inputs]
-                    J = self.accuracy_at(asked, [x["answer"] for x in inputs])
+                    J = self.accuracy_at(asked, list(map(problem_of, inputs)))
                     before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
                     if variant == "explicit":
                         output["advantages"] = paid - base + self.recipe.alpha * (outcomes - before)
@@ -363,7 +373,7 @@ def make_trainer_class() -> type:
             ids, mask = output["completion_ids"], output["completion_mask"].bool()
             prompts = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
             boundaries: list[list[int]] = []  # for each completion: its tokens up to the end of each episode
-            asked: list[tuple[str, str]] = []
+            asked: list[tuple[str, Row]] = []
             for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
                 end = end_of(self.processing_class, prompt[read].tolist())
                 words = self.parameterization.of(of_cell(x["thinking"]))
@@ -374,9 +384,9 @@ def make_trainer_class() -> type:
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
                 boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
-                asked += [(chat + words.force(thought[:cut]), x["answer"]) for cut in cuts]
+                asked += [(chat + words.force(thought[:cut]), problem_of(x)) for cut in cuts]
             # all processes call this, even without prefixes: it communicates
-            found = iter(self.accuracy_at([p for p, _ in asked], [g for _, g in asked]))
+            found = iter(self.accuracy_at([p for p, _ in asked], [row for _, row in asked]))
             advantages = torch.zeros(ids.shape, dtype=torch.float32)
             for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
                 along = [start, *(next(found) for _ in ends_at)]

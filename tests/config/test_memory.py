@@ -206,7 +206,7 @@ def rl_trainer(model, rows, length, folder):
 
     recipe = RL(batch_size=2 * rows, micro_batch_size=rows, num_generations=2)
     data = Dataset.from_list([{"prompt": "a", "answer": "7", "thinking": None}] * 16)
-    ours = {"method": "grpo", "recipe": recipe, "grader": None, "parameterization": OpenEnded()}
+    ours = {"method": "grpo", "recipe": recipe, "task": None, "parameterization": OpenEnded()}
     return Trainer(**ours, model=model, args=config, train_dataset=data, processing_class=tokenizer())
 
 

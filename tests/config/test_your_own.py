@@ -1,4 +1,4 @@
-"""The configurations that docs/your_own.md shows: each is accepted, and the one for a GPU fits on it."""
+"""The configurations and the task that docs/your_own.md shows: each is accepted, the one for a GPU fits on it."""
 
 import json
 import re
@@ -10,8 +10,10 @@ from conftest import ROOT
 from mrt.config.load import load
 from mrt.core.settings import laid_over
 
-BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "your_own.md").read_text(), re.DOTALL)
-FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl")
+PAGE = (ROOT / "docs" / "your_own.md").read_text()
+BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+(TASK,) = re.findall(r"```python\n(# near\.py\n.*?)```", PAGE, re.DOTALL)
+FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl", "my_measurements.jsonl")
 REST = {  # what a block that is a part of a configuration leaves out
     "problems": {"train": {"file": FILES[1], "split": "train"}, "test": {"file": FILES[2], "split": "test"}},
     "evaluation": {"problems": ["test"], "measures": ["accuracy"]},
@@ -24,7 +26,9 @@ QWEN3 |= {"head_dim": 128, "vocabulary": 151_936, "context": 40_960}  # the hub 
 def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for i, name in enumerate(FILES):
-        (tmp_path / name).write_text(json.dumps({"problem": f"What is {i} + {i}?", "answer": str(2 * i)}) + "\n")
+        row = {"problem": f"What is {i} + {i}?", "answer": str(2 * i), "tolerance": 0.05}
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+    (tmp_path / "near.py").write_text(TASK)
     row = {"problem_id": "test-0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
     (tmp_path / "traces.jsonl").write_text(json.dumps(row) + "\n")
     given = yaml.safe_load(shown)

@@ -108,6 +108,7 @@ STAGES: dict[str, dict[str, str]] = {
             --recipe {shlex.quote(json.dumps(RECIPE))}""",
     },
 }
+PLUGINS = {"grading.grade": ["mrt.tasks.math:Math"]}  # what stages load by a name
 # What runs in place of a stage that is not cheap: prompts as RL pads them, also by a tokenizer that is to be mended.
 SNIPPETS = {
     "training.rl": """
@@ -396,7 +397,9 @@ class Mutation:
         """Whether the stage's fingerprint has the changed statement, and its part of it is another one."""
         fp, module, statement = self.fp, change.module, change.statement
         names = [name for name, those in fp.statements_of(module).items() if statement in those]
-        if not any(f"{module}.{name}" in fp.reached(f"mrt.{stage}").definitions for name in names):
+        if not any(
+            f"{module}.{name}" in fp.reached(f"mrt.{stage}", *PLUGINS.get(stage, ())).definitions for name in names
+        ):
             return False
         if (key := (module, id(statement))) not in self.plain:
             self.plain[key] = fp.defined(statement, module)
@@ -440,7 +443,7 @@ class Mutation:
             for name in dir(self.fp):
                 if hasattr(found := getattr(self.fp, name), "cache_clear"):
                     found.cache_clear()
-            out.write_text(self.fp.reached(f"mrt.{stage}").hashed)
+            out.write_text(self.fp.reached(f"mrt.{stage}", *PLUGINS.get(stage, ())).hashed)
 
         forked(find)
         return out.read_text()
@@ -485,7 +488,7 @@ def search(
         os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "TRACE": str(trace)}
         inputs(given, package)
         for stage in stages:
-            mutation.fp.reached(f"mrt.{stage}")
+            mutation.fp.reached(f"mrt.{stage}", *PLUGINS.get(stage, ()))
             before, lines = {}, dict[str, set[int]]()
             for run in STAGES[stage]:
                 trace.unlink(missing_ok=True)

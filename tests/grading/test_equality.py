@@ -23,7 +23,7 @@ from mrt.grading.equality import (
     normalise,
     same_answer,
 )
-from mrt.grading.grade import Grader
+from mrt.grading.grader import Grader
 
 GRADED, BENCHMARKS = SHARED / "graded", SHARED / "benchmarks"
 DECOMPOSED = (items, _named, _collection, _quantity, _CLAUSE.search)

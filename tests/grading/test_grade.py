@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from mrt.episodes.thinking import THINK
 from mrt.grading.equality import exact
-from mrt.grading.grade import Grade, Grader, Grading, extract_forced, is_correct
+from mrt.grading.grade import Grade, answers_forced, is_correct
+from mrt.grading.grader import Grader
+from mrt.grading.task import task_of
 from mrt.grading.workers import Pool, Task
 
 
@@ -42,7 +44,7 @@ def test_grading_keeps_the_order() -> None:
 
 
 def test_math_verify_alone_judges_where_it_is_asked_for() -> None:
-    ours, theirs = Grader(1), Grader(1, grading=Grading(by="math_verify"))
+    ours, theirs = Grader(1), Grader(1, alone=True)
     pairs = [("(D) 42", "D"), ("1/2", "0.5"), ("x = 3", "3"), ("3", "4")]
     assert ours.equal(pairs) == [True, True, True, False]
     assert theirs.equal(pairs) == [False, True, True, False]
@@ -129,7 +131,7 @@ def test_stage_on_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_forced_answer_may_close_the_thought_once_more(text: str, answer: str | None) -> None:
-    assert extract_forced(Grader(1), ["\\boxed{7}", text]) == ["7", answer]
+    assert answers_forced(task_of(), ["\\boxed{7}", text], [{}] * 2) == ["7", answer]
 
 
 def test_stage_on_forced_answers_and_its_complaints(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrt.grading.equality import same_answer
-from mrt.grading.grade import Grader
+from mrt.grading.grader import Grader
 
 LONG = ", ".join(map(str, range(1, 20)))
 PAIRS = ", ".join(f"({i},{i + 1})" for i in range(18))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mrt.grading.grade import Grader
+from mrt.grading.grader import Grader
 from mrt.grading.spellings import spellings
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from mrt.grading.grade import Grader
+from mrt.grading.grader import Grader
 from mrt.grading.workers import Pool, Task
 
 HOSTILE = [

@@ -111,7 +111,7 @@ def test_children_are_scored_by_rollouts_of_their_own(tmp_path, monkeypatch):
             model=str(TOY_BASE), names=("m", "d"), problems=tmp_path, out=tmp_path, search=search,
             prompt=Prompt(instruction="{problem}", open_thought=""),
         )  # fmt: skip
-        (tree,) = stage.grown(problems)
+        (tree,) = stage.grown(problems.to_dicts())
         return tree, [tree.nodes[n] for n in tree.nodes[0].children.values()]
 
     _, children = grown(None)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from mrt.core.artifacts import RL_PROMPTS
 from mrt.episodes.parameterization import OpenEnded
-from mrt.grading.grade import Grader
+from mrt.grading.task import Task, task_of
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.training import meta_prover, rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
@@ -84,8 +84,8 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
     chat, (first, *rest) = "<|user|>x<|assistant|><think>\n", episodes
     asked = []
 
-    def accuracy_at(prompts, gold):
-        asked.extend(zip(prompts, gold, strict=True))
+    def accuracy_at(prompts, problems):
+        asked.extend((prompt, row["answer"]) for prompt, row in zip(prompts, problems, strict=True))
         return [0.5, 0.75]
 
     fake = SimpleNamespace(
@@ -112,7 +112,7 @@ def rewards(completions, tokenizer=None, thinking=None, ids=None, **columns):
     """The outcomes of completions, as TRL asks for them."""
     count = len(completions)
     given = {"thinking": [thinking] * count, "completion_ids": ids or [[]] * count, **columns}
-    return outcome_reward(Grader(1), tokenizer)(completions, **given)
+    return outcome_reward(task_of(), tokenizer)(completions, **given)
 
 
 def test_a_completion_is_graded_with_the_prefix_that_it_goes_on_from():
@@ -156,17 +156,17 @@ def test_an_engine_with_other_weights_is_noticed():
         check_fresh(output)
 
 
-class ByText:
-    """A grader of texts that are answers."""
+class ByText(Task):
+    """A task whose completions are answers."""
 
-    def extract(self, texts):
-        return list(texts)
+    def answer(self, part, problem):
+        return part
 
-    def equal(self, pairs):
-        return [text == answer for text, answer in pairs]
+    def right(self, answers, problems):
+        return [text == row["answer"] for text, row in zip(answers, problems, strict=True)]
 
-    def right(self, texts, gold):
-        return self.equal(zip(texts, gold, strict=True))
+    def golds(self, problem):
+        return [problem["answer"]]
 
 
 GROUP, PROMPTS = 8, 4
@@ -227,7 +227,7 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
     row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     rows = [{"prompt": f"{i}", "forced": f"f{i}", **row} for i in range(PROMPTS)]
     return Known(
-        method="mrt_rl", recipe=recipe, grader=ByText(), model=model,
+        method="mrt_rl", recipe=recipe, task=ByText(), model=model,
         parameterization=OpenEnded(), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
         rollout_func=rollout,
     ), rows, lambda: -head.grad[one, 0].item()  # fmt: skip
@@ -408,13 +408,13 @@ def test_the_trainer_reads_off_what_the_sampling_engine_reads_off(tmp_path, monk
     recipe = RL(estimate="likelihood", opening="Ends:** they add up to \\boxed{")
     trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
     engine = Engine(str(TOY_BASE), ENGINE)
-    trainer.vllm_generation = SimpleNamespace(llm=engine.llm)
+    trainer.vllm_generation, trainer.task = SimpleNamespace(llm=engine.llm), task_of()
     chat = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
     chat += "<|assistant|><think>\n"
     force = trainer.parameterization.force
     solved = "Try 5 + 3 = 8.\n\n8 is exactly 8.\n\nThe answer so far is 5 + 3 = 8.\n\n"
     gold_of = {chat + force(solved): "8", chat + force(""): "1234"}
-    found = trainer.by_likelihood(gold_of, 1)
+    found = trainer.by_likelihood({prompt: {"answer": gold} for prompt, gold in gold_of.items()}, 1)
     for prompt, gold in gold_of.items():
         asked = [
             Request(prompt, 1, 0, Decoding(), scored=spelling, opening=recipe.opening) for spelling in spellings(gold)
@@ -456,13 +456,13 @@ def test_where_the_context_is_full_J_is_0_and_nothing_is_asked(tmp_path, monkeyp
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
     trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
     monkeypatch.setattr(meta_prover, "text_of", lambda tokenizer, drawn, *_: drawn.text)
-    gold_of = {"1 " * 30: "1", "1 2": "1"}
-    assert trainer.by_answers(gold_of, 1) == {"1 " * 30: 0.0, "1 2": 1.0}
+    problem_of = {prompt: {"answer": "1"} for prompt in ("1 " * 30, "1 2")}
+    assert trainer.by_answers(problem_of, 1) == {"1 " * 30: 0.0, "1 2": 1.0}
     assert len(asked) == 1 and asked[0] < 20
     read = []
     monkeypatch.setattr(trainer, "read", lambda texts, cached: read.extend(texts) or [])
-    assert trainer.by_likelihood({"1 " * 30: "1"}, 1) == {"1 " * 30: 0.0} and not read
-    assert trainer.by_answers({"1 " * 30: "1"}, 1) == {"1 " * 30: 0.0}
+    assert trainer.by_likelihood({"1 " * 30: {"answer": "1"}}, 1) == {"1 " * 30: 0.0} and not read
+    assert trainer.by_answers({"1 " * 30: {"answer": "1"}}, 1) == {"1 " * 30: 0.0}
 
 
 def test_a_prompt_begins_with_one_special_token_only(tmp_path, monkeypatch):

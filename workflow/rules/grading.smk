@@ -15,7 +15,7 @@ rule grade_rollouts:
         mem_mb=job_resources.reading("sample_rollouts", least=6000),  # a worker may take 4 GiB before it is stopped
     params:
         settings=options.grading,
-        code=options.code("grading.grade"),
+        code=options.judging("grading.grade"),
     shell:
         "python -m mrt.grading.grade --problems {input.problems:q} --answers {input.answers:q} --out {output:q}"
         " --settings {params.settings:q} > {log:q} 2>&1"

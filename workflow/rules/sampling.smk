@@ -92,7 +92,7 @@ rule force_answers:
     resources:
         **job_resources.sampling("force_answers", gathers=True),
     params:
-        code=lambda w: options.code(options.prover_stage(w)),
+        code=options.prover_code,
         stage=options.prover_stage,
         problems=optional("problems"),
         weights=lambda w: options.identity(options.sampler("prover", w)),
@@ -194,7 +194,7 @@ rule search_tree:
     resources:
         **job_resources.sampling("search_tree", gathers=True),
     params:
-        code=options.code("sampling.tree"),
+        code=options.judging("sampling.tree"),
         weights=lambda w: options.identity(w.model),
         settings=options.tree,
         engine_decides=options.engine_decides(),

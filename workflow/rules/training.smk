@@ -197,7 +197,7 @@ rule train_rl:
     resources:
         **job_resources.training("train_rl"),
     params:
-        code=options.code("training.rl"),
+        code=options.judging("training.rl"),
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.rl,
         engine_decides=options.engine_decides(),
