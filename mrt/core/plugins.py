@@ -36,7 +36,7 @@ def find(name: str, folder: str, base: type) -> Any:
     Raises ValueError, with file and line, if importing it fails, or if it has no such class below `base`.
     """
     module, _, attribute = reference(name, folder).rpartition(":")
-    found = getattr(load(Path(module)) if module.endswith(".py") else import_module(module), attribute, None)
-    if not (isinstance(found, type) and issubclass(found, base)):
+    kind = getattr(load(Path(module)) if module.endswith(".py") else import_module(module), attribute, None)
+    if not (isinstance(kind, type) and issubclass(kind, base)):
         raise ValueError(f"{module}: it has no class {attribute} below {base.__module__}.{base.__name__}")
-    return found
+    return kind

@@ -63,8 +63,8 @@ def grade_table(answers: pl.DataFrame, problems: Mapping[str, Row], task: Task) 
     for i, problem_id in enumerate(answers["problem_id"]):
         places_of.setdefault(problem_id, []).append(i)
     cluster, groups = [-1] * len(answers), [[extracted[i] for i in places] for places in places_of.values()]
-    found = clusters(task, groups, [problems[problem_id] for problem_id in places_of])
-    for places, labels in zip(places_of.values(), found, strict=True):
+    labels_of = clusters(task, groups, [problems[problem_id] for problem_id in places_of])
+    for places, labels in zip(places_of.values(), labels_of, strict=True):
         for i, label in zip(places, labels, strict=True):
             cluster[i] = label
     score = scores(task, extracted, rows)

@@ -1,4 +1,4 @@
-"""The interface of a task: what a right answer is. One file has all of it, in `mrt/tasks/` or the user's own.
+"""The interface of a task: what a right answer is. One file has all of it, in `mrt/tasks/` or a user's.
 
     class Near(Task):
         columns = ("tolerance",)
@@ -152,8 +152,8 @@ def scores(task: Task, answers: Sequence[str | None], problems: Sequence[Row]) -
     Raises ValueError, which names task, answer and problem, for a score outside of 0 to 1.
     """
     places = [i for i, answer in enumerate(answers) if answer is not None]
-    found = task.right([answers[i] or "" for i in places], [problems[i] for i in places])
-    values: list[float] = spread(task, "right", found, places, len(answers), 0.0)
+    judged = task.right([answers[i] or "" for i in places], [problems[i] for i in places])
+    values: list[float] = spread(task, "right", judged, places, len(answers), 0.0)
     for i, value in enumerate(values):
         if not (isinstance(value, int | float) and isfinite(value) and 0 <= value <= 1):
             where = f"of answer {answers[i]!r} to problem {problems[i].get('id')!r}"
@@ -165,20 +165,20 @@ def clusters(task: Task, groups: Sequence[Sequence[str | None]], problems: Seque
     """The cluster of each answer of each group, of one problem: 0, 1, ... in order of first appearance; -1 for None."""
 
     def same(pairs: Sequence[tuple[str, str]], places: Sequence[int]) -> list[bool]:
-        found = task.same(pairs, [problems[g] for g in places])
-        return list(map(bool, spread(task, "same", found, range(len(pairs)), len(pairs), False)))
+        verdicts = task.same(pairs, [problems[g] for g in places])
+        return list(map(bool, spread(task, "same", verdicts, range(len(pairs)), len(pairs), False)))
 
     return clustered(groups, same, task.value)
 
 
-def spread(task: Task, method: str, found: Sequence[Any], places: Sequence[int], size: int, other: Any) -> list[Any]:
+def spread(task: Task, method: str, values: Sequence[Any], places: Sequence[int], size: int, other: Any) -> list[Any]:
     """What a task's method returned for some places, in a list of all places; raises ValueError for another number."""
-    if len(found) != len(places):
-        raise ValueError(f"{named(task)}: `{method}` gives {len(found)} values for {len(places)} questions")
-    values = [other] * size
-    for place, value in zip(places, found, strict=True):
-        values[place] = value
-    return values
+    if len(values) != len(places):
+        raise ValueError(f"{named(task)}: `{method}` gives {len(values)} values for {len(places)} questions")
+    of_all = [other] * size
+    for place, value in zip(places, values, strict=True):
+        of_all[place] = value
+    return of_all
 
 
 def named(task: Task) -> str:

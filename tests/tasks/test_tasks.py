@@ -91,12 +91,12 @@ def test_equal_inputs_give_equal_outputs_in_any_company(case, data):
     parts = data.draw(st.lists(st.none() | NUMBERS.map("It is \\boxed{{{}}}.".format) | st.just("no idea"),
                                min_size=len(problems), max_size=len(problems)))  # fmt: skip
     answers = answers_in(task, parts, problems)
-    found = scores(task, answers, problems)
-    assert all(score == 0 for answer, score in zip(answers, found, strict=True) if answer is None)
+    values = scores(task, answers, problems)
+    assert all(value == 0 for answer, value in zip(answers, values, strict=True) if answer is None)
     assert all(answer is None for part, answer in zip(parts, answers, strict=True) if part is None)
     alone = [answers_in(task, [part], [row])[0] for part, row in zip(parts, problems, strict=True)]
     again = [scores(task, [answer], [row])[0] for answer, row in zip(answers, problems, strict=True)]
-    assert (alone, again) == (answers, found)
+    assert (alone, again) == (answers, values)
 
 
 class Half(Task):

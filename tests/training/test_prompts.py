@@ -8,6 +8,7 @@ from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.episodes.parameterization import Template
 from mrt.sampling.prompt import Prompt
 from mrt.training.prompts import MakePrompts
+from mrt.training.rl_trainer import problem_of
 
 PIECES = ["One. ", "Wait, two. ", "Wait, three. "]
 
@@ -68,6 +69,15 @@ def test_rivals_have_the_same_problems_in_the_same_order_without_a_prefix(made):
     whole = made("mrt_rl", prefixes=0.0)
     assert whole.drop("forced").equals(plain.drop("forced"))
     assert set(plain["forced"]) == {""} and "" not in whole["forced"]  # the others ask mu nothing
+
+
+def test_prompts_carry_the_rows_of_problems_for_the_tasks_that_read_them(made):
+    plain, prompts = made("grpo", episodes=False), made("grpo", episodes=False, rows=True)
+    assert prompts.drop("row").equals(plain)
+    for row in prompts.iter_rows(named=True):
+        problem = problem_of(row)
+        assert (problem["id"], problem["answer"]) == (row["problem_id"], row["answer"])
+        assert problem["problem"] == f"question {row['problem_id']}" and problem["difficulty"] == 3.0
 
 
 def test_the_parents_thoughts_are_needed_for_prefixes_alone(made):

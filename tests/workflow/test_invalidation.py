@@ -205,6 +205,7 @@ DECIDE_NOTHING = {
     "the bounds of a setting": edit("mrt/training/sft.py", "gt=0, le=1000", "gt=0, le=2000"),
     "touch of every source": touch_all,
     "a constant that nobody reads": append("mrt/grading/grade.py", "\nSPARE = 1\n"),
+    "a new task": lambda folder: (folder / "mrt/tasks/new.py").write_text("from mrt.tasks.math import Math as New\n"),
     **{
         f"a function that nobody calls, in {name}": append(f"mrt/{name}.py", UNUSED)
         for name in (

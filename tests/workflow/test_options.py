@@ -129,6 +129,24 @@ def test_a_new_marker_trains_anew_what_credits_episodes():
     assert told("per_episode", "Wait") != told("per_episode", "Hmm")
 
 
+def test_a_task_is_in_the_options_of_what_judges_its_problem_set_and_of_nothing_else():
+    task = {"name": "math", "by": "math_verify"}
+    usual = options_of("config.yaml", "config/rl.yaml")
+    evaluated, learnt = (
+        options_of("config.yaml", "config/rl.yaml", problems={name: {"task": task}})
+        for name in ("toy_test", "toy_train")
+    )
+    sets = [SimpleNamespace(model="base", dataset=name) for name in ("toy_test", "toy_train")]
+    judged = [json.loads(o.grading(w)) for o in (usual, evaluated, learnt) for w in sets]
+    assert judged == [{}, {}, {"task": task}, {}, {}, {"task": task}]
+    trained = SimpleNamespace(model="mrt_rl")
+    assert evaluated.rl(trained) == usual.rl(trained) and evaluated.rl_prompts(trained) == usual.rl_prompts(trained)
+    assert json.loads(learnt.rl(trained)) == json.loads(usual.rl(trained)) | {"task": task}
+    assert json.loads(learnt.rl_prompts(trained)) == json.loads(usual.rl_prompts(trained)) | {"rows": True}
+    assert all(o.dataset(w) == "{}" for o in (usual, evaluated, learnt) for w in sets)
+    assert all(o.rollouts(w) == usual.rollouts(w) for o in (evaluated, learnt) for w in sets)
+
+
 def test_several_processes_are_sharded_as_deepspeeds_file_says():
     options = options_of("config/paper.yaml")
     assert json.loads(options.sharding(SimpleNamespace(model="mrt_1.5b_1")))["zero_optimization"]["stage"] == 3
