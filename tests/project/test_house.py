@@ -95,7 +95,7 @@ def test_the_command_in_a_stages_docstring_has_the_options_that_it_needs(stage):
     module = importlib.import_module(f"mrt.{stage}")
     own = getattr(module, re.findall(r"^    run\((\w+)\)", Path(module.__file__).read_text(), re.MULTILINE)[0])
     shown = re.search(r"^    (?:python -m )?mrt[. ]\S+ (.*(?:(?<=\\)\n.*)*)", module.__doc__, re.MULTILINE)
-    own(_cli_parse_args=shlex.split(shown[1].replace("\\\n", " ")))
+    own(_cli_parse_args=shlex.split(shown[1].replace("\\\n", " "), comments=True))
 
 
 def test_a_wrong_option_is_one_clear_message():
