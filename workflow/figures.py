@@ -9,7 +9,6 @@ from snakemake.io import multiext, report
 
 from mrt.config.schema import Config
 from mrt.config.sections import Measure
-from mrt.training.methods import TREE_METHODS
 from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
@@ -135,7 +134,7 @@ class Figures:
     def of_first_tree(self) -> dict[str, Tables]:
         """Warmstart sets, and the solution trees that they are made from; of the first model that was searched."""
         models, ancestors = self.experiment.models, self.paths.trained_ancestors()
-        names = [m for m in models if m in ancestors and models[m].method in TREE_METHODS]
+        names = [m for m in models if m in ancestors and models[m].trained_by.only == "backtracking"]
         of = {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
         first = next(iter(of.values()), None)
         if first is None:

@@ -21,23 +21,30 @@ class Fingerprints:
     def __init__(self, folder: Path) -> None:
         self.file = folder / f"{sources()}.json"
         try:
-            self.known = {stage: (hashed, libraries) for stage, hashed, libraries in json.loads(self.file.read_text())}
+            rows = json.loads(self.file.read_text())
+            self.known = {name: (hashed, used) for name, hashed, used in rows if not is_user_file(name)}
         except (OSError, ValueError):  # not there, or broken
             self.known = {}
 
-    def of(self, stage: str, *, with_versions: bool) -> str:
+    def of(self, *stages: str, with_versions: bool) -> str:
         """As `mrt.core.fingerprint.fingerprint`. Raises ValueError as that does."""
-        if stage not in self.known:
-            found = reached(stage)
-            self.known[stage] = (found.hashed, list(found.libraries))
+        name = " ".join(stages)
+        if name not in self.known:
+            found = reached(*stages)
+            self.known[name] = (found.hashed, list(found.libraries))
             self.write(self.file)
             for old in sorted(self.file.parent.glob("*.json"), key=age)[MOST:]:
                 old.unlink(missing_ok=True)
-        hashed, libraries = self.known[stage]
+        hashed, libraries = self.known[name]
         return hash_of(hashed, libraries if with_versions else ())
 
     def write(self, file: Path) -> None:
         write_text(json.dumps([(name, *kept) for name, kept in self.known.items()]), file)
+
+
+def is_user_file(stage: str) -> bool:
+    """Whether a stage or a part is a file of a user's, none of the package's sources and so searched each time."""
+    return ".py" in stage
 
 
 def age(file: Path) -> float:

