@@ -145,7 +145,7 @@ def moved(folder):
     start, end = text.index("def batches("), text.index("def join_processes(")
     new.write_text("import os\n\n\n" + text[start:end])
     old.write_text(text[:start] + text[end:])
-    for user in ("sft", "rl"):
+    for user in ("sft", "rl/stage"):
         edit(f"mrt/training/{user}.py", "import batches, ", "import ")(folder)
         edit(
             f"mrt/training/{user}.py",
