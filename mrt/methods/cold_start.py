@@ -12,7 +12,7 @@ from mrt.core.artifacts import SET, TRACE
 from mrt.core.settings import Settings
 from mrt.episodes.thinking import THINK, Parts, Thinking, of_cell, take_apart
 from mrt.training.method import SFTMethod
-from mrt.training.sets import Filter, Source
+from mrt.training.sets import Filter, ModelTexts, Source
 
 
 class ColdStart(Settings):
@@ -51,7 +51,7 @@ def reasoning(parts: Parts) -> str:
 
 def examples(source: Source, settings: ColdStart) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The examples and their table of rules."""
-    rollouts, grades, prompts = source.table("rollouts"), source.table("grades"), source.prompts
+    rollouts, grades, chat = source.table("rollouts"), source.table("grades"), ModelTexts(source)
     parts = {
         (*key,): take_apart(text, inside=inside, thinking=of_cell(tags))
         for *key, text, inside, tags in rollouts.select(*TRACE, "text", "inside", "thinking").iter_rows()
@@ -66,9 +66,9 @@ def examples(source: Source, settings: ColdStart) -> tuple[pl.DataFrame, pl.Data
         rank = pl.col("sample").rank("ordinal").over("problem_id")
         filtered.keep(f"the first {settings.per_problem} of a problem", rank <= settings.per_problem)
     rows = [
-        (row["problem_id"], row["sample"], None, prompts[row["problem_id"]], completion, 1.0)
+        (row["problem_id"], row["sample"], None, chat.prompts[row["problem_id"]], completion, 1.0)
         for row in filtered.rows.iter_rows(named=True)
-        for completion in [settings.completion(parts[row["problem_id"], row["sample"]], row["answer"], source.thinking)]
+        for completion in [settings.completion(parts[row["problem_id"], row["sample"]], row["answer"], chat.thinking)]
     ]
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 

@@ -22,7 +22,7 @@ from mrt.core.artifacts import RULES, SET
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.engine import seed_of
 from mrt.training.method import SFTMethod
-from mrt.training.sets import Source
+from mrt.training.sets import ModelTexts, Source
 
 CONSTRUCTIONS = ("warmstart", "rise", "rejection")
 
@@ -81,6 +81,7 @@ def examples(paths: Paths, method: str, words: Backtracking, rng: random.Random)
 
 def constructed(source: Source, construction: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The examples of a construction and their table of rules."""
+    chat = ModelTexts(source)
     assert isinstance(source.parameterization, Backtracking)
     tables = source.table("tree").partition_by("problem_id", maintain_order=True)
     trees = {table["problem_id"][0]: Paths(table) for table in tables}
@@ -89,12 +90,12 @@ def constructed(source: Source, construction: str) -> tuple[pl.DataFrame, pl.Dat
         rng = random.Random(seed_of(source.seed, each))
         made = [(name, e) for name, paths in trees.items() for e in examples(paths, each, source.parameterization, rng)]
         rng.shuffle(made)
-        counts = source.count_tokens([example.completion for _, example in made])
+        counts = chat.count_tokens([example.completion for _, example in made])
         of_all[each], totals[each] = list(zip(made, counts, strict=True)), sum(counts)
     limit, spent, rows = min(totals.values()), 0, []
     for (name, example), tokens in of_all[construction]:
         if spent + tokens <= limit:
-            prompt = source.prompts[name] + example.attempt
+            prompt = chat.prompts[name] + example.attempt
             rows.append((name, example.leaf, example.kept, prompt, example.completion, 1.0))
             spent += tokens
     possible = len(of_all[construction])

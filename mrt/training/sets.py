@@ -9,7 +9,6 @@ set, which counts the traces that each rule kept and dropped.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ class Source:
     parameterization: Parameterization
     prompt: Prompt
     seed: int
-    folder: Path | None = None  # of the model to train, of a method that reads the tokenizer
+    model: tuple[str, str | None] | None = None  # to train, with its revision, of a method that reads the tokenizer
 
     def table(self, name: str) -> pl.DataFrame:
         """A table of TABLES. Raises ValueError if the method's `reads` has it not."""
@@ -78,23 +77,17 @@ class Source:
             raise ValueError(f"the table {name} is none of {', '.join(self.files)}; add it to `reads` of the method")
         return TABLES[name].read(self.files[name])
 
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The tokenizer of the model to train. Raises ValueError if the method's `reads` has it not."""
-        if self.folder is None:
+
+class ModelTexts:
+    """How the model to train reads and writes. Raises ValueError if the method's `reads` has no `tokenizer`."""
+
+    def __init__(self, source: Source) -> None:
+        if source.model is None:
             raise ValueError("there is no tokenizer; add it to `reads` of the method")
-        return tokenizer_of(self.folder)
-
-    @cached_property
-    def prompts(self) -> dict[str, str]:
-        """The prompt of each problem id."""
-        problems = self.table("problems").select("id", "problem")
-        return {name: self.prompt.render(self.tokenizer, text) for name, text in problems.iter_rows()}
-
-    @property
-    def thinking(self) -> Thinking:
-        """The tags of the model to train."""
-        return self.prompt.thinking_of(self.tokenizer) or THINK
+        self.tokenizer = tokenizer_of(folder_of(*source.model))
+        problems = source.table("problems").select("id", "problem")
+        self.prompts = {name: source.prompt.render(self.tokenizer, text) for name, text in problems.iter_rows()}
+        self.thinking: Thinking = source.prompt.thinking_of(self.tokenizer) or THINK
 
     def count_tokens(self, texts: list[str]) -> list[int]:
         """Tokens of each text."""
@@ -213,7 +206,7 @@ class MakeSet(Stage):
             self.parameterization,
             self.prompt,
             self.seed,
-            folder_of(str(self.model), self.revision) if needs_model else None,
+            (self.model, self.revision) if needs_model and self.model else None,
         )
         settings = []
         if method.settings:

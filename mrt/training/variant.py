@@ -75,23 +75,6 @@ class Variant:
             has = f"those of {self.name} are {', '.join(free)}" if free else f"{self.name} has none"
             raise ValueError(f"settings: no parameter {', '.join(unknown)}; {has}")
 
-    def values(self, group: Group, settings: Mapping[str, Any]) -> Any:
-        """What it gives for a group [completions], or [completions, tokens]: a float32 tensor on the CPU.
-
-        Raises ValueError if the values are not finite, or not as many as there are completions.
-        """
-        import torch
-
-        read = {name: settings[name] for name in self.parameters if name in settings}
-        values = torch.as_tensor(self.function(group, **read), dtype=torch.float32)
-        count = len(group.outcomes)
-        if values.dim() not in (1, 2) or len(values) != count or (values.dim() == 2 and self.gives != "advantages"):
-            wanted = f"[{count}]" + (f" or [{count}, tokens]" if self.gives == "advantages" else "")
-            raise ValueError(f"variant {self.name}: {self.gives} of shape {list(values.shape)}; it has to be {wanted}")
-        if not values.isfinite().all():
-            raise ValueError(f"variant {self.name}: {self.gives} that are infinite or NaN, of {group}")
-        return values
-
 
 def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Callable[..., Any]], Variant]:
     """Decorate a function of a group; raises ValueError for rewards that ask mu, which comes behind them."""
@@ -102,6 +85,26 @@ def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Ca
     if asks in ("prefix", "boundaries") and gives != "advantages":
         raise ValueError(f"a variant that asks mu at {asks} gives advantages, not {gives}")
     return lambda function: Variant(function, asks, gives)
+
+
+def values_of(variant: Variant, group: Group, settings: Mapping[str, Any]) -> Any:
+    """What a variant gives for a group [completions], or [completions, tokens]: a float32 tensor on the CPU.
+
+    Raises ValueError if the values are not finite, or not as many as there are completions.
+    """
+    import torch
+
+    read = {name: settings[name] for name in variant.parameters if name in settings}
+    values = torch.as_tensor(variant.function(group, **read), dtype=torch.float32)
+    count = len(group.outcomes)
+    if values.dim() not in (1, 2) or len(values) != count or (values.dim() == 2 and variant.gives != "advantages"):
+        wanted = f"[{count}]" + (f" or [{count}, tokens]" if variant.gives == "advantages" else "")
+        raise ValueError(
+            f"variant {variant.name}: {variant.gives} of shape {list(values.shape)}; it has to be {wanted}"
+        )
+    if not values.isfinite().all():
+        raise ValueError(f"variant {variant.name}: {variant.gives} that are infinite or NaN, of {group}")
+    return values
 
 
 def by_token(rows: Sequence[Any]) -> Any:

@@ -520,12 +520,18 @@ def test_unknown_lengths_stay_unknown():
 
 def test_a_method_has_one_colour_and_models_without_a_parent_differ():
     look = Appearance(
-        {**MODELS, "star_2": ModelStyle(label="x", method="star", iteration=2), "other": ModelStyle(label="y")}
+        {
+            **MODELS,
+            "star_2": ModelStyle(label="x", method="star", iteration=2, colour="#009E73"),
+            "other": ModelStyle(label="y"),
+        }
     )
     assert look.colour("star_1") == look.colour("star_2")
     assert look.line("star_1")["linestyle"] != look.line("star_2")["linestyle"]
     assert look.colour("base") != look.colour("other")
-    alike = {name: ModelStyle(label=name, method="mrt_rl", iteration=1) for name in ("one", "two", "three")}
+    alike = {
+        name: ModelStyle(label=name, method="mrt_rl", iteration=1, colour="#E69F00") for name in ("one", "two", "three")
+    }
     lines = [Appearance(alike).line(name) for name in alike]
     assert len({line["color"] for line in lines}) == 1
     assert len({line["linestyle"] for line in lines}) == len({line["marker"] for line in lines}) == 3

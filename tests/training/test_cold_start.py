@@ -13,7 +13,8 @@ from mrt.config.load import load
 from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
 from mrt.episodes.thinking import THINK, take_apart
 from mrt.grading.grade import extract_answer
-from mrt.methods.cold_start import ColdStart, examples
+from mrt.methods import cold_start
+from mrt.methods.cold_start import ColdStart
 
 OPEN, CLOSE = THINK.opening, THINK.closing
 reasoning = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(
@@ -58,7 +59,9 @@ ROWS = [
 
 def cold_start_set(rollouts, grades, prompts, settings):
     tables = {"rollouts": rollouts, "grades": grades}
-    return examples(SimpleNamespace(table=tables.__getitem__, prompts=prompts, thinking=THINK), settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cold_start, "ModelTexts", lambda source: SimpleNamespace(prompts=prompts, thinking=THINK))
+        return cold_start.examples(SimpleNamespace(table=tables.__getitem__), settings)
 
 
 def test_each_rule_counts_what_it_kept_and_dropped():

@@ -15,7 +15,7 @@ from mrt.planning.bill import Bill
 from mrt.training.method import method_named, parts_of, variant_named
 from mrt.training.rl.recipe import RL
 from mrt.training.sets import MakeSet
-from mrt.training.variant import Group
+from mrt.training.variant import Group, values_of
 
 EXAMPLES = dict(
     re.findall(r"^```python\n# (my_\w+\.py)\n(.*?)^```", (ROOT / "docs" / "your_own.md").read_text(), re.M | re.S)
@@ -58,7 +58,7 @@ def test_the_mean_progress_of_a_group_is_clipped(here):
     clipped = variant_named(CLIPPED)
     centred = [0.5, -0.5, -0.5, 0.5]
     for most, progress in ((0.25, 0.25), (0.5, 0.375)):  # the mean is 0.5 - 0.125
-        values = clipped.values(group, RL(variant=CLIPPED, settings={"most": most}).values())
+        values = values_of(clipped, group, RL(variant=CLIPPED, settings={"most": most}).values())
         assert values.tolist() == pytest.approx([r + progress for r in centred])
 
 
@@ -193,7 +193,7 @@ def test_one_new_file_of_the_package_is_a_variant_and_a_method(tmp_path):
     (folder / "config.yaml").write_text(yaml.safe_dump(experiment(**by_name)))
     jobs = planned_jobs(folder, "results/tiny/models/clipped", "results/tiny/models/short")
     assert jobs["train_rl"] == {"clipped"} and jobs["make_set"] == jobs["train"] == {"short"}
-    assert "clipped" in python("-m", "mrt", "plan", folder=folder)
+    assert re.search(r"^train \(RL\) +2 ", python("-m", "mrt", "plan", folder=folder), re.M)  # and mrt_rl
 
 
 def test_the_code_of_each_method_is_in_the_fingerprint_of_what_it_decides():

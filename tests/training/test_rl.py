@@ -36,7 +36,7 @@ from mrt.training.rl.trainer import (
     overlong_penalties,
 )
 from mrt.training.schedule import carried_steps_of
-from mrt.training.variant import Group, variant
+from mrt.training.variant import Group, values_of, variant
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=1, max_size=8), st.floats(0, 1))
@@ -74,8 +74,8 @@ def test_a_variant_depends_on_no_order_and_is_finite(name, outcomes, J, data):
     permuted = Group(*(v[order] for v in (group.outcomes, group.penalties, group.lengths, group.J)),
                      [boundaries[i] for i in order], group.stopped[order])  # fmt: skip
     settings = {each: RL().values()[each] for each in chosen.parameters}
-    values = chosen.values(group, settings)
-    assert values.isfinite().all() and chosen.values(permuted, settings).allclose(values[order])
+    values = values_of(chosen, group, settings)
+    assert values.isfinite().all() and values_of(chosen, permuted, settings).allclose(values[order])
     assert len(values) == len(outcomes) and values.dim() == 1 + (chosen.asks == "boundaries")
 
 
@@ -86,7 +86,7 @@ def test_values_that_are_none_of_a_group_are_an_error():
         (lambda group: group.rewards / 0, "infinite or NaN"),
     ):
         with pytest.raises(ValueError, match=message):
-            variant()(function).values(group, {})
+            values_of(variant()(function), group, {})
     with pytest.raises(ValueError, match="asks mu at prefix gives advantages, not rewards"):
         variant(asks="prefix", gives="rewards")
 

@@ -10,7 +10,7 @@ from mrt.episodes.thinking import THINK
 from mrt.methods import mrt, star
 from mrt.methods.mrt import Rules, best_prefixes
 from mrt.training.method import SFTMethod, methods, parts_of
-from mrt.training.sets import READ, Source, suffix_set
+from mrt.training.sets import READ, ModelTexts, Source, suffix_set
 
 P = "<|user|>q<|assistant|><think>\n"
 TEXTS = ["a\n\nb\n\nc\n\nWait d\n</think>\n\nyes", "e\n</think>\n\nno", "f, cut off"]
@@ -263,4 +263,4 @@ def test_a_table_that_a_method_does_not_read_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="the table progress is none of rollouts; add it to `reads`"):
         source.table("progress")
     with pytest.raises(ValueError, match="no tokenizer; add it to `reads`"):
-        _ = source.tokenizer
+        ModelTexts(source)

@@ -23,7 +23,7 @@ from mrt.training.rl.meta_prover import MetaProver
 from mrt.training.rl.recipe import RL
 from mrt.training.schedule import EveryStepLearns, carried
 from mrt.training.stage import EndsOnce, show_progress
-from mrt.training.variant import Boundaries, Group, Variant
+from mrt.training.variant import Boundaries, Group, Variant, values_of
 
 
 def without_end(tokenizer: Any, ids: Sequence[int]) -> Sequence[int]:
@@ -243,7 +243,7 @@ def make_trainer_class() -> type:
             own, size = self.slice_of(count), self.num_generations
             first = own.start // size * size
             groups = [
-                self.variant.values(self.group.part(slice(start, start + size)), self.recipe.values())
+                values_of(self.variant, self.group.part(slice(start, start + size)), self.recipe.values())
                 for start in range(first, own.stop, size)
             ]
             width = max((values.size(1) for values in groups if values.dim() == 2), default=0)
