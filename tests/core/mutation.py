@@ -90,9 +90,9 @@ STAGES: dict[str, dict[str, str]] = {
             --out made/mrt.parquet --out_rules made/mrt.rules.parquet""",
     },
     "training.prompts": {
-        "prompts": """--method mrt_rl --model @base --problems @problems.parquet --episodes @episodes.parquet
+        "prompts": """--prefixes 1 --forced true --model @base --problems @problems.parquet --episodes @episodes.parquet
             --out made/prompts.parquet""",
-        "wrong tokenizer": "--method grpo --model @wrong --problems @problems.parquet --out made/prompts.parquet",
+        "wrong tokenizer": "--model @wrong --problems @problems.parquet --out made/prompts.parquet",
     },
     "figures.pass1": {
         "table": """--tables '{"accuracy": {"base": {"toy": "@accuracy.parquet"}}}' --out made/pass1
@@ -108,6 +108,8 @@ STAGES: dict[str, dict[str, str]] = {
             --recipe {shlex.quote(json.dumps(RECIPE))}""",
     },
 }
+# What the options of these runs name (`Stage.parts`).
+PARTS = {"training.sets": ("mrt.methods.star:examples", "mrt.methods.mrt:examples", "mrt.methods.mrt:Rules")}
 # What runs in place of a stage that is not cheap: prompts as RL pads them, also by a tokenizer that is to be mended.
 SNIPPETS = {
     "training.rl": """
@@ -396,7 +398,9 @@ class Mutation:
         """Whether the stage's fingerprint has the changed statement, and its part of it is another one."""
         fp, module, statement = self.fp, change.module, change.statement
         names = [name for name, those in fp.statements_of(module).items() if statement in those]
-        if not any(f"{module}.{name}" in fp.reached(f"mrt.{stage}").definitions for name in names):
+        if not any(
+            f"{module}.{name}" in fp.reached(f"mrt.{stage}", *PARTS.get(stage, ())).definitions for name in names
+        ):
             return False
         if (key := (module, id(statement))) not in self.plain:
             self.plain[key] = fp.defined(statement, module)
@@ -440,7 +444,7 @@ class Mutation:
             for name in dir(self.fp):
                 if hasattr(found := getattr(self.fp, name), "cache_clear"):
                     found.cache_clear()
-            out.write_text(self.fp.reached(f"mrt.{stage}").hashed)
+            out.write_text(self.fp.reached(f"mrt.{stage}", *PARTS.get(stage, ())).hashed)
 
         forked(find)
         return out.read_text()
@@ -485,7 +489,7 @@ def search(
         os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "TRACE": str(trace)}
         inputs(given, package)
         for stage in stages:
-            mutation.fp.reached(f"mrt.{stage}")
+            mutation.fp.reached(f"mrt.{stage}", *PARTS.get(stage, ()))
             before, lines = {}, dict[str, set[int]]()
             for run in STAGES[stage]:
                 trace.unlink(missing_ok=True)
