@@ -172,10 +172,11 @@ class Options:
         closes = "prover" in method.reads or self.experiment.backtracking  # other thoughts are learnt whole
         options: dict[str, Any] = {"parameterization": self.words if closes else None}
         options |= {"method": model.method, "method_settings": compact(model.method_settings) or None}
+        options["seed"] = self.experiment.seed
         if not self.paths.reads_tokenizer(w):
             return options_of(**options)
-        prompt = self.experiment.prompt_of(w.model)
-        return self.of_parent(w, prompt=prompt, seed=self.experiment.seed, **options)
+        prompt = self.experiment.prompt_of(w.model if method.asks_new_prompt else self.paths.parent(w))
+        return self.of_parent(w, prompt=prompt, **options)
 
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = self.experiment.recipe(w.model)

@@ -8,7 +8,7 @@ Imports of such a file are looked up in its folder first, as Python does for a s
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -32,6 +32,17 @@ def errors_located(file: Path) -> Iterator[None]:
         shown = file if path == file.resolve() else path
         message = error.msg if isinstance(error, SyntaxError) else error
         raise ValueError(f"{shown}, line {line}: {type(error).__name__}: {message}") from error
+
+
+@contextmanager
+def located(function: Callable[..., Any]) -> Iterator[None]:
+    """Turns errors of a function of a user's file into ValueErrors that name file and line; of our own, none."""
+    file = Path(function.__code__.co_filename)
+    if Path(__file__).parents[1] in file.parents:
+        yield
+        return
+    with errors_located(file):
+        yield
 
 
 def is_beside(path: Path, file: Path) -> bool:

@@ -16,6 +16,7 @@ from mrt.core.settings import suggestion
 from mrt.core.user_file import is_in_user_file, modules_in, named
 from mrt.training.variant import Variant
 
+READABLE = ("rollouts", "prover", "trees", "attempts", "tokenizer")  # what a method of fine-tuning may read
 SPARE = "#332288"  # colour of a method that has none of its own
 
 
@@ -60,30 +61,27 @@ Method = RLMethod | SFTMethod
 
 
 @cache
-def known(*kinds: type) -> dict[str, tuple[Any, str]]:
-    """The objects of these kinds that modules of mrt/methods define, by name, each with its module.
+def known(*kinds: type) -> dict[str, Any]:
+    """The objects of these kinds in the modules of mrt/methods, by name.
 
     Raises ValueError if a module cannot be imported, or two objects have one name.
     """
-    objects: dict[str, tuple[Any, str]] = {}
+    objects: dict[str, Any] = {}
     for module in modules_in(Path(__file__).parents[1] / "methods", f"{PACKAGE.name}.methods"):
         for name, value in vars(module).items():
-            if not isinstance(value, kinds):
-                continue
-            if name in objects and objects[name][0] is not value:
-                raise ValueError(f"{module.__name__}: {objects[name][1]} has a {name} too; give it another name")
-            objects.setdefault(name, (value, module.__name__))
+            if isinstance(value, kinds) and objects.setdefault(name, value) is not value:
+                raise ValueError(f"{module.__name__}: another module has a {name} too; give it another name")
     return objects
 
 
 def methods() -> dict[str, Method]:
     """The methods of mrt/methods by name."""
-    return {name: method for name, (method, _) in known(SFTMethod, RLMethod).items()}
+    return known(SFTMethod, RLMethod)
 
 
 def variants() -> dict[str, Variant]:
     """The variants of mrt/methods by name."""
-    return {name: variant for name, (variant, _) in known(Variant).items()}
+    return known(Variant)
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> Callable[[dict[str, Any]], None]:
@@ -104,7 +102,7 @@ def chosen(reference: str, what: str, *kinds: type) -> Any:
         objects = known(*kinds)
         if reference not in objects:
             raise ValueError(f"there is no {what} {reference!r}{suggestion(reference, objects)} (or FILE.py:NAME)")
-        return objects[reference][0]
+        return objects[reference]
     value, file = named(reference)
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
@@ -115,6 +113,12 @@ def chosen(reference: str, what: str, *kinds: type) -> Any:
 def method_named(reference: str) -> Method:
     """The method that a model's `method` names. Raises ValueError as `chosen` does."""
     method: Method = chosen(reference, "method", SFTMethod, RLMethod)
+    if isinstance(method, SFTMethod) and (unknown := [item for item in method.reads if item not in READABLE]):
+        raise ValueError(f"{reference}: it reads {unknown[0]!r}, which is none of {', '.join(READABLE)}")
+    if is_in_user_file(reference) and method.settings and method.settings[0] != "settings":
+        raise ValueError(
+            f"{reference}: settings of a method in a file are named `settings`, not {method.settings[0]!r}"
+        )
     return method
 
 
@@ -152,4 +156,7 @@ def parts_of(method: str, variant: str = "") -> list[str]:
 
 def variant_parts(variant: str) -> list[str]:
     """The definition of a variant, as a fingerprint takes it."""
-    return [variant if is_in_user_file(variant) else f"{known(Variant)[variant][1]}:{variant}"]
+    if is_in_user_file(variant):
+        return [variant]
+    function = variant_named(variant).function
+    return [f"{function.__module__}:{function.__name__}"]

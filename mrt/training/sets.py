@@ -30,6 +30,7 @@ from mrt.core.artifacts import (
 )
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of, tokenizer_of
+from mrt.core.user_file import located
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization
 from mrt.episodes.thinking import THINK, Thinking
 from mrt.sampling.allocation import ROUNDING
@@ -214,7 +215,8 @@ class MakeSet(Stage):
                 settings.append(method.settings[1].model_validate(self.method_settings))
             except ValidationError as error:
                 raise ValueError(f"method_settings: {error}") from error
-        examples, rules = method.examples(source, *settings)
+        with located(method.examples):
+            examples, rules = method.examples(source, *settings)
         RULES.write(rules, self.out_rules)
         SET.write(examples, self.out)
         for rule, kept, dropped in rules.iter_rows():

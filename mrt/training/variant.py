@@ -6,6 +6,8 @@ from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any, Literal
 
+from mrt.core.user_file import located
+
 Asks = Literal["nothing", "stop", "prefix", "boundaries"]
 Gives = Literal["advantages", "rewards", "centred rewards"]
 Boundaries = tuple[Sequence[int], Sequence[float]]  # tokens up to the end of each episode, and J there
@@ -95,7 +97,8 @@ def values_of(variant: Variant, group: Group, settings: Mapping[str, Any]) -> An
     import torch
 
     read = {name: settings[name] for name in variant.parameters if name in settings}
-    values = torch.as_tensor(variant.function(group, **read), dtype=torch.float32)
+    with located(variant.function):
+        values = torch.as_tensor(variant.function(group, **read), dtype=torch.float32)
     count = len(group.outcomes)
     if values.dim() not in (1, 2) or len(values) != count or (values.dim() == 2 and variant.gives != "advantages"):
         wanted = f"[{count}]" + (f" or [{count}, tokens]" if variant.gives == "advantages" else "")

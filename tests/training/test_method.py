@@ -62,6 +62,17 @@ def test_the_mean_progress_of_a_group_is_clipped(here):
         assert values.tolist() == pytest.approx([r + progress for r in centred])
 
 
+def test_an_error_in_a_function_is_told_with_file_and_line(here):
+    """Where a job runs it: importing the file does not show it."""
+    import torch
+
+    text = EXAMPLES["my_variant.py"].replace("group.J", "group.Q")
+    (here / "my_variant.py").write_text(text)
+    line = 1 + text[: text.index("group.Q")].count("\n")
+    with pytest.raises(ValueError, match=rf"my_variant\.py, line {line}: AttributeError"):
+        values_of(variant_named(CLIPPED), Group(torch.ones(2), torch.zeros(2), torch.ones(2)), {"alpha": 1.0})
+
+
 def test_a_method_of_a_users_makes_its_set(here):
     """The second trace of a problem is shorter, and right; the third is wrong."""
     texts = ["a long way\n</think>\n\n4", "a way\n</think>\n\n4", "no\n</think>\n\n5"]
@@ -108,6 +119,11 @@ WRONG = {
     ),
     "no such method": ("short", {"method": "sta"}, r"models\.short\.method: there is no method 'sta'; did you mean"),
     "a variant as a method": ("short", {"method": CLIPPED}, "clipped is no method, a SFTMethod or RLMethod"),
+    "a table that there is not": (
+        "short",
+        {"method": "typo.py:shortest"},
+        r"typo\.py:shortest: it reads 'rollout', which is none of rollouts, prover",
+    ),
     "settings that it has not": ("short", {"settings": {"most": 1}}, "settings: it is for a model of method FILE"),
 }
 
@@ -118,6 +134,7 @@ def test_what_is_wrong_with_one_is_told_before_any_job(case, here):
     (here / "own.py").write_text(
         "from mrt.training.variant import variant\n\n\n@variant()\ndef own(group):\n    return group.rewards\n"
     )
+    (here / "typo.py").write_text(EXAMPLES["my_method.py"].replace('("rollouts", ', '("rollout", '))
     name, changes, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
         load(experiment(**{name: OF_USERS[name] | changes}))
