@@ -101,7 +101,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     from mrt.grading.task import task_of
     from mrt.sampling.engine import Decoding, EngineSettings
     from mrt.training import rl
-    from mrt.training.rl_trainer import outcome_reward
+    from mrt.training.rl.trainer import outcome_reward
 
     method, _, variant = ("grpo explicit" if kind == PLAIN else kind).partition(" ")
     recipe = rl.RL(
@@ -118,7 +118,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
         from trl import GRPOTrainer
 
         return GRPOTrainer(reward_funcs=outcome_reward(task_of()), **usual)
-    ours = {"method": stage.method, "recipe": recipe, "task": task_of(), "parameterization": stage.parameterization}
+    ours = {"variant": stage.variant, "recipe": recipe, "task": task_of(), "parameterization": stage.parameterization}
     return stage.trainer_class(usual)(**ours, **usual)
 
 
@@ -145,7 +145,7 @@ def steps_of(trainer: Any) -> list[tuple[Counter[str], float]]:
         (trainer.vllm_generation, "sync_weights", "weights"),
         (trainer.vllm_generation, "generate", "sampling"),
         (trainer, "_calculate_rewards", "grading"),
-        (trainer, "accuracy_at", "forced answers"),
+        (getattr(trainer, "mu", None), "accuracy_at", "forced answers"),
         (trainer, "_get_per_token_logps_and_entropies", "log-probabilities"),
         (trainer, "compute_loss", "forward"),
         (trainer.accelerator, "backward", "backward"),
@@ -165,7 +165,7 @@ def steps_of(trainer: Any) -> list[tuple[Counter[str], float]]:
 def measure(record: Record, quick: bool) -> None:
     """Each trainer in turn, after an uncounted run of each."""
     from mrt.sampling.engine import EngineSettings
-    from mrt.training.rl_engine import cpu_vllm
+    from mrt.training.rl.engine import cpu_vllm
 
     kinds, repeats = (KINDS[::3], 1) if quick else (KINDS, REPEATS)
     completions, longest, steps = (16, 64, 1) if quick else (COMPLETIONS, LONGEST, STEPS)

@@ -146,7 +146,7 @@ CASES = [
     ),
     Case(
         "prompts",
-        "mrt.training.prompts --method mrt_rl --problems {problems} --rollouts {rollouts} --episodes {episodes} --out"
+        "mrt.training.prompts --prefixes 1 --forced true --problems {problems} --episodes {episodes} --out"
         " {out}/p.parquet",
         {"problems": 2000, "prefixes": 1600},
     ),

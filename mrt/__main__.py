@@ -27,9 +27,7 @@ STAGES = {
     "grading.grade": "right or wrong",
     "analysis.progress": "J and progress of every prefix",
     "analysis.evaluate": "measurements of one model on one dataset",
-    "training.sets": "STaR's and MRT's training sets",
-    "training.cold_start": "the set that makes a model without thoughts one that thinks",
-    "training.warmstart": "the sets that make a model backtrack",
+    "training.sets": "training sets: STaR's, MRT's, cold starts, warmstarts",
     "training.prompts": "prompts of RL",
     "training.sft": "fine-tune, with TRL",
     "training.rl": "GRPO, MRT (RL), a length penalty, with TRL",
@@ -59,10 +57,10 @@ def main() -> None:
 
 
 def is_there(module: str) -> bool:
-    """Whether there is a module of this name; a package is none, since it cannot be run."""
+    """Whether there is a module of this name that can be run; a package can if it has a `__main__`."""
     try:
         spec = find_spec(module)
-        return spec is not None and spec.submodule_search_locations is None
+        return spec is not None and (spec.submodule_search_locations is None or is_there(f"{module}.__main__"))
     except ModuleNotFoundError:  # nor its package
         return False
 

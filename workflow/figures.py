@@ -16,7 +16,6 @@ from mrt.config.sections import Measure
 from mrt.core.cli import command_of
 from mrt.core.digest import off
 from mrt.figures.figure import figures
-from mrt.training.methods import TREE_METHODS
 from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
@@ -93,7 +92,7 @@ class Figures:
     def of_first_tree(self) -> dict[str, Tables]:
         """Warmstart sets, and the solution trees that they are made from; of the first model that was searched."""
         models, ancestors = self.experiment.models, self.paths.trained_ancestors()
-        names = [m for m in models if m in ancestors and models[m].method in TREE_METHODS]
+        names = [m for m in models if m in ancestors and models[m].trained_by.only == "backtracking"]
         of = {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
         first = next(iter(of.values()), None)
         if first is None:

@@ -15,7 +15,8 @@ from mrt.core.digest import compact, digest_of_files, identity_of_model, options
 from mrt.grading.task import reference, task_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
-from mrt.training.rl import RL
+from mrt.training.method import SFTMethod, parts_of
+from mrt.training.rl.recipe import RL
 from workflow.fingerprints import Fingerprints
 from workflow.paths import Paths, Wildcards
 from workflow.resources import JobResources
@@ -179,33 +180,39 @@ class Options:
         """Options of a stage that reads the parent's weights or tokenizer."""
         return self.options(**self.of_weights(self.paths.parent(w)), **options)
 
-    def cold_start_set(self, w: Wildcards) -> str:
-        return self.of_parent(
-            w, cold_start=self.experiment.models[w.model].cold_start, prompt=self.experiment.prompt_of(w.model)
-        )
+    def set_code(self, w: Wildcards) -> str:
+        """Fingerprint of a training set, with what the method takes from its file."""
+        return self.code("training.sets", *parts_of(str(self.experiment.models[w.model].method)))
 
-    def warmstart_set(self, w: Wildcards) -> str:
-        prompt, method = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.models[w.model].method
-        options = {"prompt": prompt, "parameterization": self.words, "seed": self.experiment.seed}
-        return self.of_parent(w, method=method, **options)
+    def trainer_code(self, w: Wildcards) -> str:
+        """Fingerprint of RL, with what the method takes from its file and the task that judges."""
+        recipe: Any = self.experiment.recipe(w.model)
+        parts = parts_of(str(self.experiment.models[w.model].method), recipe.variant)
+        return self.code("training.rl", *parts, reference(self.experiment.task(self.trained_on(w))))
 
-    def star_set(self) -> str:
-        words = self.words if self.experiment.backtracking else None  # a thought is learnt whole
-        return options_of(method="star", parameterization=words)
-
-    def mrt_set(self, w: Wildcards) -> str:
-        return options_of(method="mrt", rules=self.experiment.models[w.model].rules, parameterization=self.words)
+    def training_set(self, w: Wildcards) -> str:
+        """What decides a model's training set: of the shared settings, those that its method reads."""
+        model, method = self.experiment.models[w.model], self.experiment.models[w.model].trained_by
+        assert isinstance(method, SFTMethod)
+        closes = "prover" in method.reads or self.experiment.backtracking  # other thoughts are learnt whole
+        options: dict[str, Any] = {"parameterization": self.words if closes else None}
+        options |= {"method": model.method, "method_settings": compact(model.method_settings) or None}
+        options["seed"] = self.experiment.seed
+        if not self.paths.reads_tokenizer(w):
+            return options_of(**options)
+        prompt = self.experiment.prompt_of(w.model if method.asks_new_prompt else self.paths.parent(w))
+        return self.of_parent(w, prompt=prompt, **options)
 
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = self.experiment.recipe(w.model)
-        seed, method = self.experiment.seed + recipe.seed, self.experiment.models[w.model].method
+        seed, prefixes = self.experiment.seed + recipe.seed, self.experiment.prefixes(w.model)
         prompt, longest = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.longest(w.model)
-        read = {"least_prefix", "max_prompt_length", *(["prefixes"] if method == "mrt_rl" else [])}
-        of_prefixes = recipe.model_dump(include=read, exclude_none=True)
-        words = self.words if method == "mrt_rl" or self.experiment.backtracking else None
+        of_prefixes = recipe.model_dump(include={"least_prefix", "max_prompt_length"}, exclude_none=True)
+        forced = self.experiment.variant(w.model).asks != "nothing"
+        words = self.words if forced or self.experiment.backtracking else None
         rows = self.experiment.task(self.trained_on(w)) is not None
         options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, "rows": rows, **of_prefixes}
-        return self.of_parent(w, method=method, seed=seed, **options)
+        return self.of_parent(w, prefixes=prefixes, forced=forced, seed=seed, **options)
 
     def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """A model's hyperparameters: those that affect the weights, and the others."""
@@ -220,10 +227,10 @@ class Options:
         return self.of_parent(w, recipe=self.recipe(w.model)[0])
 
     def rl(self, w: Wildcards) -> str:
-        recipe: Any = self.experiment.recipe(w.model)
-        method, parameterization = self.experiment.models[w.model].method, None
-        if method == "mrt_rl":  # others ask mu nothing, and only credit by episode cuts episodes
-            parameterization = self.experiment.parameterization if recipe.variant == "per_episode" else self.words
+        method, asks = self.experiment.models[w.model].method, self.experiment.variant(w.model).asks
+        # a variant that asks mu nothing needs none, and only one that asks at every boundary cuts episodes
+        words = self.words if asks != "nothing" else None
+        parameterization = self.experiment.parameterization if asks == "boundaries" else words
         options = {"parameterization": parameterization, "task": self.experiment.task(self.trained_on(w))}
         return self.of_parent(w, method=method, recipe=self.recipe(w.model)[0], **options)
 

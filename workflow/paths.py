@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mrt.config.schema import Config
-from mrt.training.methods import RL_METHODS
+from mrt.training.method import RLMethod, SFTMethod
+from mrt.training.sets import tables_of
 
 Wildcards = Any  # Snakemake's, which have no types
 Input = Callable[[Wildcards], str | list[str]]
@@ -118,9 +119,24 @@ class Paths:
         read = {name for name in self.trained if kind in self.experiment.learnt(name)}
         return lambda w: self.of_parent(kind)(w) if w.model in read else []
 
-    def trained_with(self, *methods: str) -> str:
-        """A wildcard constraint: the models that these methods train."""
-        return any_of([name for name in self.trained if self.experiment.models[name].method in methods])
+    def if_read(self, table: str, kind: str, suffix: str = "parquet") -> Input:
+        """The parent's or teacher's artifact that is this table (mrt.training.sets), where the method reads it."""
+        backtracking = self.experiment.backtracking is not None
+        methods = {name: self.experiment.models[name].trained_by for name in self.by_sft()}
+        reading = {
+            name
+            for name, method in methods.items()
+            if isinstance(method, SFTMethod) and table in tables_of(method, backtracking=backtracking)
+        }
+        return lambda w: self.of_parent(kind, suffix)(w) if w.model in reading else []
+
+    def reads_tokenizer(self, w: Wildcards) -> bool:
+        """Whether a model's training set is made with the tokenizer of its parent, and with the problems."""
+        return "tokenizer" in self.experiment.models[w.model].trained_by.reads
+
+    def by_sft(self) -> set[str]:
+        """Models that SFT trains."""
+        return set(self.trained) - self.by_rl()
 
     def trained_ancestors(self, *, runs: bool = False) -> set[str]:
         """The trained models among those that are measured and all that these descend from; with `runs`, all runs."""
@@ -130,7 +146,7 @@ class Paths:
 
     def by_rl(self) -> set[str]:
         """Models that RL trains."""
-        return {name for name in self.trained if self.experiment.models[name].method in RL_METHODS}
+        return {name for name in self.trained if isinstance(self.experiment.models[name].trained_by, RLMethod)}
 
     def parents_cost(self, w: Wildcards) -> str | list[str]:
         """What the parent's training took, if it was trained here."""

@@ -85,6 +85,12 @@ class JobResources:
 
         return memory
 
+    def reading_for_set(self, w: Wildcards, attempt: int) -> int:
+        """Memory in MB of a job that makes a training set."""
+        reads = self.experiment.models[w.model].trained_by.reads
+        rules = {"prover": "force_answers", "trees": "search_tree"}
+        return self.reading(next((rules[kind] for kind in rules if kind in reads), "sample_rollouts"))(w, attempt)
+
     def sampling(self, rule: str, *, gathers: bool = False, shard: bool = False) -> dict[str, Any]:
         """What a job asks for that samples: the GPUs of one engine, all on one node.
 

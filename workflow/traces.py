@@ -4,7 +4,7 @@ from mrt.config.schema import Config
 from mrt.config.sections import OF_MU
 from mrt.core.digest import digest_of_files, options_of
 from mrt.traces.page import assets
-from mrt.training.methods import TRACE_METHODS, TREE_METHODS
+from mrt.training.method import SFTMethod
 from workflow.options import content_of
 from workflow.paths import Paths
 
@@ -25,8 +25,14 @@ class TracesPage:
     def sets(self) -> dict[str, tuple[str, str]]:
         """Training sets made of traces: {trained model: (the model that it learns from, dataset)}."""
         trained, models = self.paths.trained_ancestors(), self.experiment.models
-        names = [m for m in models if m in trained and models[m].method in TRACE_METHODS and not models[m].replicate_of]
+        names = [m for m in models if m in trained and self.learns(m, "of_own_traces")]
         return {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
+
+    def learns(self, name: str, what: str) -> bool:
+        """Whether a first run learns from traces of its parent (`of_own_traces`), or from trees (`of_trees`)."""
+        model = self.experiment.models[name]
+        of_sft = isinstance(model.trained_by, SFTMethod) and bool(getattr(model.trained_by, what))
+        return of_sft and not model.replicate_of
 
     def kinds(self) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """The kinds of tables, with their suffixes, of each (model, dataset) that is shown; evaluation sets first."""
@@ -41,10 +47,10 @@ class TracesPage:
             found[of] = [*SAMPLED, *(CUT if scored or "episodes" in measures else []), *(SCORED if scored else [])]
             found[of] += LINEARIZED if evaluation.linearized and "linearized" in measures else []
         for name, of in self.sets().items():
-            kinds = [*SAMPLED, *CUT, *SCORED] if models[name].method == "mrt" else SAMPLED
+            kinds = [*SAMPLED, *CUT, *SCORED] if "prover" in models[name].trained_by.reads else SAMPLED
             found[of] = list(dict.fromkeys([*found.get(of, []), *kinds]))
         for name in self.paths.trained_ancestors():
-            if models[name].method in TREE_METHODS and not models[name].replicate_of:
+            if self.learns(name, "of_trees"):
                 of = str(self.experiment.learns_from(name)), str(models[name].problems)
                 found[of] = list(dict.fromkeys([*found.get(of, []), ("trees", "parquet")]))
         return found

@@ -8,7 +8,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from mrt.config.hardware import Cluster
 from mrt.config.schema import Config
 from mrt.config.sections import OF_MU, Evaluation, Expected, Model, TracesPage, Training
 from mrt.core.hub import has_chat_template, missing
-from mrt.core.settings import overlaid
+from mrt.core.settings import overlaid, suggestion
 from mrt.episodes.thinking import FAMILIES, THINK, Thinking, of_template
 from mrt.grading.task import has_golds, name_of, task_of
 from mrt.problems.build import build
@@ -32,8 +31,8 @@ from mrt.sampling.imports import check_ids, completions_in
 from mrt.sampling.likelihood import EXAMPLES
 from mrt.sampling.prompt import Prompt
 from mrt.training.log import check_log
-from mrt.training.methods import RL_METHODS, TREE_METHODS
-from mrt.training.rl import RL
+from mrt.training.method import RLMethod, variant_named
+from mrt.training.rl.recipe import RL
 from mrt.training.sft import SFT
 
 READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
@@ -256,8 +255,9 @@ def lengths(config: Config) -> Iterator[tuple[str, int, dict[str, int], list[str
             completion = recipe.decoding.max_tokens
             whole = {**start, "the completion": completion}
             yield f"{under['decoding']}.decoding.max_tokens", completion, whole, [name]
-            if model.method == "mrt_rl" and recipe.estimate == "answers":
-                along = {"the completion": completion} if recipe.variant == "per_episode" else {}
+            variant = config.variant(name)
+            if variant.asks_mu and recipe.estimate == "answers":
+                along = {"the completion": completion} if variant.asks == "boundaries" else {}
                 whole = {**start, **along, **forcing, "the answer": recipe.answer_tokens}
                 yield f"{under['answer_tokens']}.answer_tokens", recipe.answer_tokens, whole, [name]
 
@@ -277,13 +277,6 @@ def learnt_from(config: Config, kind: str) -> list[str]:
     trained = [name for name, model in config.models.items() if model.parent]
     teachers = [str(config.learns_from(name)) for name in trained if kind in config.learnt(name)]
     return [name for name in dict.fromkeys(teachers) if name not in config.imported]
-
-
-def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or the list of known names."""
-    names = list(known)
-    near = get_close_matches(wrong, names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names) or 'none'}"
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -339,7 +332,8 @@ def raw_mistakes(config: dict[str, Any]) -> Mistakes:
             if model.rl:
                 yield from group_mistakes(f"models.{name}.rl", recipe)
                 yield from merged_mistakes(f"models.{name}.rl", recipe)
-            if model.method in RL_METHODS and model.problems and (dataset := problems.get(model.problems)):
+            by_rl = model.method and isinstance(model.trained_by, RLMethod)
+            if by_rl and model.problems and (dataset := problems.get(model.problems)):
                 count = len(ids[model.problems]) if model.problems in ids else dataset.size
                 yield from group_count_mistakes(name, model.problems, count, recipe)
     yield from label_mistakes(models.values())
@@ -545,7 +539,7 @@ def backtracking_mistakes(
     linearized = evaluation.linearized if evaluation else None
     if config.get("backtracking") is None:
         for name, model in models.items():
-            if model and model.method in TREE_METHODS:
+            if model and model.method and model.trained_by.only == "backtracking":
                 yield f"models.{name}.method", f"{model.method} learns to backtrack: set `backtracking: {{}}`"
         if linearized:
             yield "evaluation.linearized", "attempts in a row are of backtracking search: set `backtracking: {}`"
@@ -553,8 +547,8 @@ def backtracking_mistakes(
             yield "evaluation.episodes", "only completions of backtracking search are cut: set `backtracking: {}`"
         return
     for name, model in models.items():
-        if model and model.method == "cold_start":
-            yield f"models.{name}.method", "cold_start teaches thoughts, and with `backtracking` there are none"
+        if model and model.method and model.trained_by.only == "thoughts":
+            yield f"models.{name}.method", f"{model.method} teaches thoughts, and with `backtracking` there are none"
         for rule in sorted(model.rules.model_fields_set - {"minimum_progress", "weight"} if model else ()):
             yield f"models.{name}.rules.{rule}", "it is about prefixes of thoughts; suffixes from a backtrack have none"
     if isinstance(training := config.get("training"), dict) and training.get("allocation") is not None:
@@ -565,7 +559,7 @@ def backtracking_mistakes(
     for path, settings in asked.items():
         if isinstance(settings, dict) and settings.get("estimate") == "likelihood":
             yield f"{path}.estimate", "after an attempt mu repeats its answer: J is 0 or 1, and needs no likelihood"
-        if isinstance(settings, dict) and settings.get("variant") == "implicit":
+        if isinstance(settings, dict) and asks_to_stop(settings.get("variant")):
             yield f"{path}.variant", "after a backtrack mu is the model itself: both halves of a group would be alike"
         if isinstance(settings, dict) and settings.get("every", 1) != 1:
             yield f"{path}.every", "progress of a backtrack needs J right before and after it; leave it out"
@@ -576,6 +570,14 @@ def backtracking_mistakes(
         yield "evaluation.direct", "with `backtracking` there is no thought that could be skipped"
     if evaluation and "measures" in evaluation.model_fields_set and "budget_forcing" in evaluation.measures:
         yield "evaluation.measures", "budget_forcing extends thoughts, and with `backtracking` there are none"
+
+
+def asks_to_stop(variant: Any) -> bool:
+    """Whether a variant, if there is one of this name, tells half of each group to stop."""
+    try:
+        return isinstance(variant, str) and variant_named(variant).asks == "stop"
+    except ValueError:
+        return False
 
 
 def cold_start_mistakes(

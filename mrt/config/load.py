@@ -10,8 +10,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from mrt.analysis.claims import claims_in
-from mrt.config.checks import mistakes_of, raw_mistakes, suggestion
+from mrt.config.checks import mistakes_of, raw_mistakes
 from mrt.config.schema import Config
+from mrt.core.settings import suggestion
 
 MOVED = {
     "grading": "its settings are those of the task math, of each problem set: `problems: {NAME: {task: {name: math,"

@@ -23,7 +23,7 @@ grpo_trainer.py call. It never builds all logits: a tile of 4096 tokens x 32768 
 accumulates the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
 RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion; its engine takes a
 share of each GPU; and with `beta` there is a reference model too. Rows that pass through the model together are padded,
-in RL on the left, which takes masks of T x T (`mask_bytes`). RL makes 4 passes (mrt/training/rl_trainer.py), each of a
+in RL on the left, which takes masks of T x T (`mask_bytes`). RL makes 4 passes (mrt/training/rl/trainer.py), each of a
 quarter of the rows, so that up to 4 rows need none. SFT pads on the right, where causal attention needs no mask;
 those of layers with windows, and of models with a router's loss, are not counted. The other parts count all rows as one
 pass, in RL too.

@@ -21,9 +21,10 @@ from mrt.sampling.allocation import Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.engine import EngineSettings
 from mrt.sampling.prompt import Prompt
-from mrt.training.methods import METHODS, RL_METHODS
-from mrt.training.rl import RL
+from mrt.training.method import RLMethod, advantages_of
+from mrt.training.rl.recipe import RL
 from mrt.training.sft import SFT
+from mrt.training.variant import Variant
 
 PROMPT = 2048  # tokens: an upper bound for a problem's prompt, to size trainings
 
@@ -101,7 +102,7 @@ class Config(Settings):
         The parent's is what stands in its training data. A cold start teaches another one: by default the shared one.
         """
         model = self.models[name]
-        if model.prompt is None and model.parent and model.method != "cold_start":
+        if model.prompt is None and model.parent and not model.trained_by.asks_new_prompt:
             return self.prompt_of(model.parent)
         return overlaid(self.prompt, model.prompt)
 
@@ -111,7 +112,10 @@ class Config(Settings):
 
     def learnt(self, name: str) -> tuple[str, ...]:
         """The artifacts that a trained model's data are made from; of RL, rollouts if prompts have prefixes of them."""
-        return METHODS[str(self.models[name].method)].reads or (("rollouts",) if self.begun(name) else ())
+        method = self.models[name].trained_by
+        if isinstance(method, RLMethod):
+            return ("rollouts",) if self.begun(name) else ()
+        return tuple(kind for kind in method.reads if kind in ("rollouts", "prover", "trees"))
 
     @property
     def used_problems(self) -> list[str]:
@@ -176,9 +180,13 @@ class Config(Settings):
         scored = self.training.prover.estimate == "likelihood"
         if not (self.training.allocation or scored) or dataset in self.evaluation.problems:
             return []
-        of = [m for m in self.models.values() if (m.method, m.parent, m.problems) == ("mrt", name, dataset)]
-        asked = {tuple(getattr(m.rules, name) for name in Thresholds.model_fields) for m in of}
-        return [Thresholds(**dict(zip(Thresholds.model_fields, own, strict=True))) for own in sorted(asked)]
+        children = [m for m in self.models.values() if m.method and (m.parent, m.problems) == (name, dataset)]
+        settings = [m.method_settings for m in children if "prover" in m.trained_by.reads]
+        filters = [each for each in settings if isinstance(each, Thresholds)]
+        if len(filters) < len(settings):  # some method reads the answers at all prefixes
+            return []
+        limits = {tuple(getattr(each, field) for field in Thresholds.model_fields) for each in filters}
+        return [Thresholds(**dict(zip(Thresholds.model_fields, values, strict=True))) for values in sorted(limits)]
 
     @property
     def linearized_ks(self) -> list[int]:
@@ -218,9 +226,20 @@ class Config(Settings):
     def recipe(self, name: str) -> SFT | RL:
         """The hyperparameters that a model is trained with."""
         model = self.models[name]
-        by_rl = model.method in RL_METHODS
+        by_rl = bool(model.method) and isinstance(model.trained_by, RLMethod)
         recipe = overlaid(self.training.rl, model.rl) if by_rl else overlaid(self.training.recipe, model.recipe)
         return recipe if model.seed is None else recipe.model_copy(update={"seed": model.seed})
+
+    def variant(self, name: str) -> Variant:
+        """The reward or the advantages by which RL trains a model."""
+        recipe = self.recipe(name)
+        assert isinstance(recipe, RL)
+        return advantages_of(str(self.models[name].method), recipe.variant)
+
+    def prefixes(self, name: str) -> float:
+        """Share of the problems whose prompt, in a model's RL, has a prefix beyond `least_prefix`."""
+        recipe, method = self.recipe(name), self.models[name].trained_by
+        return recipe.prefixes if isinstance(recipe, RL) and isinstance(method, RLMethod) and method.prefixes else 0.0
 
     def weights(self, name: str) -> str | None:
         """Checkpoint folder or hub id of a model that is not trained, shipped toy bases included."""
@@ -306,15 +325,16 @@ class Config(Settings):
         if isinstance(recipe, SFT):
             return memory.Training(recipe.micro_batch_size, length, recipe.bf16, recipe.gradient_checkpointing)
         rows, length = recipe.micro_batch_size, min(length, self.longest(name) or self.architecture(name).context)
-        other = recipe.beta > 0, recipe.mu == "parent" and self.models[name].method == "mrt_rl"
+        other = recipe.beta > 0, recipe.mu == "parent" and self.variant(name).asks_mu
         return memory.Training(rows, length, recipe.bf16, recipe.gradient_checkpointing, *other, True)
 
     def begun(self, name: str) -> int:
         """Tokens of the longest thought prefix in a prompt of RL; 0 if prompts have none."""
         recipe = self.recipe(name)
-        if not isinstance(recipe, RL) or not (recipe.least_prefix or self.models[name].method == "mrt_rl"):
+        if not isinstance(recipe, RL):
             return 0
-        longest = self.training.decoding.max_tokens if recipe.prefixes or recipe.least_prefix else 0
+        has_prefix = recipe.least_prefix or self.prefixes(name)
+        longest = self.training.decoding.max_tokens if has_prefix else 0
         return min(longest, recipe.max_prompt_length or longest)
 
     def engine_share(self, name: str) -> float:
@@ -360,6 +380,7 @@ class Config(Settings):
         return {
             "label": self.models[name].label or name,
             "method": method,
+            "colour": self.models[name].trained_by.colour if self.models[name].method else None,
             "iteration": iteration,
             "parameterization": self.parameterization.kind,
             "parent": parent if parent in self.evaluation.models else None,

@@ -1,14 +1,17 @@
 """The sections of a `config.yaml`: models, training, evaluation, what to expect."""
 
+from collections.abc import Callable
 from math import comb
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from mrt.analysis.votes import ENUMERATION_LIMIT
 from mrt.config.hardware import Architecture
 from mrt.core.settings import Settings
+from mrt.methods.cold_start import ColdStart
+from mrt.methods.mrt import Rules
 from mrt.sampling.allocation import Allocation
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.engine import Decoding
@@ -17,10 +20,8 @@ from mrt.sampling.linearized import Linearized
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import ProverSettings
 from mrt.sampling.tree import BeamSearch
-from mrt.training.cold_start import ColdStart
-from mrt.training.methods import RL_METHODS, TREE_METHODS, MethodName, TraceMethod
-from mrt.training.rl import RL
-from mrt.training.sets import Rules
+from mrt.training.method import Method, RLMethod, SFTMethod, method_named, methods, one_of
+from mrt.training.rl.recipe import RL
 from mrt.training.sft import SFT
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -55,12 +56,14 @@ class Model(Settings):
         None, min_length=1, description="Evaluation sets of this model; all if not given."
     )
     parent: str | None = Field(None, description="Model that this one is trained from.")
-    method: MethodName | None = Field(
+    method: str | None = Field(
         None,
         description="Training method: SFT on traces (star, mrt); RL (grpo, length_penalty, mrt_rl); SFT on correct"
         " completions of a model without thoughts, to teach thinking (cold_start); or SFT on solution trees, to teach"
-        " backtracking (warmstart, rise, rejection; Figure 14).",
+        " backtracking (warmstart, rise, rejection; Figure 14). Or one of yours, `FILE.py:NAME` (docs/your_own.md).",
+        json_schema_extra=one_of(methods),
     )
+    settings: dict[str, Any] | None = Field(None, description="Settings of a method of yours, if it has any.")
     teacher: str | None = Field(
         None,
         description="cold_start: the model whose correct completions it learns from; warmstart, rise, rejection: the"
@@ -86,23 +89,54 @@ class Model(Settings):
         None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
     )
 
-    @field_validator("rules", "recipe", "rl", "teacher", "cold_start", "accumulate")
+    @property
+    def trained_by(self) -> Method:
+        """The method that a trained model is trained by."""
+        return method_named(str(self.method))
+
+    @property
+    def method_settings(self) -> BaseModel | None:
+        """The settings of its method itself, if that has any."""
+        if not self.method or not self.trained_by.settings:
+            return None
+        name, kind = self.trained_by.settings
+        value = getattr(self, name)
+        return value if isinstance(value, kind) else kind.model_validate(value or {})
+
+    @field_validator("method")
+    @classmethod
+    def _known(cls, method: str | None) -> str | None:
+        if method is not None:
+            method_named(method)
+        return method
+
+    @field_validator("rules", "recipe", "rl", "teacher", "cold_start", "accumulate", "settings")
     @classmethod
     def _of_the_method(cls, value: Any, info: ValidationInfo) -> Any:
         """Each is for models of some methods."""
-        method = info.data.get("method")
-        if info.field_name == "cold_start" and method != "cold_start":
-            raise ValueError("it is for a model of method cold_start")
-        if info.field_name == "rules" and method and method != "mrt":
-            raise ValueError("they are for a model of method mrt")
-        if info.field_name == "teacher" and method not in ("cold_start", *TREE_METHODS):
-            raise ValueError(f"it is for a model of method cold_start, {', '.join(TREE_METHODS)}")
-        if info.field_name == "accumulate" and value and method not in get_args(TraceMethod):
-            raise ValueError(f"it is for a model of method {' or '.join(get_args(TraceMethod))}")
-        if info.field_name == "recipe" and method in RL_METHODS:
-            raise ValueError(f"{method} is trained by RL; its hyperparameters stand under rl")
-        if info.field_name == "rl" and method and method not in RL_METHODS:
-            raise ValueError(f"{method} is trained by SFT; its hyperparameters stand under recipe")
+        name, field = info.data.get("method"), info.field_name
+        method = method_named(name) if name else None
+
+        def names(fits: Callable[[SFTMethod], Any]) -> str:
+            return ", ".join(n for n, each in methods().items() if isinstance(each, SFTMethod) and fits(each))
+
+        if field in ("cold_start", "rules", "settings") and value is not None:
+            wanted = method.settings[0] if method and method.settings else None
+            if wanted != field and (method or field != "rules"):
+                of = names(lambda each: each.settings and each.settings[0] == field)
+                subject = "they are" if field == "rules" else "it is"
+                raise ValueError(f"{subject} for a model of method {of or 'FILE.py:NAME, if that has settings'}")
+            if field == "settings" and method and method.settings:
+                method.settings[1].model_validate(value)
+        if field == "teacher" and not (method and method.teacher):
+            raise ValueError(f"it is for a model of method {names(lambda each: each.teacher)}")
+        if field == "accumulate" and value and not (isinstance(method, SFTMethod) and method.of_own_traces):
+            of = names(lambda each: each.of_own_traces).replace(", ", " or ")
+            raise ValueError(f"it is for a model of method {of}")
+        if field == "recipe" and isinstance(method, RLMethod):
+            raise ValueError(f"{name} is trained by RL; its hyperparameters stand under rl")
+        if field == "rl" and isinstance(method, SFTMethod):
+            raise ValueError(f"{name} is trained by SFT; its hyperparameters stand under recipe")
         return value
 
     @model_validator(mode="after")

@@ -62,7 +62,7 @@ class Stage(BaseSettings):
         spec = getattr(sys.modules["__main__"], "__spec__", None)
         if not spec and sys.argv[0].endswith(".py"):  # a user's file (`mrt.core.user_file`)
             return sys.argv[0]
-        return spec.name if spec and spec.name.startswith("mrt.") else cls.__module__
+        return spec.name.removesuffix(".__main__") if spec and spec.name.startswith("mrt.") else cls.__module__
 
     def plugins(self) -> tuple[str, ...]:
         """The definitions that the stage loads by their names (`mrt.core.plugins.reference`)."""

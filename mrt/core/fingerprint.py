@@ -8,8 +8,8 @@ stage's module and follows, from each definition, the names that it uses, throug
 user's: its local modules then belong to the search, those in its folder and in the working folder. A text that is the
 name of a module, such as "mrt.sampling.worker.Worker", counts as its use. A whole module counts only where the name
 used cannot be determined: where the module itself is passed on, or imported with `*`. What a stage loads by a name of
-the configuration (`mrt.core.plugins`) is a further start of its search. Rules carry fingerprints in their params:
-Snakemake does not see edits of imported modules, but it sees changed params.
+the configuration (a task, a method, a variant) is a further start of its search, and no other of its kind counts. Rules
+carry fingerprints in their params: Snakemake does not see edits of imported modules, but it sees changed params.
 
 No module is exempt. Within definitions, nothing counts that cannot change a result: docstrings, comments, formatting,
 the order of definitions and the modules that they are in, names of local variables, annotations of functions without a
@@ -78,7 +78,7 @@ OF_FIELDS = {"description", "ge", "le", "gt", "lt", "min_length", "max_length", 
 OF_BARS = {"desc", "unit", "total", "mininterval", "leave"}
 # Decorators that leave the definition where it is; others may register it, and then it counts without being named.
 QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload", "property", "classmethod", "staticmethod"}
-QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field"}
+QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field", "variant"}
 IMPORTERS = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location"}
 LOADERS = {"mrt.core.plugins", "mrt.core.user_file"}  # what they import is a start of the search (`reached`)
 FINDERS = {"globals", "eval", "exec", "vars", "locals"}  # may find any name of their module
@@ -501,9 +501,13 @@ def modules(importer: str = "") -> list[str]:
 
 
 def module_of(stage: str) -> str:
-    """The module of a stage: of a file, `FOLDER/.NAME`, where the folder's own dots and percent signs are escaped."""
+    """The module of a stage: of a file, `FOLDER/.NAME`, where the folder's own dots and percent signs are escaped.
+
+    A package is run by its `__main__`.
+    """
     if not stage.endswith(".py"):
-        return stage
+        main = f"{stage}.__main__"
+        return main if file_of(main) and stage != PACKAGE.name else stage
     folder = f"{Path(stage).parent.as_posix()}/"
     return f"{folder.replace('%', '%25').replace('.', '%2E')}.{Path(stage).stem}"
 
@@ -809,21 +813,26 @@ class Reached:
     hashed: str
 
 
+def start_of(stage: str) -> Name:
+    """Where the search begins, for a stage's module or file, or for a definition, `module:name` or `FILE.py:name`."""
+    where, colon, name = stage.rpartition(":")
+    if not colon or stage.endswith(".py"):
+        return Name(module_of(stage), STAGE)
+    module = module_of(where) if where.endswith(".py") else where
+    if name not in statements_of(module):
+        raise ValueError(f"{where} defines no {name}")
+    return Name(module, name)
+
+
 @cache
-def reached(stage: str, *plugins: str) -> Reached:
-    """What a stage and the definitions that it is told to load can reach.
+def reached(*stages: str) -> Reached:
+    """What a stage and the parts that its options name can reach together.
 
-    A stage is given as its module or as a user's file, a definition as `module:name` or `file.py:name`; a definition
-    may stand in place of the stage.
-
-    Raises ValueError if there is no such module, the module has no such name, or a module does not parse.
+    A stage is a module or a user's file; a part, or a definition alone, is `module:name` or `FILE.py:name`. Raises
+    ValueError if there is no such module or file, the module has no such name, or a module does not parse.
     """
-    parts_of = [each.partition(":") for each in (stage, *plugins)]
-    starts = [Name(module_of(module), name or STAGE) for module, _, name in parts_of]
-    for start in starts:
-        if start.name != STAGE and start.name not in statements_of(start.module):
-            raise ValueError(f"{start.module} defines no {start.name}")
-    known, counts = dict[Name, tuple[Definition, ...]](), dict[Name, list[Left]]()
+    starts, known = [start_of(stage) for stage in stages], dict[Name, tuple[Definition, ...]]()
+    counts: dict[Name, list[Left]] = {}
     waiting = list(starts)
     while waiting:
         while waiting:
@@ -882,9 +891,9 @@ def counting(known: dict[Name, tuple[Definition, ...]]) -> dict[Name, list[Left]
     }
 
 
-def versions(stage: str, *plugins: str) -> dict[str, str]:
+def versions(*stages: str) -> dict[str, str]:
     """Versions of the decisive libraries that a stage can reach; `absent` if one is not installed here."""
-    return versions_of(reached(stage, *plugins).libraries)
+    return versions_of(reached(*stages).libraries)
 
 
 def versions_of(libraries: Iterable[str]) -> dict[str, str]:
@@ -901,12 +910,12 @@ def versions_of(libraries: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def fingerprint(stage: str, *plugins: str, with_versions: bool = True) -> str:
-    """Hash of the definitions that a stage and its plugins reach, and by default of versions of decisive libraries.
+def fingerprint(*stages: str, with_versions: bool = True) -> str:
+    """Hash of the definitions that a stage and its parts can reach and, by default, of decisive libraries' versions.
 
     Raises ValueError as `reached` does.
     """
-    found = reached(stage, *plugins)
+    found = reached(*stages)
     return hash_of(found.hashed, found.libraries if with_versions else ())
 
 

@@ -1,6 +1,7 @@
 """Base class of all settings: unknown fields, infinite numbers and NaN are errors. And merges of configurations."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
@@ -66,3 +67,10 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         for k, v in above.items()
     }
     return {**below, **both}
+
+
+def suggestion(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or the list of known names."""
+    names = list(known)
+    near = get_close_matches(wrong, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names) or 'none'}"

@@ -8,11 +8,13 @@ Imports of such a file are looked up in its folder first, as Python does for a s
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 @contextmanager
@@ -30,6 +32,17 @@ def errors_located(file: Path) -> Iterator[None]:
         shown = file if path == file.resolve() else path
         message = error.msg if isinstance(error, SyntaxError) else error
         raise ValueError(f"{shown}, line {line}: {type(error).__name__}: {message}") from error
+
+
+@contextmanager
+def located(function: Callable[..., Any]) -> Iterator[None]:
+    """Turns errors of a function of a user's file into ValueErrors that name file and line; of our own, none."""
+    file = Path(function.__code__.co_filename)
+    if Path(__file__).parents[1] in file.parents:
+        yield
+        return
+    with errors_located(file):
+        yield
 
 
 def is_beside(path: Path, file: Path) -> bool:
@@ -55,12 +68,37 @@ def load(file: Path) -> ModuleType:
             spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(folder))
-        for beside in (
-            set(sys.modules) - loaded_before - {name}
-        ):  # another file's folder may have modules of the same names
+        for beside in set(sys.modules) - loaded_before - {name}:  # another folder may have modules of the same names
             if is_beside(Path(getattr(sys.modules[beside], "__file__", None) or "/").resolve(), file):
                 del sys.modules[beside]
     return module
+
+
+def is_in_user_file(reference: str) -> bool:
+    """Whether a setting names something of a user's file, `FILE.py:NAME`, and not of this package."""
+    return ".py" in reference
+
+
+def named(reference: str) -> tuple[Any, str]:
+    """What a setting names in a user's file, as `FILE.py:NAME`, and where it is defined, as a fingerprint takes it.
+
+    Raises ValueError, with file and line, if there is no such file, importing it fails, or it has no such name.
+    """
+    file, colon, name = reference.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ValueError(f"{reference}: what a file holds is named FILE.py:NAME")
+    module = load(Path(file))
+    if name not in vars(module):
+        raise ValueError(f"{file}: it defines no {name}")
+    return vars(module)[name], file
+
+
+def modules_in(folder: Path, package: str) -> Iterator[ModuleType]:
+    """The modules of a folder of this package. Raises ValueError, with file and line, if one cannot be imported."""
+    for path in sorted(folder.glob("[!_]*.py")):
+        with errors_located(path):
+            module = import_module(f"{package}.{path.stem}")
+        yield module
 
 
 def main() -> None:

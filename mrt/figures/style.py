@@ -16,9 +16,8 @@ from pydantic import BaseModel
 
 from mrt.analysis.intervals import interval_table
 from mrt.core.storage import atomic_file
-from mrt.training.methods import METHODS
 
-BASE_COLOUR = "#000000"  # a method has the same colour everywhere: mrt.training.methods
+BASE_COLOUR = "#000000"
 SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733", "#882255", "#DDCC77")
 ITERATION_STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -33,6 +32,7 @@ class ModelStyle(BaseModel):
 
     label: str
     method: str = "base"
+    colour: str | None = None  # of its method
     iteration: int = 0
     parent: str | None = None
     parameterization: str = "open_ended"
@@ -51,7 +51,7 @@ class Appearance:
         self.models = models
         others = [name for name, m in models.items() if m.method == "base"]
         # Several models without a parent (real models, say) cannot all be black, nor look like a method.
-        methods = {METHODS[m.method].colour for m in models.values() if m.method in METHODS}
+        methods = {m.colour for m in models.values()}
         spare = [colour for colour in SPARE_COLOURS if colour not in methods] or SPARE_COLOURS
         self._spare = dict(zip(others[1:], cycle(spare), strict=False))
         kinds = [(m.method, m.iteration) for m in models.values()]
@@ -66,9 +66,7 @@ class Appearance:
             taken.add((colour, self._step[name]))
 
     def colour(self, name: str) -> str:
-        return self._spare.get(name) or (
-            METHODS[method].colour if (method := self.models[name].method) in METHODS else BASE_COLOUR
-        )
+        return self._spare.get(name) or self.models[name].colour or BASE_COLOUR
 
     def outline(self, name: str) -> dict[str, Any]:
         """Keyword arguments of a histogram's outline: a line without markers and label."""

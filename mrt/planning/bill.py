@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from mrt.config.hardware import Architecture, Hardware, UnknownSizes
 from mrt.config.schema import Config
 from mrt.problems.sources import read_file
-from mrt.training.methods import RL_METHODS
-from mrt.training.rl import RL
+from mrt.training.method import RLMethod
+from mrt.training.rl.recipe import RL
 
 CPU = "a CPU"
 CORE = Hardware(8, 5e10, 1e10)  # one core of a machine without GPUs, roughly; calibrate
@@ -219,7 +219,7 @@ class Bill:
             attempts = count * asked.samples * asked.attempts
             drawn = attempts * asked.decoding.max_tokens / 2
             return Work(drawn, attempts * (prompt + asked.window), attempts * (prompt + asked.window), 0, asked.window)
-        recipe, trained = config.recipe(model), config.models[model]
+        recipe = config.recipe(model)
         parents = self.lengths.rollout(str(config.learns_from(model)), dataset)
         if isinstance(recipe, RL):
             completions = count * recipe.epochs * recipe.num_generations
@@ -227,12 +227,11 @@ class Bill:
             made = Work(
                 completions * length, count * prompt, completions * prompt, completions * (length + prompt), length
             )
-            if trained.method != "mrt_rl":
-                return made
             prompts = count * recipe.epochs  # asked once, whatever the number of their completions
-            at = {"per_episode": completions * (1 + expected.episodes), "explicit": prompts, "termination": prompts}
+            asked_at = config.variant(model).asked_at(prompts, completions, expected.episodes)
+            if not asked_at:
+                return made
             answers = (recipe.answers or recipe.num_generations) * min(expected.answer_tokens, recipe.answer_tokens)
-            asked_at = at.get(recipe.variant, 0)
             if recipe.estimate == "likelihood":  # read, not sampled; the parent reads the thoughts too
                 again = completions * (length + prompt) if recipe.mu == "parent" else 0
                 return made + Work(0, asked_at * 40 + again, asked_at * (prompt + length / 2), 0, length)
@@ -297,7 +296,7 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
             return 0.0, []
         parent, d = trained.parent, trained.problems
         learnt = str(config.learns_from(model))
-        train = "train_rl" if trained.method in RL_METHODS else "train"
+        train = "train_rl" if isinstance(trained.trained_by, RLMethod) else "train"
         made_by = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}
         before = [(made_by[kind], parent if kind == "prover" else learnt, d) for kind in config.learnt(model)]
         return then(ready(parent), *before, (train, model, d))

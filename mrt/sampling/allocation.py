@@ -17,7 +17,7 @@ have `answers` at every prefix are simulated. A trace is settled when
     - if it keeps the trace, the best prefix's J is expected to exceed the kept one's by at most `tolerance`.
 
 The answers of a prefix are the first ones, by seed, that `mrt.sampling.prover` draws there. At prefixes with fewer
-answers than the kept one, J is a rough estimate, and a high value may be luck; so `mrt.training.sets` chooses among the
+answers than the kept one, J is a rough estimate, and a high value may be luck; so `mrt.methods.mrt` chooses among the
 prefixes with the most answers. The first `first` answers of every prefix are drawn unconditionally, so their mean is
 unbiased; measures (regret, maj@k at a prefix) use evaluation sets, whose prefixes always get all answers.
 """
@@ -136,7 +136,7 @@ class Trace:
     def best(self) -> int:
         """The prefix to keep, if any: the highest J among the prefixes with the most answers; ties go to the first.
 
-        The same as `mrt.training.sets.best_prefixes`.
+        The same as `mrt.methods.mrt.best_prefixes`.
         """
         J = np.where(self.drawn == self.drawn[1:].max(), self.right / np.maximum(self.drawn, 1), -1.0)
         return 1 + int(J[1:].argmax())

@@ -44,8 +44,8 @@ from mrt.core.storage import write_text
 from mrt.episodes.parameterization import MARKERS, Backtracking
 from mrt.episodes.thinking import take_apart
 from mrt.figures.style import Appearance, ModelStyle
+from mrt.methods.mrt import best_prefixes
 from mrt.problems.sources import prefix_accuracy
-from mrt.training.sets import best_prefixes
 
 HERE = Path(__file__).parent
 IN_REPORT = (

@@ -122,7 +122,7 @@ def applies(config: Any, prompts: Sequence[Sequence[int]], *, processes: int, ch
 
 
 def reading_prompts_once(trainer_class: type) -> type:
-    """The trainer of `mrt.training.rl_trainer`, as it reads each distinct prompt once."""
+    """The trainer of `mrt.training.rl.trainer`, as it reads each distinct prompt once."""
     import torch
 
     class ReadingPromptsOnce(trainer_class):

@@ -1,13 +1,13 @@
 """Prompts of RL: problems, or partial rollouts of them (Algorithm 2, line 7).
 
-    python -m mrt.training.prompts --method mrt_rl --model results/laptop/models/base --problems problems.parquet \\
-        --episodes episodes.parquet --out prompts.parquet
+    python -m mrt.training.prompts --model results/laptop/models/base --problems problems.parquet \\
+        --prefixes 1 --forced true --episodes episodes.parquet --out prompts.parquet
 
-For MRT (RL) a prompt is a problem followed by z_0:j, the first j of the k episodes of the parent's first thought about
-it; j is uniform from `least_prefix` to k - 1, among the prefixes that fit into `max_prompt_length`, and seeded by the
-problem. Such a prompt ends inside the thought. For the other methods j is `least_prefix`: 0 for thoughts, 1 for
-backtracking, where every prompt has the attempt z_0. Where all j are 0 the parent's thoughts are not needed. All
-methods get the same problems in the same order; one whose shortest prompt does not fit is left out.
+With `prefixes`, for MRT (RL), a prompt is a problem followed by z_0:j, the first j of the k episodes of the parent's
+first thought about it; j is uniform from `least_prefix` to k - 1, among the prefixes that fit into `max_prompt_length`,
+and seeded by the problem. Such a prompt ends inside the thought. For the other methods j is `least_prefix`: 0 for
+thoughts, 1 for backtracking, where every prompt has the attempt z_0. Where all j are 0 the parent's thoughts are not
+needed. All methods get the same problems in the same order; one whose shortest prompt does not fit is left out.
 """
 
 import json
@@ -28,13 +28,11 @@ from mrt.grading.task import problem_rows
 from mrt.sampling.engine import seed_of
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.tokens import encode
-from mrt.training.methods import RLMethod
 
 
 class MakePrompts(Stage):
     """Make a prompt from every problem, with a prefix of a thought for MRT (RL)."""
 
-    method: RLMethod = Field(description="mrt_rl: prompts with a prefix.")
     model: str = Field(description="Checkpoint folder or hub id of the parent, for its chat template and tokens.")
     revision: str | None = Field(None, description="Revision of a hub model.")
     problems: Path = Field(description="Dataset (Parquet).")
@@ -42,8 +40,9 @@ class MakePrompts(Stage):
     out: Path = Field(description="Prompts (Parquet).")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
-    prefixes: float = Field(1.0, ge=0, le=1, description="Share of the problems that get a prefix; mrt_rl only.")
-    least_prefix: int = Field(0, ge=0, description="Episodes that every prompt has; mrt_rl adds to them.")
+    prefixes: float = Field(0.0, ge=0, le=1, description="Share of the problems that get a prefix, as for mrt_rl.")
+    forced: bool = Field(False, description="Write what forces an answer at each prompt too, for methods that ask mu.")
+    least_prefix: int = Field(0, ge=0, description="Episodes that every prompt has; a prefix adds to them.")
     max_prompt_length: int | None = Field(None, ge=1, description="Longest prompt with its prefix, in tokens.")
     max_model_len: int | None = Field(
         None, ge=16, description="Longest prompt plus completion, in tokens; the model's context if not given."
@@ -65,10 +64,10 @@ class MakePrompts(Stage):
                 left_out += 1
                 continue
             j = choices[0]
-            if self.method == "mrt_rl" and choose.random() < self.prefixes:
+            if self.prefixes and choose.random() < self.prefixes:
                 j = choose.choice(choices)
             prefix = "".join(episodes[:j])
-            forced = chat + words.force(prefix, inside=begins_inside) if self.method == "mrt_rl" else ""
+            forced = chat + words.force(prefix, inside=begins_inside) if self.forced else ""
             inside = take_apart(prefix, inside=begins_inside, thinking=thinking).answer is None
             rows.append((problem_id, 0, j, prefix, chat + prefix, forced, problem["answer"], inside, tags))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
@@ -87,7 +86,7 @@ class MakePrompts(Stage):
 
     def thoughts(self) -> dict[str, list[str]]:
         """The episodes of the parent's first thought about each problem; empty if no prompt has a prefix."""
-        if not self.least_prefix and (self.method != "mrt_rl" or not self.prefixes):
+        if not self.least_prefix and not self.prefixes:
             return {}
         if self.episodes is None:
             raise ValueError("prompts with a prefix need --episodes")
@@ -97,7 +96,7 @@ class MakePrompts(Stage):
     def choices(self, prompt: str, episodes: list[str]) -> list[int]:
         """The j that a prompt may have, the least first; none if even the shortest prompt is too long."""
         least = min(self.least_prefix, len(episodes))
-        found = range(least, max(len(episodes), least + 1)) if self.method == "mrt_rl" else [least]
+        found = range(least, max(len(episodes), least + 1)) if self.prefixes else [least]
         sizes = map(len, encode(self.tokenizer, (prompt + "".join(episodes[:j]) for j in found)))
         return [j for j, size in zip(found, sizes, strict=True) if size <= self.longest]
 

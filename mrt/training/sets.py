@@ -1,35 +1,98 @@
-"""Training sets: which traces a method learns from, and where they are cut (Section 7.1, Algorithm 1).
+"""Training sets: what the examples of a method are made from, and the rules that it applies to them.
 
     python -m mrt.training.sets --method star --rollouts rollouts.parquet --grades grades.parquet \\
         --out set.parquet --out_rules set.rules.parquet
 
-STaR keeps every trace whose answer is right, in full. MRT (STaR) keeps the prefix z_0:i of maximal cumulative progress
-of every trace that makes progress, closes the thought there, and adds a right answer y ~ mu(. | x, z_0:i). The rules
-apply in the order of the table written beside the set, which counts the traces that each rule kept and dropped.
+How examples are made is in the method's file (`mrt/methods/`). Rules apply in the order of the table written beside the
+set, which counts the traces that each rule kept and dropped.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import polars as pl
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from mrt.core.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, ROLLOUTS, RULES, SET, TRACE
+from mrt.core.artifacts import (
+    ANSWER_GRADES,
+    EPISODES,
+    GRADES,
+    PROBLEMS,
+    PROGRESS,
+    PROVER,
+    ROLLOUTS,
+    RULES,
+    SET,
+    TRACE,
+    TREE,
+)
 from mrt.core.cli import Stage, run
-from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization, Template
-from mrt.episodes.thinking import THINK, of_cell, take_apart
-from mrt.sampling.allocation import ROUNDING, Thresholds
-from mrt.training.methods import TraceMethod
+from mrt.core.hub import folder_of, tokenizer_of
+from mrt.core.user_file import located
+from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization
+from mrt.episodes.thinking import THINK, Thinking
+from mrt.sampling.allocation import ROUNDING
+from mrt.sampling.prompt import Prompt
+from mrt.training.method import SFTMethod, method_named, parts_of
+
+TABLES = {
+    "rollouts": ROLLOUTS,
+    "grades": GRADES,
+    "episodes": EPISODES,
+    "progress": PROGRESS,
+    "prover": PROVER,
+    "prover_grades": ANSWER_GRADES,
+    "tree": TREE,
+    "problems": PROBLEMS,
+}
+READ = {  # the tables of each item of a method's `reads`
+    "rollouts": ("rollouts", "grades"),
+    "prover": ("episodes", "progress", "prover", "prover_grades"),
+    "attempts": ("episodes",),  # with backtracking alone
+    "trees": ("tree",),
+    "tokenizer": ("problems",),
+}
 
 
-class Rules(Thresholds):
-    """Which traces enter a training set."""
+def tables_of(method: SFTMethod, *, backtracking: bool) -> list[str]:
+    """The tables that a method's examples are made from."""
+    items = [item for item in method.reads if item != "attempts" or backtracking]
+    return list(dict.fromkeys(table for item in items for table in READ[item]))
 
-    whole_trace_correct: bool = Field(False, description="MRT keeps a prefix only if the whole trace was right too.")
-    keep_stop_phrase: bool = Field(False, description='Leave "Time is up." in the text that MRT trains on.')
-    weight: Literal["none", "progress"] = Field(
-        "none", description="Loss weight of an MRT example: 1, or its cumulative progress (Appendix B.2)."
-    )
+
+@dataclass
+class Source:
+    """What the examples of a method are made from."""
+
+    files: Mapping[str, Path]  # of the tables that it reads
+    parameterization: Parameterization
+    prompt: Prompt
+    seed: int
+    model: tuple[str, str | None] | None = None  # to train, with its revision, of a method that reads the tokenizer
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of TABLES. Raises ValueError if the method's `reads` has it not."""
+        if name not in self.files:
+            raise ValueError(f"the table {name} is none of {', '.join(self.files)}; add it to `reads` of the method")
+        return TABLES[name].read(self.files[name])
+
+
+class ModelTexts:
+    """How the model to train reads and writes. Raises ValueError if the method's `reads` has no `tokenizer`."""
+
+    def __init__(self, source: Source) -> None:
+        if source.model is None:
+            raise ValueError("there is no tokenizer; add it to `reads` of the method")
+        self.tokenizer = tokenizer_of(folder_of(*source.model))
+        problems = source.table("problems").select("id", "problem")
+        self.prompts = {name: source.prompt.render(self.tokenizer, text) for name, text in problems.iter_rows()}
+        self.thinking: Thinking = source.prompt.thinking_of(self.tokenizer) or THINK
+
+    def count_tokens(self, texts: list[str]) -> list[int]:
+        """Tokens of each text."""
+        return [len(ids) for ids in self.tokenizer(texts, add_special_tokens=False)["input_ids"]] if texts else []
 
 
 class Filter:
@@ -48,109 +111,21 @@ class Filter:
         return pl.DataFrame(self.counts, schema=RULES.columns, orient="row")
 
 
-def star_set(rollouts: pl.DataFrame, grades: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """STaR's examples and its table of rules, from rollouts and grades (correct)."""
-    rollouts = rollouts.with_columns(
-        pl.Series("closed", [is_closed(*row) for row in rollouts.select("text", "inside", "thinking").iter_rows()])
-    )
-    filtered = Filter(rollouts.join(grades.select(*TRACE, "correct"), on=TRACE, validate="1:1"))
-    filtered.keep("ended by itself, thought closed", (pl.col("finish_reason") != "length") & pl.col("closed"))
-    filtered.keep("answer right", pl.col("correct"))
-    rows = filtered.rows.with_columns(
-        pl.lit(None, pl.Int64).alias("prefix"), pl.col("text").alias("completion"), pl.lit(1.0).alias("weight")
-    )
-    return rows.select(list(SET.columns)).sort(TRACE), filtered.table()
-
-
-def is_closed(text: str, inside: bool, tags: str | None) -> bool:
-    """Whether a completion has a thought that is closed; a model that writes no thoughts needs none."""
-    parts = take_apart(text, inside=inside, thinking=of_cell(tags))
-    return parts.answer is not None and (parts.closed or tags is None)
-
-
-def best_prefixes(progress: pl.DataFrame, tolerance: float = 0.0) -> pl.DataFrame:
-    """The prefix of maximal cumulative progress of each trace, the shortest one in a tie or within `tolerance`.
-
-    Columns problem_id, sample, prefix, episodes, J, gain; `gain` is the cumulative progress J_i - J_0 (Algorithm 1,
-    line 8). Not eligible are the empty prefix and any prefix with fewer answers than another of its trace, on which
-    adaptive allocation gave up (mrt.sampling.allocation).
-    """
-    cumulative = progress.sort(*TRACE, "prefix").with_columns(
-        (pl.col("J") - pl.col("J").first()).over(TRACE).alias("gain")
-    )
-    return (
-        cumulative.filter(pl.col("prefix") > 0)
-        .filter((pl.col("answers") == pl.col("answers").max()).over(TRACE))
-        .filter((pl.col("gain") >= pl.col("gain").max() - tolerance - ROUNDING).over(TRACE))
-        .sort(*TRACE, "prefix")
-        .group_by(TRACE, maintain_order=True)
-        .agg(pl.col("prefix", "episodes", "J", "gain").first())
-    )
-
-
-def mrt_set(
-    rollouts: pl.DataFrame,
-    grades: pl.DataFrame,
-    episodes: pl.DataFrame,
-    progress: pl.DataFrame,
-    prover: pl.DataFrame,
-    prover_grades: pl.DataFrame,
-    rules: Rules,
-    template: Template,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """MRT (STaR)'s examples and its table of rules; the tables are those of docs/artifacts.md."""
-    answered = prover.join(
-        prover_grades.select(*TRACE, "prefix", "answer_index", "correct"), on=[*TRACE, "prefix", "answer_index"]
-    )
-    right = (
-        answered.filter(pl.col("correct") & (pl.col("finish_reason") == "stop"))
-        .sort(*TRACE, "prefix", "answer_index")
-        .group_by([*TRACE, "prefix"], maintain_order=True)
-        .agg(pl.col("text").first().alias("y"))
-    )
-    thoughts = (
-        episodes.sort(*TRACE, "episode").group_by(TRACE, maintain_order=True).agg("text", pl.col("closed").first())
-    )
-    traces = (
-        best_prefixes(progress, rules.tolerance)
-        .join(rollouts.select(*TRACE, "prompt", "thinking"), on=TRACE, validate="1:1")
-        .join(grades.select(*TRACE, pl.col("correct").alias("whole_correct")), on=TRACE, validate="1:1")
-        .join(thoughts, on=TRACE, validate="1:1")
-        .join(right, on=[*TRACE, "prefix"], how="left", validate="1:1")
-    )
-    filtered = Filter(traces)
-    filtered.keep(
-        f"cumulative progress above {rules.minimum_progress:g}", pl.col("gain") > rules.minimum_progress + ROUNDING
-    )
-    if rules.minimum_J:
-        filtered.keep(f"J at least {rules.minimum_J:g}", pl.col("J") >= rules.minimum_J)
-    if rules.whole_trace_correct:
-        filtered.keep("whole trace right", pl.col("whole_correct"))
-    filtered.keep("a right answer y that ended by itself", pl.col("y").is_not_null())
-    rows = []
-    for row in filtered.rows.iter_rows(named=True):
-        prefix = "".join(row["text"][: row["prefix"]])
-        whole = row["closed"] and row["prefix"] == row["episodes"]
-        thinking = of_cell(row["thinking"]) or THINK
-        stop = rules.keep_stop_phrase
-        opening = template.finish(prefix, thinking) if whole else template.force(prefix, stop=stop, thinking=thinking)
-        weight = row["gain"] if rules.weight == "progress" else 1.0
-        rows.append((row["problem_id"], row["sample"], row["prefix"], row["prompt"], opening + row["y"], weight))
-    return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
-
-
 def suffix_set(
     rollouts: pl.DataFrame,
     grades: pl.DataFrame,
     episodes: pl.DataFrame,
-    progress: pl.DataFrame | None,
-    rules: Rules,
+    progress: pl.DataFrame | None = None,
+    *,
+    minimum_progress: float = 0.0,
+    weighted: bool = False,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Examples in the backtracking parameterization, and their table of rules (Appendix A.1).
 
     A trace is attempt, backtrack, revision. The completion to learn is the suffix from the backtrack on; the attempt
     belongs to the prompt. The revision must be right. With `progress`, for MRT (STaR), the backtrack's progress must be
-    above `minimum_progress`, and may be the loss weight. Without it, for STaR, right single attempts are learnt too.
+    above `minimum_progress`, and is the loss weight if `weighted`. Without it, for STaR, right single attempts are
+    learnt too.
     """
     parts = (
         episodes.sort(*TRACE, "episode")
@@ -177,74 +152,75 @@ def suffix_set(
     filtered.keep("last answer right", pl.col("correct"))
     if progress is not None:
         filtered.keep(
-            f"progress of the backtrack above {rules.minimum_progress:g}",
-            pl.col("gain") > rules.minimum_progress + ROUNDING,
+            f"progress of the backtrack above {minimum_progress:g}",
+            pl.col("gain") > minimum_progress + ROUNDING,
         )
     rows = []
     for row in filtered.rows.iter_rows(named=True):
         attempt = row["episodes"][0] if row["count"] == 3 else ""
-        weight = row["gain"] if progress is not None and rules.weight == "progress" else 1.0
+        weight = row["gain"] if weighted else 1.0
         kept = 1 if attempt else None
         suffix = "".join(row["episodes"])[len(attempt) :]
         rows.append((row["problem_id"], row["sample"], kept, row["prompt"] + attempt, suffix, weight))
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 
 
-class SetStage(Stage):
-    """A stage that makes a training set, and a table of its rules."""
+class MakeSet(Stage):
+    """Make a training set from tables of the parent or of a teacher."""
 
+    method: str = Field(description="Whose examples: a name of mrt/methods, or FILE.py:NAME.")
+    rollouts: Path | None = Field(None, description="Rollouts (Parquet).")
+    grades: Path | None = Field(None, description="Grades of the rollouts (Parquet).")
+    episodes: Path | None = Field(None, description="Episodes (Parquet).")
+    progress: Path | None = Field(None, description="Progress (Parquet).")
+    prover: Path | None = Field(None, description="Forced answers (Parquet).")
+    prover_grades: Path | None = Field(None, description="Grades of the forced answers (Parquet).")
+    tree: Path | None = Field(None, description="Nodes of solution trees (Parquet).")
+    problems: Path | None = Field(None, description="Dataset (Parquet).")
+    model: str | None = Field(None, description="Checkpoint folder or hub id of the model to train, for its tokenizer.")
+    revision: str | None = Field(None, description="Revision of a hub model.")
+    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
+    parameterization: Parameterization = Field(
+        default_factory=OpenEnded, description="How mu closed the thought, or how a backtrack is written."
+    )
+    seed: int = Field(0, ge=0, description="Seed of what a method draws.")
+    method_settings: dict[str, Any] = Field({}, description="Settings of the method itself, as JSON.")
     out: Path = Field(description="Training set (Parquet).")
     out_rules: Path = Field(description="Table of rules: how many traces each kept and dropped (Parquet).")
 
-    def write(self, examples: pl.DataFrame, rules: pl.DataFrame) -> None:
-        """Write the set and its rules, and print how many traces each rule kept and dropped."""
+    def plugins(self) -> tuple[str, ...]:
+        return tuple(parts_of(self.method))
+
+    def cli_cmd(self) -> None:
+        method = method_named(self.method)
+        if not isinstance(method, SFTMethod):
+            raise ValueError(f"{self.method} is a method of RL, which learns from no set")
+        needed = tables_of(method, backtracking=isinstance(self.parameterization, Backtracking))
+        files: dict[str, Path | None] = {name: getattr(self, name) for name in needed}
+        needs_model = "tokenizer" in method.reads
+        lacking = [name for name, file in files.items() if file is None]
+        lacking += ["model"] if needs_model and self.model is None else []
+        if lacking:
+            raise ValueError(f"--method {self.method} needs {', '.join(f'--{name}' for name in lacking)}")
+        source = Source(
+            {name: file for name, file in files.items() if file},
+            self.parameterization,
+            self.prompt,
+            self.seed,
+            (self.model, self.revision) if needs_model and self.model else None,
+        )
+        settings = []
+        if method.settings:
+            try:
+                settings.append(method.settings[1].model_validate(self.method_settings))
+            except ValidationError as error:
+                raise ValueError(f"method_settings: {error}") from error
+        with located(method.examples):
+            examples, rules = method.examples(source, *settings)
         RULES.write(rules, self.out_rules)
         SET.write(examples, self.out)
         for rule, kept, dropped in rules.iter_rows():
             print(f"{rule}: {kept} kept, {dropped} dropped")
-
-
-class MakeSet(SetStage):
-    """Filter graded and scored traces into a training set."""
-
-    method: TraceMethod = Field(description="star: right traces, whole; mrt: prefixes of maximal progress.")
-    rollouts: Path = Field(description="Rollouts (Parquet).")
-    grades: Path = Field(description="Grades of the rollouts (Parquet).")
-    episodes: Path | None = Field(None, description="Episodes (Parquet); for mrt, and for star in backtracking.")
-    progress: Path | None = Field(None, description="Progress (Parquet); mrt only.")
-    prover: Path | None = Field(None, description="Forced answers (Parquet); mrt only.")
-    prover_grades: Path | None = Field(None, description="Grades of the forced answers (Parquet); mrt only.")
-    rules: Rules = Field(default_factory=Rules, description="Which traces enter.")
-    parameterization: Parameterization = Field(default_factory=OpenEnded, description="How mu closed the thought.")
-
-    def cli_cmd(self) -> None:
-        rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
-        if isinstance(self.parameterization, Backtracking):
-            if self.episodes is None or (self.progress is None and self.method == "mrt"):
-                raise ValueError("in the backtracking parameterization --episodes is needed, by mrt --progress too")
-            examples, counts = suffix_set(
-                rollouts,
-                grades,
-                EPISODES.read(self.episodes),
-                PROGRESS.read(self.progress) if self.method == "mrt" and self.progress else None,
-                self.rules,
-            )
-        elif self.method == "star":
-            examples, counts = star_set(rollouts, grades)
-        else:
-            if self.episodes is None or self.progress is None or self.prover is None or self.prover_grades is None:
-                raise ValueError("--method mrt needs --episodes, --progress, --prover and --prover_grades")
-            examples, counts = mrt_set(
-                rollouts,
-                grades,
-                episodes=EPISODES.read(self.episodes),
-                progress=PROGRESS.read(self.progress),
-                prover=PROVER.read(self.prover),
-                prover_grades=ANSWER_GRADES.read(self.prover_grades),
-                rules=self.rules,
-                template=self.parameterization.template,
-            )
-        self.write(examples, counts)
 
 
 if __name__ == "__main__":

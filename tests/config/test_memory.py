@@ -14,7 +14,8 @@ from mrt.config.hardware import GIB, GPUS, Architecture
 from mrt.config.load import load
 from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
 from mrt.training.devices import LENGTHS
-from mrt.training.rl_trainer import make_trainer_class
+from mrt.training.method import advantages_of
+from mrt.training.rl.trainer import make_trainer_class
 from mrt.training.sft import SFT, arguments, make_trainer
 
 architectures = st.builds(
@@ -206,7 +207,12 @@ def rl_trainer(model, rows, length, folder):
 
     recipe = RL(batch_size=2 * rows, micro_batch_size=rows, num_generations=2)
     data = Dataset.from_list([{"prompt": "a", "answer": "7", "thinking": None}] * 16)
-    ours = {"method": "grpo", "recipe": recipe, "task": None, "parameterization": OpenEnded()}
+    ours = {
+        "variant": advantages_of("grpo", "explicit"),
+        "recipe": recipe,
+        "task": None,
+        "parameterization": OpenEnded(),
+    }
     return Trainer(**ours, model=model, args=config, train_dataset=data, processing_class=tokenizer())
 
 

@@ -105,7 +105,7 @@ def test_a_second_iteration_may_add_to_the_first_ones_set():
     }
     for name, message in (
         ("mrt_1", "models.mrt_1.accumulate: 'base' has no training set of method mrt to add to"),
-        ("direct", r"models.direct.accumulate: .*it is for a model of method star or mrt"),
+        ("direct", r"models.direct.accumulate: .*it is for a model of method mrt or star"),
     ):
         with pytest.raises(ValueError, match=message):
             load(laid_over(LAPTOP, {"models": {name: {"accumulate": True}}}))

@@ -90,9 +90,9 @@ STAGES: dict[str, dict[str, str]] = {
             --out made/mrt.parquet --out_rules made/mrt.rules.parquet""",
     },
     "training.prompts": {
-        "prompts": """--method mrt_rl --model @base --problems @problems.parquet --episodes @episodes.parquet
+        "prompts": """--prefixes 1 --forced true --model @base --problems @problems.parquet --episodes @episodes.parquet
             --out made/prompts.parquet""",
-        "wrong tokenizer": "--method grpo --model @wrong --problems @problems.parquet --out made/prompts.parquet",
+        "wrong tokenizer": "--model @wrong --problems @problems.parquet --out made/prompts.parquet",
     },
     "figures.pass1": {
         "table": """--tables '{"accuracy": {"base": {"toy": "@accuracy.parquet"}}}' --out made/pass1
@@ -108,7 +108,10 @@ STAGES: dict[str, dict[str, str]] = {
             --recipe {shlex.quote(json.dumps(RECIPE))}""",
     },
 }
-PLUGINS = {"grading.grade": ["mrt.tasks.math:Math"]}  # what stages load by a name
+PLUGINS = {  # what stages load by a name
+    "grading.grade": ["mrt.tasks.math:Math"],
+    "training.sets": ["mrt.methods.star:examples", "mrt.methods.mrt:examples", "mrt.methods.mrt:Rules"],
+}
 # What runs in place of a stage that is not cheap: prompts as RL pads them, also by a tokenizer that is to be mended.
 SNIPPETS = {
     "training.rl": """

@@ -677,7 +677,7 @@ def mutate(node):
 
 
 @pytest.mark.parametrize(
-    "stage", ["mrt.training.sft", "mrt.training.rl", "mrt.training.rl_trainer", "mrt.sampling.engine"]
+    "stage", ["mrt.training.sft", "mrt.training.rl.stage", "mrt.training.rl.trainer", "mrt.sampling.engine"]
 )
 def test_each_changed_operator_or_constant_that_a_stage_reaches_changes_its_fingerprint(stage):
     """Of the trainers' and the engine's own modules; one in four of a definition with hundreds."""

@@ -19,8 +19,8 @@ from mrt.figures.style import Appearance, ModelStyle, with_intervals, with_room
 
 MODELS = {
     "base": ModelStyle(label="Base"),
-    "star_1": ModelStyle(label="STaR", method="star", iteration=1),
-    "mrt_2": ModelStyle(label="MRT (STaR)", method="mrt", iteration=2),
+    "star_1": ModelStyle(label="STaR", method="star", iteration=1, colour="#009E73"),
+    "mrt_2": ModelStyle(label="MRT (STaR)", method="mrt", iteration=2, colour="#D55E00"),
 }
 PROBLEMS = [f"p{i}" for i in range(12)]
 TRACE = {"sample": 0}
@@ -479,12 +479,18 @@ def test_unknown_lengths_stay_unknown():
 
 def test_a_method_has_one_colour_and_models_without_a_parent_differ():
     look = Appearance(
-        {**MODELS, "star_2": ModelStyle(label="x", method="star", iteration=2), "other": ModelStyle(label="y")}
+        {
+            **MODELS,
+            "star_2": ModelStyle(label="x", method="star", iteration=2, colour="#009E73"),
+            "other": ModelStyle(label="y"),
+        }
     )
     assert look.colour("star_1") == look.colour("star_2")
     assert look.line("star_1")["linestyle"] != look.line("star_2")["linestyle"]
     assert look.colour("base") != look.colour("other")
-    alike = {name: ModelStyle(label=name, method="mrt_rl", iteration=1) for name in ("one", "two", "three")}
+    alike = {
+        name: ModelStyle(label=name, method="mrt_rl", iteration=1, colour="#E69F00") for name in ("one", "two", "three")
+    }
     lines = [Appearance(alike).line(name) for name in alike]
     assert len({line["color"] for line in lines}) == 1
     assert len({line["linestyle"] for line in lines}) == len({line["marker"] for line in lines}) == 3
@@ -784,19 +790,18 @@ def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
     from mrt.core.artifacts import SET
     from mrt.figures import constructions
     from mrt.figures.style import save
-    from mrt.training.methods import TREE_METHODS
-    from mrt.training.warmstart import Paths, examples
+    from mrt.methods.warmstart import CONSTRUCTIONS, Paths, examples
 
     tree = solution_tree()
     table = tree.table("p")
     sets = []
-    for method in TREE_METHODS:
+    for method in CONSTRUCTIONS:
         made = examples(Paths(table), method, tree.words, Random(0))
         rows = [("p", e.leaf, e.kept, e.attempt, e.completion, 1.0) for e in made]
         sets.append(
             pl.DataFrame(rows, schema=SET.columns, orient="row").select(pl.lit(method).alias("model"), pl.all())
         )
-    styles = {method: ModelStyle(label=method, method=method) for method in ("base", *TREE_METHODS)}
+    styles = {method: ModelStyle(label=method, method=method) for method in ("base", *CONSTRUCTIONS)}
     tables = {"constructions": pl.concat(sets), "trees": table.select(pl.lit("base").alias("model"), pl.all())}
     figure, drawn = constructions.draw(tables, styles)
     save(figure, tmp_path / "out")
@@ -805,7 +810,7 @@ def test_the_constructions_of_a_tree_are_drawn_as_paths(tmp_path):
         for (model,), of in drawn.group_by("model")
     }
     right = "Step 1: a\n\nStep 2: d\n\nAnswer: a d"
-    assert {paths["revision"] for paths in told.values()} == {right} and set(told) == set(TREE_METHODS)
+    assert {paths["revision"] for paths in told.values()} == {right} and set(told) == set(CONSTRUCTIONS)
     assert "attempt" not in told["rejection"] and told["warmstart"]["attempt"].startswith("Step 1: a")
     figure, drawn = constructions.draw(tables | {"constructions": sets[0].with_columns(problem_id=pl.lit("q"))}, styles)
     save(figure, tmp_path / "nothing")

@@ -18,7 +18,7 @@ STAGES = [
     *("problems.build", "episodes.cut", "grading.grade"),
     *("sampling.rollouts", "sampling.imports", "sampling.prover", "sampling.allocation", "sampling.budget_forcing"),
     *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "training.toy_base"),
-    *("training.sets", "training.cold_start", "training.warmstart", "training.prompts", "training.sft", "training.rl"),
+    *("training.sets", "training.prompts", "training.sft", "training.rl"),
     *("training.log", "training.cost", "figures.pass1", "figures.regret", "figures.runs", "figures.provenance"),
     *("sampling.likelihood", "problems.contamination", "planning.calibrate", "planning.trial", "traces.page"),
 ]
@@ -77,7 +77,9 @@ def test_importing_the_library_or_reading_a_config_imports_nothing_heavy():
 def test_every_stage_is_run_by_hand():
     """Of figures, which share one main function, some are."""
     modules = {path for path in (ROOT / "mrt").rglob("*.py") if "\n    run(" in path.read_text()}
-    names = {".".join(path.relative_to(ROOT / "mrt").with_suffix("").parts) for path in modules}
+    names = {
+        ".".join(path.relative_to(ROOT / "mrt").with_suffix("").parts).removesuffix(".__main__") for path in modules
+    }
     assert names - {"core.show", "planning.plan", "planning.why", "figures.stage", "config.reference"} <= set(STAGES)
 
 
@@ -93,7 +95,9 @@ def test_each_stage_runs_by_hand(stage):
 def test_the_command_in_a_stages_docstring_has_the_options_that_it_needs(stage):
     """As far as options are checked before files are read; those of figures stand for long ones (`...`)."""
     module = importlib.import_module(f"mrt.{stage}")
-    own = getattr(module, re.findall(r"^    run\((\w+)\)", Path(module.__file__).read_text(), re.MULTILINE)[0])
+    file = Path(module.__file__)
+    main = file.with_name("__main__.py") if file.name == "__init__.py" else file  # a package is run by it
+    own = getattr(module, re.findall(r"^    run\((\w+)\)", main.read_text(), re.MULTILINE)[0])
     shown = re.search(r"^    (?:python -m )?mrt[. ]\S+ (.*(?:(?<=\\)\n.*)*)", module.__doc__, re.MULTILINE)
     own(_cli_parse_args=shlex.split(shown[1].replace("\\\n", " "), comments=True))
 

@@ -39,19 +39,24 @@ PLACES = [
     ("workflow/running.py", "snakemake_executor_plugin_slurm:Executor", (), ("next_seconds_between_status_checks",)),
     ("workflow/running.py", "snakemake_executor_plugin_slurm:ExecutorSettings", ("jobname_prefix", "no_requeue"), ()),
     # TRL: advantages, and an engine built and handed weights as ours is (https://github.com/huggingface/trl)
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._generate", (), ()),
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._calculate_rewards", ("inputs", "prompts", "completions"), ()),
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._generate_and_score_completions", ("inputs",), ()),
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._get_per_token_logps_and_entropies", (), ()),
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._prepare_inputs", ("generation_batch",), ()),
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer", (), ("_buffered_inputs",)),
+    ("mrt/training/rl/trainer.py", "trl:GRPOTrainer._generate_and_score_completions", ("inputs",), ()),
+    ("mrt/training/rl/trainer.py", "trl:GRPOTrainer._get_per_token_logps_and_entropies", (), ()),
+    ("mrt/training/rl/trainer.py", "trl:GRPOTrainer._get_train_sampler", ("dataset",), ()),
+    (
+        "mrt/training/rl/trainer.py",
+        "trl.generation.vllm_generation:VLLMGeneration.generate",
+        ("prompts", "images", "num_generations"),
+        (),
+    ),
+    ("mrt/training/prompt_cache.py", "trl:GRPOTrainer._prepare_inputs", ("generation_batch",), ()),
+    ("mrt/training/prompt_cache.py", "trl:GRPOTrainer", (), ("_buffered_inputs", "_step")),
     ("mrt/training/prompt_cache.py", "trl.trainer.utils:split_tensor_dict", ("tensor_dict", "num_chunks"), ()),
     # transformers: training ends (https://github.com/huggingface/transformers)
     ("mrt/training/stage.py", "transformers:Trainer._run_epoch", (), ()),
     # keys and values in a cache that gradients flow through
     ("mrt/training/prompt_cache.py", "transformers:DynamicCache.update", ("key_states", "value_states"), ()),
     (
-        "mrt/training/rl_engine.py",
+        "mrt/training/rl/engine.py",
         "trl.generation.vllm_generation:VLLMGeneration",
         (),
         ("sync_weights", "_iter_named_params"),
@@ -63,13 +68,13 @@ PLACES = [
     ("mrt/sampling/engine.py", "vllm.v1.engine.llm_engine:LLMEngine.step", (), ()),
     ("mrt/sampling/engine.py", "vllm.sampling_params:RequestOutputKind", (), ("FINAL_ONLY",)),
     (
-        "mrt/training/rl_engine.py",
+        "mrt/training/rl/engine.py",
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner.reload_weights",
         ("weights_iterator",),
         (),
     ),
     (
-        "mrt/training/rl_engine.py",
+        "mrt/training/rl/engine.py",
         "vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm",
         ("remove_weight",),
         (),

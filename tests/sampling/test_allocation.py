@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from mrt.config.load import load
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import OpenEnded
+from mrt.methods.mrt import best_prefixes
 from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Thresholds, Trace, paths_of_J
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, EngineSettings, Request
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import Place, Prove, ProverSettings, prefixes
 from mrt.sampling.rollouts import Sample
-from mrt.training.sets import best_prefixes
 
 MOST = 20
 FILTER = Thresholds(minimum_J=0.6)

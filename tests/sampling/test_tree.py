@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.episodes.parameterization import STEP_END, Backtracking
+from mrt.methods.warmstart import Paths, examples
 from mrt.sampling.engine import Completion
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.tree import BeamSearch, Search, Tree, steps_of
-from mrt.training.warmstart import Paths, examples
 
 WORDS = Backtracking()
 

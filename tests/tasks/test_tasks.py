@@ -32,7 +32,7 @@ from mrt.grading.task import (
 )
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
-from mrt.training.rl_trainer import outcome_reward, problem_of
+from mrt.training.rl.trainer import outcome_reward, problem_of
 
 SHOWN = re.findall(r"```python\n(# near\.py\n.*?)```", (ROOT / "docs" / "your_own.md").read_text(), re.DOTALL)[0]
 NUMBERS = st.decimals(-999, 999, allow_nan=False, places=2).map(str)

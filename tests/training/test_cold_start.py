@@ -1,5 +1,7 @@
 """Cold start: right completions become thoughts with an answer, by rules that are counted."""
 
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 import yaml
@@ -11,7 +13,8 @@ from mrt.config.load import load
 from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
 from mrt.episodes.thinking import THINK, take_apart
 from mrt.grading.grade import extract_answer
-from mrt.training.cold_start import ColdStart, cold_start_set
+from mrt.methods import cold_start
+from mrt.methods.cold_start import ColdStart
 
 OPEN, CLOSE = THINK.opening, THINK.closing
 reasoning = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(
@@ -54,15 +57,22 @@ ROWS = [
 ]
 
 
+def cold_start_set(rollouts, grades, prompts, settings):
+    tables = {"rollouts": rollouts, "grades": grades}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cold_start, "ModelTexts", lambda source: SimpleNamespace(prompts=prompts, thinking=THINK))
+        return cold_start.examples(SimpleNamespace(table=tables.__getitem__), settings)
+
+
 def test_each_rule_counts_what_it_kept_and_dropped():
-    examples, counts = cold_start_set(*tables(*ROWS), {"a": "A?<think>\n", "b": "B?<think>\n"}, ColdStart())
+    made, counts = cold_start_set(*tables(*ROWS), {"a": "A?<think>\n", "b": "B?<think>\n"}, ColdStart())
     assert counts.rows() == [
         ("sampled", 5, 0),
         ("ended by itself", 4, 1),
         ("answer right", 3, 1),
         ("some reasoning", 2, 1),
     ]
-    assert examples.select(*TRACE, "prompt").rows() == [("a", 0, "A?<think>\n"), ("a", 1, "A?<think>\n")]
+    assert made.select(*TRACE, "prompt").rows() == [("a", 0, "A?<think>\n"), ("a", 1, "A?<think>\n")]
     one, _ = cold_start_set(*tables(*ROWS), {"a": "A?", "b": "B?"}, ColdStart(per_problem=1))
     assert one["sample"].to_list() == [0]
 

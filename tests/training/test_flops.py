@@ -159,12 +159,13 @@ from pathlib import Path
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
-from mrt.training import frozen, prompt_cache, rl, rl_trainer
+from mrt.training import frozen, prompt_cache, rl
+from mrt.training.rl import stage, trainer
 
 found = {}
 load = AutoModelForCausalLM.from_pretrained
 AutoModelForCausalLM.from_pretrained = lambda *a, **o: load(*a, **o, attn_implementation="eager")
-make = rl_trainer.make_trainer_class
+make = trainer.make_trainer_class
 
 def watched(call):
     def counted(*arguments, **options):
@@ -196,7 +197,7 @@ frozen.Frozen.log_probabilities = watched(frozen.Frozen.log_probabilities)
 prompt_cache.PromptCache.__init__ = watched(prompt_cache.PromptCache.__init__)
 base = GRPOTrainer
 base._get_per_token_logps_and_entropies = watched(base._get_per_token_logps_and_entropies)
-rl.make_trainer_class = made
+stage.make_trainer_class = made
 for options, out in json.loads(sys.argv[1]):
     found.update(passes=0, calls=[])
     rl.Train(**options).carry_out()

@@ -8,7 +8,7 @@ from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
 from mrt.episodes.parameterization import Template
 from mrt.sampling.prompt import Prompt
 from mrt.training.prompts import MakePrompts
-from mrt.training.rl_trainer import problem_of
+from mrt.training.rl.trainer import problem_of
 
 PIECES = ["One. ", "Wait, two. ", "Wait, three. "]
 
@@ -33,7 +33,9 @@ def made(tmp_path):
         files = {name: tmp_path / f"{name}.parquet" for name in ("problems", "episodes")}
         if not episodes:
             del files["episodes"]
-        MakePrompts(method=method, model=str(TOY_BASE), out=tmp_path / "out.parquet", **files, **options).cli_cmd()
+        of_method = {"prefixes": 1.0, "forced": True} if method == "mrt_rl" else {}
+        options = of_method | options
+        MakePrompts(model=str(TOY_BASE), out=tmp_path / "out.parquet", **files, **options).cli_cmd()
         return RL_PROMPTS.read(tmp_path / "out.parquet")
 
     return make

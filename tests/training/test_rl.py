@@ -22,39 +22,73 @@ from hypothesis import strategies as st
 from mrt.core.artifacts import RL_PROMPTS
 from mrt.episodes.parameterization import OpenEnded
 from mrt.grading.task import Task, task_of
+from mrt.methods.length_penalty import length_penalized
+from mrt.methods.mrt_rl import episode_advantages
 from mrt.sampling.engine import Decoding, EngineSettings
-from mrt.training import meta_prover, rl_trainer
 from mrt.training.log import RL_COLUMNS, log_of
-from mrt.training.rl import RL, Train
-from mrt.training.rl_engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
-from mrt.training.rl_trainer import (
-    episode_advantages,
-    length_penalized,
+from mrt.training.method import advantages_of, variants
+from mrt.training.rl import RL, Train, meta_prover
+from mrt.training.rl import trainer as rl_trainer
+from mrt.training.rl.engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
+from mrt.training.rl.trainer import (
     make_trainer_class,
     outcome_reward,
     overlong_penalties,
 )
 from mrt.training.schedule import carried_steps_of
+from mrt.training.variant import Group, values_of, variant
 
-groups = st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=4, max_size=4)
 
-
-@given(st.lists(groups, min_size=1, max_size=3), st.floats(0, 1))
-def test_a_length_penalty_looks_at_its_own_group_and_at_right_answers_only(found, alpha):
-    outcomes, lengths = zip(*[pair for group in found for pair in group], strict=True)
-    rewards = length_penalized(outcomes, lengths, 4, alpha)
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 500)), min_size=1, max_size=8), st.floats(0, 1))
+def test_a_length_penalty_is_paid_by_right_answers_only(group, alpha):
+    outcomes, lengths = zip(*group, strict=True)
+    rewards = length_penalized(outcomes, lengths, alpha)
     assert np.all(rewards[~np.array(outcomes)] == 0) and np.all((rewards >= 0) & (rewards <= 1))
-    first = length_penalized(outcomes[:4], lengths[:4], 4, alpha)
-    assert rewards[:4] == pytest.approx(first)
-    for i in range(4):
-        for j in range(4):
-            if outcomes[i] and outcomes[j] and lengths[i] < lengths[j]:
-                assert rewards[i] >= rewards[j]
+    for i, j in np.ndindex(len(group), len(group)):
+        if outcomes[i] and outcomes[j] and lengths[i] < lengths[j]:
+            assert rewards[i] >= rewards[j]
 
 
 def test_a_length_penalty_by_hand():
-    rewards = length_penalized([1, 1, 0, 0], [10, 30, 5, 900], 4, 0.4)  # mean 20, standard deviation 10
+    rewards = length_penalized([1, 1, 0, 0], [10, 30, 5, 900], 0.4)  # mean 20, standard deviation 10
     assert rewards == pytest.approx([1 - 0.4 / (1 + np.e), 1 - 0.4 / (1 + 1 / np.e), 0, 0], abs=1e-4)
+
+
+def some_group(outcomes, J, boundaries):
+    """A group of completions of ten tokens, each with a penalty of its own."""
+    import torch
+
+    count = len(outcomes)
+    r, penalties = torch.tensor(outcomes, dtype=torch.float32), -torch.arange(count) / (2 * count)
+    return Group(r, penalties, torch.full((count,), 10), torch.full((count,), J), boundaries, torch.zeros(count) > 0)
+
+
+@pytest.mark.parametrize("name", variants())
+@given(outcomes=st.lists(st.booleans(), min_size=2, max_size=6), J=st.floats(0, 1), data=st.data())
+def test_a_variant_depends_on_no_order_and_is_finite(name, outcomes, J, data):
+    """Permuting the completions permutes the values; each reads the settings that its parameters name alone."""
+    episode = st.lists(st.tuples(st.integers(1, 9), st.floats(0, 1)), max_size=3)
+    boundaries = [tuple(zip(*sorted(data.draw(episode)), strict=True)) or ((), ()) for _ in outcomes]
+    chosen, group = variants()[name], some_group(outcomes, J, boundaries)
+    order = data.draw(st.permutations(range(len(outcomes))))
+    permuted = Group(*(v[order] for v in (group.outcomes, group.penalties, group.lengths, group.J)),
+                     [boundaries[i] for i in order], group.stopped[order])  # fmt: skip
+    settings = {each: RL().values()[each] for each in chosen.parameters}
+    values = values_of(chosen, group, settings)
+    assert values.isfinite().all() and values_of(chosen, permuted, settings).allclose(values[order])
+    assert len(values) == len(outcomes) and values.dim() == 1 + (chosen.asks == "boundaries")
+
+
+def test_values_that_are_none_of_a_group_are_an_error():
+    group = some_group([True, False], 0.5, [((), ())] * 2)
+    for function, message in (
+        (lambda group: group.rewards[:1], r"shape \[1\]; it has to be \[2\] or \[2, tokens\]"),
+        (lambda group: group.rewards / 0, "infinite or NaN"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            values_of(variant()(function), group, {})
+    with pytest.raises(ValueError, match="asks mu at prefix gives advantages, not rewards"):
+        variant(asks="prefix", gives="rewards")
 
 
 @given(st.floats(0, 1), st.lists(st.tuples(st.floats(0, 1), st.integers(1, 9)), max_size=5), st.integers(1, 9))
@@ -89,23 +123,21 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
         return [0.5, 0.75]
 
     fake = SimpleNamespace(
-        kept={},
-        processing_class=tokenizer,
-        parameterization=words,
-        recipe=SimpleNamespace(alpha=2.0),
-        accuracy_at=accuracy_at,
+        kept={}, processing_class=tokenizer, parameterization=words, mu=SimpleNamespace(accuracy_at=accuracy_at)
     )
     prompt, own = (tokenizer.encode(text, add_special_tokens=False) for text in (chat + first, "".join(rest) + answer))
     output = {"prompt_ids": torch.tensor([prompt]), "completion_ids": torch.tensor([[*own, 0]])}
     output["prompt_mask"] = torch.ones(1, len(prompt), dtype=torch.int64)
     output["completion_mask"] = torch.tensor([[1] * len(own) + [0]])
     inputs = [{"prompt": chat + first, "prefix_text": first, "answer": "9", "inside": True, "thinking": None}]
-    (found,) = make_trainer_class().by_episode(fake, inputs, output, [1.0], [0.125])
+    boundaries = make_trainer_class().boundaries(fake, inputs, output)
+    group = Group(torch.ones(1), torch.zeros(1), torch.tensor([len(own)]), torch.tensor([0.125]), boundaries)
+    (found,) = variants()["per_episode"](group, alpha=2.0, centred=False)
     assert asked == [(chat + words.force("".join(episodes[:n])), "9") for n in (2, 3)]
     at = np.cumsum([0] + [len(tokenizer.decode([token])) for token in own])[:-1]  # where each token's text begins
     ends = np.cumsum([len(episode) for episode in rest[:-1]])
     progress = np.array([0.5 - 0.125, 0.75 - 0.5, 1.0 - 0.75])[np.searchsorted(ends, at, side="right")]
-    assert found[:-1].tolist() == pytest.approx((1.0 + 2.0 * progress).tolist()) and found[-1] == 0
+    assert found.tolist() == pytest.approx((1.0 + 2.0 * progress).tolist())
 
 
 def rewards(completions, tokenizer=None, thinking=None, ids=None, **columns):
@@ -182,7 +214,7 @@ def test_a_long_completion_loses_up_to_one_linearly(lengths, buffer):
     assert overlong_penalties(lengths, LONGEST, None) == [0.0] * len(lengths)
 
 
-def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
+def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch, method="mrt_rl"):
     """MRTTrainer on a policy that says "1" with probability sigmoid(theta), else "2", whatever came before."""
     import torch
     from datasets import Dataset
@@ -212,12 +244,10 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
         return {"prompt_ids": [[two]] * len(prompts), "completion_ids": ids, "logprobs": None}
 
     monkeypatch.setattr(rl_trainer, "check_fresh", lambda output: 0.0)  # nothing is sampled by an engine here
-    kind = rl_trainer.make_trainer_class()
 
-    class Known(kind):
-        def accuracy_at(self, forced, gold):
-            of = {prompt: rng.binomial(GROUP, J) / GROUP for prompt in dict.fromkeys(forced)}
-            return [of[prompt] for prompt in forced]
+    def accuracy_at(forced, gold):
+        of = {prompt: rng.binomial(GROUP, J) / GROUP for prompt in dict.fromkeys(forced)}
+        return [of[prompt] for prompt in forced]
 
     args = GRPOConfig(
         output_dir=str(tmp_path), per_device_train_batch_size=GROUP * PROMPTS, num_generations=GROUP,
@@ -226,11 +256,13 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch):
     )  # fmt: skip
     row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     rows = [{"prompt": f"{i}", "forced": f"f{i}", **row} for i in range(PROMPTS)]
-    return Known(
-        method="mrt_rl", recipe=recipe, task=ByText(), model=model,
+    trainer = make_trainer_class()(
+        variant=advantages_of(method, recipe.variant), recipe=recipe, task=ByText(), model=model,
         parameterization=OpenEnded(), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
         rollout_func=rollout,
-    ), rows, lambda: -head.grad[one, 0].item()  # fmt: skip
+    )  # fmt: skip
+    trainer.mu.accuracy_at = accuracy_at
+    return trainer, rows, lambda: -head.grad[one, 0].item()
 
 
 def gradients(trainer, rows, ascent, repeats):
@@ -329,8 +361,8 @@ def cut_or_ended(trainer, monkeypatch, cut):
 def test_nothing_is_learnt_from_a_truncated_completion_that_is_masked(told, tmp_path, monkeypatch):
     assert told("grpo", RL(**QUICK, mask_truncated=True)).mask_truncated_completions
     assert not told("grpo", RL(**QUICK)).mask_truncated_completions
-    for variant in ("explicit", "per_episode"):
-        trainer, rows, ascent = two_token_trainer(tmp_path, RL(variant=variant), 0.4, 0.5, monkeypatch)
+    for name in ("explicit", "per_episode"):
+        trainer, rows, ascent = two_token_trainer(tmp_path, RL(variant=name), 0.4, 0.5, monkeypatch)
         trainer.mask_truncated_completions = True
         assert not gradients(trainer, rows, ascent, 3)[0].any()  # all are cut
         cut_or_ended(trainer, monkeypatch, 2)
@@ -357,11 +389,11 @@ def test_an_overlong_completion_loses_reward_and_no_progress(variant, tmp_path, 
     """Completions of two tokens are at the limit, those of one are not; outcomes and J stay as they are."""
     recipe = RL(variant=variant, alpha=2.0, overlong_buffer=1, decoding=Decoding(max_tokens=2))
     trainer, rows, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
-    monkeypatch.setattr(trainer, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
+    monkeypatch.setattr(trainer.mu, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
     cut_or_ended(trainer, monkeypatch, 2)
     trainer.model.train()
     output = trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
-    outcomes = trainer.outcomes.numpy()
+    outcomes = trainer.group.outcomes.numpy()
     assert set(outcomes.tolist()) == {0.0, 1.0}
     lost = np.tile([0.0, -1.0], len(outcomes) // 2)
     expected = outcomes + lost + {"termination": -0.25}.get(variant, 2.0 * (outcomes - 0.25))
@@ -371,13 +403,12 @@ def test_an_overlong_completion_loses_reward_and_no_progress(variant, tmp_path, 
 
 def test_groups_are_compared_by_what_length_leaves_of_the_outcome(tmp_path, monkeypatch):
     recipe = RL(overlong_buffer=10, decoding=Decoding(max_tokens=20))
-    trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
-    trainer.method = "grpo"
+    trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch, "grpo")
     row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     texts, lengths = ["1", "1", "2", "2"] * 2, [10, 15, 5, 20] * 2
     found = trainer._calculate_rewards([row] * 8, ["x"] * 8, texts, [[1] * n for n in lengths])
     assert found[:, 0].tolist() == pytest.approx([1, 0.5, 0, -1] * 2)
-    assert trainer.outcomes.tolist() == [1, 1, 0, 0] * 2
+    assert trainer.group.outcomes.tolist() == [1, 1, 0, 0] * 2
 
 
 def test_a_J_by_likelihood_leaves_the_gradient_as_it_is_and_less_noisy(tmp_path, monkeypatch):
@@ -388,9 +419,9 @@ def test_a_J_by_likelihood_leaves_the_gradient_as_it_is_and_less_noisy(tmp_path,
         recipe = RL(alpha=alpha, estimate=estimate)
         trainer, rows, ascent = two_token_trainer(tmp_path, recipe, theta, p, monkeypatch)
         if estimate == "likelihood":
-            monkeypatch.setattr(type(trainer), "accuracy_at", type(trainer).__mro__[1].accuracy_at)
-            trainer.vllm_generation = SimpleNamespace(tensor_parallel_size=1)
-            trainer.by_likelihood = lambda gold_of, share: dict.fromkeys(gold_of, p)
+            del trainer.mu.accuracy_at
+            trainer.mu.engine = SimpleNamespace(tensor_parallel_size=1)
+            trainer.mu.by_likelihood = lambda gold_of, share: dict.fromkeys(gold_of, p)
         found, advantages = gradients(trainer, rows, ascent, 300)
         error = found.std(ddof=1) / np.sqrt(found.size)
         assert abs(found.mean() - (1 + alpha) * p * (1 - p)) < 3.5 * error
@@ -408,19 +439,19 @@ def test_the_trainer_reads_off_what_the_sampling_engine_reads_off(tmp_path, monk
     recipe = RL(estimate="likelihood", opening="Ends:** they add up to \\boxed{")
     trainer, _, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
     engine = Engine(str(TOY_BASE), ENGINE)
-    trainer.vllm_generation, trainer.task = SimpleNamespace(llm=engine.llm), task_of()
+    trainer.mu.engine, trainer.mu.task = SimpleNamespace(llm=engine.llm), task_of()
     chat = "<|user|>Some of the numbers 5, 19, 3 add up to 8. What is the sum of the smallest and the largest of them?"
     chat += "<|assistant|><think>\n"
     force = trainer.parameterization.force
     solved = "Try 5 + 3 = 8.\n\n8 is exactly 8.\n\nThe answer so far is 5 + 3 = 8.\n\n"
     gold_of = {chat + force(solved): "8", chat + force(""): "1234"}
-    found = trainer.by_likelihood({prompt: {"answer": gold} for prompt, gold in gold_of.items()}, 1)
+    found = trainer.mu.by_likelihood({prompt: {"answer": gold} for prompt, gold in gold_of.items()}, 1)
     for prompt, gold in gold_of.items():
         asked = [
             Request(prompt, 1, 0, Decoding(), scored=spelling, opening=recipe.opening) for spelling in spellings(gold)
         ]
         assert found[prompt] == pytest.approx(sum(probability(c) for (c,) in engine.generate(asked)), rel=1e-4)
-    assert found.keys() == gold_of.keys() and trainer.by_likelihood({}, 1) == {}
+    assert found.keys() == gold_of.keys() and trainer.mu.by_likelihood({}, 1) == {}
     assert max(found.values()) > 0.9
 
 
@@ -454,15 +485,15 @@ def test_where_the_context_is_full_J_is_0_and_nothing_is_asked(tmp_path, monkeyp
         return [SimpleNamespace(outputs=[one, one]) for _ in prompts]
 
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
-    trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
+    trainer.mu.engine = SimpleNamespace(llm=llm, tensor_parallel_size=1)
     monkeypatch.setattr(meta_prover, "text_of", lambda tokenizer, drawn, *_: drawn.text)
     problem_of = {prompt: {"answer": "1"} for prompt in ("1 " * 30, "1 2")}
-    assert trainer.by_answers(problem_of, 1) == {"1 " * 30: 0.0, "1 2": 1.0}
+    assert trainer.mu.by_answers(problem_of, 1) == {"1 " * 30: 0.0, "1 2": 1.0}
     assert len(asked) == 1 and asked[0] < 20
     read = []
-    monkeypatch.setattr(trainer, "read", lambda texts, cached: read.extend(texts) or [])
-    assert trainer.by_likelihood({"1 " * 30: {"answer": "1"}}, 1) == {"1 " * 30: 0.0} and not read
-    assert trainer.by_answers({"1 " * 30: {"answer": "1"}}, 1) == {"1 " * 30: 0.0}
+    monkeypatch.setattr(trainer.mu, "read", lambda texts, cached: read.extend(texts) or [])
+    assert trainer.mu.by_likelihood({"1 " * 30: {"answer": "1"}}, 1) == {"1 " * 30: 0.0} and not read
+    assert trainer.mu.by_answers({"1 " * 30: {"answer": "1"}}, 1) == {"1 " * 30: 0.0}
 
 
 def test_a_prompt_begins_with_one_special_token_only(tmp_path, monkeypatch):
@@ -475,8 +506,10 @@ def test_a_prompt_begins_with_one_special_token_only(tmp_path, monkeypatch):
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
     prompt = f"{begin[0]}1"
     assert tokenizer(prompt)["input_ids"][:2] == [begin[1]] * 2
-    ((first, *others),), images, fields = trainer._tokenize_prompts([prompt])
-    assert first == begin[1] not in others and (images, fields) == (None, {})
+    drawn = [[1]], [[[0.0]]]
+    trainer.vllm_generation = SimpleNamespace(generate=lambda **options: (options["prompts"], *drawn, None))
+    ((first, *others),) = trainer.rollout([prompt], trainer)["prompt_ids"]
+    assert first == begin[1] not in others
 
 
 def test_the_order_of_an_epoch_follows_from_its_number(tmp_path, monkeypatch):
@@ -507,7 +540,7 @@ def test_too_few_prompts_for_a_step_are_told_of(tmp_path):
 
 def test_termination_is_the_outcome_above_what_stopping_would_bring(tmp_path, monkeypatch):
     trainer, rows, _ = two_token_trainer(tmp_path, RL(variant="termination", alpha=7.0), 0.4, 0.5, monkeypatch)
-    monkeypatch.setattr(trainer, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
+    monkeypatch.setattr(trainer.mu, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
     trainer.model.train()
     output = trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
     assert set(output["advantages"].tolist()) == {0.75, -0.25}
@@ -668,9 +701,9 @@ SABOTAGE = """
 import sys
 from contextlib import contextmanager
 from mrt.core.cli import run
-from mrt.training import rl
+from mrt.training.rl import stage
 
-real = rl.cpu_vllm
+real = stage.cpu_vllm
 
 @contextmanager
 def without_hand_over(*settings):
@@ -679,8 +712,8 @@ def without_hand_over(*settings):
         VLLMGeneration.sync_weights = lambda self: None
         yield
 
-rl.cpu_vllm = without_hand_over
-run(rl.Train)
+stage.cpu_vllm = without_hand_over
+run(stage.Train)
 """
 
 
@@ -810,10 +843,10 @@ def test_progress_by_episode_is_added_to_an_outcome_that_may_be_centred(tmp_path
     for centred in (False, True):
         recipe = RL(variant="per_episode", alpha=2.0, centred=centred)
         trainer, rows, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch)
-        monkeypatch.setattr(trainer, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
+        monkeypatch.setattr(trainer.mu, "accuracy_at", lambda forced, gold: [0.25] * len(forced))
         trainer.model.train()
         output = trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
-        outcomes = trainer.outcomes.numpy()
+        outcomes = trainer.group.outcomes.numpy()
         base = np.repeat(outcomes.reshape(-1, GROUP).mean(axis=1), GROUP) if centred else 0
         expected = outcomes - base + 2.0 * (outcomes - 0.25)
         assert output["advantages"].numpy()[:, 0] == pytest.approx(expected)
@@ -821,10 +854,9 @@ def test_progress_by_episode_is_added_to_an_outcome_that_may_be_centred(tmp_path
 
 def test_half_of_each_group_is_told_to_stop_and_graded_by_its_answer_alone(tmp_path, monkeypatch):
     from mrt.episodes.thinking import answer_parts
-    from mrt.training import rl_trainer
 
     trainer, rows, _ = two_token_trainer(tmp_path, RL(variant="implicit"), 0.4, 0.5, monkeypatch)
-    trainer.vllm_generation = SimpleNamespace(llm=SimpleNamespace(model_config=SimpleNamespace(max_model_len=99)))
+    trainer.mu.engine = SimpleNamespace(llm=SimpleNamespace(model_config=SimpleNamespace(max_model_len=99)))
     graded, sampled, drawn = [], [], trainer.rollout_func
 
     def parts(texts, inside, thinking):
@@ -844,14 +876,13 @@ def test_half_of_each_group_is_told_to_stop_and_graded_by_its_answer_alone(tmp_p
 
 
 def test_a_length_penalty_shapes_the_rewards_and_not_the_outcomes(tmp_path, monkeypatch):
-    trainer, _, _ = two_token_trainer(tmp_path, RL(alpha=0.4), 0.4, 0.5, monkeypatch)
-    trainer.method = "length_penalty"
+    trainer, _, _ = two_token_trainer(tmp_path, RL(alpha=0.4), 0.4, 0.5, monkeypatch, "length_penalty")
     row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     texts, lengths = ["1", "1", "2", "2"] * 2, [10, 30, 5, 900, 30, 10, 5, 900]
     ids = [[1] * n for n in lengths]
     found = trainer._calculate_rewards([row] * 8, ["x"] * 8, texts, ids)
-    assert found[:, 0].tolist() == pytest.approx(length_penalized([1, 1, 0, 0] * 2, lengths, GROUP, 0.4).tolist())
-    assert found[0, 0] > found[1, 0] and trainer.outcomes.tolist() == [1, 1, 0, 0] * 2
+    assert found[:, 0].tolist() == pytest.approx(length_penalized([1, 1, 0, 0] * 2, lengths, 0.4).tolist())
+    assert found[0, 0] > found[1, 0] and trainer.group.outcomes.tolist() == [1, 1, 0, 0] * 2
 
 
 def test_J_by_answers_is_the_share_of_right_ones_of_each_prompt(tmp_path, monkeypatch):
@@ -860,7 +891,7 @@ def test_J_by_answers_is_the_share_of_right_ones_of_each_prompt(tmp_path, monkey
     said = iter((["1", "1", "2"], ["1", "1", "2"]))
 
     def generate(prompts, sampling_params, **_):
-        assert sampling_params.n == 3 and sampling_params.temperature == trainer.temperature
+        assert sampling_params.n == 3 and sampling_params.temperature == trainer.recipe.decoding.temperature
         assert not sampling_params.skip_special_tokens and not sampling_params.spaces_between_special_tokens
         return [SimpleNamespace(outputs=[SimpleNamespace(text=t, token_ids=[5]) for t in next(said)]) for _ in prompts]
 
@@ -869,7 +900,7 @@ def test_J_by_answers_is_the_share_of_right_ones_of_each_prompt(tmp_path, monkey
         return drawn.text
 
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=20))
-    trainer.vllm_generation = SimpleNamespace(llm=llm, tensor_parallel_size=1)
-    trainer.kept = {7: "[/THINK]"}
+    trainer.mu.engine = SimpleNamespace(llm=llm, tensor_parallel_size=1)
+    trainer.mu.kept = {7: "[/THINK]"}
     monkeypatch.setattr(meta_prover, "text_of", text_of)
-    assert trainer.by_answers({"1 1": "1", "1 2": "2"}, 1) == pytest.approx({"1 1": 2 / 3, "1 2": 1 / 3})
+    assert trainer.mu.by_answers({"1 1": "1", "1 2": "2"}, 1) == pytest.approx({"1 1": 2 / 3, "1 2": 1 / 3})

@@ -1,10 +1,16 @@
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 
 from mrt.core import artifacts
-from mrt.episodes.parameterization import Template
+from mrt.core import fingerprint as fp
+from mrt.episodes.parameterization import OpenEnded, Template
 from mrt.episodes.thinking import THINK
-from mrt.training.sets import Rules, best_prefixes, mrt_set, star_set
+from mrt.methods import mrt, star
+from mrt.methods.mrt import Rules, best_prefixes
+from mrt.training.method import SFTMethod, methods, parts_of
+from mrt.training.sets import READ, ModelTexts, Source, suffix_set
 
 P = "<|user|>q<|assistant|><think>\n"
 TEXTS = ["a\n\nb\n\nc\n\nWait d\n</think>\n\nyes", "e\n</think>\n\nno", "f, cut off"]
@@ -49,8 +55,22 @@ def scored(*curves):
     )
 
 
+def star_set(rollouts, grades):
+    return star.examples(given(rollouts=rollouts, grades=grades))
+
+
+def mrt_set(*tables, rules):
+    names = ("rollouts", "grades", "episodes", "progress", "prover", "prover_grades")
+    return mrt.examples(given(**dict(zip(names, tables, strict=True))), rules)
+
+
+def given(**tables):
+    """A source of these tables."""
+    return SimpleNamespace(table=tables.__getitem__, parameterization=OpenEnded())
+
+
 def make(rules=None, curves=((0.25, 0.75, 0.5), (0.5, 0.25), (0.0, 0.5))):
-    return mrt_set(ROLLOUTS, GRADES, EPISODES, *scored(*curves), rules or Rules(), Template())
+    return mrt_set(ROLLOUTS, GRADES, EPISODES, *scored(*curves), rules=rules or Rules())
 
 
 def test_star_keeps_right_and_finished_traces_whole():
@@ -171,8 +191,6 @@ def traces(*texts):
 
 
 def test_what_backtracks_is_learnt_from_its_backtrack_on():
-    from mrt.training.sets import suffix_set
-
     first = "Step 1: a\n\nAnswer: 3\n\n"
     texts = (
         first + BACKTRACK + " b\n\nAnswer: 4",
@@ -185,22 +203,19 @@ def test_what_backtracks_is_learnt_from_its_backtrack_on():
     gains = [0.5, 0.1, 0.9, None, 0.9]
     rows = [("p", i, 2, 3, 9, 12.0, 8, 0.5, gain) for i, gain in enumerate(gains) if gain is not None]
     progress = pl.DataFrame(rows, schema=artifacts.PROGRESS.columns, orient="row")
-    rules = Rules(minimum_progress=0.3, weight="progress")
-    examples, counts = suffix_set(*tables, progress, rules)
+    examples, counts = suffix_set(*tables, progress, minimum_progress=0.3, weighted=True)
     assert examples.rows() == [("p", 0, 1, "x: " + first, BACKTRACK + " b\n\nAnswer: 4", 0.5)]
     assert counts["kept"].to_list() == [5, 4, 3, 2, 1]
-    examples, _ = suffix_set(*tables, None, Rules())  # STaR
+    examples, _ = suffix_set(*tables)  # STaR
     assert examples["sample"].to_list() == [0, 1, 3]
     assert examples["completion"][2] == texts[3] and examples["prompt"][2] == "x: "
 
 
 def test_a_revision_without_an_answer_is_not_learnt():
     """The attempt's answer may be right; the last episode has none."""
-    from mrt.training.sets import suffix_set
-
     whole = "Step 1: a\n\nAnswer: 4\n\n" + BACKTRACK
     rollouts, grades, episodes = traces(whole + " b", whole + " c\n\nAnswer: 4")
-    examples, counts = suffix_set(rollouts, grades.with_columns(correct=True), episodes, None, Rules())
+    examples, counts = suffix_set(rollouts, grades.with_columns(correct=True), episodes)
     assert examples["sample"].to_list() == [1] and counts["dropped"].sum() == 1
 
 
@@ -210,7 +225,7 @@ def test_y_is_an_answer_that_ended_by_itself(why):
     progress, answers, grades = scored((0.25, 0.75, 0.5), (0.5, 0.25), (0.0, 0.5))
     first = (pl.col("sample") == 0) & (pl.col("answer_index") == 1)
     other = answers.with_columns(finish_reason=pl.when(first).then(pl.lit(why)).otherwise("finish_reason"))
-    examples, _ = mrt_set(ROLLOUTS, GRADES, EPISODES, progress, other, grades, Rules(), Template())
+    examples, _ = mrt_set(ROLLOUTS, GRADES, EPISODES, progress, other, grades, rules=Rules())
     assert examples["completion"][0].endswith("answer 0 1 2")
 
 
@@ -222,13 +237,30 @@ def test_star_takes_no_trace_that_was_cut_off_nor_one_that_never_closes(text, fi
 
 
 def test_a_trace_that_was_cut_off_behind_its_answer_is_not_learnt():
-    from mrt.training.sets import suffix_set
-
     rollouts, grades, episodes = traces("Step 1: e\n\nAnswer: 4")
-    assert suffix_set(rollouts, grades, episodes, None, Rules())[0].height == 1
+    assert suffix_set(rollouts, grades, episodes)[0].height == 1
     cut = rollouts.with_columns(finish_reason=pl.lit("length"))
-    assert suffix_set(cut, grades, episodes, None, Rules())[0].is_empty()
+    assert suffix_set(cut, grades, episodes)[0].is_empty()
 
 
 def test_a_J_that_is_just_enough_is_enough():
     assert make(Rules(minimum_J=0.75))[0]["sample"].to_list() == [0]
+
+
+@pytest.mark.parametrize("name", [name for name, method in methods().items() if isinstance(method, SFTMethod)])
+def test_a_method_reads_tables_that_there_are_and_its_code_is_its_own(name):
+    """The fingerprint of its sets holds its function and the class of its settings, and no other method's."""
+    method, others = methods()[name], {n: m for n, m in methods().items() if m.colour != methods()[name].colour}
+    assert set(method.reads) <= set(READ) and len(others) == len(methods()) - 1
+    definitions = fp.reached("mrt.training.sets", *parts_of(name)).definitions
+    assert f"{method.examples.__module__}.{method.examples.__name__}" in definitions
+    assert not method.settings or f"{method.settings[1].__module__}.{method.settings[1].__name__}" in definitions
+    assert not {f"mrt.methods.{each}.{each}" for each in methods()} & set(definitions)
+
+
+def test_a_table_that_a_method_does_not_read_is_an_error(tmp_path):
+    source = Source({"rollouts": tmp_path / "rollouts.parquet"}, OpenEnded(), prompt=None, seed=0)
+    with pytest.raises(ValueError, match="the table progress is none of rollouts; add it to `reads`"):
+        source.table("progress")
+    with pytest.raises(ValueError, match="no tokenizer; add it to `reads`"):
+        ModelTexts(source)

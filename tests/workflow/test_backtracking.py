@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 
 from mrt.core.artifacts import ANSWER_GRADES, EPISODES, GRADES, PROGRESS, PROVER, RL_PROMPTS, SET, TRACE, TREE
 from mrt.episodes.parameterization import STEP_END, Backtracking
-from mrt.training.methods import TREE_METHODS
-from mrt.training.warmstart import MakeWarmstart
+from mrt.methods.warmstart import CONSTRUCTIONS
+from mrt.training.sets import MakeSet
 
 WORDS = Backtracking(answer="Answer: ")
 BACK = STEP_END + WORDS.marker + STEP_END
@@ -44,8 +44,8 @@ def test_the_constructions_have_equal_tokens_and_go_back_within_their_own_attemp
     texts = {(row["problem_id"], row["node"]): row for row in tree.iter_rows(named=True)}
     tokenizer = AutoTokenizer.from_pretrained(TOY_ATTEMPTS)
     spent = {}
-    for method in TREE_METHODS:
-        stage = MakeWarmstart(
+    for method in CONSTRUCTIONS:
+        stage = MakeSet(
             method=method, model=str(TOY_ATTEMPTS),
             problems=results / "problems" / "toy_train.parquet", tree=results / "trees" / "base" / "toy_train.parquet",
             out=tmp_path / f"{method}.parquet", out_rules=tmp_path / f"{method}.rules.parquet",

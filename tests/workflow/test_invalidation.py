@@ -79,8 +79,7 @@ ON_TRAINING = {
     "force_answers": pairs("base", "toy_train"),
     "grade_answers": pairs("base", "toy_train"),
     "measure_progress": pairs("base", "toy_train"),
-    "star_set": {"star_1"},
-    "mrt_set": {"mrt_1"},
+    "make_set": {"star_1", "mrt_1"},
 }
 FROM_GRADES = merge(
     without(ON_TRAINING, "cut_episodes", "force_answers"),
@@ -152,7 +151,7 @@ def moved(folder):
     start, end = text.index("def batches("), text.index("def join_processes(")
     new.write_text("import os\n\n\n" + text[start:end])
     old.write_text(text[:start] + text[end:])
-    for user in ("sft", "rl"):
+    for user in ("sft", "rl/stage"):
         edit(f"mrt/training/{user}.py", "import batches, ", "import ")(folder)
         edit(
             f"mrt/training/{user}.py",
@@ -216,14 +215,16 @@ DECIDE_NOTHING = {
                 "training/log",
                 "toy/world",
                 "sampling/engine",
-                "training/rl",
+                "training/rl/stage",
             ),
             *("training/stage", "sampling/stage", "grading/equality", "config/schema"),
         )
     },
     "the text of an error of the command line": edit("mrt/core/cli.py", "option(s) are not right", "options are wrong"),
     "the text of a trainer's error": edit("mrt/training/sft.py", "the training set is empty", "the set is empty"),
-    "the text of the engine's error": edit("mrt/training/rl.py", "; lower batch_size", "; take a smaller batch_size"),
+    "the text of the engine's error": edit(
+        "mrt/training/rl/stage.py", "; lower batch_size", "; take a smaller batch_size"
+    ),
     "what a trainer prints": edit("mrt/training/sft.py", "dropped as longer than", "left out as longer than"),
     "a progress bar's unit": edit("mrt/sampling/engine.py", 'unit=" requests"', 'unit=" prompts"'),
     "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "0.025, 0.3, 0.2)", "0.025, 0.3, 0.3)"),
@@ -311,7 +312,8 @@ EDITS = {
     "the markers": (  # STaR's set does not know of episodes
         setting("segmentation.markers", ["Wait"]),
         merge(
-            without(ON_TRAINING, "grade_rollouts", "star_set"),
+            without(ON_TRAINING, "grade_rollouts", "make_set"),
+            {"make_set": {"mrt_1"}},
             trained("mrt_1", "mrt_rl"),
             {"rl_prompts": {"mrt_rl"}},
             without(measured("base", "star_1"), "sample_rollouts", "grade_rollouts", "measure_accuracy", "measure_maj"),
@@ -320,7 +322,7 @@ EDITS = {
     ),
     "a filter rule": (
         setting("models.mrt_1.rules.minimum_J", 0.25),
-        merge({"mrt_set": {"mrt_1"}}, trained("mrt_1")),
+        merge({"make_set": {"mrt_1"}}, trained("mrt_1")),
     ),
     "one model's learning rate": (
         several(
@@ -341,7 +343,11 @@ EDITS = {
     ),
     "answers a prefix, in training": (
         setting("training.prover.answers", 6),
-        merge(without(ON_TRAINING, "grade_rollouts", "cut_episodes", "star_set"), trained("mrt_1")),
+        merge(
+            without(ON_TRAINING, "grade_rollouts", "cut_episodes", "make_set"),
+            {"make_set": {"mrt_1"}},
+            trained("mrt_1"),
+        ),
     ),
     "samples, in evaluation": (setting("evaluation.samples", 6), measured(*MODELS)),
     "engine memory, threads": (
@@ -357,7 +363,7 @@ EDITS = {
         ),
         merge(
             {"sample_rollouts": pairs("star_1", "toy_train"), "grade_rollouts": pairs("star_1", "toy_train")},
-            {"star_set": {"star_2"}},
+            {"make_set": {"star_2"}},
             trained("star_2"),
         ),
     ),

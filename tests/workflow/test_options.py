@@ -97,8 +97,10 @@ def test_grpo_is_trained_anew_for_nothing_that_mrt_alone_reads(edit):
 
 def test_sets_of_whole_traces_are_made_anew_for_nothing_that_forces_answers():
     edit = {"template": {"stop": "Stop."}}
-    assert options_of("config.yaml").star_set() == options_of("config.yaml", **edit).star_set()
-    assert "Answer: " in options_of("config/backtracking.yaml").star_set()  # its sets are of suffixes
+    star = SimpleNamespace(model="star_1")
+    assert options_of("config.yaml").training_set(star) == options_of("config.yaml", **edit).training_set(star)
+    by_suffix = options_of("config/backtracking.yaml").training_set(SimpleNamespace(model="star"))
+    assert "Answer: " in by_suffix  # of attempts
 
 
 UNREAD = [  # settings of MRT (RL) that others of its settings leave unread: the latter, and a change of the former

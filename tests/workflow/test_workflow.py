@@ -295,7 +295,7 @@ def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
     config["training"]["prover"] |= {"estimate": "likelihood", "opening": OPENING}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     target = "results/tiny/sets/mrt_1.parquet"
-    assert planned_jobs(folder, target).keys() == {"force_answers", "grade_answers", "measure_progress", "mrt_set"}
+    assert planned_jobs(folder, target).keys() == {"force_answers", "grade_answers", "measure_progress", "make_set"}
     assert snakemake(folder, "--cores", "2", target).returncode == 0
     results = folder / "results" / "tiny"
     answers = PROVER.read(results / "prover" / "base" / "toy_train.parquet")

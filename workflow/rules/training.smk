@@ -2,118 +2,47 @@
 # `uncontaminated`: nothing learns from problems that evaluation has too; a newer check makes no set anew.
 
 
-# STaR: right traces, whole.
-rule star_set:
+# What a model of SFT learns from: the examples of its method (mrt/methods), from the tables that this reads.
+rule make_set:
     input:
         uncontaminated=ancient(paths.uncontaminated),
-        rollouts=paths.of_parent("rollouts"),
-        grades=paths.of_parent("grades", "rollouts.parquet"),
-        episodes=lambda w: paths.of_parent("episodes")(w) if experiment.backtracking else [],
+        checkpoint=lambda w: paths.parents_weights(w) if paths.reads_tokenizer(w) else [],
+        problems=lambda w: paths.training_problems(w) if paths.reads_tokenizer(w) else [],
+        rollouts=paths.if_read("rollouts", "rollouts"),
+        grades=paths.if_read("grades", "grades", "rollouts.parquet"),
+        episodes=paths.if_read("episodes", "episodes"),
+        progress=paths.if_read("progress", "progress"),
+        prover=paths.if_read("prover", "prover"),
+        prover_grades=paths.if_read("prover_grades", "grades", "prover.parquet"),
+        tree=paths.if_read("tree", "trees"),
     output:
         examples=paths.of_model("sets"),
         rules=paths.of_model("sets", "rules.parquet"),
     log:
-        paths.log("star_set", "model"),
+        paths.log("make_set", "model"),
     wildcard_constraints:
-        model=paths.trained_with("star"),
-    conda:
-        ANALYSIS
-    resources:
-        mem_mb=job_resources.reading("sample_rollouts"),
-    params:
-        code=options.code("training.sets"),
-        settings=options.star_set(),
-        episodes=optional("episodes"),
-    shell:
-        "python -m mrt.training.sets --settings {params.settings:q} --rollouts {input.rollouts:q}"
-        " --grades {input.grades:q} {params.episodes} --out {output.examples:q} --out_rules {output.rules:q}"
-        " > {log:q} 2>&1"
-
-
-# MRT (STaR): prefixes of maximal progress, closed there and answered (Algorithm 1).
-rule mrt_set:
-    input:
-        uncontaminated=ancient(paths.uncontaminated),
-        rollouts=paths.of_parent("rollouts"),
-        grades=paths.of_parent("grades", "rollouts.parquet"),
-        episodes=paths.of_parent("episodes"),
-        progress=paths.of_parent("progress"),
-        prover=paths.of_parent("prover"),
-        prover_grades=paths.of_parent("grades", "prover.parquet"),
-    output:
-        examples=paths.of_model("sets"),
-        rules=paths.of_model("sets", "rules.parquet"),
-    log:
-        paths.log("mrt_set", "model"),
-    wildcard_constraints:
-        model=paths.trained_with("mrt"),
-    conda:
-        ANALYSIS
-    resources:
-        mem_mb=job_resources.reading("force_answers"),
-    params:
-        code=options.code("training.sets"),
-        settings=options.mrt_set,
-    shell:
-        "python -m mrt.training.sets --settings {params.settings:q} --rollouts {input.rollouts:q}"
-        " --grades {input.grades:q} --episodes {input.episodes:q} --progress {input.progress:q} --prover {input.prover:q}"
-        " --prover_grades {input.prover_grades:q} --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
-
-
-# A cold start: right completions of a model without thoughts, or of a teacher, as thoughts with an answer.
-rule cold_start_set:
-    input:
-        uncontaminated=ancient(paths.uncontaminated),
-        checkpoint=paths.parents_weights,
-        problems=paths.training_problems,
-        rollouts=paths.of_parent("rollouts"),
-        grades=paths.of_parent("grades", "rollouts.parquet"),
-    output:
-        examples=paths.of_model("sets"),
-        rules=paths.of_model("sets", "rules.parquet"),
-    log:
-        paths.log("cold_start_set", "model"),
-    wildcard_constraints:
-        model=paths.trained_with("cold_start"),
+        model=any_of(paths.by_sft()),
     conda:
         SAMPLING
     resources:
-        mem_mb=job_resources.reading("sample_rollouts"),
+        mem_mb=job_resources.reading_for_set,
     params:
-        code=options.code("training.cold_start"),
-        weights=lambda w: options.identity(paths.parent(w)),
-        settings=options.cold_start_set,
+        code=options.set_code,
+        weights=lambda w: options.identity(paths.parent(w)) if paths.reads_tokenizer(w) else None,
+        settings=options.training_set,
+        tables=optional(
+            "problems",
+            "rollouts",
+            "grades",
+            "episodes",
+            "progress",
+            "prover",
+            "prover_grades",
+            "tree",
+        ),
     shell:
-        "python -m mrt.training.cold_start --settings {params.settings:q} --problems {input.problems:q}"
-        " --rollouts {input.rollouts:q} --grades {input.grades:q} --out {output.examples:q}"
+        "python -m mrt.training.sets --settings {params.settings:q} {params.tables} --out {output.examples:q}"
         " --out_rules {output.rules:q} > {log:q} 2>&1"
-
-
-# Warmstart sets of backtracking, made from solution trees (Appendix A, Figure 14).
-rule warmstart_set:
-    input:
-        uncontaminated=ancient(paths.uncontaminated),
-        checkpoint=paths.parents_weights,
-        problems=paths.training_problems,
-        tree=paths.of_parent("trees"),
-    output:
-        examples=paths.of_model("sets"),
-        rules=paths.of_model("sets", "rules.parquet"),
-    log:
-        paths.log("warmstart_set", "model"),
-    wildcard_constraints:
-        model=paths.trained_with(*TREE_METHODS),
-    conda:
-        SAMPLING
-    resources:
-        mem_mb=job_resources.reading("search_tree"),
-    params:
-        code=options.code("training.warmstart"),
-        weights=lambda w: options.identity(paths.parent(w)),
-        settings=options.warmstart_set,
-    shell:
-        "python -m mrt.training.warmstart --settings {params.settings:q} --problems {input.problems:q}"
-        " --tree {input.tree:q} --out {output.examples:q} --out_rules {output.rules:q} > {log:q} 2>&1"
 
 
 # SFT: a child model from its parent and its set.
@@ -128,7 +57,7 @@ rule train:
     log:
         paths.log("train", "model"),
     wildcard_constraints:
-        model=paths.trained_with(*SFT_METHODS),
+        model=any_of(paths.by_sft()),
     cache: True
     conda:
         TRAINING
@@ -163,7 +92,7 @@ rule rl_prompts:
     log:
         paths.log("rl_prompts", "model"),
     wildcard_constraints:
-        model=paths.trained_with(*RL_METHODS),
+        model=any_of(paths.by_rl()),
     conda:
         SAMPLING
     resources:
@@ -188,7 +117,7 @@ rule train_rl:
     log:
         paths.log("train_rl", "model"),
     wildcard_constraints:
-        model=paths.trained_with(*RL_METHODS),
+        model=any_of(paths.by_rl()),
     cache: True
     priority: 1  # the longest of all jobs: what waits for it should not have to wait for others too
     conda:
@@ -197,7 +126,7 @@ rule train_rl:
     resources:
         **job_resources.training("train_rl"),
     params:
-        code=options.judging("training.rl"),
+        code=options.trainer_code,
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.rl,
         engine_decides=options.engine_decides(),

@@ -1,8 +1,5 @@
 """Warmstart sets from solution trees, in the three constructions of Figure 14 (Appendix A.2).
 
-    python -m mrt.training.warmstart --method warmstart --model results/base --problems problems.parquet \\
-        --tree tree.parquet --out set.parquet --out_rules rules.parquet
-
 | method | prompt | completion |
 |---|---|---|
 | warmstart | x, a failing attempt | the marker, and a right solution from the best node of that attempt on |
@@ -17,20 +14,17 @@ the token total of the smallest of the three, so that they are compared on equal
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
-from pydantic import Field
 
-from mrt.core.artifacts import PROBLEMS, RULES, SET, TREE
-from mrt.core.cli import run
-from mrt.core.hub import folder_of, tokenizer_of
+from mrt.core.artifacts import RULES, SET
 from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.sampling.engine import seed_of
-from mrt.sampling.prompt import Prompt
-from mrt.training.methods import TREE_METHODS, TreeMethod
-from mrt.training.sets import SetStage
+from mrt.training.method import SFTMethod
+from mrt.training.sets import ModelTexts, Source
+
+CONSTRUCTIONS = ("warmstart", "rise", "rejection")
 
 
 class Example(NamedTuple):
@@ -85,50 +79,47 @@ def examples(paths: Paths, method: str, words: Backtracking, rng: random.Random)
             yield Example(leaf, paths.text(path), kept, back + paths.text(revision))
 
 
-class MakeWarmstart(SetStage):
-    """Make a warmstart set from solution trees."""
-
-    method: TreeMethod = Field(description="Which construction.")
-    model: str = Field(description="Checkpoint folder or hub id of the model to train, for its tokenizer.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
-    problems: Path = Field(description="Dataset (Parquet).")
-    tree: Path = Field(description="Nodes of the solution trees of these problems (Parquet).")
-    seed: int = Field(0, ge=0, description="Seed of the order of examples and of choices among solutions.")
-    parameterization: Backtracking = Field(default_factory=Backtracking, description="How a backtrack is written.")
-    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
-
-    def cli_cmd(self) -> None:
-        tokenizer = tokenizer_of(folder_of(self.model, self.revision))
-        texts = dict(PROBLEMS.read(self.problems, ["id", "problem"]).iter_rows())
-        tables = TREE.read(self.tree).partition_by("problem_id", maintain_order=True)
-        trees = {table["problem_id"][0]: Paths(table) for table in tables}
-        made, totals = {}, {}
-        for method in TREE_METHODS:
-            rng = random.Random(seed_of(self.seed, method))
-            found = [
-                (name, example)
-                for name, paths in trees.items()
-                for example in examples(paths, method, self.parameterization, rng)
-            ]
-            rng.shuffle(found)
-            ids = tokenizer([e.completion for _, e in found], add_special_tokens=False)["input_ids"] if found else []
-            made[method] = list(zip(found, map(len, ids), strict=True))
-            totals[method] = sum(map(len, ids))
-        limit, spent, rows = min(totals.values()), 0, []
-        for (name, example), tokens in made[self.method]:
-            if spent + tokens <= limit:
-                chat = self.prompt.render(tokenizer, texts[name])
-                prompt = chat + example.attempt
-                rows.append((name, example.leaf, example.kept, prompt, example.completion, 1.0))
-                spent += tokens
-        count = len(made[self.method])
-        counts = [
-            ("leaves that it can be made of", count, 0),
-            (f"{limit} tokens, as all constructions", len(rows), count - len(rows)),
-        ]
-        examples_made = pl.DataFrame(rows, schema=SET.columns, orient="row").sort(SET.keys)
-        self.write(examples_made, pl.DataFrame(counts, schema=RULES.columns, orient="row"))
+def constructed(source: Source, construction: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The examples of a construction and their table of rules."""
+    chat = ModelTexts(source)
+    assert isinstance(source.parameterization, Backtracking)
+    tables = source.table("tree").partition_by("problem_id", maintain_order=True)
+    trees = {table["problem_id"][0]: Paths(table) for table in tables}
+    of_all, totals = {}, {}
+    for each in CONSTRUCTIONS:
+        rng = random.Random(seed_of(source.seed, each))
+        made = [(name, e) for name, paths in trees.items() for e in examples(paths, each, source.parameterization, rng)]
+        rng.shuffle(made)
+        counts = chat.count_tokens([example.completion for _, example in made])
+        of_all[each], totals[each] = list(zip(made, counts, strict=True)), sum(counts)
+    limit, spent, rows = min(totals.values()), 0, []
+    for (name, example), tokens in of_all[construction]:
+        if spent + tokens <= limit:
+            prompt = chat.prompts[name] + example.attempt
+            rows.append((name, example.leaf, example.kept, prompt, example.completion, 1.0))
+            spent += tokens
+    possible = len(of_all[construction])
+    rules = [
+        ("leaves that it can be made of", possible, 0),
+        (f"{limit} tokens, as all constructions", len(rows), possible - len(rows)),
+    ]
+    table = pl.DataFrame(rows, schema=SET.columns, orient="row").sort(SET.keys)
+    return table, pl.DataFrame(rules, schema=RULES.columns, orient="row")
 
 
-if __name__ == "__main__":
-    run(MakeWarmstart)
+def warmstart_set(source: Source) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return constructed(source, "warmstart")
+
+
+def rise_set(source: Source) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return constructed(source, "rise")
+
+
+def rejection_set(source: Source) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return constructed(source, "rejection")
+
+
+READS = ("trees", "tokenizer")
+warmstart = SFTMethod("#666666", READS, warmstart_set, teacher=True, only="backtracking")
+rise = SFTMethod("#56B4E9", READS, rise_set, teacher=True, only="backtracking")
+rejection = SFTMethod("#882255", READS, rejection_set, teacher=True, only="backtracking")

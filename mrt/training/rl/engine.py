@@ -80,6 +80,6 @@ def check_fresh(output: dict[str, Any]) -> float:
     if not mean <= STALE:
         raise StaleEngine(
             f"the engine samples from other weights than the trainer has: log-probabilities differ by {mean:.3f} nats a"
-            f" token in the mean, where {STALE} is allowed. Were weights handed over? (mrt.training.rl_engine.cpu_vllm)"
+            f" token in the mean, where {STALE} is allowed. Were weights handed over? (mrt.training.rl.engine.cpu_vllm)"
         )
     return float(mean)

@@ -1,8 +1,9 @@
 """J of the policy that RL trains, asked from TRL's engine, or of a frozen mu: by likelihood, or by forced answers."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from math import exp, inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,30 +15,28 @@ from mrt.sampling.scoring import as_written, log_probability, readable, reading
 from mrt.sampling.tokens import encode, end_of
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
-
-if TYPE_CHECKING:
-    from mrt.training.rl import RL
+from mrt.training.rl.recipe import RL
 
 
+@dataclass
 class MetaProver:
-    """What a trainer with an engine of vLLM needs to ask mu at prefixes, and to count what that takes."""
+    """Asks mu at prefixes, and counts what that takes."""
 
-    recipe: "RL"
+    recipe: RL
+    answers: int  # forced answers of a prefix
     task: Task
     parameterization: Parameterization
-    frozen: Frozen | None  # mu, if it is not the policy
-    processing_class: Any  # the tokenizer
+    tokenizer: Any
     kept: dict[int, str]  # the special tokens that texts keep: those of the tags of a thought
-    vllm_generation: Any  # TRL's engine, which has the policy's weights
-    num_generations: int
-    temperature: float
+    engine: Any  # TRL's, which has the policy's weights
+    frozen: Frozen | None  # mu, if it is not the policy
     sizes: Sizes
     spent: Counts
-    cached: list[list[int]]  # token ids of all texts that the engine has read in this step
+    cached: list[list[int]] = field(default_factory=list)  # token ids of all texts that the engine read in this step
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """Token ids of texts, without special tokens."""
-        return list(encode(self.processing_class, texts))
+        return list(encode(self.tokenizer, texts))
 
     def count_forced(self, prompts: list[list[int]], answers: list[list[int]], share: int) -> None:
         """Count forced answers, given the lengths of those behind each prompt; `share` processes count the same.
@@ -55,33 +54,34 @@ class MetaProver:
     def accuracy_at(self, forced: Sequence[str], problems: Sequence[Row]) -> list[float]:
         """J of the current policy at each prefix, asked for once per prefix; 0 where the context is full."""
         # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
-        size, own = self.vllm_generation.tensor_parallel_size, slice(len(forced))
+        size, place = self.engine.tensor_parallel_size, slice(len(forced))
         if size > 1:
             from torch import distributed
 
-            group, told = self.vllm_generation.tp_group, list[Any]([None] * size)
-            distributed.all_gather_object(told, (list(forced), list(problems), self.cached), group=group)
-            before = sum(len(theirs) for theirs, *_ in told[: distributed.get_rank(group)])
-            own = slice(before, before + len(forced))
-            forced, problems, self.cached = ([x for part in parts for x in part] for parts in zip(*told, strict=True))
+            group, parts_of_all = self.engine.tp_group, list[Any]([None] * size)
+            distributed.all_gather_object(parts_of_all, (list(forced), list(problems), self.cached), group=group)
+            before = sum(len(theirs) for theirs, *_ in parts_of_all[: distributed.get_rank(group)])
+            place = slice(before, before + len(forced))
+            of_all = zip(*parts_of_all, strict=True)
+            forced, problems, self.cached = ([x for part in parts for x in part] for parts in of_all)
         by = self.by_likelihood if self.recipe.estimate == "likelihood" else self.by_answers
         J = by(dict(zip(forced, problems, strict=True)), size)
-        return [J[prompt] for prompt in forced][own]
+        return [J[prompt] for prompt in forced][place]
 
     def fits(self, ids: list[int]) -> bool:
         """Whether the engine's context has room behind these tokens."""
-        return len(ids) < int(self.vllm_generation.llm.model_config.max_model_len)
+        return len(ids) < int(self.engine.llm.model_config.max_model_len)
 
     def by_likelihood(self, problem_of: dict[str, Row], share: int) -> dict[str, float]:
         """J at each prompt: the probability of its gold answer, in all its texts (`golds`)."""
-        asked = [(prompt, spelling) for prompt, row in problem_of.items() for spelling in golds_of(self.task, row)]
-        scored = [as_written(self.processing_class, self.recipe.opening, spelling) for _, spelling in asked]
-        before = self.encode(prompt for prompt, _ in asked)
+        texts_of = [(prompt, spelling) for prompt, row in problem_of.items() for spelling in golds_of(self.task, row)]
+        scored = [as_written(self.tokenizer, self.recipe.opening, spelling) for _, spelling in texts_of]
+        before = self.encode(prompt for prompt, _ in texts_of)
         if self.frozen:
-            found = self.frozen.log_probabilities(list(zip(before, scored, strict=True)))
+            logps = self.frozen.log_probabilities(list(zip(before, scored, strict=True)))
             self.spent.add(flops=self.frozen.taken() / share)
         else:
-            found = [-inf] * len(asked)
+            logps = [-inf] * len(texts_of)
             whole = [[*ids, *text.before, *text.own] for ids, text in zip(before, scored, strict=True)]
             room = [i for i, ids in enumerate(whole) if self.fits(ids)]
             texts = [whole[i] for i in room]
@@ -90,46 +90,45 @@ class MetaProver:
             for n, output in zip(unread, self.read([texts[n] for n in unread], cached=False), strict=True):
                 outputs[n] = output
             for i, output in zip(room, outputs, strict=True):
-                found[i] = log_probability(self.processing_class, output, scored[i])
+                logps[i] = log_probability(self.tokenizer, output, scored[i])
             self.count_forced(texts, [], share)
         J = dict.fromkeys(problem_of, 0.0)
-        for (prompt, _), logp in zip(asked, found, strict=True):
+        for (prompt, _), logp in zip(texts_of, logps, strict=True):
             J[prompt] = min(1.0, J[prompt] + exp(logp))
         return J
 
     def read(self, texts: list[list[int]], *, cached: bool) -> list[Any]:
         """vLLM's outputs for texts whose last tokens are scored."""
         prompts = [{"prompt_token_ids": ids} for ids in texts]
-        outputs = self.vllm_generation.llm.generate(prompts, sampling_params=reading(cached=cached), use_tqdm=False)
+        outputs = self.engine.llm.generate(prompts, sampling_params=reading(cached=cached), use_tqdm=False)
         return list(outputs)
 
     def by_answers(self, problem_of: dict[str, Row], share: int) -> dict[str, float]:
         """J at each prompt: the mean score of forced answers."""
         from vllm import SamplingParams
 
-        each = self.recipe.answers or self.num_generations
         stop = self.parameterization.answer_ends
         parameters = SamplingParams(
-            n=each,
-            temperature=self.temperature,
+            n=self.answers,
+            temperature=self.recipe.decoding.temperature,
             max_tokens=self.recipe.answer_tokens,
             stop=list(stop) or None,
-            detokenize=vllm_reads(self.processing_class, stop),
+            detokenize=vllm_reads(self.tokenizer, stop),
             skip_special_tokens=not self.kept,
             spaces_between_special_tokens=not self.kept,
         )
         ids_of = dict(zip(problem_of, self.encode(problem_of), strict=True))
-        prompts = [prompt for prompt, own in ids_of.items() if self.fits(own)]
+        prompts = [prompt for prompt, ids in ids_of.items() if self.fits(ids)]
         ids = [ids_of[prompt] for prompt in prompts]
-        outputs = self.vllm_generation.llm.generate(
+        outputs = self.engine.llm.generate(
             [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
         )
         texts = [
-            text_of(self.processing_class, drawn, stop, before, self.kept)
-            for before, output in zip((end_of(self.processing_class, i) for i in ids), outputs, strict=True)
+            text_of(self.tokenizer, drawn, stop, before, self.kept)
+            for before, output in zip((end_of(self.tokenizer, i) for i in ids), outputs, strict=True)
             for drawn in output.outputs
         ]
         self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], share)
-        problems = [problem_of[prompt] for prompt in prompts for _ in range(each)]
-        right = np.reshape(right_forced(self.task, texts, problems), (len(prompts), each))
+        problems = [problem_of[prompt] for prompt in prompts for _ in range(self.answers)]
+        right = np.reshape(right_forced(self.task, texts, problems), (len(prompts), self.answers))
         return dict.fromkeys(problem_of, 0.0) | dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))

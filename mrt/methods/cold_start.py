@@ -1,25 +1,18 @@
-r"""Cold start: the training set that teaches a model without thoughts to think (DeepSeek-R1, Section 2.3.1).
-
-    python -m mrt.training.cold_start --model Qwen2.5-0.5B-Instruct --problems problems.parquet \
-        --rollouts rollouts.parquet --grades grades.parquet --out set.parquet --out_rules set.rules.parquet
+"""Cold start: the training set that teaches a model without thoughts to think (DeepSeek-R1, Section 2.3.1).
 
 The completions come from the model itself, with a prompt that opens no thought, or from a teacher. Each right one
 becomes an example: the prompt is the thinking model's, which opens a thought; the completion is the reasoning,
 the tag that closes it, and a short boxed answer. A teacher's completion that already closes a thought keeps its answer.
 """
 
-from pathlib import Path
-
 import polars as pl
 from pydantic import Field, field_validator
 
-from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS, SET, TRACE
-from mrt.core.cli import run
-from mrt.core.hub import folder_of, tokenizer_of
+from mrt.core.artifacts import SET, TRACE
 from mrt.core.settings import Settings
 from mrt.episodes.thinking import THINK, Parts, Thinking, of_cell, take_apart
-from mrt.sampling.prompt import Prompt
-from mrt.training.sets import Filter, SetStage
+from mrt.training.method import SFTMethod
+from mrt.training.sets import Filter, ModelTexts, Source
 
 
 class ColdStart(Settings):
@@ -56,21 +49,9 @@ def reasoning(parts: Parts) -> str:
     return (parts.thought if parts.closed else parts.answer or "").strip("\r\n")
 
 
-def cold_start_set(
-    rollouts: pl.DataFrame,
-    grades: pl.DataFrame,
-    prompts: dict[str, str],
-    settings: ColdStart,
-    thinking: Thinking = THINK,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The examples and their table of rules.
-
-    Args:
-        rollouts, grades: the artifacts of these names.
-        prompts: the thinking model's prompt for each problem id.
-        settings: how completions become examples.
-        thinking: the tags of the model to train.
-    """
+def examples(source: Source, settings: ColdStart) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The examples and their table of rules."""
+    rollouts, grades, chat = source.table("rollouts"), source.table("grades"), ModelTexts(source)
     parts = {
         (*key,): take_apart(text, inside=inside, thinking=of_cell(tags))
         for *key, text, inside, tags in rollouts.select(*TRACE, "text", "inside", "thinking").iter_rows()
@@ -85,32 +66,19 @@ def cold_start_set(
         rank = pl.col("sample").rank("ordinal").over("problem_id")
         filtered.keep(f"the first {settings.per_problem} of a problem", rank <= settings.per_problem)
     rows = [
-        (row["problem_id"], row["sample"], None, prompts[row["problem_id"]], completion, 1.0)
+        (row["problem_id"], row["sample"], None, chat.prompts[row["problem_id"]], completion, 1.0)
         for row in filtered.rows.iter_rows(named=True)
-        for completion in [settings.completion(parts[row["problem_id"], row["sample"]], row["answer"], thinking)]
+        for completion in [settings.completion(parts[row["problem_id"], row["sample"]], row["answer"], chat.thinking)]
     ]
     return pl.DataFrame(rows, schema=SET.columns, orient="row").sort(TRACE), filtered.table()
 
 
-class MakeColdStart(SetStage):
-    """Make a set that teaches a model to think before it answers."""
-
-    model: str = Field(description="Checkpoint folder or hub id of the model to train, for its chat template.")
-    revision: str | None = Field(None, description="Revision of a hub model.")
-    problems: Path = Field(description="Dataset (Parquet).")
-    rollouts: Path = Field(description="Completions of the model without a thought, or of a teacher (Parquet).")
-    grades: Path = Field(description="Their grades (Parquet).")
-    cold_start: ColdStart = Field(default_factory=ColdStart, description="How completions become examples.")
-    prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes the thinking model's prompt.")
-
-    def cli_cmd(self) -> None:
-        tokenizer = tokenizer_of(folder_of(self.model, self.revision))
-        problems = PROBLEMS.read(self.problems, ["id", "problem"])
-        prompts = {name: self.prompt.render(tokenizer, text) for name, text in problems.iter_rows()}
-        rollouts, grades = ROLLOUTS.read(self.rollouts), GRADES.read(self.grades)
-        thinking = self.prompt.thinking_of(tokenizer) or THINK
-        self.write(*cold_start_set(rollouts, grades, prompts, self.cold_start, thinking))
-
-
-if __name__ == "__main__":
-    run(MakeColdStart)
+cold_start = SFTMethod(
+    "#999999",
+    ("rollouts", "tokenizer"),
+    examples,
+    settings=("cold_start", ColdStart),
+    teacher=True,
+    asks_new_prompt=True,
+    only="thoughts",
+)

@@ -1,13 +1,15 @@
-"""TRL's GRPOTrainer with the rewards and advantages of `mrt.training.rl`."""
+"""TRL's GRPOTrainer with the rewards or advantages of a variant (mrt.training.variant)."""
 
 import json
+import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.episodes.thinking import answer_parts, of_cell, special_ids
@@ -18,56 +20,12 @@ from mrt.sampling.tokens import decode, end_of, pieces
 from mrt.training.devices import LENGTHS, padded_left
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
-from mrt.training.meta_prover import MetaProver
-from mrt.training.methods import RLMethod
-from mrt.training.rl_engine import DOUBTFUL, FAR, check_fresh
+from mrt.training.rl.engine import DOUBTFUL, FAR, check_fresh
+from mrt.training.rl.meta_prover import MetaProver
+from mrt.training.rl.recipe import RL
 from mrt.training.schedule import EveryStepLearns, carried
 from mrt.training.stage import EndsOnce, show_progress
-
-if TYPE_CHECKING:
-    from mrt.training.rl import RL
-
-
-def length_penalized(
-    outcomes: npt.ArrayLike, lengths: npt.ArrayLike, num_generations: int, alpha: float
-) -> npt.NDArray[np.float64]:
-    """Rewards with a length penalty, relative to the right completions of the same group (Arora and Zanette, 2025).
-
-    Args:
-        outcomes, lengths: 0/1 outcome and tokens of each completion [groups * num_generations], groups contiguous.
-        alpha: share of the reward that length may cost.
-
-    Returns:
-        0 for a wrong completion; 1 - alpha sigmoid(z) for a right one, where z is its length standardised over the
-        right completions of its group. Lengths are never compared across groups.
-    """
-    right = np.asarray(outcomes, dtype=np.float64).reshape(-1, num_generations) > 0
-    tokens = np.asarray(lengths, dtype=np.float64).reshape(-1, num_generations)
-    count = np.maximum(right.sum(axis=1, keepdims=True), 1)
-    mean = np.where(right, tokens, 0).sum(axis=1, keepdims=True) / count
-    spread = np.sqrt((np.where(right, tokens - mean, 0) ** 2).sum(axis=1, keepdims=True) / count)
-    z = np.clip((tokens - mean) / (spread + 1e-4), -50, 50)
-    return np.where(right, 1 - alpha / (1 + np.exp(-z)), 0.0).ravel()
-
-
-def episode_advantages(
-    outcome: float, J: Sequence[float], ends: Sequence[int], tokens: int, alpha: float
-) -> npt.NDArray[np.float64]:
-    """Advantage of each token of a completion by its episode: r + alpha (J_t - J_t-1) (Section 6.2, "per-episode").
-
-    Args:
-        outcome: r, 0 or 1.
-        J: J before the completion and at each of `ends` [boundaries + 1].
-        ends: tokens up to each boundary between episodes, increasing [boundaries]. The tokens after the last one, those
-            of the last episode and of the answer, get r + alpha (r - J_last): the outcome stands for J after them.
-        tokens: number of tokens of the completion.
-    """
-    found = np.full(tokens, outcome + alpha * (outcome - J[-1]))
-    start = 0
-    for end, before, after in zip(ends, J, J[1:], strict=False):
-        found[start:end] = outcome + alpha * (after - before)
-        start = end
-    return found
+from mrt.training.variant import Boundaries, Group, Variant, values_of
 
 
 def without_end(tokenizer: Any, ids: Sequence[int]) -> Sequence[int]:
@@ -131,8 +89,9 @@ def outcome_reward(task: Task, tokenizer: Any) -> Any:
 
 
 def make_trainer_class() -> type:
-    """GRPOTrainer with the advantages of `mrt.training.rl`'s table; a function because importing TRL takes seconds."""
+    """GRPOTrainer with a variant's rewards or advantages; a function because importing TRL takes seconds."""
     import torch
+    from accelerate.utils import gather_object  # type: ignore[import-untyped]
     from trl import GRPOTrainer
     from trl.trainer.utils import RepeatSampler
 
@@ -167,31 +126,46 @@ def make_trainer_class() -> type:
                 for _ in range(self.repeat_count):
                     yield from (problem for problem in batch for _ in range(self.mini_repeat_count))
 
-    class MRTTrainer(EndsOnce, EveryStepLearns, MetaProver, GRPOTrainer):
+    class MRTTrainer(EndsOnce, EveryStepLearns, GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
 
         def __init__(
             self,
-            method: RLMethod,
-            recipe: "RL",
+            variant: Variant,
+            recipe: RL,
             task: Task,
             parameterization: Parameterization,
             frozen: Any = None,
             **options: Any,
         ) -> None:
-            super().__init__(reward_funcs=outcome_reward(task, options["processing_class"]), **options)
-            self.method, self.recipe, self.task = method, recipe, task
-            self.parameterization = parameterization
+            tokenizer = options["processing_class"]
+            self.graded = outcome_reward(task, tokenizer)
+            os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # `rollout_func` is a public, experimental argument
+            if options["args"].use_vllm:
+                options["rollout_func"] = self.rollout
+            super().__init__(reward_funcs=self.outcome, **options)
+            self.variant, self.recipe, self.parameterization = variant, recipe, parameterization
             if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
                 raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
-            self.kept = special_ids(self.processing_class, of_cell(self.train_dataset[0]["thinking"]))
-            self.frozen = frozen and Frozen(frozen, self.processing_class, self.accelerator.device)
-            self.outcomes: Any = None  # outcomes of all processes' completions, before any shaping
-            self.paid: Any = None  # the same, less what a completion loses for its length (`overlong_buffer`)
-            self.lengths: list[int] = []  # tokens of this process's completions, also of those that are masked
+            self.kept = special_ids(tokenizer, of_cell(self.train_dataset[0]["thinking"]))
             self.spent = Counts("tokens_sampled", "tokens_forced", "tokens_read", "flops")
             self.sizes = Sizes.of(self.model)
-            self.cached = []
+            self.mu = MetaProver(
+                recipe=recipe,
+                answers=recipe.answers or self.num_generations,
+                task=task,
+                parameterization=parameterization,
+                tokenizer=tokenizer,
+                kept=self.kept,
+                engine=self.vllm_generation if self.use_vllm else None,
+                frozen=frozen and Frozen(frozen, tokenizer, self.accelerator.device),
+                sizes=self.sizes,
+                spent=self.spent,
+            )
+            self.group = Group(None, None, None)  # the completions of all processes, as those of one group
+            self.stopped: list[bool] = []  # whether each of this process's completions has to answer at once
+            self.lengths: list[int] = []  # tokens of this process's completions, also of those that are masked
+            self.notes: dict[str, list[float]] = defaultdict(list)  # what the next log entry adds, of each step
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             if self.use_vllm:
@@ -223,12 +197,8 @@ def make_trainer_class() -> type:
             ours.epoch = lambda: int(self.state.epoch or 0)
             return ours
 
-        def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-            """Token ids as the sampling engine has them: a chat prompt begins with a special token of its own."""
-            return self.encode(prompts), None, {}
-
         def note(self, name: str, value: float) -> None:
-            self._metrics["train" if self.model.training else "eval"][name].append(float(value))
+            self.notes[name].append(float(value))
 
         @contextmanager
         def timed(self, phase: str) -> Iterator[None]:
@@ -236,65 +206,104 @@ def make_trainer_class() -> type:
             yield
             self.note(f"seconds_{phase}", time.monotonic() - began)
 
-        def _generate(self, *arguments: Any, **options: Any) -> Any:
-            with self.timed("sampling"):
-                return super()._generate(*arguments, **options)
+        def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+            """Completions of these prompts, read as the sampling engine reads them.
 
-        def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+            A chat prompt begins with a special token of its own, and TRL would add another.
+            """
+            prompt_ids = self.mu.encode(prompts)
+            with self.timed("sampling"):
+                _, completion_ids, logprobs, _ = self.vllm_generation.generate(
+                    prompts=prompt_ids, images=None, num_generations=self.num_generations
+                )
+            drawn = [[token[0] for token in completion] for completion in logprobs]
+            return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": drawn}
+
+        def outcome(self, prompts: list[str], **columns: Any) -> list[float]:
+            """The reward of each completion, by the variant or else its outcome less what length costs."""
             with self.timed("grading"):
-                rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-            self.outcomes = rewards[:, 0].clone()
-            self.lengths = [len(ids) for ids in completion_ids_list]
-            lengths = self.accelerator.gather(torch.tensor(self.lengths, device=rewards.device)).tolist()
-            if self.method == "length_penalty":
-                shaped = length_penalized(self.outcomes.tolist(), lengths, self.num_generations, self.recipe.alpha)
-                rewards[:, 0] = torch.tensor(shaped, dtype=rewards.dtype, device=rewards.device)
-            lost = overlong_penalties(lengths, self.recipe.decoding.max_tokens, self.recipe.overlong_buffer)
-            self.paid = self.outcomes + (penalties := torch.tensor(lost, dtype=rewards.dtype, device=rewards.device))
-            rewards[:, 0] += penalties
-            return rewards
+                right, count = torch.tensor(self.graded(**columns), dtype=torch.float32), len(prompts)
+                self.lengths = [len(ids) for ids in columns["completion_ids"]]
+                longest, buffer = self.recipe.decoding.max_tokens, self.recipe.overlong_buffer
+                lost = torch.tensor(overlong_penalties(self.lengths, longest, buffer), dtype=torch.float32)
+                stopped = torch.tensor(self.stopped if len(self.stopped) == count else [False] * count)
+                of_each = (right, lost, torch.tensor(self.lengths), stopped)
+                outcomes, penalties, lengths, stopped = map(self.of_all_processes, of_each)
+                self.group = Group(outcomes, penalties, lengths, stopped=stopped)
+                if self.variant.gives == "advantages":
+                    rewards = self.group.rewards[self.slice_of(count)]
+                else:
+                    rewards = self.by_group(count)
+            return list(map(float, rewards))
+
+        def slice_of(self, count: int) -> slice:
+            """The places of this process's completions among those of all, of which each process has `count`."""
+            first = self.accelerator.process_index * count
+            return slice(first, first + count)
+
+        def of_all_processes(self, values: Any) -> Any:
+            """Values of the completions of all processes, in the order of the processes."""
+            return self.accelerator.gather(values.to(self.accelerator.device)).cpu()
+
+        def by_group(self, count: int) -> Any:
+            """The variant's values for this process's completions, `count` of them [count] or [count, tokens].
+
+            A group may lie in several processes, each of which works it out.
+            """
+            own, size = self.slice_of(count), self.num_generations
+            first = own.start // size * size
+            groups = [
+                values_of(self.variant, self.group.part(slice(start, start + size)), self.recipe.values())
+                for start in range(first, own.stop, size)
+            ]
+            width = max((values.size(1) for values in groups if values.dim() == 2), default=0)
+            wide = [torch.nn.functional.pad(v, (0, width - v.size(1))) if v.dim() == 2 else v for v in groups]
+            return torch.cat(wide)[own.start - first : own.stop - first]
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-            self.draws = 0
-            first, variant = self.accelerator.process_index * len(inputs), self.recipe.variant
-            progress = self.method == "mrt_rl" and self.model.training
-            stops = [False] * len(inputs)
-            if progress and variant == "implicit":
-                forced, half = self.encode(x["forced"] for x in inputs), self.num_generations // 2
-                stops = [self.fits(ids) and (first + i) % self.num_generations >= half for i, ids in enumerate(forced)]
-                told = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": None} for x in inputs]
-                inputs = [t if stop else x for x, t, stop in zip(inputs, told, stops, strict=True)]
+            self.draws, self.stopped = 0, [False] * len(inputs)
+            asks = self.variant.asks if self.model.training else "nothing"
+            if asks == "stop":
+                inputs = self.half_stopped(inputs)
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
                 self.doubted = True
                 print(FAR.format(self.state.global_step + 1), flush=True)
             self.count_sampled(output)
-            outcomes, paid = (of_all[first : first + len(inputs)] for of_all in (self.outcomes, self.paid))
-            stopped = torch.tensor(stops, device=outcomes.device)
-            begun = map(len, self.encode(x["prefix_text"] for x in inputs))
-            whole = torch.tensor([b + n for b, n in zip(begun, self.lengths, strict=True)], device=outcomes.device)
+            outcomes, stopped = self.group.outcomes[self.slice_of(len(inputs))], torch.tensor(self.stopped)
+            begun = map(len, self.mu.encode(x["prefix_text"] for x in inputs))
+            whole = torch.tensor([b + n for b, n in zip(begun, self.lengths, strict=True)])
             self.note("outcome", self.mean_of(outcomes[~stopped]))
             self.note("trace_tokens", self.mean_of(whole[~stopped]))
-            if progress and variant == "implicit":
+            if asks == "stop":
                 self.note("J_prefix", self.mean_of(outcomes[stopped]))
                 self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
-            elif progress:
-                mean = self.paid.view(-1, self.num_generations).mean(dim=1).repeat_interleave(self.num_generations)
-                base = mean[first : first + len(inputs)] if self.recipe.centred else 0 * outcomes
+            elif asks != "nothing":
                 with self.timed("forced"):
-                    asked = [x["forced"] for x in inputs]
-                    J = self.accuracy_at(asked, list(map(problem_of, inputs)))
-                    before = torch.tensor(J, dtype=outcomes.dtype, device=outcomes.device)
-                    if variant == "explicit":
-                        output["advantages"] = paid - base + self.recipe.alpha * (outcomes - before)
-                    elif variant == "termination":
-                        output["advantages"] = paid - before
-                    else:
-                        by_episode = self.by_episode(inputs, output, outcomes.tolist(), J)
-                        output["advantages"] = by_episode + (paid - outcomes - base)[:, None]
+                    J = self.mu.accuracy_at([x["forced"] for x in inputs], list(map(problem_of, inputs)))
+                    along = self.boundaries(inputs, output) if asks == "boundaries" else []
+                before = torch.tensor(J, dtype=outcomes.dtype)
+                self.group = replace(self.group, J=self.of_all_processes(before), boundaries=gather_object(along))
                 self.note("J_prefix", self.mean_of(before))
                 self.note("progress", self.mean_of(outcomes - before))
+            if self.variant.gives == "advantages" and self.model.training:
+                values = self.by_group(len(inputs))
+                missing = output["completion_ids"].size(1) - values.size(1) if values.dim() == 2 else 0
+                if missing < 0:
+                    raise ValueError(f"variant {self.variant.name}: advantages of more tokens than completions have")
+                wide = torch.nn.functional.pad(values, (0, missing)) if missing else values
+                output["advantages"] = wide.to(output["completion_ids"].device)
             return output
+
+        def half_stopped(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            """The inputs, with the second half of each group told to answer at once, where the context has room."""
+            first, half = self.slice_of(len(inputs)).start, self.num_generations // 2
+            forced = self.mu.encode(x["forced"] for x in inputs)
+            self.stopped = [
+                self.mu.fits(ids) and (first + i) % self.num_generations >= half for i, ids in enumerate(forced)
+            ]
+            answering = [{**x, "prompt": x["forced"], "prefix_text": "", "inside": None} for x in inputs]
+            return [a if stop else x for x, a, stop in zip(inputs, answering, self.stopped, strict=True)]
 
         def _get_per_token_logps_and_entropies(
             self,
@@ -351,9 +360,9 @@ def make_trainer_class() -> type:
             joined = (None if x[0] is None else torch.cat(x)[back_to] for x in (logps, entropies))
             return (*joined, None if aux[0] is None else torch.stack(aux).mean())
 
-        def mean_of(self, own: Any) -> float:
+        def mean_of(self, values: Any) -> float:
             """Mean of the values of all processes."""
-            totals = torch.stack([own.sum(), torch.tensor(float(own.numel()), device=own.device)])
+            totals = torch.stack([values.sum(), torch.tensor(float(values.numel()))]).to(self.accelerator.device)
             total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
             return total / max(count, 1.0)
 
@@ -362,41 +371,36 @@ def make_trainer_class() -> type:
             asked = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
             prompts, lengths = [ids[m].tolist() for ids, m in asked], self.lengths
             completions = [ids[:n].tolist() for ids, n in zip(output["completion_ids"], lengths, strict=True)]
-            self.cached = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
+            self.mu.cached = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
             read, attended = distinct(prompts)
             behind = sum(pairs(len(p), len(p) + n) for p, n in zip(prompts, lengths, strict=True))
             flops = self.sizes.sampling(read, attended) + self.sizes.sampling(sum(lengths), behind, sum(lengths))
             self.spent.add(tokens_sampled=sum(lengths), tokens_read=read, flops=flops)
 
-        def by_episode(self, inputs: Any, output: Any, outcomes: list[float], J: list[float]) -> Any:
-            """Advantage of each token [completions, tokens], from the progress of its episode."""
+        def boundaries(self, inputs: Any, output: Any) -> list[Boundaries]:
+            """For each completion, its tokens up to the end of each episode but the last, and J there."""
             ids, mask = output["completion_ids"], output["completion_mask"].bool()
             prompts = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
-            boundaries: list[list[int]] = []  # for each completion: its tokens up to the end of each episode
-            asked: list[tuple[str, Row]] = []
-            for x, (prompt, read), own, kept in zip(inputs, prompts, ids, mask, strict=True):
+            ends: list[list[int]] = []
+            prefixes: list[tuple[str, Row]] = []
+            for x, (prompt, read), completion, kept in zip(inputs, prompts, ids, mask, strict=True):
                 end = end_of(self.processing_class, prompt[read].tolist())
                 words = self.parameterization.of(of_cell(x["thinking"]))
-                told = list(pieces(self.processing_class, end, own[kept].tolist(), self.kept))
-                ends = np.cumsum([len(piece) for piece in told])
+                texts = list(pieces(self.processing_class, end, completion[kept].tolist(), self.kept))
+                text_ends = np.cumsum([len(piece) for piece in texts])
                 before = x["prefix_text"]
-                episodes = words.cut("".join(told), before, inside=bool(x["inside"])).episodes
+                episodes = words.cut("".join(texts), before, inside=bool(x["inside"])).episodes
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
-                boundaries.append([int(np.searchsorted(ends, cut - len(before))) + 1 for cut in cuts])
-                asked += [(chat + words.force(thought[:cut]), problem_of(x)) for cut in cuts]
+                ends.append([int(np.searchsorted(text_ends, cut - len(before))) + 1 for cut in cuts])
+                prefixes += [(chat + words.force(thought[:cut]), problem_of(x)) for cut in cuts]
             # all processes call this, even without prefixes: it communicates
-            found = iter(self.accuracy_at([p for p, _ in asked], [row for _, row in asked]))
-            advantages = torch.zeros(ids.shape, dtype=torch.float32)
-            for i, (outcome, start, ends_at) in enumerate(zip(outcomes, J, boundaries, strict=True)):
-                along = [start, *(next(found) for _ in ends_at)]
-                tokens = int(mask[i].sum())
-                advantages[i, :tokens] = torch.tensor(
-                    episode_advantages(outcome, along, ends_at, tokens, self.recipe.alpha), dtype=torch.float32
-                )
-            return advantages.to(ids.device)
+            J = iter(self.mu.accuracy_at([p for p, _ in prefixes], [row for _, row in prefixes]))
+            return [(of_completion, [next(J) for _ in of_completion]) for of_completion in ends]
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-            super().log({**logs, **self.spent.totals(self)}, start_time)
+            means = {name: sum(values) / len(values) for name, values in self.notes.items()}
+            self.notes.clear()
+            super().log({**logs, **means, **self.spent.totals(self)}, start_time)
 
     return MRTTrainer

@@ -1,0 +1,39 @@
+"""A length penalty relative to the right completions of the same group (Section 8.2; Arora and Zanette, 2025)."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mrt.training.method import RLMethod
+from mrt.training.variant import Group, variant
+
+
+def length_penalized(outcomes: npt.ArrayLike, lengths: npt.ArrayLike, alpha: float) -> npt.NDArray[np.float64]:
+    """Rewards with a length penalty [completions].
+
+    Args:
+        outcomes, lengths: 0/1 outcome and tokens of each completion of a group.
+        alpha: share of the reward that length may cost.
+
+    Returns:
+        0 for a wrong completion; 1 - alpha sigmoid(z) for a right one, where z is its length standardised over the
+        right completions of its group.
+    """
+    right, tokens = np.asarray(outcomes, dtype=np.float64) > 0, np.asarray(lengths, dtype=np.float64)
+    count = max(right.sum(), 1)
+    mean = np.where(right, tokens, 0).sum() / count
+    spread = np.sqrt((np.where(right, tokens - mean, 0) ** 2).sum() / count)
+    z = np.clip((tokens - mean) / (spread + 1e-4), -50, 50)
+    return np.where(right, 1 - alpha / (1 + np.exp(-z)), 0.0)
+
+
+# Divided by the deviation, a penalty would have the same size at any alpha where all of a group are right.
+@variant(gives="centred rewards")
+def shortened(group: Group, alpha: float) -> Any:
+    """1 - alpha sigmoid(z) for a right completion, z its length standardised over the right ones of its group."""
+    rewards = length_penalized(group.outcomes, group.lengths, alpha)
+    return rewards.astype(np.float32) + np.asarray(group.penalties)
+
+
+length_penalty = RLMethod("#CC79A7", shortened)

@@ -1,0 +1,66 @@
+"""MRT (RL): progress is rewarded (Sections 6.2, 7.1; Algorithm 2), by one of several variants (docs/rl.md)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mrt.training.method import RLMethod
+from mrt.training.variant import Group, by_token, variant
+
+
+def centre(group: Group, centred: bool) -> Any:
+    """What is subtracted from the rewards: their mean over the group, or nothing."""
+    return group.rewards.mean() if centred else 0 * group.rewards
+
+
+@variant(asks="prefix")
+def explicit(group: Group, alpha: float, centred: bool) -> Any:
+    """r + alpha (r - J(mu; z_0:j)), not normalised over the group (Algorithm 2, line 11)."""
+    return group.rewards - centre(group, centred) + alpha * (group.outcomes - group.J)
+
+
+@variant(asks="stop", gives="rewards")
+def implicit(group: Group) -> Any:
+    """The outcome, in groups of which half is told that time is up (Figure 6, Section 7.1)."""
+    return group.rewards
+
+
+@variant(asks="boundaries")
+def per_episode(group: Group, alpha: float, centred: bool) -> Any:
+    """r + alpha (J_t - J_t-1) for a token of episode t (Section 6.2); J_t of the last one is r."""
+    columns = zip(group.outcomes.tolist(), group.J.tolist(), group.boundaries, group.lengths.tolist(), strict=True)
+    by_episode = [
+        episode_advantages(outcome, [J, *along], ends, tokens, alpha) for outcome, J, (ends, along), tokens in columns
+    ]
+    return by_token(by_episode) + (group.rewards - group.outcomes - centre(group, centred))[:, None]
+
+
+@variant(asks="prefix")
+def termination(group: Group) -> Any:
+    """r - J(mu; z_0:j), as the authors' RL code has it."""
+    return group.rewards - group.J
+
+
+def episode_advantages(
+    outcome: float, J: Sequence[float], ends: Sequence[int], tokens: int, alpha: float
+) -> npt.NDArray[np.float64]:
+    """Advantage of each token of a completion by its episode: r + alpha (J_t - J_t-1) [tokens].
+
+    Args:
+        outcome: r, 0 or 1.
+        J: J before the completion and at each of `ends` [boundaries + 1].
+        ends: tokens up to each boundary between episodes, increasing [boundaries]. The tokens after the last one, those
+            of the last episode and of the answer, get r + alpha (r - J_last): the outcome stands for J after them.
+        tokens: number of tokens of the completion.
+    """
+    advantages = np.full(tokens, outcome + alpha * (outcome - J[-1]))
+    start = 0
+    for end, before, after in zip(ends, J, J[1:], strict=False):
+        advantages[start:end] = outcome + alpha * (after - before)
+        start = end
+    return advantages
+
+
+mrt_rl = RLMethod("#E69F00", prefixes=True)  # `rl.variant` names its advantages

@@ -1,0 +1,118 @@
+"""RL variants: pure functions of a group that give rewards or advantages. See Interfaces in docs/architecture.md."""
+
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import Parameter, signature
+from typing import Any, Literal
+
+from mrt.core.user_file import located
+
+Asks = Literal["nothing", "stop", "prefix", "boundaries"]
+Gives = Literal["advantages", "rewards", "centred rewards"]
+Boundaries = tuple[Sequence[int], Sequence[float]]  # tokens up to the end of each episode, and J there
+
+
+@dataclass(frozen=True)
+class Group:
+    """The completions of one prompt: tensors of one value a completion, on the CPU."""
+
+    outcomes: Any  # r: 1 if the answer is right, else 0
+    penalties: Any  # 0 or less: what an overlong completion loses (`overlong_buffer`)
+    lengths: Any  # tokens
+    J: Any = None  # asks prefix, boundaries: J(mu; z_0:j) of the prompt
+    boundaries: Sequence[Boundaries] = ()  # asks boundaries: of each completion; not its end
+    stopped: Any = None  # asks stop: whether the completion was to answer at once
+
+    @property
+    def rewards(self) -> Any:
+        """Outcomes, less what length costs [completions]."""
+        return self.outcomes + self.penalties
+
+    def part(self, which: slice) -> "Group":
+        """The group of these completions alone."""
+        return replace(self, **{name: values[which] for name, values in vars(self).items() if values is not None})
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A pure function of a group, what it asks mu, and what it gives."""
+
+    function: Callable[..., Any]
+    asks: Asks
+    gives: Gives
+
+    def __call__(self, group: Group, *values: Any, **settings: Any) -> Any:
+        return self.function(group, *values, **settings)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.__name__
+
+    @property
+    def asks_mu(self) -> bool:
+        """Whether J is estimated for it; a completion that is told to stop is sampled like the others."""
+        return self.asks in ("prefix", "boundaries")
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The settings that it reads, by name."""
+        return dict(list(signature(self.function).parameters.items())[1:])
+
+    def asked_at(self, prompts: float, completions: float, episodes: float) -> float:
+        """Prefixes at which it asks mu, given how many prompts, completions and episodes of a completion there are.
+
+        Completions of a group share the prefix of their prompt.
+        """
+        return {"prefix": prompts, "boundaries": completions * (1 + episodes)}.get(self.asks, 0.0)
+
+    def check(self, fields: Container[str], settings: Collection[str]) -> None:
+        """Raise ValueError if a parameter has no value, or a setting no parameter, given the fields of the recipe."""
+        free = {name: parameter for name, parameter in self.parameters.items() if name not in fields}
+        lacking = [name for name, each in free.items() if name not in settings and each.default is Parameter.empty]
+        if lacking:
+            raise ValueError(f"the {self.name} variant needs `settings: {{{lacking[0]}: ...}}`")
+        if unknown := [name for name in settings if name not in free]:
+            has = f"those of {self.name} are {', '.join(free)}" if free else f"{self.name} has none"
+            raise ValueError(f"settings: no parameter {', '.join(unknown)}; {has}")
+
+
+def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Callable[..., Any]], Variant]:
+    """Decorate a function of a group; raises ValueError for rewards that ask mu, which comes behind them."""
+    if asks not in ("nothing", "stop", "prefix", "boundaries"):
+        raise ValueError(f"asks: {asks!r} is none of nothing, stop, prefix, boundaries")
+    if gives not in ("advantages", "rewards", "centred rewards"):
+        raise ValueError(f"gives: {gives!r} is none of advantages, rewards, centred rewards")
+    if asks in ("prefix", "boundaries") and gives != "advantages":
+        raise ValueError(f"a variant that asks mu at {asks} gives advantages, not {gives}")
+    return lambda function: Variant(function, asks, gives)
+
+
+def values_of(variant: Variant, group: Group, settings: Mapping[str, Any]) -> Any:
+    """What a variant gives for a group [completions], or [completions, tokens]: a float32 tensor on the CPU.
+
+    Raises ValueError if the values are not finite, or not as many as there are completions.
+    """
+    import torch
+
+    read = {name: settings[name] for name in variant.parameters if name in settings}
+    with located(variant.function):
+        values = torch.as_tensor(variant.function(group, **read), dtype=torch.float32)
+    count = len(group.outcomes)
+    if values.dim() not in (1, 2) or len(values) != count or (values.dim() == 2 and variant.gives != "advantages"):
+        wanted = f"[{count}]" + (f" or [{count}, tokens]" if variant.gives == "advantages" else "")
+        raise ValueError(
+            f"variant {variant.name}: {variant.gives} of shape {list(values.shape)}; it has to be {wanted}"
+        )
+    if not values.isfinite().all():
+        raise ValueError(f"variant {variant.name}: {variant.gives} that are infinite or NaN, of {group}")
+    return values
+
+
+def by_token(rows: Sequence[Any]) -> Any:
+    """A tensor [completions, tokens] of rows of different lengths, with 0 behind the end of each."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    return pad_sequence([torch.as_tensor(row, dtype=torch.float32) for row in rows], batch_first=True)
