@@ -142,7 +142,7 @@ def is_chosen_by_recipe(method: str) -> bool:
 
 
 def parts_of(method: str, variant: str = "") -> list[str]:
-    """The definitions that a stage of this method takes from its file, as a fingerprint takes them (`Stage.plugins`)."""
+    """The definitions that a stage takes from a method's file, as a fingerprint takes them (`Stage.plugins`)."""
     if is_in_user_file(method):
         return [method, *(variant_parts(variant) if is_chosen_by_recipe(method) else [])]
     known_method = method_named(method)
