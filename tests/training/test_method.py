@@ -154,9 +154,9 @@ paths = Paths(config)
 options = Options(config, paths, JobResources(config))
 found = {}
 for name in paths.trained:
-    w, stage = SimpleNamespace(model=name), "training.rl" if name in paths.by_rl() else "training.sets"
-    settings = options.rl(w) if name in paths.by_rl() else options.training_set(w)
-    found[name] = [options.code_of(stage)(w), settings]
+    w, is_rl = SimpleNamespace(model=name), name in paths.by_rl()
+    code = options.trainer_code(w) if is_rl else options.set_code(w)
+    found[name] = [code, options.rl(w) if is_rl else options.training_set(w)]
 print(json.dumps(found))
 """
     return json.loads(python("-c", script, folder=folder))
