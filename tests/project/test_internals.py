@@ -43,8 +43,8 @@ PLACES = [
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._calculate_rewards", ("inputs", "prompts", "completions"), ()),
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._generate_and_score_completions", ("inputs",), ()),
     ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._get_per_token_logps_and_entropies", (), ()),
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer._prepare_inputs", ("generation_batch",), ()),
-    ("mrt/training/rl_trainer.py", "trl:GRPOTrainer", (), ("_buffered_inputs",)),
+    ("mrt/training/prompt_cache.py", "trl:GRPOTrainer._prepare_inputs", ("generation_batch",), ()),
+    ("mrt/training/prompt_cache.py", "trl:GRPOTrainer", (), ("_buffered_inputs",)),
     ("mrt/training/prompt_cache.py", "trl.trainer.utils:split_tensor_dict", ("tensor_dict", "num_chunks"), ()),
     # transformers: training ends (https://github.com/huggingface/transformers)
     ("mrt/training/stage.py", "transformers:Trainer._run_epoch", (), ()),
