@@ -80,7 +80,8 @@ OF_BARS = {"desc", "unit", "total", "mininterval", "leave"}
 QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload", "property", "classmethod", "staticmethod"}
 QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field", "variant"}
 IMPORTERS = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location"}
-LOADERS = {"mrt.core.plugins", "mrt.core.user_file"}  # what they import is a start of the search (`reached`)
+# What these import is a start of the search (`reached`). Spelled out, their names would count as a use of them.
+LOADERS = {f"{PACKAGE.name}.core.{name}" for name in ("plugins", "user_file")}
 FINDERS = {"globals", "eval", "exec", "vars", "locals"}  # may find any name of their module
 ROUNDS = 16  # definitions that differ only in what they use are told apart if the difference is so many uses away
 DEFERRED = {"result", "exception"}  # of futures: raise errors of what was called elsewhere

@@ -23,15 +23,20 @@ def errors_located(file: Path) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-        if isinstance(error, SyntaxError):
-            frames.append((str(error.filename), error.lineno))
-        places = [(Path(name).resolve(), line) for name, line in frames]
-        lines = [(path, line) for path, line in places if path == file.resolve() or is_beside(path, file)]
-        path, line = lines[-1] if lines else (file.resolve(), 1)
-        shown = file if path == file.resolve() else path
-        message = error.msg if isinstance(error, SyntaxError) else error
-        raise ValueError(f"{shown}, line {line}: {type(error).__name__}: {message}") from error
+        raise ValueError(text_of(error, file)) from error
+
+
+def text_of(error: BaseException, file: Path) -> str:
+    """An error with file and line."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((str(error.filename), error.lineno))
+    places = [(Path(name).resolve(), line) for name, line in frames]
+    lines = [(path, line) for path, line in places if path == file.resolve() or is_beside(path, file)]
+    path, line = lines[-1] if lines else (file.resolve(), 1)
+    shown = file if path == file.resolve() else path
+    message = error.msg if isinstance(error, SyntaxError) else error
+    return f"{shown}, line {line}: {type(error).__name__}: {message}"
 
 
 @contextmanager

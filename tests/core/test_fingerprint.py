@@ -615,7 +615,7 @@ def test_what_carries_results_counts_too(stage, names):
 
 
 # What catches errors of ours, or any, and keeps their text: for an error of its own, or to know a library's by it.
-KEEP_A_TEXT = {"mrt.core.hub", "mrt.core.user_file", "mrt.problems.sources", "mrt.sampling.tokens"}
+KEEP_A_TEXT = {"mrt.core.hub", "mrt.problems.sources", "mrt.sampling.tokens"}
 
 
 def test_no_error_text_becomes_a_result():

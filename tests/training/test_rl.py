@@ -903,4 +903,5 @@ def test_J_by_answers_is_the_share_of_right_ones_of_each_prompt(tmp_path, monkey
     trainer.mu.engine = SimpleNamespace(llm=llm, tensor_parallel_size=1)
     trainer.mu.kept = {7: "[/THINK]"}
     monkeypatch.setattr(meta_prover, "text_of", text_of)
-    assert trainer.mu.by_answers({"1 1": "1", "1 2": "2"}, 1) == pytest.approx({"1 1": 2 / 3, "1 2": 1 / 3})
+    problem_of = {"1 1": {"answer": "1"}, "1 2": {"answer": "2"}}
+    assert trainer.mu.by_answers(problem_of, 1) == pytest.approx({"1 1": 2 / 3, "1 2": 1 / 3})
