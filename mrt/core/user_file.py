@@ -60,9 +60,7 @@ def load(file: Path) -> ModuleType:
             spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(folder))
-        for beside in (
-            set(sys.modules) - loaded_before - {name}
-        ):  # another file's folder may have modules of the same names
+        for beside in set(sys.modules) - loaded_before - {name}:  # another folder may have modules of the same names
             if is_beside(Path(getattr(sys.modules[beside], "__file__", None) or "/").resolve(), file):
                 del sys.modules[beside]
     return module
