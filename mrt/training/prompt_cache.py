@@ -6,7 +6,7 @@ prompt token and a completion are then read behind them. Gradients flow through 
 hold the whole prompt. `applies` says where this works; elsewhere each row holds its prompt.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mrt.training.devices import LENGTHS, padded_left
@@ -106,7 +106,7 @@ class PromptCache:
         return int(self.lengths[self.row[rows]].max())
 
 
-def applies(config: Any, prompts: Sequence[Sequence[int]], *, processes: int, checkpointing: bool) -> bool:
+def applies(config: Any, prompts: Iterable[Sequence[int]], *, processes: int, checkpointing: bool) -> bool:
     """Whether a training can read its prompts once.
 
     ZeRO-3 needs the same passes of all processes, and gradient checkpointing keeps no keys and values. The last token
@@ -114,7 +114,7 @@ def applies(config: Any, prompts: Sequence[Sequence[int]], *, processes: int, ch
 
     Args:
         config: configuration of the model.
-        prompts: token ids of each prompt.
+        prompts: token ids of each prompt; not asked for where the rest says no.
         processes: number of processes of the training.
         checkpointing: whether it uses gradient checkpointing.
     """
@@ -138,34 +138,22 @@ def reading_prompts_once(trainer_class: type) -> type:
             self._buffered_inputs: Any = in_groups(self._buffered_inputs)
             return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
-        def _get_per_token_logps_and_entropies(
-            self,
-            model: Any,
-            input_ids: Any,
-            attention_mask: Any,
-            logits_to_keep: int,
-            batch_size: Any = None,
-            **options: Any,
-        ) -> Any:
-            """The trainer's method on rows of a last prompt token and a completion, behind a cache for each batch."""
-            texts = [ids[mask] for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)]
-            lengths = attention_mask[:, input_ids.size(1) - logits_to_keep :].sum(dim=1).tolist()
-            ends = [len(text) - length - 1 for text, length in zip(texts, lengths, strict=True)]
-            size = batch_size or len(texts)
+        def reading(self, model: Any, rows: list[Any], lengths: list[int], batch_size: int) -> Any:
+            """A last prompt token and the completion of each row, behind a cache for each batch."""
+            ends = [len(row) - length - 1 for row, length in zip(rows, lengths, strict=True)]
             caches: dict[int, PromptCache] = {}
 
-            def reader(rows: list[int]) -> tuple[Any, int]:
-                first = rows[0] // size * size
+            def reader(which: list[int]) -> tuple[Any, int]:
+                first = which[0] // batch_size * batch_size
                 if first not in caches:
                     caches.clear()
-                    batch = range(first, min(first + size, len(texts)))
+                    batch = range(first, min(first + batch_size, len(rows)))
                     with self.accelerator.autocast():
-                        caches[first] = PromptCache(model, [texts[i][: ends[i]] for i in batch], self.sizes, LENGTHS)
+                        caches[first] = PromptCache(model, [rows[i][: ends[i]] for i in batch], self.sizes, LENGTHS)
                     self.spent.add(flops=caches[first].flops)
-                places = torch.tensor(rows) - first
+                places = torch.tensor(which) - first
                 return caches[first].behind(places), caches[first].width(places)
 
-            rows = [text[end:] for text, end in zip(texts, ends, strict=True)]
-            return self.in_passes(rows, lengths, logits_to_keep, batch_size, reader, **options)
+            return [row[end:] for row, end in zip(rows, ends, strict=True)], reader
 
     return ReadingPromptsOnce

@@ -86,10 +86,9 @@ class Train(TrainingStage):
     def trainer_class(self, usual: dict[str, Any]) -> type:
         """The trainer; where that works, one that reads each prompt once."""
         trainer_class, model, args = make_trainer_class(), usual["model"], usual["args"]
-        prompts = list(encode(usual["processing_class"], usual["train_dataset"]["prompt"]))
         once = applies(
             model.config.get_text_config(),
-            prompts,
+            encode(usual["processing_class"], usual["train_dataset"]["prompt"]),
             processes=args.world_size,
             checkpointing=args.gradient_checkpointing,
         )

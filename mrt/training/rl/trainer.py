@@ -321,26 +321,7 @@ def make_trainer_class() -> type:
             """
             rows = [ids[mask] for ids, mask in zip(input_ids, attention_mask.bool(), strict=True)]
             lengths = attention_mask[:, input_ids.size(1) - logits_to_keep :].sum(dim=1).tolist()
-            return self.in_passes(rows, lengths, logits_to_keep, batch_size, lambda _: (model, 0), **options)
-
-        def in_passes(
-            self,
-            rows: list[Any],
-            lengths: list[int],
-            width: int,
-            batch_size: int | None,
-            reader: Callable[[Any], tuple[Any, int]],
-            **options: Any,
-        ) -> Any:
-            """Log-probabilities and entropies of completions [rows, width], and the auxiliary loss.
-
-            Args:
-                rows: token ids of each row, which ends with its completion.
-                lengths: tokens of each completion.
-                width: tokens of the longest one, at least.
-                batch_size: rows that are read at once; None: all.
-                reader: the model that reads these rows (indices), and how many tokens it attends to before them.
-            """
+            rows, reader = self.reading(model, rows, lengths, batch_size or len(rows))
             again, backward = self.args.gradient_checkpointing, torch.is_grad_enabled()
             parts: list[tuple[Any, Any, Any]] = []
             order: list[int] = []
@@ -353,12 +334,29 @@ def make_trainer_class() -> type:
                     size = (*ids.shape, int(mask[:, -keep:].sum()), before)
                     self.spent.add(flops=self.sizes.training(*size, backward=backward, checkpointing=again))
                     counts = [(place, lengths[i]) for place, i in enumerate(which)]
-                    parts.append((*(x if x is None else left_aligned(x, counts, width) for x in values), aux))
+                    parts.append((*(x if x is None else left_aligned(x, counts, logits_to_keep) for x in values), aux))
                     order += which
             logps, entropies, aux = zip(*parts, strict=True)
             back_to = torch.tensor(order).argsort()
             joined = (None if x[0] is None else torch.cat(x)[back_to] for x in (logps, entropies))
             return (*joined, None if aux[0] is None else torch.stack(aux).mean())
+
+        def reading(
+            self, model: Any, rows: list[Any], lengths: list[int], batch_size: int
+        ) -> tuple[list[Any], Callable[[list[int]], tuple[Any, int]]]:
+            """What a pass reads of each row, and with what.
+
+            Args:
+                model: the model.
+                rows: token ids of each row, which ends with its completion.
+                lengths: tokens of each completion.
+                batch_size: rows that are read at once.
+
+            Returns:
+                The token ids to read, and a function of rows (indices): the model that reads them, and how many tokens
+                it attends to before them.
+            """
+            return rows, lambda _: (model, 0)
 
         def mean_of(self, values: Any) -> float:
             """Mean of the values of all processes."""
