@@ -479,7 +479,7 @@ STAGES = {  # in order of value
     "card": Limits(card, 60, 10, True),
     "engine": Limits(engine, 240, 60, True),
     "sft": Limits(sft, 90, 30, True),
-    "grpo": Limits(lambda place: rl(place, "grpo"), 180, 60, True),
+    "grpo": Limits(lambda place: rl(place, "grpo"), 180, 60),
     "mrt_rl": Limits(lambda place: rl(place, "mrt_rl", **BY_EPISODE), 180, 60, True),
     "memory_sft_8k": Limits(lambda place: memory_sft(place, 8192), 120, 40, True),
     "throughput": Limits(throughput, 300, 90, True),
