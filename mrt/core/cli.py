@@ -137,8 +137,10 @@ def run(stage: type[Stage]) -> None:
             refuse_repeated_keys(argument)
         CliApp.run(stage, cli_cmd_method_name="carry_out")
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
-        sys.exit("\n".join([f"{name}: {len(lines)} option(s) are not right:", *lines]))
+        sys.exit(
+            f"{name}: {error.error_count()} option(s) are not right:\n"
+            + "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors())
+        )
     except BrokenPipeError:  # `| head` has read enough; discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:

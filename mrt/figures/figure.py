@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from mrt.core.fingerprint import STAGE, module_of, statements_of
+from mrt.core.scope import STAGE, module_of, statements_of
 from mrt.core.user_file import errors_located, load
 
 # Sections of the report.

@@ -101,9 +101,10 @@ def task_of(choice: Choice | None = None, workers: int | None = 1) -> Task:
     try:
         task: Task = kind(**settings)
     except ValidationError as error:
-        known = ", ".join(kind.model_fields) or "none"
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors())
-        raise ValueError(f"{name_of(choice)} has the settings {known}; {wrong}") from error
+        raise ValueError(
+            f"{name_of(choice)} has the settings {', '.join(kind.model_fields) or 'none'}; "
+            + "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors())
+        ) from error
     task._workers = workers
     return task
 

@@ -276,7 +276,9 @@ def forked(work: Callable[[], object], package: Path | None = None, folder: Path
     status = 1
     try:
         if package:
-            kept = set() if (package / "changed").exists() else {"mrt.core.fingerprint"}  # it has searched all already
+            kept = (
+                set() if (package / "changed").exists() else {"mrt.core.fingerprint", "mrt.core.scope"}
+            )  # it has searched all already
             for name in [name for name in sys.modules if name == "mrt" or name.startswith("mrt.")]:
                 sys.modules.pop(name) if name not in kept else None
             sys.path[:] = [str(package.parent), *(p for p in sys.path if p not in (str(ROOT), str(package.parent)))]
@@ -379,8 +381,8 @@ class Mutation:
 
     def __init__(self, package: Path) -> None:
         self.package = package
-        self.fp = import_module("mrt.core.fingerprint")
-        self.fp.PACKAGE = package
+        self.fp, self.scope = (import_module(f"mrt.core.{name}") for name in ("fingerprint", "scope"))
+        self.scope.PACKAGE = package
         self.plain = dict[tuple[str, int], object]()
 
     def module_of(self, file: str) -> str:
@@ -389,7 +391,7 @@ class Mutation:
 
     def of_module(self, module: str, lines: set[int]) -> Iterator[Change]:
         """Each change of the executed lines of a module."""
-        for statement in self.fp.parsed(module).body:
+        for statement in self.scope.body_of(module):
             if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
                 for node in executed([statement], lines):
                     line = getattr(node, "lineno", statement.lineno)
@@ -399,7 +401,7 @@ class Mutation:
     def shows(self, stage: str, change: Change) -> bool:
         """Whether the stage's fingerprint has the changed statement, and its part of it is another one."""
         fp, module, statement = self.fp, change.module, change.statement
-        names = [name for name, those in fp.statements_of(module).items() if statement in those]
+        names = [name for name, those in self.scope.statements_of(module).items() if statement in those]
         if not any(
             f"{module}.{name}" in fp.reached(f"mrt.{stage}", *PLUGINS.get(stage, ())).definitions for name in names
         ):
@@ -421,14 +423,16 @@ class Mutation:
             change.before = getattr(change.node, change.field)
             setattr(change.node, change.field, change.value)
         for module in {change.module for change in group}:
-            file = self.fp.file_of(module)
+            file = self.scope.file_of(module)
             compiled = Path(cache_from_source(str(file)))
             files[file] = file.read_bytes(), file.stat().st_mtime_ns, compiled, compiled.read_bytes()
             compiled.unlink()
-            file.write_text(ast.unparse(ast.fix_missing_locations(copy.deepcopy(self.fp.parsed(module)))))
+            file.write_text(
+                ast.unparse(ast.fix_missing_locations(copy.deepcopy(ast.Module(self.scope.body_of(module), []))))
+            )
         for change in reversed(group):
             setattr(change.node, change.field, change.before)
-        if any(change.module == "mrt.core.fingerprint" for change in group):
+        if any(change.module in ("mrt.core.fingerprint", "mrt.core.scope") for change in group):
             (self.package / "changed").touch()
         try:
             yield
@@ -443,9 +447,8 @@ class Mutation:
         """The stage's fingerprint, of the package as it is now."""
 
         def find() -> None:
-            for name in dir(self.fp):
-                if hasattr(found := getattr(self.fp, name), "cache_clear"):
-                    found.cache_clear()
+            for cached in (*vars(self.fp).values(), *vars(self.scope).values()):
+                cached.cache_clear() if hasattr(cached, "cache_clear") else None
             out.write_text(self.fp.reached(f"mrt.{stage}", *PLUGINS.get(stage, ())).hashed)
 
         forked(find)
