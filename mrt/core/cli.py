@@ -65,7 +65,7 @@ class Stage(BaseSettings):
         return spec.name.removesuffix(".__main__") if spec and spec.name.startswith("mrt.") else cls.__module__
 
     def plugins(self) -> tuple[str, ...]:
-        """The definitions that the stage loads by their names (`mrt.core.plugins.reference`)."""
+        """The definitions that the stage loads by their names (`mrt.core.plugins.Kind.starts`)."""
         return ()
 
     @abstractmethod

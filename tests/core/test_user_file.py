@@ -10,7 +10,7 @@ from test_fingerprint import CACHED
 
 from mrt.core import fingerprint as fp
 from mrt.core import scope
-from mrt.core.user_file import load
+from mrt.core.plugins import load
 
 STAGE = """from pathlib import Path
 
