@@ -34,15 +34,13 @@ from importlib import import_module
 from importlib.util import cache_from_source
 from pathlib import Path
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
-    os.environ[variable] = "1"
-os.environ |= {"HF_HUB_OFFLINE": "1", "MRT_DEVICE": "cpu", "TRANSFORMERS_VERBOSITY": "error", "MPLBACKEND": "agg"}
-
 ROOT = Path(__file__).parents[2]
 IMPORTS = ("torch", "transformers", "datasets", "trl", "matplotlib.pyplot", "pydantic_settings", "huggingface_hub")
 LAZY = {"transformers": ("AutoModelForCausalLM", "AutoTokenizer", "AutoConfig"), "trl": ("SFTTrainer", "SFTConfig")}
 AT_ONCE = 8  # changes
 SECONDS = 60  # of CPU time: a change may make a loop endless
+ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+ENVIRONMENT |= {"HF_HUB_OFFLINE": "1", "MRT_DEVICE": "cpu", "TRANSFORMERS_VERBOSITY": "error", "MPLBACKEND": "agg"}
 SPEED = ("train_runtime", "train_samples_per_second", "train_steps_per_second")  # columns of a training's history
 
 OTHER = {
@@ -533,6 +531,7 @@ def search(
 
 
 def main() -> None:
+    os.environ |= ENVIRONMENT
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--stages", nargs="*", default=[*STAGES], help="stages to run, without `mrt.`")
     parser.add_argument("--modules", nargs="*", default=[], help="modules to change")
