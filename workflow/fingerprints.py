@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from mrt.core.digest import digest
-from mrt.core.fingerprint import PACKAGE, hash_of, reached
+from mrt.core.fingerprint import hash_of, reached
+from mrt.core.scope import PACKAGE
 from mrt.core.storage import write_text
 
 MOST = 8  # files, of so many states of the code

@@ -14,10 +14,9 @@ from pydantic import Field
 from mrt.config.schema import Config
 from mrt.core.artifacts import OTHERS, TABLES
 from mrt.core.cli import Stage, run
-from mrt.core.plugins import names
 from mrt.core.storage import write_text
 from mrt.figures.figure import figures
-from mrt.grading.task import FOLDER, task_of
+from mrt.grading.task import TASKS, task_of
 
 BOUNDS = {
     "minimum": "at least {}",
@@ -100,7 +99,7 @@ def page() -> str:
     """The reference in Markdown: one table per group of settings, and per task."""
     schema = Config.model_json_schema()
     lines = [INTRODUCTION]
-    tasks = {f"Task {name}": task_of(name).model_json_schema() for name in names(FOLDER)}
+    tasks = {f"Task {name}": task_of(name).model_json_schema() for name in TASKS.all()}
     for name, group in [("Config", schema), *schema["$defs"].items(), *tasks.items()]:
         if "properties" not in group:
             continue

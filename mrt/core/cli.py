@@ -65,7 +65,7 @@ class Stage(BaseSettings):
         return spec.name.removesuffix(".__main__") if spec and spec.name.startswith("mrt.") else cls.__module__
 
     def plugins(self) -> tuple[str, ...]:
-        """The definitions that the stage loads by their names (`mrt.core.plugins.reference`)."""
+        """The definitions that the stage loads by their names (`mrt.core.plugins.Kind.starts`)."""
         return ()
 
     @abstractmethod
@@ -137,8 +137,10 @@ def run(stage: type[Stage]) -> None:
             refuse_repeated_keys(argument)
         CliApp.run(stage, cli_cmd_method_name="carry_out")
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
-        sys.exit("\n".join([f"{name}: {len(lines)} option(s) are not right:", *lines]))
+        sys.exit(
+            f"{name}: {error.error_count()} option(s) are not right:\n"
+            + "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors())
+        )
     except BrokenPipeError:  # `| head` has read enough; discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from mrt.core.fingerprint import STAGE, module_of, statements_of
-from mrt.core.user_file import errors_located, load
+from mrt.core.plugins import load, modules_in
+from mrt.core.scope import STAGE, module_of, statements_of
 
 # Sections of the report.
 RESULT, REGRET, CASE, TRAINING = (
@@ -88,11 +87,9 @@ def figures(files: Iterable[Path] = ()) -> dict[str, Entry]:
     Raises ValueError, with file and line, if a module cannot be imported, lacks something or takes another's name.
     """
     entries: dict[str, Entry] = {}
-    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
-        with errors_located(path):
-            module = import_module(f"mrt.figures.{path.stem}")
+    for module in modules_in("figures"):
         if "FIGURE" in vars(module):
-            entries[path.stem] = entry_of(module, f"mrt.figures.{path.stem}")
+            entries[module.__name__.rpartition(".")[2]] = entry_of(module, module.__name__)
     entries = dict(sorted(entries.items(), key=lambda item: item[1].figure.section))
     for file in files:
         if not file.stem.isidentifier() or file.suffix != ".py":

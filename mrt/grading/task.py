@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 import polars as pl
 from pydantic import PrivateAttr, ValidationError
 
-from mrt.core import plugins
 from mrt.core.artifacts import PROBLEMS
+from mrt.core.plugins import Kind
 from mrt.core.settings import Settings
 from mrt.core.storage import columns_of
 
 Row = Mapping[str, Any]  # a problem: the columns of its table, and those of the source that its task reads
 Choice = str | dict[str, Any]  # a task by its name, or its name and settings
-FOLDER, DEFAULT = "tasks", "math"
+DEFAULT = "math"
 
 
 class Task(Settings):
@@ -65,6 +65,9 @@ class Task(Settings):
         return ""
 
 
+TASKS = Kind("task", "tasks", (Task,))
+
+
 def canonical(choice: Choice | None) -> Choice | None:
     """The one form of a choice: None for the default, a name without settings, or name and settings.
 
@@ -74,10 +77,10 @@ def canonical(choice: Choice | None) -> Choice | None:
         name, settings = choice.get("name"), {key: value for key, value in choice.items() if key != "name"}
         if not isinstance(name, str):
             raise ValueError("a task with settings has a name too: {name: math, ...}")
-        plugins.reference(name, FOLDER)
+        TASKS.starts(name)
         return {"name": name, **settings} if settings else canonical(name)
     if choice is not None:
-        plugins.reference(choice, FOLDER)
+        TASKS.starts(choice)
     return None if choice == DEFAULT else choice
 
 
@@ -88,7 +91,7 @@ def name_of(choice: Choice | None) -> str:
 
 def reference(choice: Choice | None) -> str:
     """The definition of a chosen task, for fingerprints."""
-    return plugins.reference(name_of(choice), FOLDER)
+    return TASKS.starts(name_of(choice))[0]
 
 
 def task_of(choice: Choice | None = None, workers: int | None = 1) -> Task:
@@ -96,22 +99,22 @@ def task_of(choice: Choice | None = None, workers: int | None = 1) -> Task:
 
     Raises ValueError if its file cannot be imported, which names file and line, or if its settings are wrong.
     """
-    kind, settings = plugins.find(name_of(choice), FOLDER, Task), dict(choice) if isinstance(choice, dict) else {}
+    kind, settings = TASKS.find(name_of(choice)), dict(choice) if isinstance(choice, dict) else {}
     settings.pop("name", None)
     try:
         task: Task = kind(**settings)
     except ValidationError as error:
-        known = ", ".join(kind.model_fields) or "none"
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors())
-        raise ValueError(f"{name_of(choice)} has the settings {known}; {wrong}") from error
+        raise ValueError(
+            f"{name_of(choice)} has the settings {', '.join(kind.model_fields) or 'none'}; "
+            + "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors())
+        ) from error
     task._workers = workers
     return task
 
 
 def has_golds(choice: Choice | None) -> bool:
     """Whether a chosen task has texts of gold answers, so that J may be read off."""
-    kind = plugins.find(name_of(choice), FOLDER, Task)
-    return kind.golds is not Task.golds
+    return TASKS.find(name_of(choice)).golds is not Task.golds
 
 
 def problem_rows(path: Path) -> dict[str, Row]:

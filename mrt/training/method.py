@@ -5,15 +5,11 @@ A method is an object in `mrt/methods/*.py`, or in a file of a user's. So is a v
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from mrt.core.fingerprint import PACKAGE
-from mrt.core.settings import suggestion
-from mrt.core.user_file import is_in_user_file, modules_in, named
+from mrt.core.plugins import Kind, is_in_user_file
 from mrt.training.variant import Variant
 
 READABLE = ("rollouts", "prover", "trees", "attempts", "tokenizer")  # what a method of fine-tuning may read
@@ -33,6 +29,11 @@ class RLMethod:
     reads: tuple[str, ...] = ()  # and the rollouts, if prompts have prefixes
     settings: tuple[str, type[BaseModel]] | None = None
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The definitions that decide what a model learns."""
+        return self.advantages.parts if self.advantages else ()
+
 
 @dataclass(frozen=True)
 class SFTMethod:
@@ -45,6 +46,11 @@ class SFTMethod:
     teacher: bool = False  # whether it may learn from another model than its parent
     asks_new_prompt: bool = False  # whether it learns another prompt than its parent's
     only: Literal["thoughts", "backtracking"] | None = None
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The definitions that decide what a model learns."""
+        return (self.examples, *((self.settings[1],) if self.settings else ()))
 
     @property
     def of_own_traces(self) -> bool:
@@ -60,28 +66,18 @@ class SFTMethod:
 Method = RLMethod | SFTMethod
 
 
-@cache
-def known(*kinds: type) -> dict[str, Any]:
-    """The objects of these kinds in the modules of mrt/methods, by name.
-
-    Raises ValueError if a module cannot be imported, or two objects have one name.
-    """
-    objects: dict[str, Any] = {}
-    for module in modules_in(Path(__file__).parents[1] / "methods", f"{PACKAGE.name}.methods"):
-        for name, value in vars(module).items():
-            if isinstance(value, kinds) and objects.setdefault(name, value) is not value:
-                raise ValueError(f"{module.__name__}: another module has a {name} too; give it another name")
-    return objects
+METHODS = Kind("method", "methods", (SFTMethod, RLMethod))
+VARIANTS = Kind("variant", "methods", (Variant,))
 
 
 def methods() -> dict[str, Method]:
     """The methods of mrt/methods by name."""
-    return known(SFTMethod, RLMethod)
+    return METHODS.all()
 
 
 def variants() -> dict[str, Variant]:
     """The variants of mrt/methods by name."""
-    return known(Variant)
+    return VARIANTS.all()
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> Callable[[dict[str, Any]], None]:
@@ -96,23 +92,9 @@ def one_of(names: Callable[[], Iterable[str]]) -> Callable[[dict[str, Any]], Non
     return extend
 
 
-def chosen(reference: str, what: str, *kinds: type) -> Any:
-    """What a setting names: NAME of mrt/methods, or `FILE.py:NAME`. Raises ValueError, with file and line of a file."""
-    if not is_in_user_file(reference):
-        objects = known(*kinds)
-        if reference not in objects:
-            raise ValueError(f"there is no {what} {reference!r}{suggestion(reference, objects)} (or FILE.py:NAME)")
-        return objects[reference]
-    value, file = named(reference)
-    if not isinstance(value, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"{file}: {reference.rpartition(':')[2]} is no {what}, a {names}")
-    return value
-
-
 def method_named(reference: str) -> Method:
-    """The method that a model's `method` names. Raises ValueError as `chosen` does."""
-    method: Method = chosen(reference, "method", SFTMethod, RLMethod)
+    """The method that a model's `method` names. Raises ValueError as `Kind.find` does."""
+    method: Method = METHODS.find(reference)
     if isinstance(method, SFTMethod) and (unknown := [item for item in method.reads if item not in READABLE]):
         raise ValueError(f"{reference}: it reads {unknown[0]!r}, which is none of {', '.join(READABLE)}")
     if is_in_user_file(reference) and method.settings and method.settings[0] != "settings":
@@ -123,8 +105,8 @@ def method_named(reference: str) -> Method:
 
 
 def variant_named(reference: str) -> Variant:
-    """The variant that `rl.variant` names. Raises ValueError as `chosen` does."""
-    variant: Variant = chosen(reference, "variant", Variant)
+    """The variant that `rl.variant` names. Raises ValueError as `Kind.find` does."""
+    variant: Variant = VARIANTS.find(reference)
     return variant
 
 
@@ -143,20 +125,4 @@ def is_chosen_by_recipe(method: str) -> bool:
 
 def parts_of(method: str, variant: str = "") -> list[str]:
     """The definitions that a stage takes from a method's file, as a fingerprint takes them (`Stage.plugins`)."""
-    if is_in_user_file(method):
-        return [method, *(variant_parts(variant) if is_chosen_by_recipe(method) else [])]
-    known_method = method_named(method)
-    if isinstance(known_method, RLMethod):
-        own = known_method.advantages
-        return [f"{own.function.__module__}:{own.name}"] if own else variant_parts(variant)
-    definitions: list[Any] = [known_method.examples]
-    definitions += [known_method.settings[1]] if known_method.settings else []
-    return [f"{each.__module__}:{each.__name__}" for each in definitions]
-
-
-def variant_parts(variant: str) -> list[str]:
-    """The definition of a variant, as a fingerprint takes it."""
-    if is_in_user_file(variant):
-        return [variant]
-    function = variant_named(variant).function
-    return [f"{function.__module__}:{function.__name__}"]
+    return METHODS.starts(method) + (VARIANTS.starts(variant) if variant and is_chosen_by_recipe(method) else [])

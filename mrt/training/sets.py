@@ -30,7 +30,7 @@ from mrt.core.artifacts import (
 )
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of, tokenizer_of
-from mrt.core.user_file import located
+from mrt.core.plugins import located
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization
 from mrt.episodes.thinking import THINK, Thinking
 from mrt.sampling.allocation import ROUNDING

@@ -6,7 +6,7 @@ from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any, Literal
 
-from mrt.core.user_file import located
+from mrt.core.plugins import located
 
 Asks = Literal["nothing", "stop", "prefix", "boundaries"]
 Gives = Literal["advantages", "rewards", "centred rewards"]
@@ -49,6 +49,11 @@ class Variant:
     def name(self) -> str:
         """The function's name."""
         return self.function.__name__
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The definitions that decide its values."""
+        return (self.function,)
 
     @property
     def asks_mu(self) -> bool:

@@ -34,15 +34,13 @@ from importlib import import_module
 from importlib.util import cache_from_source
 from pathlib import Path
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
-    os.environ[variable] = "1"
-os.environ |= {"HF_HUB_OFFLINE": "1", "MRT_DEVICE": "cpu", "TRANSFORMERS_VERBOSITY": "error", "MPLBACKEND": "agg"}
-
 ROOT = Path(__file__).parents[2]
 IMPORTS = ("torch", "transformers", "datasets", "trl", "matplotlib.pyplot", "pydantic_settings", "huggingface_hub")
 LAZY = {"transformers": ("AutoModelForCausalLM", "AutoTokenizer", "AutoConfig"), "trl": ("SFTTrainer", "SFTConfig")}
 AT_ONCE = 8  # changes
 SECONDS = 60  # of CPU time: a change may make a loop endless
+ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+ENVIRONMENT |= {"HF_HUB_OFFLINE": "1", "MRT_DEVICE": "cpu", "TRANSFORMERS_VERBOSITY": "error", "MPLBACKEND": "agg"}
 SPEED = ("train_runtime", "train_samples_per_second", "train_steps_per_second")  # columns of a training's history
 
 OTHER = {
@@ -276,7 +274,9 @@ def forked(work: Callable[[], object], package: Path | None = None, folder: Path
     status = 1
     try:
         if package:
-            kept = set() if (package / "changed").exists() else {"mrt.core.fingerprint"}  # it has searched all already
+            kept = (
+                set() if (package / "changed").exists() else {"mrt.core.fingerprint", "mrt.core.scope"}
+            )  # it has searched all already
             for name in [name for name in sys.modules if name == "mrt" or name.startswith("mrt.")]:
                 sys.modules.pop(name) if name not in kept else None
             sys.path[:] = [str(package.parent), *(p for p in sys.path if p not in (str(ROOT), str(package.parent)))]
@@ -379,8 +379,8 @@ class Mutation:
 
     def __init__(self, package: Path) -> None:
         self.package = package
-        self.fp = import_module("mrt.core.fingerprint")
-        self.fp.PACKAGE = package
+        self.fp, self.scope = (import_module(f"mrt.core.{name}") for name in ("fingerprint", "scope"))
+        self.scope.PACKAGE = package
         self.plain = dict[tuple[str, int], object]()
 
     def module_of(self, file: str) -> str:
@@ -389,7 +389,7 @@ class Mutation:
 
     def of_module(self, module: str, lines: set[int]) -> Iterator[Change]:
         """Each change of the executed lines of a module."""
-        for statement in self.fp.parsed(module).body:
+        for statement in self.scope.body_of(module):
             if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
                 for node in executed([statement], lines):
                     line = getattr(node, "lineno", statement.lineno)
@@ -399,7 +399,7 @@ class Mutation:
     def shows(self, stage: str, change: Change) -> bool:
         """Whether the stage's fingerprint has the changed statement, and its part of it is another one."""
         fp, module, statement = self.fp, change.module, change.statement
-        names = [name for name, those in fp.statements_of(module).items() if statement in those]
+        names = [name for name, those in self.scope.statements_of(module).items() if statement in those]
         if not any(
             f"{module}.{name}" in fp.reached(f"mrt.{stage}", *PLUGINS.get(stage, ())).definitions for name in names
         ):
@@ -421,14 +421,16 @@ class Mutation:
             change.before = getattr(change.node, change.field)
             setattr(change.node, change.field, change.value)
         for module in {change.module for change in group}:
-            file = self.fp.file_of(module)
+            file = self.scope.file_of(module)
             compiled = Path(cache_from_source(str(file)))
             files[file] = file.read_bytes(), file.stat().st_mtime_ns, compiled, compiled.read_bytes()
             compiled.unlink()
-            file.write_text(ast.unparse(ast.fix_missing_locations(copy.deepcopy(self.fp.parsed(module)))))
+            file.write_text(
+                ast.unparse(ast.fix_missing_locations(copy.deepcopy(ast.Module(self.scope.body_of(module), []))))
+            )
         for change in reversed(group):
             setattr(change.node, change.field, change.before)
-        if any(change.module == "mrt.core.fingerprint" for change in group):
+        if any(change.module in ("mrt.core.fingerprint", "mrt.core.scope") for change in group):
             (self.package / "changed").touch()
         try:
             yield
@@ -443,9 +445,8 @@ class Mutation:
         """The stage's fingerprint, of the package as it is now."""
 
         def find() -> None:
-            for name in dir(self.fp):
-                if hasattr(found := getattr(self.fp, name), "cache_clear"):
-                    found.cache_clear()
+            for cached in (*vars(self.fp).values(), *vars(self.scope).values()):
+                cached.cache_clear() if hasattr(cached, "cache_clear") else None
             out.write_text(self.fp.reached(f"mrt.{stage}", *PLUGINS.get(stage, ())).hashed)
 
         forked(find)
@@ -530,6 +531,7 @@ def search(
 
 
 def main() -> None:
+    os.environ |= ENVIRONMENT
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--stages", nargs="*", default=[*STAGES], help="stages to run, without `mrt.`")
     parser.add_argument("--modules", nargs="*", default=[], help="modules to change")

@@ -3,8 +3,10 @@
 import ast
 
 import pytest
+from mutation import changes
 
 from mrt.core import fingerprint as fp
+from mrt.core import scope
 
 PACKAGE = {
     "__init__": "",
@@ -55,7 +57,7 @@ class Record(BaseModel):
 """,
     "alone": "z = 3\n",
 }
-CACHED = [found for found in vars(fp).values() if hasattr(found, "cache_clear")]
+CACHED = {found for module in (fp, scope) for found in vars(module).values() if hasattr(found, "cache_clear")}
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     for name, content in PACKAGE.items():
         (folder / f"{name}.py").write_text(content)
-    monkeypatch.setattr(fp, "PACKAGE", folder)
+    monkeypatch.setattr(scope, "PACKAGE", folder)
 
     def write(**changed):
         for name, content in changed.items():
@@ -107,11 +109,10 @@ NOT = {
     "the text of an error": changed("stage", "is too many", "are too many"),
     "what only the text of an error calls": changed("tools", "str(n)", "repr(n)"),
     "what is printed": changed("stage", '"done"', '"ready"'),
-    "a local variable's name": changed("stage", "found", "results", 9),
     "annotations of a function": changed(
         "stage", "size: int, *, strict: bool = False) -> list[int]", "size, *, strict=False)"
     ),
-    "an annotation of a constant": changed("stage", "LIMIT: int = 3", "LIMIT = 3"),
+    "an annotation of a constant": changed("stage", "LIMIT: int = 3", "LIMIT: float = 3"),
     "the order of definitions": {
         "tools": "\n\n".join(reversed(PACKAGE["tools"].split("\n\n\n"))) + "\n",
     },
@@ -176,42 +177,26 @@ def test_what_matters(package, what):
     assert package(**MATTERS[what]) != before
 
 
-def test_the_class_of_a_field_that_is_off_counts(package):
-    """It may be set, and then the class's defaults and methods decide."""
-    off = PACKAGE["record"].replace("str | None = None", "Inner | None = None")
-    inner = "\n\nclass Inner(BaseModel):\n    depth: int = {}\n"
-    assert package(record=off + inner.format(2)) != package(record=off + inner.format(3))
-
-
-@pytest.mark.parametrize("kind", ["class Inner(NamedTuple)", "@dataclass(frozen=True)\nclass Inner"])
-def test_a_field_that_is_off_counts_where_fields_have_places(package, kind):
-    text = "from typing import NamedTuple\nfrom dataclasses import dataclass\n\n\n{}:\n{}    a: int = 1\n\n\n"
-    record = PACKAGE["record"].replace("2 * self.size", "2 * Inner(self.size).a")
-    new = "    new: int | None = None\n"
-    assert package(record=text.format(kind, "") + record) != package(record=text.format(kind, new) + record)
-
-
-def test_what_a_progress_bar_says_does_not_matter(package):
-    """Its title and its steps; that it is there does, as it may go over what is worked on."""
-    with_bar = """from tqdm import tqdm
-
-
-def halved(all):
-    with tqdm(all, desc={}) as bar:
-        bar.update({})
-        return all
+# Bodies of a function that is called: what each says or does, and what it says or does instead.
+BODY = """import sys, warnings
+from tqdm import tqdm
+def USED(all, it=0, q=0, d=0, f=0):
+    {}
+    return all[::2]
+def counted(n): return str(n)
 """
-    assert package(tools=with_bar.format("'a'", 1)) == package(tools=with_bar.format("'b'", 2))
-
-
-# What `halved` is, twice: what its body says on the way, and what it says instead.
+# fmt: off
 SAYS = {
     "a printed text": ("print(f'{len(all)} are there')", "print('there are', len(all))"),
     "the text around a call": ("print('a', all.count(1))", "print('b', all.count(1))"),
     "a text on standard error": ("print('a', file=sys.stderr)", "print('b', file=sys.stderr)"),
     "a warning": ("warnings.warn('a')", "warnings.warn('b')"),
     "the text of an exit": ("sys.exit(f'{all} is wrong')", "sys.exit(f'{all} are wrong')"),
-    "the title of a bar": ("all = tqdm(all, desc='a')", "all = tqdm(all, desc='b')"),
+    "the title and the unit of a bar": ("all = tqdm(all, desc='a', unit='b')", "all = tqdm(all, desc='b')"),
+    "the title of a bar that is opened": ("with tqdm(all, desc='a'): pass", "with tqdm(all, desc='b'): pass"),
+    "the unit of a bar that a function imports": (
+        "from tqdm import tqdm as t; t(all, unit='a')", "from tqdm import tqdm as t; t(all, unit='b')"
+    ),
 }
 DOES = {
     "what a printed call is given": ("print(counted(1))", "print(counted(2))"),
@@ -221,246 +206,225 @@ DOES = {
     "what is printed into a file": ("print('a', file=all)", "print('b', file=all)"),
     "what a function of another name space prints": ("all.print('a')", "all.print('b')"),
     "what a warning calls": ("warnings.warn(counted(1))", "warnings.warn(counted(2))"),
-    "a method that is called as a bar's was": ("bar = all\n    bar.append(1)", "bar = all\n    bar.append(2)"),
     "what a bar goes over": ("all = tqdm(iterable=all[1:])", "all = tqdm(iterable=all[2:])"),
     "what a bar is told by a call": (
-        "with tqdm(all) as bar:\n        bar.update(counted(1))",
-        "with tqdm(all) as bar:\n        bar.update(counted(2))",
+        "with tqdm(all) as bar: bar.update(counted(1))", "with tqdm(all) as bar: bar.update(counted(2))"
     ),
+    "what replaces a bar": ("with tqdm(all) as bar: bar = all; bar.append(1)", "with tqdm(all) as bar: bar = all"),
     "what a bar's title calls": ("all = tqdm(all, desc=counted(1))", "all = tqdm(all, desc=counted(2))"),
     "the status of an exit": ("sys.exit(1)", "sys.exit(0)"),
+    "what is run for the status of an exit": ("sys.exit(f('a'))", "sys.exit(f('b'))"),
     "a module that a text names": ("all.run('mrt.record.Record')", "all.run('mrt.deep.other')"),
+    "when something is done while printing": ("print(q and f())", "print(d and f())"),
+    "on what condition something is done": ("print(f() if q else 1)", "print(f() if d else 1)"),
+    "how often something is done": ("print([f() for _ in q])", "print([f() for _ in d])"),
+    "what ends a generator": ("raise StopIteration(1)", "raise StopIteration(2)"),
+    "a redirected text": (
+        "import contextlib\n    with contextlib.redirect_stdout(f): print('a')",
+        "import contextlib\n    with contextlib.redirect_stdout(f): print('b')",
+    ),
+    "an argument that is called as what prints": ("(lambda print: print(1))(f)", "(lambda print: print(2))(f)"),
 }
-HALVED = """import sys, warnings
-from tqdm import tqdm
+# fmt: on
 
 
-def halved(all):
-    with tqdm(all) as bar:
-        pass
-    return use(all)
-
-
-def use(all):
-    {}
-    return all[::2]
-
-
-def counted(n):
-    return str(n)
-"""
-
-
-@pytest.mark.parametrize("what", SAYS)
-def test_what_is_only_said_does_not_matter(package, what):
-    one, other = (package(tools=HALVED.format(said)) for said in SAYS[what])
-    assert one == other
-
-
-@pytest.mark.parametrize("what", DOES)
-def test_what_is_done_while_something_is_said_matters(package, what):
-    one, other = (package(tools=HALVED.format(said)) for said in DOES[what])
-    assert one != other
-
-
-@pytest.mark.parametrize("says", ["print(counted(1))", "all.run('mrt.tools.counted')"])
-def test_a_function_that_is_called_within_a_text_or_named_by_one_counts(package, says):
-    text = HALVED.format(says)
-    assert package(tools=text) != package(tools=text.replace("str(n)", "repr(n)"))
-
-
-def test_a_function_of_ours_that_is_called_print_counts(package):
-    text = HALVED.format("print({})") + "\n\ndef print(n):\n    open('file', 'w').write(n)\n"
-    assert package(tools=text.replace("{}", "'a'")) != package(tools=text.replace("{}", "'b'"))
-
-
-# Two modules in place of `tools`, and what is changed in `alone`, which the second one uses in a way hard to see.
-HARD = {
-    "a module imported for what it does": ("import mrt.alone\n", "import os\nos.nice({})\n"),
-    "a module that another one imports": ("from mrt.deep import value\n", "import os\nos.nice({})\n"),
-    "a module by its full name": ("import mrt.alone\nUSED = mrt.alone.f\n", "def f():\n    return {}\n"),
-    "a module whose name is computed": (
-        "from importlib import import_module\n\n\ndef USED(name):\n    return import_module(f'mrt.{name}')\n",
-        "def f():\n    return {}\n",
-    ),
-    "a module that is named as of its package": (
-        "from importlib import import_module\n\n\ndef USED(name):\n    return import_module('.alone', 'mrt')\n",
-        "def f():\n    return {}\n",
-    ),
-    "a function that is registered": (
-        "from mrt.alone import table\nUSED = table\n",
-        "import atexit\ntable = []\n\n\n@atexit.register\ndef f():\n    table.append({})\n",
-    ),
-    "a name that one method imports and another does not": (
-        "from mrt.alone import f\n\n\nclass USED:\n"
-        "    def a(self):\n        from mrt.cli import run as f\n\n        f()\n\n"
-        "    def b(self):\n        return f()\n",
-        "def f():\n    return {}\n",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", HARD)
-def test_what_is_used_in_a_way_hard_to_see_matters(package, what):
-    tools, alone = HARD[what]
-    stage = PACKAGE["stage"].replace("tools.halved(found)", "tools.USED" if "USED" in tools else "tools.halved(found)")
-    given = {"stage": stage, "tools": PACKAGE["tools"] + tools}
-    if "deep" in tools:
-        given["deep"] = "import mrt.alone\n" + PACKAGE["deep"]
-    assert package(**given, alone=alone.format(1)) != package(**given, alone=alone.format(2))
-
-
-# A module in place of `tools`, whose `USED` the stage calls, twice: what decides a result is another in each.
-EDITS = {
-    "an import that may fail": (
-        "try:\n    from json import {} as d\nexcept ImportError:\n    d = str\n\n\ndef USED(x):\n    return d(x)\n",
-        ("dumps", "loads"),
-    ),
-    "an import that tells what is installed": (
-        "def USED(x):\n    try:\n        import {}\n        return x\n    except ImportError:\n        return 2\n",
-        ("json", "absent"),
-    ),
-    "one of two imports of a name in a function": (
-        "def USED(x):\n    if x:\n        from json import load as d\n    else:\n        from json import {} as d\n"
-        "    return d(x)\n",
-        ("dumps", "loads"),
-    ),
-    "an import that is replaced": (
-        "from json import {} as d\nd = [d]\n\n\ndef USED(x):\n    return d\n",
-        ("dumps", "loads"),
-    ),
-    "what runs where no type checker is": (
-        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from json import load as d\nelse:\n    d = {}\n\n\n"
-        "def USED(x):\n    return d\n",
-        ("1", "2"),
-    ),
-    "what runs unless a type checker does": (
-        "from typing import TYPE_CHECKING\n\nif not TYPE_CHECKING:\n    d = {}\n\n\ndef USED(x):\n    return d\n",
-        ("1", "2"),
-    ),
-    "what runs where the module is no stage": (
-        "d = []\nif __name__ != '__main__':\n    d.append({})\n\n\ndef USED(x):\n    return d\n",
-        ("1", "2"),
-    ),
-    "what an assignment calls": ("R = []\n_ = R.append({})\n\n\ndef USED(x):\n    return R\n", ("1", "2")),
-    "what the default of an argument calls": (
-        "R = []\n\n\ndef other(x=R.append({})):\n    pass\n\n\ndef USED(x):\n    return R\n",
-        ("1", "2"),
-    ),
-    "what a class calls": ("R = []\n\n\nclass A:\n    R.append({})\n\n\ndef USED(x):\n    return R\n", ("1", "2")),
-    "what making an object does": (
-        "R = []\n\n\nclass A:\n    def __init__(self, x):\n        R.append(x)\n\n\n_ = A({})\n\n\ndef USED(x):\n"
-        "    return R\n",
-        ("1", "2"),
-    ),
-    "a subclass that its base registers": (
-        "class A:\n    known = []\n\n    def __init_subclass__(cls):\n        A.known.append(cls)\n\n\n"
-        "class B(A):\n    x = {}\n\n\ndef USED(x):\n    return A.known[0].x\n",
-        ("1", "2"),
-    ),
-    "a subclass that is looked for": (
-        "class A:\n    pass\n\n\nclass B(A):\n    x = {}\n\n\ndef USED(x):\n    return A.__subclasses__()[0].x\n",
-        ("1", "2"),
-    ),
-    "a name that is computed": ("def f():\n    return {}\n\n\ndef USED(x):\n    return globals()['f']()\n", ("1", "2")),
-    "when a name is read that is bound twice": (
-        "X = 1\n{}\n\n\ndef USED(x):\n    return Y\n",
-        ("Y = X\nX = 2", "X = 2\nY = X"),
-    ),
-    "when a name is read that is changed": (
-        "X = [1]\n{}\n\n\ndef USED(x):\n    return Y\n",
-        ("Y = [*X]\nX.append(2)", "X.append(2)\nY = [*X]"),
-    ),
-    "when a name is read that a function changes": (
-        "X = [1]\n\n\ndef f():\n    X.append(2)\n\n\n{}\n\n\ndef USED(x):\n    return Y\n",
-        ("Y = [*X]\nf()", "f()\nY = [*X]"),
-    ),
-    "the first of two modules of which all is imported": (
-        "from {} import *\nfrom os import *\n\n\ndef USED(x):\n    return exp(x)\n",
-        ("math", "cmath"),
-    ),
-    "an error's text that a caller reads": (
-        "def f():\n    raise KeyError({})\n\n\ndef USED(x):\n    try:\n        f()\n    except KeyError as error:\n"
-        "        return error.args[0]\n",
-        ("'a'", "'b'"),
-    ),
-    "an error's text that another error passes on": (
-        "def f():\n    raise KeyError({})\n\n\ndef g():\n    try:\n        f()\n    except KeyError as error:\n"
-        "        raise ValueError(f'{{error}}') from error\n\n\ndef USED(x):\n    try:\n        g()\n"
-        "    except ValueError as error:\n        return str(error)\n",
-        ("'a'", "'b'"),
-    ),
-    "what the text of a read error calls": (
-        "def t():\n    return {}\n\n\ndef USED(x):\n    try:\n        raise KeyError(t())\n"
-        "    except KeyError as error:\n"
-        "        return error.args[0]\n",
-        ("'a'", "'b'"),
-    ),
-    "an error's text that a method raises": (
-        "class A:\n    def f(self):\n        raise KeyError({})\n\n\ndef USED(x):\n    a = A()\n    try:\n"
-        "        a.f()\n"
-        "    except KeyError as error:\n        return error.args[0]\n",
-        ("'a'", "'b'"),
-    ),
-    "an error's text that is read where anything is called": (
-        "def f():\n    raise KeyError({})\n\n\ndef call(g):\n    try:\n        g()\n    except KeyError as error:\n"
-        "        return error.args[0]\n\n\ndef USED(x):\n    return call(f)\n",
-        ("'a'", "'b'"),
-    ),
-    "an error's text that is formatted": (
-        "import traceback\n\n\ndef USED(x):\n    try:\n        raise KeyError({})\n    except KeyError:\n"
-        "        return traceback.format_exc()\n",
-        ("'a'", "'b'"),
-    ),
-    "the text of an exit that a caller reads": (
-        "import sys\n\n\ndef USED(x):\n    try:\n        leave()\n    except SystemExit as end:\n"
-        "        return end.code\n"
-        "\n\ndef leave():\n    sys.exit({})\n",
-        ("'a'", "'b'"),
-    ),
-    "what is run for the status of an exit": ("import sys\n\n\ndef USED(x):\n    sys.exit(x({}))\n", ("'a'", "'b'")),
-    "what ends a generator": ("def USED(x):\n    raise StopIteration({})\n", ("1", "2")),
-    "a printed text that is redirected": (
-        "import contextlib\n\n\ndef USED(x):\n    with contextlib.redirect_stdout(x):\n        print({})\n",
-        ("'a'", "'b'"),
-    ),
-    "an argument that is called as what prints": ("def USED(x, print):\n    print({})\n", ("1", "2")),
-    "what replaces a bar": (
-        "from tqdm import tqdm\n\n\ndef USED(x):\n    with tqdm(x) as bar:\n        pass\n    bar = x\n"
-        "    bar.append({})\n",
-        ("1", "2"),
-    ),
-}
-
-
-@pytest.mark.parametrize("what", EDITS)
-def test_an_edit_that_is_hard_to_see_matters(package, what):
-    text, (one, other) = EDITS[what]
+@pytest.fixture
+def used(package):
+    """Writes a module in place of `tools`, whose `USED` the stage calls, and others."""
     stage = PACKAGE["stage"].replace("tools.halved(found)", "tools.USED(found)")
-    assert package(stage=stage, tools=PACKAGE["tools"] + text.format(one)) != package(
-        tools=PACKAGE["tools"] + text.format(other)
-    )
+    return lambda tools, **others: package(**{"stage": stage, "tools": PACKAGE["tools"] + "\n\n" + tools, **others})
 
 
-# What `USED` says, and what it does not; an iterator is used up by the one, a queue has more, a key is made.
+@pytest.mark.parametrize("what", [*SAYS, *DOES])
+def test_what_is_done_matters_and_what_is_only_said_does_not(used, what):
+    one, other = (used(BODY.format(body)) for body in (SAYS | DOES)[what])
+    assert (one == other) == (what in SAYS)
+
+
+# What `USED` says: an iterator is used up by the one, a queue has more, a key is made.
 TAKES = ("list(it)", "sum(it)", "','.join(it)", "*it", "[x for x in it]", "1 in it", "q.join(1)", "d['a']", "q and f()")
 
 
 @pytest.mark.parametrize("says", TAKES)
-def test_what_is_taken_while_something_is_printed_matters(package, says):
-    text = HALVED.replace("def use(all):", "def use(all, it, q, d, f):")
-    assert package(tools=text.format(f"print({says})")) != package(tools=text.format("print()"))
-    assert package(tools=text.format(f"print({says})")) == package(tools=text.format(f"print('and', {says}, 'too')"))
+def test_what_is_taken_while_something_is_printed_matters(used, says):
+    assert used(BODY.format(f"print({says})")) != used(BODY.format("print()"))
+    assert used(BODY.format(f"print({says})")) == used(BODY.format(f"print('and', {says}, 'too')"))
 
 
-@pytest.mark.parametrize(
-    "says",
-    [("q and f()", "d and f()"), ("f() if q else 1", "f() if d else 1"), ("[f() for _ in q]", "[f() for _ in d]")],
-)
-def test_when_something_is_done_while_printing_matters(package, says):
-    text = HALVED.replace("def use(all):", "def use(all, q, d, f):")
-    one, other = (package(tools=text.format(f"print({each})")) for each in says)
-    assert one != other
+@pytest.mark.parametrize("says", ["print(counted(1))", "all.run('mrt.tools.counted')"])
+def test_a_function_that_is_called_within_a_text_or_named_by_one_counts(used, says):
+    text = BODY.format(says)
+    assert used(text) != used(text.replace("str(n)", "repr(n)"))
+
+
+# Two edits of a module whose `USED` the stage calls; what decides a result is another in each.
+RAISES = "def f(): raise KeyError({})\n"
+READS = "def USED(x):\n  try: {}\n  except KeyError as error: return error.args[0]\n"
+READ = READS.format
+# fmt: off
+EDITS = {
+    "an import that may fail": (
+        "try: from json import {} as d\nexcept ImportError: d = str\ndef USED(x): return d(x)", "dumps", "loads"
+    ),
+    "an import that tells what is installed": (
+        "def USED(x):\n  try:\n    import {}\n    return x\n  except ImportError: return 2", "json", "absent"
+    ),
+    "one of two imports of a name in a function": (
+        "def USED(x):\n  if x: from json import load as d\n  else: from json import {} as d\n  return d(x)",
+        "dumps", "loads",
+    ),
+    "an import that is replaced": ("from json import {} as d\nd = [d]\ndef USED(x): return d", "dumps", "loads"),
+    "what runs where no type checker is": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING: from json import load as d\nelse: d = {}\n"
+        "def USED(x): return d", "1", "2",
+    ),
+    "what runs unless a type checker does": (
+        "from typing import TYPE_CHECKING\nif not TYPE_CHECKING: d = {}\ndef USED(x): return d", "1", "2"
+    ),
+    "what runs where the module is no stage": (
+        "d = []\nif __name__ != '__main__': d.append({})\ndef USED(x): return d", "1", "2"
+    ),
+    "what an assignment calls": ("R = []\n_ = R.append({})\ndef USED(x): return R", "1", "2"),
+    "what the default of an argument calls": (
+        "R = []\ndef other(x=R.append({})): pass\ndef USED(x): return R", "1", "2"
+    ),
+    "what a class calls": ("R = []\nclass A: R.append({})\ndef USED(x): return R", "1", "2"),
+    "what making an object does": (
+        "R = []\nclass A:\n  def __init__(self, x): R.append(x)\n_ = A({})\ndef USED(x): return R", "1", "2"
+    ),
+    "a subclass that its base registers": (
+        "class A:\n  known = []\n  def __init_subclass__(cls): A.known.append(cls)\n"
+        "class B(A): x = {}\ndef USED(x): return A.known[0].x", "1", "2",
+    ),
+    "a subclass that is looked for": (
+        "class A: pass\nclass B(A): x = {}\ndef USED(x): return A.__subclasses__()[0].x", "1", "2"
+    ),
+    "a name that is computed": ("def f(): return {}\ndef USED(x): return globals()['f']()", "1", "2"),
+    "when a name is read that is bound twice": (
+        "X = 1\n{}\ndef USED(x): return Y", "Y = X\nX = 2", "X = 2\nY = X"
+    ),
+    "when a name is read that is changed": (
+        "X = [1]\n{}\ndef USED(x): return Y", "Y = [*X]\nX.append(2)", "X.append(2)\nY = [*X]"
+    ),
+    "when a name is read that a function changes": (
+        "X = [1]\ndef f(): X.append(2)\n{}\ndef USED(x): return Y", "Y = [*X]\nf()", "f()\nY = [*X]"
+    ),
+    "the first of two modules of which all is imported": (
+        "from {} import *\nfrom os import *\ndef USED(x): return exp(x)", "math", "cmath"
+    ),
+    "an error's text that a caller reads": (RAISES + READ("f()"), "'a'", "'b'"),
+    "an error's text that another error passes on": (
+        RAISES + "def g():\n  try: f()\n  except KeyError as error: raise ValueError(f'{{error}}') from error\n"
+        + "def USED(x):\n  try: g()\n  except ValueError as error: return str(error)", "'a'", "'b'",
+    ),
+    "an error's text that a handler of all errors reads": (
+        RAISES + "def USED(x):\n  try: f()\n  except Exception as error: return str(error)", "'a'", "'b'"
+    ),
+    "what the text of a read error calls": ("def t(): return {}\n" + READ("raise KeyError(t())"), "1", "2"),
+    "an error's text that a method raises": (
+        "class A:\n  def f(self): raise KeyError({})\n" + READ("A().f()"), "'a'", "'b'"
+    ),
+    "an error's text that a property raises": (
+        "class A:\n  @property\n  def f(self): raise KeyError({})\na = A()\n" + READ("a.f"), "'a'", "'b'"
+    ),
+    "an error's text that is read where anything is called": (
+        RAISES + READ("x()") + "USED(f)", "'a'", "'b'"
+    ),
+    "an error's text that is formatted": (
+        RAISES + "import traceback\ndef USED(x):\n  try: f()\n  except KeyError: return traceback.format_exc()",
+        "'a'", "'b'",
+    ),
+    "the text of an exit that a caller reads": (
+        "import sys\ndef leave(): sys.exit({})\n"
+        "def USED(x):\n  try: leave()\n  except SystemExit as end: return end.code",
+        "'a'", "'b'",
+    ),
+    "what our own print does": ("def print(n): open('file', 'w').write(n)\ndef USED(x): print({})", "'a'", "'b'"),
+    "an annotation that a decorator may read": (
+        "import functools\n@functools.singledispatch\ndef USED(x: {}): return x", "int", "str"
+    ),
+    "what another module does": ("import os, mrt.alone\nos.nice({})\nUSED = mrt.alone", "1", "2"),
+}
+STAYS = {
+    "a constant beside what runs": ("import os\nos.nice(1)\nX = {}", "1", "2"),
+    "a compiled pattern that nobody reads": ("import re\nX = re.compile('{}')", "a", "b"),
+    "an object of a plain class": ("class A(tuple): pass\nX = A(({},))", "1", "2"),
+    "what only type checkers see": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING: from json import {}", "dumps", "loads"
+    ),
+    "the text of an error that is only said again": (
+        RAISES + "def USED(x):\n  try: f()\n  except KeyError as error: raise ValueError(f'{{error}}') from error",
+        "'a'", "'b'",
+    ),
+    "the text of an error of another kind than a read one": (
+        RAISES + "def USED(x):\n  try: f()\n  except OSError as error: return error.errno", "'a'", "'b'"
+    ),
+    "the text of an error where only a library's are read": (
+        RAISES + "import json\ndef USED(x):\n  f()\n  try: json.loads(x)\n" +
+        "  except Exception as error: return str(error)",
+        "'a'", "'b'",
+    ),
+}
+# fmt: on
+PLAIN = "def USED(x): return x\n"
+
+
+@pytest.mark.parametrize("what", [*EDITS, *STAYS])
+def test_an_edit_that_is_hard_to_see_matters_and_one_that_does_nothing_does_not(used, what):
+    text, *edits = (EDITS | STAYS)[what]
+    before, after = (used(("" if "USED" in text else PLAIN) + text.format(edit)) for edit in edits)
+    assert (before == after) == (what in STAYS)
+
+
+# A module in place of `tools`, and what is changed in `alone`, which the first one uses in a way hard to see.
+# fmt: off
+HARD = {
+    "a module imported for what it does": ("import mrt.alone\n" + PLAIN, "import os\nos.nice({})"),
+    "a module that another one imports": ("from mrt.record import Record\n" + PLAIN, "import os\nos.nice({})"),
+    "a module by its full name": ("import mrt.alone\ndef USED(x): return mrt.alone.f", "def f(): return {}"),
+    "a module whose name is computed": (
+        "from importlib import import_module\ndef USED(x): return import_module(f'mrt.{x}')", "def f(): return {}"
+    ),
+    "a module that is named as of its package": (
+        "from importlib import import_module\ndef USED(x): return import_module('.alone', 'mrt')", "def f(): return {}"
+    ),
+    "a function that is registered": (
+        "from mrt.alone import table\ndef USED(x): return table",
+        "import atexit\ntable = []\n@atexit.register\ndef f(): table.append({})",
+    ),
+    "a name that one method imports and another does not": (
+        "from mrt.alone import f\nclass USED:\n  def a(self):\n    from mrt.cli import run as f\n    f()\n"
+        "  def b(self): return f()", "def f(): return {}",
+    ),
+    "a name that only a nested function hides": (
+        "from mrt.alone import f\ndef USED(x):\n  def inner():\n    f = 3\n    return f\n  return f(inner())",
+        "def f(): return {}",
+    ),
+    "the default of an argument": ("from mrt.alone import f\ndef USED(x, f=f): return f(x)", "def f(): return {}"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("what", HARD)
+def test_what_is_used_in_a_way_hard_to_see_matters(used, what):
+    tools, alone = HARD[what]
+    record = "import mrt.alone\n" + PACKAGE["record"]
+    one, two = (used(tools, alone=alone.format(number), record=record) for number in (1, 2))
+    assert one != two
+
+
+def test_the_variable_of_a_loop_within_a_constant_is_no_name(used):
+    used("SQUARES = [i * i for i in range(9)]\ndef USED(i): return SQUARES[i]")
+    definitions = fp.reached("mrt.stage").definitions
+    assert "mrt.tools.SQUARES" in definitions and "mrt.tools.i" not in definitions
+
+
+@pytest.mark.parametrize("kind", ["class Inner(NamedTuple)", "@dataclass(frozen=True)\nclass Inner"])
+def test_a_field_that_is_off_counts_where_fields_have_places(package, kind):
+    text = "from typing import NamedTuple\nfrom dataclasses import dataclass\n{}:\n{}    a: int = 1\n"
+    record = PACKAGE["record"].replace("2 * self.size", "2 * Inner(self.size).a")
+    new = "    new: int | None = None\n"
+    assert package(record=text.format(kind, "") + record) != package(record=text.format(kind, new) + record)
 
 
 OFF = ("int | None = None", "bool = False", "float | None = None", "str | bool = False")
@@ -475,40 +439,11 @@ def test_the_type_of_a_field_that_is_off_counts_where_it_is_read(package, reads)
     assert len({package(record=text.format(field)) for field in OFF}) == 1
 
 
-# What an edit of a module does not do: `text` with each of two edits, in place of `tools`.
-STAYS = {
-    "the unit of a bar that a function imports": (
-        "def halved(all):\n    from tqdm import tqdm\n\n    return list(tqdm(all, unit='{}'))\n",
-        ("a", "b"),
-    ),
-    "a constant beside what runs": ("import os\n\nos.nice(1)\nX = {}\n", ("1", "2")),
-    "a compiled pattern that nobody reads": ("import re\n\nX = re.compile('{}')\n", ("1", "2")),
-    "an object of a plain class": ("class A(tuple):\n    pass\n\n\nX = A(({},))\n", ("1", "2")),
-    "what only type checkers see": (
-        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from json import {}\n",
-        ("dumps", "loads"),
-    ),
-    "the text of an error that is only said again": (
-        "def f():\n    raise KeyError('{}')\n\n\ndef halved(all):\n    try:\n        f()\n"
-        "    except KeyError as error:\n"
-        "        text = str(error)\n        raise ValueError(text) from error\n    return all\n",
-        ("a", "b"),
-    ),
-    "the text of an error whose namesake is read": (
-        "def f():\n    raise KeyError('{}')\n\n\ndef halved(all):\n    f()\n    try:\n        all()\n"
-        "        return int(all)\n"
-        "    except KeyError:\n        return 1\n",
-        ("a", "b"),
-    ),
-}
-
-
-@pytest.mark.parametrize("what", STAYS)
-def test_an_edit_that_does_nothing_does_not_matter(package, what):
-    text, (one, other) = STAYS[what]
-    assert package(tools=PACKAGE["tools"] + "\n\n" + text.format(one)) == package(
-        tools=PACKAGE["tools"] + "\n\n" + text.format(other)
-    )
+def test_the_class_of_a_field_that_is_off_counts(package):
+    """It may be set, and then the class's defaults and methods decide."""
+    off = PACKAGE["record"].replace("str | None = None", "Inner | None = None")
+    inner = "\n\nclass Inner(BaseModel):\n    depth: int = {}\n"
+    assert package(record=off + inner.format(2)) != package(record=off + inner.format(3))
 
 
 def test_a_field_that_turns_off_what_a_base_class_has_counts(package):
@@ -518,62 +453,14 @@ def test_a_field_that_turns_off_what_a_base_class_has_counts(package):
     assert package(record=text.format("pass")) == package(record=text.format("other: bool = False"))
 
 
-def test_an_annotation_that_a_decorator_may_read_counts(package):
-    text = "import functools\n\n\n@functools.singledispatch\ndef halved(all: {}):\n    return all\n"
-    assert package(tools=text.format("int")) != package(tools=text.format("str"))
-
-
-def test_functions_that_change_places_far_down_are_seen(package):
-    """Two functions of one text, whose namesakes from other modules do what differs, three calls down."""
-    deep = "{}\n\n\ndef f():\n    return g()\n"
-    g = "def g():\n    return {}\n"
-    stage = "from mrt import {}\nwork = [{}.f(), 1, {}.f()]\nif __name__ == '__main__':\n    work()\n"
-    modules = {"deep": deep.format("from mrt.lazy import g"), "alone": deep.format("from mrt.tools import g")}
-    ours = {**modules, "lazy": g.format(1), "tools": g.format(2)}
-    assert package(**ours, stage=stage.format("alone, deep", "alone", "deep")) != package(
-        stage=stage.format("alone, deep", "deep", "alone")
-    )
-
-
-HIDES = """from mrt import tools
-from mrt.tools import counted
-
-SQUARES = [i * i for i in range(9)]
-
-
-def work(counted, n=tools.halved):
-    return sum(counted) + SQUARES[2]
-
-
-def other():
-    def inner():
-        counted = 3
-        return counted
-
-    return counted(inner())
-
-
-if __name__ == "__main__":
-    {runs}()
-"""
-
-
-def test_names_of_a_functions_own_hide_those_of_the_module(package):
-    """An argument is no use of its namesake, but a default is one; so is what only a nested function hides."""
-    halved, counted = changed("tools", "all[::2]", "all[::3]"), changed("tools", "str(n)", "repr(n)")
-    stage = HIDES.format(runs="work")
-    before = package(stage=stage)
-    assert package(stage=stage, **counted) == before and "mrt.stage.i" not in fp.reached("mrt.stage").definitions
-    assert package(stage=stage, **halved) != before
-    stage = HIDES.format(runs="other")
-    assert package(stage=stage, **counted) != package(stage=stage, tools=PACKAGE["tools"])
-
-
-def test_functions_that_change_places_are_seen(package):
-    """Of two functions with one name, from two modules, each called where the other was."""
-    calls = "from mrt import alone, tools\nwork = {}.halved({}.halved(1))\nif __name__ == '__main__':\n    work()\n"
-    both = {"alone": PACKAGE["tools"].replace("::2", "1::2")}
-    assert package(**both, stage=calls.format("alone", "tools")) != package(stage=calls.format("tools", "alone"))
+@pytest.mark.parametrize("calls", ["{0}.f({1}.f(1))", "[{0}.f(), 1, {1}.f()]"])
+def test_functions_of_one_name_that_change_places_are_seen(package, calls):
+    """What differs is in their namesakes, three calls down."""
+    deep, g = "from mrt.{} import g\ndef f(x=0): return g()\n", "def g(): return {}\n"
+    stage = "from mrt import alone, deep\nwork = {}\nif __name__ == '__main__':\n    work()\n"
+    ours = {"deep": deep.format("lazy"), "alone": deep.format("tools"), "lazy": g.format(1), "tools": g.format(2)}
+    one, other = (calls.format(*names) for names in (("alone", "deep"), ("deep", "alone")))
+    assert package(**ours, stage=stage.format(one)) != package(stage=stage.format(other))
 
 
 def test_versions_count_where_they_are_used(monkeypatch):
@@ -614,66 +501,27 @@ def test_what_carries_results_counts_too(stage, names):
     assert {f"mrt.{name}" for name in names} <= set(reached.definitions)
 
 
-# What catches errors of ours, or any, and keeps their text: for an error of its own, or to know a library's by it.
-KEEP_A_TEXT = {"mrt.core.hub", "mrt.problems.sources", "mrt.sampling.tokens"}
+SAID = {"description", "desc", "unit", "total", "ge", "le", "gt", "lt", "min_length", "max_length", "pattern"}
 
 
-def test_no_error_text_becomes_a_result():
-    """They are in no fingerprint: so what catches an error says it, in an error of its own, and makes no data of it."""
-    keep = set()
-    for module in fp.modules():
-        handlers = (n for n in ast.walk(fp.parsed(module)) if isinstance(n, ast.ExceptHandler) and n.name)
-        for handler in handlers if not module.startswith(("mrt.config", "mrt.planning")) else ():
-            said = [n for n in ast.walk(handler) if isinstance(n, ast.Raise)]
-            said += [n for n in ast.walk(handler) if isinstance(n, ast.Call) and ast.unparse(n.func) == "sys.exit"]
-            within = {id(below) for node in said for below in ast.walk(node)}
-            names = (n for n in ast.walk(handler) if isinstance(n, ast.Name) and n.id == handler.name)
-            kinds = {getattr(n, "id", "") for n in ast.walk(handler.type)}
-            ours = kinds & {"Exception", "ValueError", "OSError", "KeyError", "TypeError", "RuntimeError"}
-            keep |= {module for name in names if ours and id(name) not in within}
-    assert keep == KEEP_A_TEXT
-
-
-def counts_not(node):
-    """Nodes below it that no result is made of, told apart from the module's own way of doing so."""
+def spared(node):
+    """Whether no result is made of a node and what is below, told apart from the module's own way of doing so."""
     if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-        yield from ast.walk(node)
-    elif isinstance(node, ast.Call):
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if name in ("print", "warn"):
-            yield from ast.walk(node)
-        elif name in ("Field", "tqdm"):
-            for keyword in node.keywords:
-                yield from ast.walk(keyword) if keyword.arg not in ("default_factory", "default") else ()
-    elif isinstance(node, ast.FunctionDef):
-        for part in (node.returns, *(a.annotation for a in ast.walk(node.args) if isinstance(a, ast.arg))):
-            yield from ast.walk(part) if part else ()
-    elif isinstance(node, ast.AnnAssign):
-        yield from ast.walk(node.annotation)
-    elif isinstance(node, ast.AugAssign | ast.Expr) and "bar" in {getattr(n, "id", "") for n in ast.walk(node)}:
-        yield from ast.walk(node)
+        return True
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "id", getattr(node.func, "attr", "")) in ("print", "warn", "exit")
+    return isinstance(node, ast.keyword) and node.arg in SAID
 
 
-OTHER = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mod, ast.Mod: ast.Mult,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
-}  # fmt: skip
-
-
-def mutate(node):
-    """Change an operator or a constant; what undoes it, or None if the node is neither."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float, str, bool):
-        value = node.value
-        node.value = not value if isinstance(value, bool) else value + ("x" if isinstance(value, str) else 1)
-        return lambda: setattr(node, "value", value)
-    if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in OTHER:
-        operator, node.op = node.op, OTHER[type(node.op)]()
-        return lambda: setattr(node, "op", operator)
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER:
-        operators, node.ops = node.ops, [OTHER[type(node.ops[0])](), *node.ops[1:]]
-        return lambda: setattr(node, "ops", operators)
-    return None
+def counting(node):
+    """The nodes below that count, but annotations of functions."""
+    if spared(node):
+        return
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name not in ("returns", "annotation"):
+            for child in value if isinstance(value, list) else [value]:
+                yield from counting(child) if isinstance(child, ast.AST) else ()
 
 
 @pytest.mark.parametrize(
@@ -684,18 +532,17 @@ def test_each_changed_operator_or_constant_that_a_stage_reaches_changes_its_fing
     tried, unseen = 0, []
     for name in fp.reached(stage).definitions:
         module, _, name = name.rpartition(".")
-        for statement in fp.bound(fp.parsed(module).body).get(name, []) if module == stage else []:
-            before = fp.defined(statement, module)
-            nodes = list(ast.walk(statement))
-            spared = {id(below) for node in nodes for below in counts_not(node)}
-            counting = [node for node in nodes if id(node) not in spared]
-            for node in counting[:: 1 if len(nodes) < 2000 else 4]:
-                if undo := mutate(node):
-                    tried += 1
-                    if fp.defined(statement, module) == before:
-                        unseen.append(f"{module}, line {node.lineno}")
-                    undo()
-    assert not unseen and tried > 30
+        for statement in scope.bound_in(module).get(name, []) if module == stage else []:
+            before, nodes = fp.defined(statement, module), list(counting(statement))
+            for node in nodes[:: 1 if len(nodes) < 1500 else 4]:
+                for what, field, value in changes(node):
+                    if what in ("constant", "operator", "comparison"):
+                        tried, kept = tried + 1, getattr(node, field)
+                        setattr(node, field, value)
+                        if fp.defined(statement, module) == before:
+                            unseen.append(f"{module}, line {node.lineno}")
+                        setattr(node, field, kept)
+    assert not unseen and tried > 25
 
 
 def test_a_module_or_name_that_is_not_there_is_named():

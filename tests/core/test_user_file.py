@@ -9,7 +9,8 @@ from conftest import python
 from test_fingerprint import CACHED
 
 from mrt.core import fingerprint as fp
-from mrt.core.user_file import load
+from mrt.core import scope
+from mrt.core.plugins import load
 
 STAGE = """from pathlib import Path
 
@@ -42,7 +43,7 @@ def hashed(tmp_path, monkeypatch):
     written(
         tmp_path / "package" / "mrt", {"base.py": "def run(value):\n    return value\n\n\ndef other():\n    pass\n"}
     )
-    monkeypatch.setattr(fp, "PACKAGE", tmp_path / "package" / "mrt")
+    monkeypatch.setattr(scope, "PACKAGE", tmp_path / "package" / "mrt")
     (tmp_path / "working").mkdir()
     monkeypatch.chdir(tmp_path / "working")
 

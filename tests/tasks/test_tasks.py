@@ -14,11 +14,10 @@ from mrt.analysis.evaluate import accuracy
 from mrt.analysis.progress import progress_table
 from mrt.core.artifacts import GRADES, PROBLEMS
 from mrt.core.fingerprint import reached
-from mrt.core.plugins import names
 from mrt.episodes.thinking import THINK
 from mrt.grading.grade import Grade, grade_table, right_forced
 from mrt.grading.task import (
-    FOLDER,
+    TASKS,
     Task,
     answers_in,
     canonical,
@@ -52,14 +51,14 @@ def near(tmp_path_factory):
     return f"{file}:Near"
 
 
-@pytest.fixture(params=[*names(FOLDER), "near"], scope="module")
+@pytest.fixture(params=[*TASKS.all(), "near"], scope="module")
 def case(request, near):
     """Each task with problems of its own."""
     return task_of(near if request.param == "near" else request.param), ROWS[request.param]
 
 
 def test_every_task_has_problems_to_be_tried_on():
-    assert {*names(FOLDER), "near"} == ROWS.keys()
+    assert {*TASKS.all(), "near"} == ROWS.keys()
 
 
 @given(data=st.data())
@@ -208,11 +207,11 @@ def test_a_choice_has_one_form_and_a_wrong_one_an_error(tmp_path, near):
     file.write_text("from mrt.grading.task import Task\nclass Plain(Task):\n    digits: int = 3\nvalue = 7\n")
     assert task_of({"name": f"{file}:Plain", "digits": 2}).digits == 2 and not has_golds(f"{file}:Plain")
     for choice, message in (
-        ("maths", "there is no 'maths'; there are math, or a file of yours"),
+        ("maths", "there is no task 'maths'; did you mean 'math'"),
         ({"by": "math_verify"}, "a task with settings has a name too"),
         ({"name": "math", "by": "hand"}, "math has the settings by, timeout; by: .*'hand'"),
         ({"name": f"{file}:Plain", "digit": 2}, "has the settings digits; digit: Extra inputs .* .got 2."),
-        (f"{file}:value", "it has no class value below mrt.grading.task.Task"),
+        (f"{file}:value", "value is no task, a Task"),
         (f"{tmp_path}/gone.py:Plain", "gone.py: no such file; paths are relative to the working folder"),
     ):
         with pytest.raises(ValueError, match=message):

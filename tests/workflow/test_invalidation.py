@@ -109,10 +109,6 @@ def edit(path, old, new):
     return apply
 
 
-def renamed(path, old, new):
-    return lambda folder: (folder / path).write_text((folder / path).read_text().replace(old, new))
-
-
 def append(path, text):
     return lambda folder: (folder / path).write_text((folder / path).read_text() + text)
 
@@ -228,7 +224,6 @@ DECIDE_NOTHING = {
     "what a trainer prints": edit("mrt/training/sft.py", "dropped as longer than", "left out as longer than"),
     "a progress bar's unit": edit("mrt/sampling/engine.py", 'unit=" requests"', 'unit=" prompts"'),
     "a constant of the toy base's thoughts": edit("mrt/toy/world.py", "0.025, 0.3, 0.2)", "0.025, 0.3, 0.3)"),
-    "a local variable's name": renamed("mrt/training/sft.py", "megabatches", "heaps"),
     "the order of functions": reordered,
     "a function's module": moved,
     "an annotation": edit(

@@ -91,7 +91,10 @@ def test_a_problem_set_with_a_task_of_a_file_is_planned_graded_and_remade_alone(
 
 READ_OFF = {"prover": {"estimate": "likelihood"}, "measures": ["accuracy", "regret"]}
 MISTAKES = {
-    "an unknown task": ({"problems": {"toy_test": {"task": "maths"}}}, r"problems.toy_test.task: there is no 'maths'"),
+    "an unknown task": (
+        {"problems": {"toy_test": {"task": "maths"}}},
+        r"problems.toy_test.task: there is no task 'maths'",
+    ),
     "a missing file": ({"problems": {"toy_test": {"task": "gone.py:A"}}}, r"problems.toy_test.task: gone.py: no such"),
     "a column that the toy lacks": (
         {"problems": {"toy_test": {"task": "near.py:Near"}}},
