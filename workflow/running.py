@@ -35,8 +35,8 @@ def begin(results: Path) -> None:
         run = _until_the_end.enter_context(lock.held(file, wait=False))
     except lock.Locked as error:
         raise WorkflowError(
-            f"Another Snakemake works on {results}: {error}. Two at once would write the same files. Wait until it ends,"
-            f" or stop it. (If it died on another node: it counts as dead after {lock.SILENT:.0f} s.)"
+            f"Another Snakemake works on {results}: {error}. Two at once would write the same files. Wait until it"
+            f" ends, or stop it. (If it died on another node: it counts as dead after {lock.SILENT:.0f} s.)"
         ) from None
     except OSError as error:
         raise WorkflowError(f"The results folder cannot be written: {error}") from error
@@ -45,8 +45,8 @@ def begin(results: Path) -> None:
     for other in (*results.glob(".state/*.lock"), *results.glob(".cache/*/*/*.lock")):
         if lock.lives(record := lock.record_of(other), other):
             logger.warning(
-                f"A job of an earlier run is at work: {lock.in_words(record)}, with {other}. A job of this run that needs"
-                " the same waits for it, and uses what it made. If it should not go on, end it (`scancel`, `kill`)."
+                f"A job of an earlier run is at work: {lock.in_words(record)}, with {other}. A job of this run that"
+                " needs the same waits for it, and uses what it made. If it shall not go on, end it (`scancel`, `kill`)."
             )
 
 

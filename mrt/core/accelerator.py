@@ -6,7 +6,7 @@ cannot: nothing falls back to the CPU silently. To use the CPU on purpose, set `
 
 Snakemake counts the GPUs of a machine (`gpu` of its rules), and assigns none. So a process claims as many as it needs
 before it uses any: a file lock per card, named by the card's UUID, in a folder that all users of the machine share;
-`CUDA_VISIBLE_DEVICES` then lists only the claimed cards. The kernel frees a lock when its holders die, however they die.
+`CUDA_VISIBLE_DEVICES` then lists only the claimed cards. The kernel frees a lock when its holders die, however that is.
 SLURM jobs claim too: the cards that SLURM gave to a job are free, and stages started within one job share them out.
 
 Child processes of a claiming process (of torchrun, of vLLM) call `join`: they share its locks, so that a card stays

@@ -192,6 +192,6 @@ def refuse_if_superseded() -> None:
     latest = record_of(Path(file)) if run else {}
     if latest and latest["id"] != run:
         raise Superseded(
-            f"a later run of Snakemake works on these results ({in_words(latest)}), so this job of an earlier one writes"
-            " no output; what it sampled or trained is kept, and found by the later run"
+            f"a later run of Snakemake works on these results ({in_words(latest)}), so this job of an earlier one"
+            " writes no output; what it sampled or trained is kept, and found by the later run"
         )

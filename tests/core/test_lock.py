@@ -1,4 +1,4 @@
-"""Locks beside artifacts: one holder at a time; a dead one, here or on another node, is known; an old run writes nothing."""
+"""Locks beside artifacts: one holder at a time; a dead one, here or on another node, is known; old runs write none."""
 
 import fcntl
 import json

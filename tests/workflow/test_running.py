@@ -1,10 +1,9 @@
-"""Nothing is lost or doubled when Snakemake is killed, here and in a real SLURM; results that have no records are told of.
+"""Nothing is lost or doubled when Snakemake is killed; results that have no records here are told of.
 
-A user sees: the next run waits for what jobs of the killed one still make, and uses it; what these write late is refused.
+A user sees: the next run waits for what jobs of the killed one still make, and uses it; nothing is written late.
 """
 
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -204,14 +203,14 @@ class Killed(Checkout):
     def let_end(self, results="results"):
         (self.folder / results / "a.go").touch()
 
-    def runs(self, value="1"):
+    def is_running(self, value="1"):
         until(lambda: self.jobs()[-1:] == [("start", value)], "running job", self.out)
 
     def kill_with_job(self, state, *arguments):
         """Start it, and kill it when its job is in this state; then unlock, as Snakemake says."""
         main = self.start(*arguments)
         if state == "RUNNING":
-            self.runs()
+            self.is_running()
         else:
             until(lambda: self.queue() == [state], state, self.out)
         main.kill()
@@ -306,7 +305,7 @@ def refuses_a_second_one(checkout):
     run, other = checkout(), checkout()
     same_results = ("--config", f"results={run.folder}/results")
     first = run.start()
-    run.runs()
+    run.is_running()
     status, said = run.run()
     assert status == 1 and "--unlock" in said  # Snakemake's own lock
     status, said = other.run(*same_results, target=f"{run.folder}/results/a")
