@@ -54,7 +54,9 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/traces.smk"
 
 
-if not running.is_job():
+if running.is_job():
+    running.record_in_jobs(workflow)
+else:
     running.tell_of_unknown_records(experiment.results)
 
 

@@ -46,8 +46,28 @@ def begin(results: Path) -> None:
         if lock.lives(record := lock.record_of(other), other):
             logger.warning(
                 f"A job of an earlier run is at work: {lock.in_words(record)}, with {other}. A job of this run that"
-                " needs the same waits for it, and uses what it made. If it shall not go on, end it (`scancel`, `kill`)."
+                " needs the same waits for it, and uses what it made. To stop it: `scancel`, `kill`."
             )
+
+
+def record_in_jobs(workflow: Any) -> None:
+    """Inside a job: leave the record of what it made, as Snakemake has jobs do whose main process does not wait.
+
+    Else what a job makes after its Snakemake was killed would have no record, and no later change of settings or code
+    would be seen.
+    """
+    from snakemake.persistence import PersistenceBase
+
+    finish = PersistenceBase.finished
+
+    async def recorded(self: Any, job: Any) -> None:
+        workflow.remote_execution_settings.immediate_submit = True
+        try:
+            await finish(self, job)
+        finally:
+            workflow.remote_execution_settings.immediate_submit = False
+
+    PersistenceBase.finished = recorded
 
 
 def mend_plugin(final_when_preempted: bool) -> None:

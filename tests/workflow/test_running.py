@@ -142,6 +142,8 @@ from mrt.core.lock import refuse_if_superseded
 from workflow import running
 
 refuse_if_superseded()
+if running.is_job():
+    running.record_in_jobs(workflow)
 RESULTS = config.get("results", "results")
 
 
@@ -247,6 +249,8 @@ def finds_what_finished_meanwhile(checkout):
     run.queue_empties()
     run.ends_well()
     assert run.jobs() == ONCE and (run.folder / "results" / "a").read_text() == "1"
+    assert "Nothing to be done" in run.ends_well("-n")
+    assert "Params have changed" in run.ends_well("-n", "--config", "value=2")
 
 
 def keeps_results_of_new_settings(checkout):
@@ -261,7 +265,6 @@ def keeps_results_of_new_settings(checkout):
     assert run.jobs() == [*ONCE, ("start", "2"), ("end", "2")]
     assert (run.folder / "results" / "a").read_text() == "2"
     assert "Nothing to be done" in run.ends_well("-n", "--config", "value=2")
-    assert "Params have changed" in run.ends_well("-n", "--config", "value=3")
 
 
 def refuses_a_job_that_starts_late(checkout):
@@ -297,7 +300,7 @@ def without_locks_it_runs_twice(checkout):
     main = run.start()
     until(lambda: run.jobs() == [("start", "1")] * 2, "second job", run.out)
     run.let_end()
-    run.ended_well(main)
+    main.wait(timeout=LONG)  # well or not: Snakemake removes what the refused job might have written
 
 
 def refuses_a_second_one(checkout):
