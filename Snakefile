@@ -11,7 +11,7 @@ min_version("9.27.1")  # older ones were not tried
 # Snakemake 9.27 forgets some sizes of inputs that it began to ask for, for the profile's `30 * attempt`.
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
-sys.path.insert(0, workflow.basedir)
+sys.path.insert(0, workflow.basedir)  # as a module of another workflow, Snakemake does so itself
 from mrt.core.lock import refuse_if_superseded
 from workflow import running, start
 from workflow.terminal import tell_jobs, tell_results
@@ -19,6 +19,7 @@ from workflow.terminal import tell_jobs, tell_results
 refuse_if_superseded()  # a job of an earlier run would remove the outputs of a later one
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+start.import_from_here()
 start.fork_stages()
 start.limit_gpus(workflow)
 tell_jobs()
@@ -58,17 +59,11 @@ if running.is_job():
     running.record_in_jobs(workflow)
 else:
     running.tell_of_unknown_records(experiment.results)
+start.prepare(workflow, experiment, options.fingerprints, config)
 
 
 onstart:
-    running.begin(experiment.results)
-    if workflow.executor_plugin.name == "slurm":
-        running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
-    start.hold_to_the_plan(workflow, options.fingerprints, config)
-    start.refuse_what_does_not_fit(workflow)
-    start.refuse_missing_reporters(workflow, experiment.training.report_to)
-    start.refuse_chat_templates(workflow, experiment)
-    start.start_early(workflow)
+    start.begin()
 
 
 onsuccess:

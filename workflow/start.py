@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,47 @@ from snakemake.exceptions import WorkflowError
 from mrt.config.schema import Config
 from mrt.core import accelerator
 from mrt.core.storage import write_text
+from workflow import running
 from workflow.fingerprints import Fingerprints
 from workflow.running import is_job
 
 Workflow = Any  # Snakemake's, which comes without types
 LONGEST_RUN = 90 * 24 * 3600  # seconds: records of older runs are removed
+
+
+_runs: list[Callable[[], None]] = []  # what begins the run of the Snakefile that was read
+
+
+def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, config: dict[str, Any]) -> None:
+    """Say what `begin` begins: a run of this experiment."""
+
+    def run() -> None:
+        running.begin(experiment.results)
+        if workflow.executor_plugin.name == "slurm":
+            running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
+        hold_to_the_plan(workflow, fingerprints, config)
+        refuse_what_does_not_fit(workflow)
+        refuse_missing_reporters(workflow, experiment.training.report_to)
+        refuse_chat_templates(workflow, experiment)
+        start_early(workflow)
+
+    _runs.append(run)
+
+
+def begin() -> None:
+    """Begin the run, for `onstart`: hold the results folder, keep to the plan, refuse what cannot run.
+
+    A workflow that uses this one as a module calls it in its own `onstart`; Snakemake calls none of a module.
+    """
+    for run in _runs:
+        run()
+    _runs.clear()
+
+
+def import_from_here() -> None:
+    """Have jobs import the package beside this file, in whichever folder the workflow runs."""
+    folders = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
 
 
 def fork_stages() -> None:
