@@ -89,7 +89,7 @@ def digest_of_files(paths: Sequence[Path]) -> str:
 
 
 def local_folder(model: str) -> Path:
-    """The folder of a checkpoint: relative to the working folder, and of a base that ships with the package, to that."""
+    """The folder of a checkpoint: relative to the working folder; that of a shipped base, to the package."""
     shipped = Path(__file__).parents[2] / model
     return shipped if model.startswith("mrt/toy/") and not Path(model).is_dir() else Path(model)
 

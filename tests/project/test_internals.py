@@ -43,7 +43,7 @@ PATCHED = {
         "the setting under which a job writes that record; for a whole job it would not wait for its own work",
     ),
     ("workflow/start.py", "workflow.global_resources"): (
-        "snakemake.workflow:Workflow.global_resources",
+        "snakemake.workflow:Workflow (global_resources)",
         "as many GPUs as there are cards; a profile cannot count them",
     ),
     ("mrt/training/devices.py", "ops.__compatible_ops__"): (
@@ -93,7 +93,7 @@ PATCHED = {
 }
 READ = {
     ("workflow/start.py", "workflow.executor_plugin"): (
-        "snakemake.workflow:Workflow.executor_plugin",
+        "snakemake.workflow:Workflow (executor_plugin)",
         "whether jobs run here: handlers are not told",
     ),
     ("workflow/rules/figures.smk", "workflow.group_settings"): (
