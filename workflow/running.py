@@ -84,13 +84,13 @@ def mend_plugin(final_when_preempted: bool) -> None:
     plugin.get_min_job_age = lambda: age
     ask = plugin.query_job_status
 
-    async def asked(*args: Any) -> tuple[dict[str, str] | None, float]:
+    async def query(*args: Any) -> tuple[dict[str, str] | None, float]:
         states, seconds = await ask(*args)
         if states and final_when_preempted:
             states = {job: "FAILED" if state == "PREEMPTED" else state for job, state in states.items()}
         return states, seconds
 
-    plugin.query_job_status = asked
+    plugin.query_job_status = query
 
 
 class Mark(NamedTuple):

@@ -105,7 +105,7 @@ def lives(record: Record, file: Path) -> bool:
     return silence < SILENT if is_queued is None else is_queued
 
 
-def holder_of(lock: TextIO, file: Path, own: Record) -> Record:
+def holder_of(lock: TextIO, file: Path, claim: Record) -> Record:
     """Take the lock and return nothing, or return its holder."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,25 +117,25 @@ def holder_of(lock: TextIO, file: Path, own: Record) -> Record:
     holder = record_of(file)
     if not lives(holder, file):
         lock.truncate(0)
-        lock.write(json.dumps(own))
+        lock.write(json.dumps(claim))
         lock.flush()
         if is_sure:
             return {}
         os.fsync(lock.fileno())
         time.sleep(SETTLE)
         holder = record_of(file)
-        if holder == own:
+        if holder == claim:
             return {}
     with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_UN)
     return holder
 
 
-def renew(file: Path, own: Record, released: Event) -> None:
+def renew(file: Path, claim: Record, released: Event) -> None:
     """Give signs of life; end this process if another one has taken it for dead, and the lock."""
     while not released.wait(BEAT):
         with suppress(OSError):
-            if record_of(file) not in ({}, own):
+            if record_of(file) not in ({}, claim):
                 print(f"{file}: this process gave no sign of life, and another one has gone on", flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
             os.utime(file)
@@ -159,13 +159,13 @@ def held(file: Path, *, wait: bool = True) -> Iterator[str]:
             time.sleep(POLL)
         yield str(record_of(file).get("id"))
         return
-    own: Record = {"id": uuid4().hex, "host": os.uname().nodename, "process": os.getpid()}
-    own |= {"started": started(os.getpid()), "user": os.environ.get("USER") or os.getuid(), "folder": os.getcwd()}
-    own |= {"job": os.environ.get("SLURM_JOB_ID"), "group": meeting_point()}
+    claim: Record = {"id": uuid4().hex, "host": os.uname().nodename, "process": os.getpid()}
+    claim |= {"started": started(os.getpid()), "user": os.environ.get("USER") or os.getuid(), "folder": os.getcwd()}
+    claim |= {"job": os.environ.get("SLURM_JOB_ID"), "group": meeting_point()}
     released, known = Event(), Record()
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lock:
-        while holder := holder_of(lock, file, own):
+        while holder := holder_of(lock, file, claim):
             if not wait:
                 raise Locked(in_words(holder))
             if holder != known:
@@ -174,16 +174,16 @@ def held(file: Path, *, wait: bool = True) -> Iterator[str]:
             time.sleep(POLL)
         if known:
             time.sleep(AFTER)
-        Thread(target=renew, args=(file, own, released), daemon=True).start()
+        Thread(target=renew, args=(file, claim, released), daemon=True).start()
         _held.add(file)
         try:
-            yield str(own["id"])
+            yield str(claim["id"])
         finally:
             _held.discard(file)
             released.set()
-            if record_of(file) == own:
+            if record_of(file) == claim:
                 lock.truncate(0)
-                lock.write(json.dumps(own | {"released": True}))
+                lock.write(json.dumps(claim | {"released": True}))
 
 
 def refuse_if_superseded() -> None:

@@ -258,7 +258,7 @@ class Classes:
                         yield each, f"{dotted.rpartition('.')[2]}.{method.name}"
 
 
-def found():
+def places_in_the_code():
     """{(file, place)} of all that may not be promised."""
     trees, places = sources(), set()
     classes = Classes(trees)
@@ -334,11 +334,11 @@ def promised(place):
 
 
 def test_all_that_is_not_promised_is_listed_and_nothing_else():
-    places = {(file, place) for file, place in found() if not promised(place)}
+    places = {(file, place) for file, place in places_in_the_code() if not promised(place)}
     listed = {*PATCHED, *READ, *SAME}
     assert places - listed == set(), "not listed: find a public way, or list it with its reason"
     assert listed - places == set(), "no longer there: take it out"
-    assert set(PROMISED) - {place for _, place in found()} <= {"torch"}
+    assert set(PROMISED) - {place for _, place in places_in_the_code()} <= {"torch"}
 
 
 def test_they_are_few():
@@ -367,7 +367,7 @@ def test_what_is_not_listed_is_found(tmp_path, monkeypatch, code, place):
     (tmp_path / "Snakefile").write_text("")
     (tmp_path / "workflow" / "new.py").write_text(code)
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    assert ("workflow/new.py", place) in found()
+    assert ("workflow/new.py", place) in places_in_the_code()
 
 
 def resolved(place):
