@@ -11,26 +11,19 @@ min_version("9.27.1")  # older ones were not tried
 # Snakemake 9.27 forgets some sizes of inputs that it began to ask for, for the profile's `30 * attempt`.
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
 gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
-sys.path.insert(0, workflow.basedir)
-from workflow.running import guard
-from workflow.start import (
-    fork_stages,
-    hold_to_the_plan,
-    planned_config,
-    refuse_chat_templates,
-    refuse_missing_reporters,
-    refuse_what_does_not_fit,
-    remember_signatures,
-    start_early,
-)
+sys.path.insert(0, workflow.basedir)  # as a module of another workflow, Snakemake does so itself
+from mrt.core.lock import refuse_if_superseded
+from workflow import running, start
 from workflow.terminal import tell_jobs, tell_results
 
+refuse_if_superseded()  # a job of an earlier run would remove the outputs of a later one
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
-fork_stages(workflow)
-remember_signatures()
-tell_jobs(workflow)
-if planned := planned_config(workflow):
+start.import_from_here()
+start.fork_stages()
+start.limit_gpus(workflow)
+tell_jobs()
+if planned := start.planned_config():
     config.clear()
     config.update(planned)
 # A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
@@ -44,9 +37,8 @@ if "models" not in config:
 
     configfile: "config.yaml"
 
-
-# With jobs that a killed Snakemake left in SLURM: wait, cancel or stop. No part of the experiment.
-left_running = config.pop("running", "wait")
+if "running" in config:
+    raise WorkflowError("--config running= is no setting any more: jobs of an earlier run are found by this run's (docs/operations.md)")
 
 
 report: "workflow/report/workflow.rst"
@@ -63,20 +55,22 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/traces.smk"
 
 
-guard(workflow, paths.results, left_running)
+if running.is_job():
+    running.record_in_jobs(workflow)
+else:
+    running.tell_of_unknown_records(experiment.results)
+start.prepare(workflow, experiment, options.fingerprints, config)
 
 
 onstart:
-    hold_to_the_plan(workflow, options.fingerprints, config)
-    refuse_what_does_not_fit(workflow)
-    refuse_missing_reporters(workflow, experiment.training.report_to)
-    refuse_chat_templates(workflow, experiment)
-    start_early(workflow)
+    start.begin()
 
 
 onsuccess:
     labels = {name: experiment.style(name)["label"] for name in experiment.models}
     tell_results(workflow, paths.results, labels)
+    if workflow.dag_settings.forceall and not workflow.dag_settings.targets:  # made anew, or touched: all of it
+        running.claim_records(experiment.results, again=True)
 
 
 rule all:

@@ -2,12 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,59 @@ from snakemake.exceptions import WorkflowError
 from mrt.config.schema import Config
 from mrt.core import accelerator
 from mrt.core.storage import write_text
+from workflow import running
 from workflow.fingerprints import Fingerprints
+from workflow.running import is_job
 
 Workflow = Any  # Snakemake's, which comes without types
 LONGEST_RUN = 90 * 24 * 3600  # seconds: records of older runs are removed
 
 
-def fork_stages(workflow: Workflow) -> None:
+_runs: list[Callable[[], None]] = []  # what begins the run of the Snakefile that was read
+
+
+def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, config: dict[str, Any]) -> None:
+    """Say what `begin` begins: a run of this experiment."""
+
+    def run() -> None:
+        running.begin(experiment.results)
+        if workflow.executor_plugin.name == "slurm":
+            running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
+        hold_to_the_plan(workflow, fingerprints, config)
+        refuse_what_does_not_fit(workflow)
+        refuse_missing_reporters(workflow, experiment.training.report_to)
+        refuse_chat_templates(workflow, experiment)
+        start_early(workflow)
+
+    _runs.append(run)
+
+
+def begin() -> None:
+    """Begin the run, for `onstart`: hold the results folder, keep to the plan, refuse what cannot run.
+
+    A workflow that uses this one as a module calls it in its own `onstart`; Snakemake calls none of a module.
+    """
+    for run in _runs:
+        run()
+    _runs.clear()
+
+
+def import_from_here() -> None:
+    """Have jobs import the package beside this file, in whichever folder the workflow runs."""
+    folders = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
+
+
+def fork_stages() -> None:
     """Have stages that import vLLM or TRL forked from one process that has them, for as long as this Snakemake runs.
 
     See mrt/core/fork_server.py; not if MRT_FORK_SERVER=off, nor in a cluster's job, which has one such stage or none.
     """
-    if os.environ.get("MRT_FORK_SERVER") != "off" and not workflow.subprocess_exec:
-        os.environ["MRT_FORK_SERVER"] = "off" if workflow.remote_exec else str(os.getpid())
+    if is_job():
+        if "SLURM_JOB_ID" in os.environ:
+            os.environ["MRT_FORK_SERVER"] = "off"
+    elif os.environ.get("MRT_FORK_SERVER") != "off":
+        os.environ["MRT_FORK_SERVER"] = str(os.getpid())
 
 
 def hold_to_the_plan(workflow: Workflow, fingerprints: Fingerprints, config: dict[str, Any]) -> None:
@@ -38,8 +78,6 @@ def hold_to_the_plan(workflow: Workflow, fingerprints: Fingerprints, config: dic
     again, takes it from here (`planned_config`). Else an edit that is undone later would leave other results behind,
     and no later plan would see it. The record is of this run alone, since others may begin meanwhile.
     """
-    if workflow.subprocess_exec or workflow.remote_exec:
-        return
     for job in workflow.dag.needrun_jobs():
         _ = job.params  # has each stage's fingerprint found now, of the code that is there now
     record = Path(".snakemake", "planned", f"{os.uname().nodename}-{os.getpid()}.json")
@@ -53,30 +91,23 @@ def hold_to_the_plan(workflow: Workflow, fingerprints: Fingerprints, config: dic
     os.environ |= {"MRT_PLANNED": str(record.resolve()), "MRT_PLANNED_CONFIG": str(settings.resolve())}
 
 
-def planned_config(workflow: Workflow) -> dict[str, Any] | None:
-    """The configuration that the run was planned with, if this Snakemake is one of its jobs on a cluster."""
+def planned_config() -> dict[str, Any] | None:
+    """The configuration that the run was planned with, if this Snakemake runs one of its jobs."""
     file = Path(os.environ.get("MRT_PLANNED_CONFIG", ""))
-    if not workflow.remote_exec or not file.is_file():
+    if not is_job() or not file.is_file():
         return None
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    config: dict[str, Any] = json.loads(file.read_text())
+    return config
 
 
-def remember_signatures() -> None:
-    """Have Snakemake look at the signature of a rule's function once, not for each job.
-
-    A plan of 5,000 jobs takes 0.84 of the time (the mean of six pairs of runs).
-    """
-    from snakemake import common, jobs, rules
-
-    remembered = lru_cache(10_000)(common.get_function_params)
-    for module in (common, jobs, rules):
-        module.get_function_params = remembered
+def is_local(workflow: Workflow) -> bool:
+    """Whether jobs run on this machine."""
+    return bool(workflow.executor_plugin.name == "local")
 
 
 def start_early(workflow: Workflow) -> None:
     """Start the fork server now, if a planned job needs it: it imports vLLM and TRL while the first jobs run."""
-    if not workflow.local_exec:
+    if not is_local(workflow):
         return
     ask_for_it = ("mrt.core.fork_server", "mrt.training.launch")
     shells = {job.rule.shellcmd or "" for job in workflow.dag.needrun_jobs()}
@@ -95,7 +126,7 @@ def planned_trainings(workflow: Workflow) -> list[Any]:
 
 def refuse_what_does_not_fit(workflow: Workflow) -> None:
     """Raise WorkflowError if a training takes more GPUs than are here, or several nodes, which SLURM alone gives."""
-    if not workflow.local_exec or workflow.remote_exec or workflow.touch:
+    if not is_local(workflow):
         return
     trainings = planned_trainings(workflow)
     asked = {job.wildcards.model: job.resources.get("nodes", 1) for job in trainings}
@@ -131,7 +162,7 @@ def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:
 
     Of a hub model that is not downloaded yet, and of the toy's bases, nothing is asked.
     """
-    if workflow.remote_exec or workflow.subprocess_exec or workflow.touch:
+    if workflow.executor_plugin.name == "touch":
         return
     sampling = [job for job in workflow.dag.needrun_jobs() if " mrt.sampling." in (job.rule.shellcmd or "")]
     prompts = dict[tuple[Path, str], str]()
@@ -152,7 +183,8 @@ def limit_gpus(workflow: Workflow) -> None:
     """Start no more jobs at once than this machine has GPUs for, unless `--resources gpu=` says how many.
 
     More would do no harm, as jobs claim their GPUs (mrt/core/accelerator.py), but would hold cores while they wait.
+    Where there is SLURM, it counts.
     """
-    cards = accelerator.cards()
+    cards = [] if shutil.which("sbatch") else accelerator.cards()
     if cards and "gpu" not in workflow.global_resources:
         workflow.global_resources["gpu"] = len(cards)

@@ -43,10 +43,9 @@ class JobLines(logging.Handler):
             print(f"{self.ended:{width}}/{self.total}  {name}  {time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
-def tell_jobs(workflow: Any) -> None:
-    """Print a line for each job that ends, where the plugin `rich` shows bars only: not in a dry run, nor in a job."""
-    plugins = workflow.output_settings.log_handler_settings or {}
-    if "rich" in plugins and workflow.is_main_process and not workflow.dryrun:
+def tell_jobs() -> None:
+    """Print a line for each job that ends, where the plugin `rich` shows bars only."""
+    if any(type(handler).__module__.startswith("snakemake_logger_plugin_rich") for handler in logger.handlers):
         logger.addHandler(JobLines())
 
 

@@ -4,22 +4,19 @@ On a machine with NVIDIA GPUs, or in a job that was given some, a stage uses the
 cannot: nothing falls back to the CPU silently. To use the CPU on purpose, set `MRT_DEVICE=cpu` or an empty
 `CUDA_VISIBLE_DEVICES`.
 
-Nothing else assigns the GPUs of a machine: Snakemake at best counts them, and all jobs would start on the first one.
-So a process claims as many GPUs as it needs before it uses any. A claim is one file lock per card, in a folder that all
-users of the machine share. The lock is named by the card's UUID, which is the same in every job and container;
-`CUDA_VISIBLE_DEVICES` then lists only the claimed cards. The kernel releases a lock when its holder dies, however it
-dies. Among processes that may use the same cards, one at a time collects cards and keeps those it already has, while
-the others queue: so requests for one card do not starve a request for four, and there is no deadlock. SLURM jobs claim
-too: the cards that SLURM gave to a job are usually free, and stages started within one job share them out.
+Snakemake counts the GPUs of a machine (`gpu` of its rules), and assigns none. So a process claims as many as it needs
+before it uses any: a file lock per card, named by the card's UUID, in a folder that all users of the machine share;
+`CUDA_VISIBLE_DEVICES` then lists only the claimed cards. The kernel frees a lock when its holders die, however that is.
+SLURM jobs claim too: the cards that SLURM gave to a job are free, and stages started within one job share them out.
 
 Child processes of a claiming process (of torchrun, of vLLM) call `join`: they share its locks, so that a card stays
-taken while any process of the job lives, and they die with it. The claiming process dies with the Snakemake that
-started it on this machine, so that a Snakemake that was killed leaves none behind.
+taken while any process of the job lives, and they die with it. vLLM's engine core does not notice that the stage was
+killed, and would keep the card's memory for ever.
 """
 
 import fcntl
 import os
-import select
+import random
 import shutil
 import signal
 import subprocess
@@ -29,6 +26,8 @@ from multiprocessing import parent_process
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
+
+from mrt.core.lock import started
 
 DEVICES, HOLDER, LOCKS = "CUDA_VISIBLE_DEVICES", "MRT_GPU_HOLDER", "MRT_GPU_LOCKS"  # environment variables
 FOLDER = "/tmp/mrt-gpus"  # for the locks, unless MRT_GPU_FOLDER is set; not TMPDIR, which may differ by user
@@ -184,8 +183,6 @@ def claim(count: int) -> None:
     os.environ[HOLDER] = str(os.getpid())  # for its own children to join
     if not there():
         return
-    if (snakemake := os.environ.get("MRT_FORK_SERVER", "")).isdecimal():  # without GPUs the fork server sees to it
-        die_with(int(snakemake))
     found = cards()
     if count > len(found):
         raise NoGPU(
@@ -242,69 +239,44 @@ def join() -> None:
     holder = int(os.environ.get(HOLDER, os.getpid()))
     if holder == os.getpid():
         return
-    die_with(holder)
+    Thread(target=die_with, args=(holder, started(holder)), name=f"dies with {holder}", daemon=True).start()
     for path in filter(None, os.environ.get(LOCKS, "").split(os.pathsep)):
         fcntl.flock(opened(Path(path)), fcntl.LOCK_SH)
 
 
-def die_with(holder: int) -> None:
-    """Have this process killed when that one ends, even if it is killed."""
-    try:
-        watched = os.pidfd_open(holder)
-    except ProcessLookupError:
-        print(f"process {holder}, which this one belongs to, has ended", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    except OSError:  # a kernel before 5.3 does not have it
-        watched = None
-
-    def die_too() -> None:
-        if watched is None:
-            while os.path.exists(f"/proc/{holder}"):
-                time.sleep(POLL)
-        else:
-            select.select([watched], [], [])  # readable when that process has ended
-        between = parent_process()  # in a vLLM worker: the engine core, which is slow to end
-        if between and between.pid and between.is_alive():
-            os.kill(between.pid, signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    Thread(target=die_too, name=f"dies with {holder}", daemon=True).start()
+def die_with(holder: int, since: str | None) -> None:
+    """Kill this process when that one has ended."""
+    while since is not None and started(holder) == since:
+        time.sleep(POLL)
+    engine = parent_process()  # in a vLLM worker: the engine core, which does not see it end
+    if engine and engine.pid and engine.is_alive():
+        os.kill(engine.pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def collect(found: list[Card], count: int) -> list[Card]:
-    """Lock `count` of these cards as soon as they are free; prints a line if it has to wait."""
-    held: dict[Card, int] = {}
-    began = time.monotonic()
+def collect(usable: list[Card], count: int) -> list[Card]:
+    """Lock `count` of these cards as soon as so many are free; prints a line if it has to wait.
 
-    def tell() -> None:
-        others = "; ".join(f"{card.name}: {holder_of(card)}" for card in found if card not in held)
-        print(f"waiting for {count} of {len(found)} GPUs ({others})", flush=True)
-
+    It holds none while it waits, so that no two processes wait for each other.
+    """
     waits = False
-    queues = [opened(lock_of(card, ".queue")) for card in sorted(found, key=lambda card: card.identity)]
-    for queue in queues:  # in the same order in all processes, to avoid deadlock
-        if not locked(queue):
-            if not waits:
-                tell()
-            waits = True
-            fcntl.flock(queue, fcntl.LOCK_EX)
-    while True:  # only this process collects these cards now
-        for card in found:
-            if card not in held and len(held) < count and (lock := locked_card(card)) is not None:
+    while True:
+        held: dict[Card, int] = {}
+        for card in usable:
+            if len(held) < count and (lock := locked_card(card)) is not None:
                 held[card] = lock
         if len(held) == count:
             break
+        for lock in held.values():
+            os.close(lock)
         if not waits:
-            tell()
-            waits = True
-        time.sleep(POLL)
-    for queue in queues:
-        os.close(queue)
-    mine = sorted(held, key=found.index)
+            others = "; ".join(f"{card.name}: {holder_of(card)}" for card in usable if card not in held)
+            print(f"waiting for {count} of {len(usable)} GPUs ({others})", flush=True)
+        waits = True
+        time.sleep(POLL * (1 + random.random()))
     if waits:
-        took = time.monotonic() - began
-        print(f"got GPUs {', '.join(card.name for card in mine)} after {took:.0f} s", flush=True)
-    return mine
+        print(f"got GPUs {', '.join(card.name for card in held)}", flush=True)
+    return list(held)
 
 
 def folder() -> Path:
@@ -318,9 +290,9 @@ def folder() -> Path:
     return path
 
 
-def lock_of(card: Card, suffix: str = "") -> Path:
-    """The lock file of a card; with suffix `.queue`, the lock of the process that collects cards including this one."""
-    return folder() / (card.identity.replace("/", "-") + suffix)
+def lock_of(card: Card) -> Path:
+    """The lock file of a card."""
+    return folder() / card.identity.replace("/", "-")
 
 
 def opened(path: Path) -> int:
@@ -341,19 +313,12 @@ def opened(path: Path) -> int:
     return file
 
 
-def locked(file: int) -> bool:
-    """Try to lock an open file exclusively; whether that succeeded."""
+def locked_card(card: Card) -> int | None:
+    """Lock a card and record its holder: the descriptor; None if it is taken."""
+    file = opened(lock_of(card))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
-
-
-def locked_card(card: Card) -> int | None:
-    """Lock a card and record its holder: the descriptor; None if it is taken. Only for the collecting process."""
-    file = opened(lock_of(card))
-    if not locked(file):
         os.close(file)
         return None
     os.ftruncate(file, 0)

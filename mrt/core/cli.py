@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 from abc import abstractmethod
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, CliApp, PydanticBaseSettingsSource, 
 
 from mrt.core import storage
 from mrt.core.fingerprint import fingerprint, reached, versions
+from mrt.core.lock import held, refuse_if_superseded
 from mrt.core.settings import laid_over, unrepeated
 
 PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that only say where files are
@@ -68,6 +69,10 @@ class Stage(BaseSettings):
         """The definitions that the stage loads by their names (`mrt.core.plugins.Kind.starts`)."""
         return ()
 
+    def lock(self) -> Path | None:
+        """The lock that the stage holds while it works (mrt/core/lock.py), if it samples or trains."""
+        return None
+
     @abstractmethod
     def cli_cmd(self) -> None:
         """The work of the stage."""
@@ -75,6 +80,7 @@ class Stage(BaseSettings):
     def carry_out(self) -> None:
         """Do the work; the tables that it writes record their provenance."""
         name, plugins = self.module(), self.plugins()
+        refuse_if_superseded()
         check_planned(name, *plugins)
         storage.provenance = {
             "stage": name,
@@ -87,8 +93,10 @@ class Stage(BaseSettings):
         # a rule's command has groups, and its log says what to run by hand
         if GROUPS & {argument.removeprefix("--") for argument in sys.argv}:
             print(shlex.join([*command_of(name), *sys.argv[1:]]), flush=True)
-        since = time.monotonic()
-        self.cli_cmd()
+        since, lock = time.monotonic(), self.lock()
+        with held(lock) if lock else nullcontext():
+            self.cli_cmd()
+        refuse_if_superseded()
         if self.timed:
             print(f"took {time.monotonic() - since:.1f} s", flush=True)
 

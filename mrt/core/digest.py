@@ -88,9 +88,15 @@ def digest_of_files(paths: Sequence[Path]) -> str:
     return digest(*parts)
 
 
+def local_folder(model: str) -> Path:
+    """The folder of a checkpoint: relative to the working folder; that of a shipped base, to the package."""
+    shipped = Path(__file__).parents[2] / model
+    return shipped if model.startswith("mrt/toy/") and not Path(model).is_dir() else Path(model)
+
+
 def identity_of_model(model: str, revision: str | None = None) -> str:
     """Identity of a model's weights and tokenizer: a hash of its folder's files, or its hub id and revision."""
-    folder = Path(model)
+    folder = local_folder(model)
     if not folder.is_dir():
         return f"{model}@{revision}"
     return digest_of_files(

@@ -15,6 +15,7 @@ Snakemake's id. If it is unset or `off`, the stage runs in this process. So it d
 survive a fork, and there most of the startup time is spent on loading weights.
 """
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -51,6 +52,7 @@ IMPORTS = (
     "trl:GRPOTrainer",
     "tqdm",
 )
+exit_code: list[int] = []  # of a fork
 PATIENCE = 120.0  # seconds to wait for the host to start; after that the stage runs without it
 
 
@@ -117,10 +119,10 @@ def connected(path: Path) -> socket.socket | None:
 
 def hand_over(host: socket.socket, stage: Sequence[str]) -> int:
     """Let the host run a stage as if it ran here, pass termination signals on to it, and return its exit code."""
-    asked = json.dumps({"stage": list(stage), "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
+    request = json.dumps({"stage": list(stage), "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
     try:
-        socket.send_fds(host, [len(asked).to_bytes(8, "big")], [0, 1, 2])
-        host.sendall(asked)
+        socket.send_fds(host, [len(request).to_bytes(8, "big")], [0, 1, 2])
+        host.sendall(request)
         child = int.from_bytes(received(host, 8), "big")
     except (EOFError, OSError):
         print(
@@ -161,6 +163,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 def serve(path: Path, owner: int) -> None:
     """The host: import, then listen and fork while the owner lives. Single-threaded, so that forks are clean."""
+    atexit.register(leave)  # the first one, which is called last
     vllm_environment.tell(cpu=True)
     for name in IMPORTS:
         module, _, attribute = name.partition(":")
@@ -209,11 +212,12 @@ def serve(path: Path, owner: int) -> None:
                     connection.sendall(status.to_bytes(8, "big"))
                 connection.close()
     finally:
-        for child, _ in children.values():
+        for child, _ in [] if exit_code else children.values():  # in the host
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-        path.unlink(missing_ok=True)
-        path.with_suffix(".lock").unlink(missing_ok=True)
+        if not exit_code:
+            path.unlink(missing_ok=True)
+            path.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def alive(process: int) -> bool:
@@ -232,7 +236,7 @@ def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
     head, files, _, _ = socket.recv_fds(connection, 8, 3)
     while len(head) < 8:
         head += received(connection, 8 - len(head))
-    asked = json.loads(received(connection, int.from_bytes(head, "big")))
+    request = json.loads(received(connection, int.from_bytes(head, "big")))
     connection.settimeout(None)
     child = os.fork()
     if child:
@@ -245,7 +249,7 @@ def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
             os.waitpid(child, 0)
             raise
         return child
-    code = 1
+    exit_code.append(1)
     try:
         os.setsid()
         for one in close:
@@ -254,12 +258,18 @@ def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
         for target, file in enumerate(files):
             os.dup2(file, target)
             os.close(file)
-        code = carry_out(asked["stage"], asked["folder"], asked["environment"])
+        exit_code[0] = carry_out(request["stage"], request["folder"], request["environment"])
     finally:
+        sys.exit()  # runs what the stage registered with `atexit`, and then `leave`
+
+
+def leave() -> None:
+    """End a fork as soon as all that was registered with `atexit` has run, without tearing down what was imported."""
+    if exit_code:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)  # without unwinding the host's stack
+        os._exit(exit_code[0])
 
 
 def carry_out(stage: Sequence[str], folder: str, environment: dict[str, str]) -> int:
@@ -284,16 +294,7 @@ def carry_out(stage: Sequence[str], folder: str, environment: dict[str, str]) ->
     except BaseException:
         traceback.print_exc()
         return 1
-    finally:
-        run_exit_functions()
     return 0
-
-
-def run_exit_functions() -> None:
-    """Run the functions registered with `atexit`; one of them ends the workers of the grader."""
-    import atexit
-
-    atexit._run_exitfuncs()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from mrt.core.digest import local_folder
+
 # Files that a model is loaded from: weights as safetensors, settings, tokenizer; never pickled weights.
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 NOT = ("*/*", "consolidated*")  # other formats of the same weights
@@ -30,8 +32,8 @@ def folder_of(model: str, revision: str | None = None) -> Path:
     Raises:
         FileNotFoundError: there is no such folder, and it is neither in the cache nor can it be downloaded.
     """
-    if Path(model).is_dir():
-        return Path(model)
+    if local_folder(model).is_dir():
+        return local_folder(model)
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -15,13 +15,25 @@ from typing import Any
 
 import polars as pl
 
+from mrt.core.lock import refuse_if_superseded
+
 provenance: dict[str, Any] = {}  # what the running stage writes into the metadata of its tables; set by `mrt.core.cli`
 REMAKE = "Delete it and run snakemake again to remake it."
+FOUND_BY_CONTENT = {".cache", ".state"}  # folders that jobs of an earlier run may add to
 
 
 def temporary_name(path: Path) -> Path:
     """A sibling of `path` that no other process uses."""
     return path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.part")
+
+
+def put(part: Path, path: Path) -> None:
+    """Rename what was written to its place. Raises Superseded if this job's run is over and another one has begun."""
+    if not FOUND_BY_CONTENT.intersection(path.parts):
+        refuse_if_superseded()
+    if part.is_dir() and path.exists():
+        shutil.rmtree(path)
+    os.replace(part, path)
 
 
 @contextmanager
@@ -33,7 +45,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield part
         with part.open("rb") as written:
             os.fsync(written.fileno())
-        os.replace(part, path)
+        put(part, path)
     finally:
         part.unlink(missing_ok=True)
 
@@ -125,8 +137,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     part.mkdir()
     try:
         yield part
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(part, path)
+        put(part, path)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -29,6 +29,11 @@ class SamplingStage(Stage):
         """The engine; vLLM starts with the first request."""
         return Engine(self.model, self.engine, self.revision)
 
+    def lock(self) -> Path | None:
+        """That of the completion cache, or of this shard of it."""
+        shard = f".{self.cache.shard.replace('/', '-of-')}" if self.cache.shard else ""
+        return self.cache.folder and self.cache.folder.with_name(f"{self.cache.folder.name}{shard}.lock")
+
     def seed_of(self, *parts: object) -> int:
         """The seed of the request named by `parts`, for this model, dataset and experiment."""
         return seed_of(self.seed, *self.names, *parts)

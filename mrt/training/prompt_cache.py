@@ -21,7 +21,6 @@ def in_groups(micro_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             `prompt_ids` and `prompt_mask` [rows, tokens] among them; what else there is is equal in all of them.
     """
     import torch
-    from trl.trainer.utils import split_tensor_dict
 
     prompts = [
         ids[own].tolist()
@@ -35,7 +34,12 @@ def in_groups(micro_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         else value
         for name, value in micro_batches[0].items()
     }
-    return split_tensor_dict(whole, len(micro_batches))
+    parts = len(micro_batches)
+    split = {
+        name: value.tensor_split(parts) if torch.is_tensor(value) and value.dim() else [value] * parts
+        for name, value in whole.items()
+    }
+    return [{name: values[i] for name, values in split.items()} for i in range(parts)]
 
 
 def has_cache(config: Any) -> bool:

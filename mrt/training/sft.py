@@ -122,6 +122,7 @@ def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed
         use_cpu=cpu,
         seed=recipe.seed,
         dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,  # the collator reads `loss_weight`
         deepspeed=str(deepspeed) if deepspeed else None,
     )
     join_processes(deepspeed, cpu)
@@ -168,11 +169,6 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     class Trainer(EndsOnce, EveryStepLearns, SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return Buckets(lambda: int(self.state.epoch or 0))
-
-        def _set_signature_columns_if_needed(self) -> None:
-            super()._set_signature_columns_if_needed()
-            if "loss_weight" not in self._signature_columns:
-                self._signature_columns.append("loss_weight")
 
         def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             outputs, again = int((inputs["labels"][:, 1:] != -100).sum()), self.args.gradient_checkpointing

@@ -73,6 +73,10 @@ class TrainingStage(Stage):
         None, description="DeepSpeed's configuration for several processes, such as ZeRO-3's (Tables 3 and 5)."
     )
 
+    def lock(self) -> Path | None:
+        """That of the trainer's state, in which a model is trained."""
+        return self.state.with_name(f"{self.state.name}.lock")
+
     @abstractmethod
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train on the examples, or resume, and `leave` the model in the folder `made`."""

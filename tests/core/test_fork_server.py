@@ -132,7 +132,8 @@ from workflow.start import start_early
 shells = (None, "python -m mrt.analysis.progress", *sys.argv[1:])
 jobs = [SimpleNamespace(rule=SimpleNamespace(shellcmd=shell)) for shell in shells]
 os.environ["MRT_FORK_SERVER"] = str(os.getpid())
-start_early(SimpleNamespace(local_exec=True, dag=SimpleNamespace(needrun_jobs=lambda: jobs)))
+local, dag = SimpleNamespace(name="local"), SimpleNamespace(needrun_jobs=lambda: jobs)
+start_early(SimpleNamespace(executor_plugin=local, dag=dag))
 until = time.monotonic() + (60 if len(sys.argv) > 1 else 3)
 while not address(os.getpid()).exists() and time.monotonic() < until:
     time.sleep(0.1)

@@ -1,42 +1,17 @@
-"""Nothing runs twice: Snakemake is killed while its jobs are in a real SLURM, and started again."""
+"""Nothing is lost or doubled when Snakemake is killed; results that have no records here are told of.
+
+A user sees: the next run waits for what jobs of the killed one still make, and uses it; nothing is written late.
+"""
 
 import shutil
-import signal
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, snakemake
 from on_slurm import LONG, Checkout, until
-
-SNAKEFILE = f"""
-import sys
-
-sys.path.insert(0, "{ROOT}")
-from workflow import running
-
-running.POLL, running.REPORT, running.PATIENCE = 1, 2, int(config.get("patience", 60))
-left_running = config.pop("running", "wait")
-RESULTS = config.get("results", "results")
-GUARD
-
-
-rule a:
-    output: RESULTS + "/a"
-    params: value=config.get("value", 1)
-    resources: slurm_extra=config.get("extra", "")
-    shell:
-        "echo start a >> jobs; echo half > {{output}}; until [ -e {{output}}.go ]; do sleep 0.2; done; [ ! -e fails ]; "
-        "echo {{params.value}} > {{output}}; echo end a >> jobs"
-
-
-rule b:
-    input: RESULTS + "/a"
-    output: RESULTS + "/b"
-    shell: "echo start b >> jobs; cp {{input}} {{output}}; echo end b >> jobs"
-"""
-GUARD = "running.guard(workflow, RESULTS, left_running)"
 
 
 def test_results_of_another_checkout_are_told_of(tmp_path, monkeypatch):
@@ -69,7 +44,16 @@ sys.path.insert(0, "{ROOT}")
 from workflow import running
 
 RESULTS = str(running.recorded_name(Path(config["results"])))
-running.guard(workflow, RESULTS)
+running.tell_of_unknown_records(Path(RESULTS))
+
+
+onstart:
+    running.begin(Path(RESULTS))
+
+
+onsuccess:
+    if workflow.dag_settings.forceall and not workflow.dag_settings.targets:
+        running.claim_records(Path(RESULTS), again=True)
 
 
 rule all:
@@ -149,32 +133,71 @@ def test_results_of_another_name_can_be_recorded_under_it(named):
         assert named(new, 2)[0] == ["a", "b"] and named(new, 1)[0] == ["a", "b"]
 
 
-def test_slurm_is_asked_again_within_the_longest_pause(monkeypatch):
-    """The plugin waits ten seconds longer each time that no job has ended, up to three minutes."""
-    import snakemake_executor_plugin_slurm as plugin
+SNAKEFILE = f"""
+import sys
+from pathlib import Path
 
-    from workflow.running import mend_plugin
+sys.path.insert(0, "{ROOT}")
+from mrt.core.lock import refuse_if_superseded
+from workflow import running
 
-    for name in ("get_min_job_age", "query_job_status"):
-        monkeypatch.setattr(plugin, name, lambda *_: 300)
-    usual = plugin.Executor.next_seconds_between_status_checks
-    monkeypatch.setattr(plugin.Executor, "next_seconds_between_status_checks", usual)
-    mend_plugin(final_when_preempted=True, longest_pause=30)
-    executor = object.__new__(plugin.Executor)
-    pauses = []
-    for seconds in (2, 12, 180):
-        executor.next_seconds_between_status_checks = seconds
-        pauses.append(executor.next_seconds_between_status_checks)
-    assert pauses == [2, 12, 30]
+refuse_if_superseded()
+if running.is_job():
+    running.record_in_jobs(workflow)
+RESULTS = config.get("results", "results")
 
 
-class Guarded(Checkout):
+onstart:
+    running.begin(Path(RESULTS))
+    if workflow.executor_plugin.name == "slurm":
+        running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
+
+
+rule a:
+    output: RESULTS + "/a"
+    params: value=config.get("value", 1)
+    resources: slurm_extra=config.get("extra", "")
+    shell: "{sys.executable} work {{output}} {{params.value}}"
+
+
+rule b:
+    input: RESULTS + "/a"
+    output: RESULTS + "/b"
+    shell: "echo start b >> jobs; cp {{input}} {{output}}; echo end b >> jobs"
+"""
+WORK = f"""
+import sys, time
+from pathlib import Path
+
+sys.path.insert(0, "{ROOT}")
+from mrt.core import lock, storage
+
+def note(what):
+    with open("jobs", "a") as file:
+        print(what, value, file=file)
+
+output, value = Path(sys.argv[1]), sys.argv[2]
+kept = output.parent / ".cache" / f"{{output.name}}.{{value}}"
+lock.refuse_if_superseded()
+with lock.held(output.parent / ".state" / f"{{output.name}}.lock"):
+    if not kept.exists():
+        note("start")
+        while not output.with_suffix(".go").exists():
+            time.sleep(0.2)
+        storage.write_text(value, kept)
+        note("end")
+    storage.write_text(kept.read_text(), output)
+"""  # as a stage does
+
+
+class Killed(Checkout):
     """With a job `a` that notes its start and end, and otherwise runs for ever."""
 
     always = ("--retries", "0")
 
-    def __init__(self, cluster, folder, guard=GUARD):
-        super().__init__(cluster, folder, SNAKEFILE.replace("GUARD", guard))
+    def __init__(self, cluster, folder, work=WORK):
+        super().__init__(cluster, folder, SNAKEFILE)
+        (folder / "work").write_text(work)
 
     def start(self, *arguments, target="results/a"):
         return super().start(*arguments, targets=[target])
@@ -182,179 +205,143 @@ class Guarded(Checkout):
     def let_end(self, results="results"):
         (self.folder / results / "a.go").touch()
 
-    def runs_a(self):
-        until(lambda: self.jobs()[-1:] == [("start", "a")], "running job", self.out)
+    def is_running(self, value="1"):
+        until(lambda: self.jobs()[-1:] == [("start", value)], "running job", self.out)
 
     def kill_with_job(self, state, *arguments):
-        """Start it, and kill it when its job is in this state."""
+        """Start it, and kill it when its job is in this state; then unlock, as Snakemake says."""
         main = self.start(*arguments)
         if state == "RUNNING":
-            self.runs_a()
+            self.is_running()
         else:
             until(lambda: self.queue() == [state], state, self.out)
         main.kill()
         main.wait()
         assert self.queue() == [state]
-
-    def unlock(self):
+        status, said = self.run()
+        assert status == 1 and "--unlock" in said
         self.ends_well("--unlock")
 
-    def starts_and_waits(self, *arguments, **options):
-        main = self.start(*arguments, **options)
-        self.says("Waiting for jobs in SLURM")
-        return main
+    def second_job_waits(self):
+        logs = self.folder / "logs" / "slurm"
+        until(lambda: any("waiting for " in file.read_text() for file in logs.rglob("*.log")), "waiting job", self.out)
 
 
-ONCE = [("start", "a"), ("end", "a")]
+ONCE = [("start", "1"), ("end", "1")]
 
 
-def waits_for_a_running_job(checkout):
+def waits_for_a_running_job_and_uses_what_it_makes(checkout):
     run = checkout()
     run.kill_with_job("RUNNING")
-    status, said = run.run()
-    assert status == 1 and "run `snakemake --unlock`" in said
-    assert run.queue("%j")[0].startswith("mrt-")
-    run.unlock()
-    main = run.starts_and_waits(target="results/b")
+    main = run.start(target="results/b")
+    run.says("A job of an earlier run is at work: ")
+    run.second_job_waits()
+    assert run.jobs() == [("start", "1")]
     run.let_end()
-    assert "  a  RUNNING for " in run.ended_well(main)
+    run.ended_well(main)
     assert run.jobs() == [*ONCE, ("start", "b"), ("end", "b")]
 
 
-def without_the_guard_it_runs_twice(checkout):
-    """These tests would see it."""
-    run = checkout(guard="")
-    run.kill_with_job("RUNNING")
-    run.unlock()
-    main = run.start()
-    until(lambda: run.jobs() == [("start", "a")] * 2, "second job", run.out)
-    run.let_end()
-    run.ended_well(main)
-
-
-def does_what_the_user_chose(checkout):
-    """A dry run reports, `stop` stops, Ctrl-C stops waiting, and all three leave the job alone; `cancel` cancels."""
+def finds_what_finished_meanwhile(checkout):
     run = checkout()
     run.kill_with_job("RUNNING")
-    assert "Jobs in SLURM write into results (a run would wait):" in run.ends_well("-n")
-    run.unlock()
-    status, said = run.run("--config", "running=stop")
-    assert status == 1 and "started with running=stop" in said and "  a  RUNNING for" in said
-    main = run.starts_and_waits()
-    main.send_signal(signal.SIGINT)
-    assert main.wait(timeout=LONG) == 1
-    said = run.out.read_text()
-    assert "Stopped waiting, nothing was started. These jobs are still in SLURM:" in said and "Traceback" not in said
-    assert run.jobs() == [("start", "a")] and run.queue() == ["RUNNING"]
-    main = run.start("--config", "running=cancel")
-    until(lambda: len(run.jobs()) == 2, "second job", run.out)
-    assert len(run.queue()) == 1
-    run.let_end()
-    assert "Cancelling jobs" in run.ended_well(main)
-    assert run.jobs() == [("start", "a"), *ONCE]
-
-
-def adopts_what_finished_meanwhile(checkout):
-    """Also where there is a record from before, of other params."""
-    run = checkout()
-    run.let_end()
-    run.ends_well()
-    (run.folder / "results" / "a.go").unlink()
-    run.kill_with_job("RUNNING", "--config", "value=2")
     run.let_end()
     run.queue_empties()
-    run.unlock()
-    assert "Nothing to be done" in run.ends_well("--config", "value=2")
-    assert run.jobs() == [*ONCE, *ONCE] and (run.folder / "results" / "a").read_text() == "2\n"
-    assert "Params have changed" in run.ends_well("-n", "--config", "value=3")
+    run.ends_well()
+    assert run.jobs() == ONCE and (run.folder / "results" / "a").read_text() == "1"
+    assert "Nothing to be done" in run.ends_well("-n")
+    assert "Params have changed" in run.ends_well("-n", "--config", "value=2")
 
 
-def waits_for_a_pending_job(checkout):
+def keeps_results_of_new_settings(checkout):
+    """The old job ends while the new one waits, and writes nothing over what the new one makes."""
     run = checkout()
+    run.kill_with_job("RUNNING")
+    main = run.start("--config", "value=2")
+    run.second_job_waits()
     run.let_end()
+    run.ended_well(main)
+    run.queue_empties()
+    assert run.jobs() == [*ONCE, ("start", "2"), ("end", "2")]
+    assert (run.folder / "results" / "a").read_text() == "2"
+    assert "Nothing to be done" in run.ends_well("-n", "--config", "value=2")
+
+
+def refuses_a_job_that_starts_late(checkout):
+    """It was still pending when a later run began."""
+    run = checkout()
     run.kill_with_job("PENDING", "--config", "extra=--hold")
-    run.unlock()
-    main = run.starts_and_waits()
-    run.cluster.run("scontrol", "release", *run.queue("%i"))
-    said = run.ended_well(main)
-    assert "  a  PENDING (JobHeldUser), of root" in said and "Nothing to be done" in said
-    assert run.jobs() == ONCE
-
-
-def runs_again_what_failed_meanwhile(checkout):
-    run = checkout()
-    run.kill_with_job("RUNNING")
-    run.unlock()
-    (run.folder / "fails").touch()
-    main = run.starts_and_waits()
+    late = run.queue("%i")
+    (run.folder / "results").mkdir(exist_ok=True)
     run.let_end()
-    until(lambda: "They ended" in run.out.read_text(), "end of the job", run.out)
-    (run.folder / "fails").unlink()
-    run.ended_well(main)
-    assert run.jobs() == [("start", "a"), *ONCE]
+    run.ends_well("--config", "value=2")
+    run.cluster.run("scontrol", "release", *late)
+    run.queue_empties()
+    assert run.jobs() == [("start", "2"), ("end", "2")] and (run.folder / "results" / "a").read_text() == "2"
 
 
-def runs_again_what_died_half_written(checkout):
+def goes_on_when_the_old_job_dies(checkout):
     run = checkout()
     run.kill_with_job("RUNNING")
-    run.unlock()
-    main = run.starts_and_waits()
     died = run.queue("%i")
+    main = run.start()
+    run.second_job_waits()
     run.cluster.run("scancel", "--full", "--signal=KILL", *died)
-    until(lambda: not set(died) & set(run.queue("%i")), "death of the job", run.out)
+    until(lambda: len(run.jobs()) == 2, "second start", run.out)
     run.let_end()
     run.ended_well(main)
-    assert run.jobs() == [("start", "a"), *ONCE] and (run.folder / "results" / "a").read_text() == "1\n"
+    assert run.jobs() == [("start", "1"), *ONCE] and (run.folder / "results" / "a").read_text() == "1"
+
+
+def without_locks_it_runs_twice(checkout):
+    """These tests would see it."""
+    run = checkout(work=WORK.replace("with lock.held(", "if str("))
+    run.kill_with_job("RUNNING")
+    main = run.start()
+    until(lambda: run.jobs() == [("start", "1")] * 2, "second job", run.out)
+    run.let_end()
+    main.wait(timeout=LONG)  # well or not: Snakemake removes what the refused job might have written
 
 
 def refuses_a_second_one(checkout):
-    """In the same folder, and in another one with the same results; this one waits when the first was killed."""
+    """In the same folder, and in another one with the same results."""
     run, other = checkout(), checkout()
-    same_results, target = ("--config", f"results={run.folder}/results"), f"{run.folder}/results/a"
+    same_results = ("--config", f"results={run.folder}/results")
     first = run.start()
-    run.runs_a()
+    run.is_running()
     status, said = run.run()
-    assert status == 1 and "Another Snakemake works on results: root on " in said and str(first.pid) in said
-    status, said = other.run(*same_results, target=target)
-    assert status == 1 and "Another Snakemake works on" in said and str(run.folder) in said
-    first.kill()
-    first.wait()
-    main = other.starts_and_waits(*same_results, target=target)
+    assert status == 1 and "--unlock" in said  # Snakemake's own lock
+    status, said = other.run(*same_results, target=f"{run.folder}/results/a")
+    assert status == 1 and "Another Snakemake works on" in said and str(first.pid) in said and str(run.folder) in said
     run.let_end()
-    assert "Nothing to be done" in other.ended_well(main)
+    assert first.wait(timeout=LONG) == 0
     assert run.jobs() == ONCE and not other.jobs()
 
 
 def lets_other_results_alone(checkout):
-    """Two experiments at once in one folder."""
+    """Two experiments of one folder, one after the other, with a job of the first still at work."""
     run = checkout()
-    first, out = run.start(), run.out
-    run.runs_a()
+    run.kill_with_job("RUNNING")
     (run.folder / "others").mkdir()
     run.let_end("others")
-    said = run.ends_well("--config", "results=others", "running=cancel", target="others/a")
-    assert "SLURM that write" not in said and "Cancelling" not in said
+    said = run.ends_well("--config", "results=others", target="others/a")
+    assert "earlier run" not in said
     run.let_end()
-    assert first.wait(timeout=LONG) == 0, out.read_text()
-    assert run.jobs() == [("start", "a"), *ONCE, ("end", "a")]
-
-
-def refuses_an_unknown_choice(checkout):
-    status, said = checkout().run("--config", "running=maybe")
-    assert status == 1 and "running=maybe: it can be wait, cancel, stop" in said
+    run.queue_empties()
+    assert run.jobs() == [("start", "1"), *ONCE, ("end", "1")] and (run.folder / "results" / "a").read_text() == "1"
 
 
 CASES = [
-    *(waits_for_a_running_job, does_what_the_user_chose, adopts_what_finished_meanwhile, waits_for_a_pending_job),
-    *(refuses_a_second_one, runs_again_what_failed_meanwhile, runs_again_what_died_half_written),
-    *(lets_other_results_alone, without_the_guard_it_runs_twice, refuses_an_unknown_choice),
+    *(waits_for_a_running_job_and_uses_what_it_makes, finds_what_finished_meanwhile, keeps_results_of_new_settings),
+    *(refuses_a_job_that_starts_late, goes_on_when_the_old_job_dies, without_locks_it_runs_twice),
+    *(refuses_a_second_one, lets_other_results_alone),
 ]
 
 
 @pytest.fixture(scope="module")
 def checkout(cluster, tmp_path_factory):
     def make(**options):
-        return Guarded(cluster, tmp_path_factory.mktemp("checkout"), **options)
+        return Killed(cluster, tmp_path_factory.mktemp("checkout"), **options)
 
     return make
 
@@ -369,30 +356,12 @@ def started(checkout):
         case(checkout)
         seconds[case.__name__] = round(time.monotonic() - start)
 
-    with ThreadPoolExecutor(5) as pool:
+    with ThreadPoolExecutor(4) as pool:
         yield {case: pool.submit(timed, case) for case in CASES}
         pool.shutdown(cancel_futures=True)
     print(seconds)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_nothing_runs_twice(case, started):
+def test_a_killed_run_on_slurm(case, started):
     started[case].result()
-
-
-def test_asks_until_slurm_answers(cluster, checkout):
-    """And gives up with a message, never goes on blind."""
-    run, gives_up = checkout(), checkout()
-    run.kill_with_job("RUNNING")
-    run.unlock()
-    cluster.controller("stop")
-    main, other = run.start(), gives_up.start("--config", "patience=0")
-    try:
-        run.says("SLURM does not answer")
-        assert other.wait(timeout=LONG) == 1
-        assert "SLURM has not answered for 0 s" in gives_up.out.read_text() and not gives_up.jobs()
-    finally:
-        cluster.controller("start")
-    run.let_end()
-    run.ended_well(main)
-    assert run.jobs() == ONCE

@@ -5,6 +5,7 @@ Each run ends complete, or says what is wrong; none hangs, and no two attempts o
 
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -25,13 +26,22 @@ RULES = {  # {rule: what it asks for}
 }
 SNAKEFILE = f"""
 import sys
+from pathlib import Path
 
 sys.path.insert(0, "{ROOT}")
 from workflow import running
 
+if running.is_job():
+    running.record_in_jobs(workflow)
+
+
+onstart:
+    running.begin(Path("results"))
+    running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
+
+
 ATTEMPT = lambda wildcards, attempt: attempt
-WORK = "bash work {{resources.attempt}} {{output}} > {{log}} 2>&1"
-running.guard(workflow, "results", config.get("running", "wait"))
+WORK = "{sys.executable} alone {{output}} {{log}} bash work {{resources.attempt}} {{output}}"
 
 
 rule after:
@@ -51,6 +61,20 @@ rule {rule}:
     shell: WORK
 """
 
+# Holds a lock while it works, as a stage does that samples or trains.
+ALONE = f"""
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, "{ROOT}")
+from mrt.core.lock import held
+
+_, output, log, *command = sys.argv
+with held(Path(output + ".lock")), open(log, "w") as file:
+    status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode
+sys.exit(status)
+"""
 # Half an output, then all of it, and every moment a note that it is alive.
 WORK = """
 attempt=$1 output=$2 name=${2##*/}
@@ -87,6 +111,7 @@ class Faulty(Checkout):
     def __init__(self, cluster, folder):
         super().__init__(cluster, folder, SNAKEFILE)
         (folder / "work").write_text(WORK)
+        (folder / "alone").write_text(ALONE)
 
     def start(self, *names, arguments=(), **options):
         return super().start(*arguments, targets=[f"results/{name}" for name in names], **options)
@@ -222,8 +247,7 @@ def a_lost_job_lives_on(run):
     first = run.lives("steady")
     run.cluster.run(first.node, "kill", script="daemon")
     log = run.folder / "logs" / "slurm"
-    waiting = "Another job still makes steady"
-    until(lambda: any(waiting in f.read_text() for f in log.rglob("*.log")), "second attempt", run.out)
+    until(lambda: any("waiting for " in f.read_text() for f in log.rglob("*.log")), "second attempt", run.out)
     assert run.lives("steady").job == first.job  # it alone: whether the second one starts is seen below
     run.let_end("steady")
     run.ended_well(main)

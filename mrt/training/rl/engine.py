@@ -1,6 +1,7 @@
 """RL's engine: created with the options of mrt.sampling.engine, given the trainer's weights, checked to sample them."""
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,6 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
     TRL's own transfer ignores that vLLM's CPU backend packs weights; a tied head's weight is packed again here.
     """
     from trl.generation import vllm_generation
-    from vllm.utils.network_utils import get_open_port
 
     generation = vllm_generation.VLLMGeneration
     build, sync, cpu = vllm_generation.LLM, generation.sync_weights, not accelerator.on_gpu()
@@ -41,16 +41,20 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
     def synced(self: Any) -> None:
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
+        def packed_again(model: Any) -> None:
+            if model.config.tie_word_embeddings:
+                dispatch_cpu_unquantized_gemm(model.lm_head, remove_weight=False)
+
         weights = [(name, weight.detach().clone()) for name, weight in self._iter_named_params()]
-        runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
-        runner.reload_weights(weights_iterator=iter(weights))
-        if runner.model.config.tie_word_embeddings:
-            dispatch_cpu_unquantized_gemm(runner.model.lm_head, remove_weight=False)
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+        self.llm.apply_model(packed_again)
         self.llm.reset_prefix_cache()
 
     vllm_environment.tell(cpu)
     # TRL would take port 29500 if it is free, and so would another job that starts at the same time.
-    os.environ.setdefault("MASTER_PORT", str(get_open_port()))
+    with socket.socket() as free:
+        free.bind(("", 0))
+        os.environ.setdefault("MASTER_PORT", str(free.getsockname()[1]))
     vllm_generation.LLM = built
     if cpu:
         generation.sync_weights = synced

@@ -93,27 +93,44 @@ def make_trainer_class() -> type:
     import torch
     from accelerate.utils import gather_object  # type: ignore[import-untyped]
     from trl import GRPOTrainer
-    from trl.trainer.utils import RepeatSampler
 
     def left_aligned(values: Any, counts: list[tuple[int, int]], width: int) -> Any:
         """The last so many values of each row, moved to its beginning and padded to this width."""
         rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
         return torch.stack(rows)
 
-    class Carrying(RepeatSampler):
+    class Carrying(torch.utils.data.Sampler[int]):
         """TRL's sampler, which carries problems over to the next epoch where TRL's leaves them out.
 
         The order of a pass depends on its number, so that a resumed training has the same. It asks for that of the
         epoch: `set_epoch` is not passed on through the samplers that skip batches and split them over processes.
+
+        Args:
+            data_source: the problems.
+            batch_size: problems of which completions are drawn at once.
+            mini_repeat_count: completions of each.
+            repeat_count: how often a batch is read: once a micro-batch.
+            seed: of the order.
+            epoch: the number of the epoch.
         """
 
-        epoch: Callable[[], int] = int  # 0 where nobody tells
+        def __init__(
+            self,
+            data_source: Any,
+            batch_size: int,
+            mini_repeat_count: int,
+            repeat_count: int,
+            seed: int,
+            epoch: Callable[[], int],
+        ) -> None:
+            self.data_source, self.num_samples, self.batch_size = data_source, len(data_source), batch_size
+            self.mini_repeat_count, self.repeat_count = mini_repeat_count, repeat_count
+            self.seed, self.epoch = seed, epoch
 
         def order(self, number: int) -> list[int]:
             """The problems in the order of this pass."""
-            order: list[int] = torch.randperm(
-                self.num_samples, generator=self.generator.manual_seed(self.seed + number)
-            ).tolist()
+            generator = torch.Generator().manual_seed(self.seed + number)
+            order: list[int] = torch.randperm(self.num_samples, generator=generator).tolist()
             return order
 
         def __len__(self) -> int:
@@ -190,12 +207,14 @@ def make_trainer_class() -> type:
             return drawn
 
         def _get_train_sampler(self, dataset: Any = None) -> Any:
-            theirs = super()._get_train_sampler(dataset)
-            ours = Carrying(
-                theirs.data_source, theirs.mini_repeat_count, theirs.batch_size, theirs.repeat_count, seed=theirs.seed
+            return Carrying(
+                self.train_dataset if dataset is None else dataset,
+                batch_size=self.args.generation_batch_size // self.num_generations,
+                mini_repeat_count=self.num_generations,
+                repeat_count=self.num_iterations * self.args.steps_per_generation,
+                seed=self.args.seed,
+                epoch=lambda: int(self.state.epoch or 0),
             )
-            ours.epoch = lambda: int(self.state.epoch or 0)
-            return ours
 
         def note(self, name: str, value: float) -> None:
             self.notes[name].append(float(value))
