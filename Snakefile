@@ -75,7 +75,7 @@ onstart:
 
 
 onsuccess:
-    labels = {name: experiment.style(name)["label"] for name in experiment.models}
+    labels = {name: measuring.style(experiment, name)["label"] for name in experiment.models}
     tell_results(workflow, paths.results, labels)
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, planned_jobs, snakemake
 
+from mrt.config import roots, sizing
 from mrt.config.load import load
 from mrt.core.settings import laid_over
 from mrt.figures.figure import figures
@@ -31,7 +32,7 @@ def test_cost_knows_which_models_of_another_lineage_were_sampled_from(tmp_path):
     """The warmstart of the 3B learns from trees of the 8B (Appendix A.2); the others from models of their own."""
     options = options_of("config/backtracking_paper.yaml")
     known = options.experiment
-    of_8b = [known.weights("base_8b"), known.models["base_8b"].revision]
+    of_8b = [roots.weights(known, "base_8b"), known.models["base_8b"].revision]
     assert json.loads(options.cost(SimpleNamespace(model="warmstart_3b")))["sampled_by"]["tree"] == of_8b
     assert options.cost(SimpleNamespace(model="warmstart_8b")) == "{}"
     judged = options_of(
@@ -91,7 +92,7 @@ def test_grpo_is_trained_anew_for_nothing_that_mrt_alone_reads(edit):
         w = SimpleNamespace(model=name)
         told = [(o.rl(w), o.rl_prompts(w)) for o in (before, after)]
         assert (told[0] != told[1]) == changes, name
-    sizes = [options.experiment.training_size("grpo") for options in (before, after)]
+    sizes = [sizing.training_size(options.experiment, "grpo") for options in (before, after)]
     assert sizes[0] == sizes[1]  # no frozen mu is loaded
 
 

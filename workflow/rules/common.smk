@@ -2,6 +2,7 @@
 import json
 from shlex import quote
 
+from mrt.config import lineage, measuring
 from mrt.config.load import load
 from mrt.core.digest import options_of, slice_of
 from workflow.figures import Figures

@@ -12,7 +12,7 @@ rule cut_episodes:
         mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("episodes.cut"),
-        parameterization=slice_of(experiment.parameterization, without={"template"}),
+        parameterization=slice_of(measuring.parameterization(experiment), without={"template"}),
     shell:
         "python -m mrt.episodes.cut --rollouts {input:q} --parameterization {params.parameterization:q}"
         " --out {output:q} > {log:q} 2>&1"

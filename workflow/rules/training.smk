@@ -86,7 +86,7 @@ rule rl_prompts:
         uncontaminated=ancient(paths.uncontaminated),
         checkpoint=paths.parents_weights,
         problems=paths.training_problems,
-        episodes=lambda w: paths.of_parent("episodes")(w) if experiment.begun(w.model) else [],
+        episodes=lambda w: paths.of_parent("episodes")(w) if lineage.has_prefixes(experiment, w.model) else [],
     output:
         paths.of_model("prompts"),
     log:
