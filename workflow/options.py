@@ -12,7 +12,7 @@ from typing import Any
 
 from mrt.config import lengths, lineage, measuring, roots, sizing
 from mrt.config.schema import Config
-from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
+from mrt.core.digest import canonical, digest_of_files, identity_of_model, options_of
 from mrt.grading.task import reference, task_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
@@ -45,8 +45,7 @@ class Options:
 
     def __init__(self, experiment: Config, paths: Paths, resources: JobResources) -> None:
         self.experiment, self.paths, self.resources = experiment, paths, resources
-        self.words = compact(measuring.parameterization(experiment))
-        self.words.pop("segmentation", None)  # mu does not need it to answer
+        self.words = canonical(measuring.parameterization(experiment), {"segmentation"})  # which mu does not answer by
         self.fingerprints = Fingerprints(Path(".snakemake", "fingerprints"))
         self.code = cache(self.code)  # type: ignore[method-assign]
         self.identity = cache(self.identity)  # type: ignore[method-assign]
@@ -85,9 +84,14 @@ class Options:
         return {"model": self.paths.checkpoint(name) or given, "revision": self.experiment.models[name].revision}
 
     def dataset(self, w: Wildcards) -> str:
-        """Options of a dataset: the further columns that its task reads."""
-        task = self.experiment.problems[w.dataset].task
-        return options_of(extra=list(task_of(task).columns) or None if task else None)
+        """A dataset, whose task judges it later, and the further columns that the task reads."""
+        dataset = self.experiment.problems[w.dataset]
+        extra = list(task_of(dataset.task).columns) if dataset.task else []
+        return options_of(set=canonical(dataset, {"task"}), extra=extra or None)
+
+    def cut(self) -> str:
+        """How completions are cut, without what forces answers."""
+        return options_of(parameterization=canonical(measuring.parameterization(self.experiment), {"template"}))
 
     # ---- sampling ----
 
@@ -202,7 +206,7 @@ class Options:
         assert isinstance(method, SFTMethod)
         closes = "prover" in method.reads or self.experiment.backtracking  # other thoughts are learnt whole
         options: dict[str, Any] = {"parameterization": self.words if closes else None}
-        options |= {"method": model.method, "method_settings": compact(model.method_settings) or None}
+        options |= {"method": model.method, "method_settings": model.method_settings}
         options["seed"] = self.experiment.seed
         if not self.paths.reads_tokenizer(w):
             return options_of(**options)
@@ -226,11 +230,9 @@ class Options:
     def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """A model's hyperparameters: those that affect the weights, and the others."""
         recipe = lineage.recipe(self.experiment, name)
-        every = compact(recipe)
-        others = {field: every.pop(field) for field in recipe.execution & set(every)}
-        for field in recipe.unread(str(self.experiment.models[name].method)) if isinstance(recipe, RL) else ():
-            every.pop(field, None)
-        return every, others
+        method = str(self.experiment.models[name].method)
+        unread = recipe.unread(method) if isinstance(recipe, RL) else recipe.execution
+        return canonical(recipe, unread), canonical(recipe, set(type(recipe).model_fields) - recipe.execution)
 
     def sft(self, w: Wildcards) -> str:
         return self.of_parent(w, recipe=self.recipe(w.model)[0])
@@ -247,15 +249,15 @@ class Options:
         """DeepSpeed's configuration, if several processes train a model."""
         return ZERO_3.read_text() if sizing.training_processes(self.experiment, w.model) != (1, 1) else ""
 
-    def trained_by(self, *, with_engine: bool = False) -> Execution:
-        """Where a trainer keeps its state and its last checkpoint, where it logs, and RL's engine."""
+    def trained_by(self, *files: str, with_engine: bool = False) -> Callable[..., str]:
+        """Where a trainer keeps its state and its last checkpoint, where it logs, RL's engine, and lists of files."""
 
-        def execution(w: Wildcards, threads: int) -> str:
+        def execution(w: Wildcards, threads: int, input: Any = None) -> str:
             state, cached = f"{self.paths.results}/.state/{w.model}", f"{self.paths.results}/.cache/models/{w.model}"
             report_to = self.experiment.training.report_to or None
             engine = self.engine(w.model) if with_engine else None
-            recipe = self.recipe(w.model)[1] or None
-            return options_of(state=state, cache=cached, report_to=report_to, engine=engine, recipe=recipe)
+            recipe, lists = self.recipe(w.model)[1], {name: list(getattr(input, name)) for name in files}
+            return options_of(state=state, cache=cached, report_to=report_to, engine=engine, recipe=recipe, **lists)
 
         return execution
 

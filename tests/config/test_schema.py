@@ -11,6 +11,7 @@ from conftest import ROOT, TOY_BASE
 
 from mrt.config import lineage, measuring
 from mrt.config.load import load
+from mrt.config.schema import Config
 from mrt.core.settings import laid_over
 
 LAPTOP = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -535,3 +536,19 @@ def test_a_model_without_thoughts_has_none_open(models, message):
 def test_the_two_parameterizations_are_kept_apart(change, message):
     with pytest.raises(ValueError, match=message):
         load(laid_over(BACKTRACKING, change))
+
+
+def test_a_config_is_data_and_what_is_worked_out_from_it_goes_one_way():
+    """Modules of mrt/config import only those that docs/architecture.md lists before them."""
+    assert not [name for name in vars(Config) if not name.startswith(("_", "model_"))]  # no methods, no properties
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    listed = re.search(r"^\| (`lineage`.*?) \| what is worked out", page, re.MULTILINE)
+    order = ["hardware", "memory", "sections", "schema", *re.findall(r"\w+", listed[1]), "checks", "load"]
+    for place, module in enumerate(order):
+        folder = ROOT / "mrt" / "config"
+        for file in [*folder.glob(f"{module}.py"), *folder.glob(f"{module}/*.py")]:
+            text = file.read_text()
+            used = set(re.findall(r"^from mrt\.config\.(\w+)", text, re.MULTILINE)) - {module}
+            for names in re.findall(r"^from mrt\.config import (.*)", text, re.MULTILINE):
+                used |= set(names.split(", "))
+            assert used <= set(order[:place]), file
