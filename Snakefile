@@ -67,7 +67,7 @@ onstart:
 
 
 onsuccess:
-    labels = {name: experiment.style(name)["label"] for name in experiment.models}
+    labels = {name: measuring.style(experiment, name)["label"] for name in experiment.models}
     tell_results(workflow, paths.results, labels)
     if workflow.dag_settings.forceall and not workflow.dag_settings.targets:  # made anew, or touched: all of it
         running.claim_records(experiment.results, again=True)

@@ -24,6 +24,7 @@ from benchmarks import workload
 from benchmarks.allocation import FILTER
 from benchmarks.prover import ANSWERS
 from benchmarks.record import Goal, Record, Report, markdown, middle
+from mrt.config import measuring, roots
 from mrt.config.load import load
 from mrt.core import vllm_environment
 from mrt.core.settings import laid_over
@@ -207,14 +208,14 @@ def main() -> None:
     vllm_environment.tell(cpu=True)
     with tempfile.TemporaryDirectory() as made:
         stage = Prove(
-            model=config.weights(asked.model) or str(config.results / "models" / asked.model),
+            model=roots.weights(config, asked.model) or str(config.results / "models" / asked.model),
             rollouts=config.results / "rollouts" / place,
             episodes=some(config.results / "episodes" / place, Path(made, "episodes.parquet"), asked.problems),
             out=Path(made, "prover.parquet"),
             names=(asked.model, asked.dataset),
             engine=config.engine,
             prover=prover,
-            parameterization=config.parameterization,
+            parameterization=measuring.parameterization(config),
         )
         record = Record()
         problems = config.results / "problems" / f"{asked.dataset}.parquet"

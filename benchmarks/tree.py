@@ -12,6 +12,7 @@ import polars as pl
 import yaml
 
 from benchmarks.record import ROOT, Record, Report, markdown, middle
+from mrt.config import measuring
 from mrt.config.load import load
 from mrt.problems.build import build
 from mrt.sampling.tree import Search, Tree
@@ -40,7 +41,7 @@ def measure(record: Record, quick: bool) -> None:
     problems = build("toy_train", training)[0].head(count).to_dicts()
     stage = Search(
         model=str(ROOT / "mrt" / "toy" / "weights_attempts"), problems="-", out="-", names=("base", "toy_train"),
-        search=config.training.tree, parameterization=config.parameterization, prompt=config.prompt,
+        search=config.training.tree, parameterization=measuring.parameterization(config), prompt=config.prompt,
         engine=config.engine,
     )  # fmt: skip
     stage.grown(problems[: count // 5])  # warm

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 from snakemake.io import multiext, report
 
+from mrt.config import lineage, measuring
 from mrt.config.schema import Config
 from mrt.config.sections import Measure
 from mrt.core.cli import command_of
@@ -81,19 +82,20 @@ class Figures:
         fewer = {
             "direct": [evaluation.direct.model] if evaluation.direct else [],
             "linearized": models if evaluation.linearized else [],
-            "budget_forcing": [name for name in models if name in experiment.extended],
+            "budget_forcing": [name for name in models if name in measuring.extended(experiment)],
             "traces": models if experiment.backtracking else [],
             "reading": [name for name in models if experiment.models[name].rollouts],
         }
         return {
-            m: {d: self.measure(measure, m, d) for d in experiment.measured_on(m)} for m in fewer.get(measure, models)
+            m: {d: self.measure(measure, m, d) for d in measuring.measured_on(experiment, m)}
+            for m in fewer.get(measure, models)
         }
 
     def of_first_tree(self) -> dict[str, Tables]:
         """Warmstart sets, and the solution trees that they are made from; of the first model that was searched."""
         models, ancestors = self.experiment.models, self.paths.trained_ancestors()
         names = [m for m in models if m in ancestors and models[m].trained_by.only == "backtracking"]
-        of = {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
+        of = {m: (lineage.teacher(self.experiment, m), str(models[m].problems)) for m in names}
         first = next(iter(of.values()), None)
         if first is None:
             return {"constructions": {}, "trees": {}}
@@ -105,7 +107,9 @@ class Figures:
     def tables(self, name: str) -> dict[str, Tables]:
         """All tables that a figure or table is made from, by measure."""
         figure = self.entries[name].figure
-        models = self.experiment.evaluation.models if figure.first_run_only else self.experiment.measured
+        models = (
+            self.experiment.evaluation.models if figure.first_run_only else measuring.measured_runs(self.experiment)
+        )
         measures = figure.measures
         if figure.skips_unmeasured:
             made = {*self.experiment.evaluation.measures, "cost"}
@@ -131,9 +135,9 @@ class Figures:
     def models(self, name: str) -> dict[str, Any]:
         """How the models of a figure appear, the measured ones first."""
         shown = {m for of in self.tables(name).values() for m in of}
-        measured = self.experiment.measured
+        measured = measuring.measured_runs(self.experiment)
         order = [*measured, *(m for m in self.experiment.models if m not in measured)]
-        return {m: self.experiment.style(m) for m in order if m in shown}
+        return {m: measuring.style(self.experiment, m) for m in order if m in shown}
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show; a user's always."""
@@ -185,11 +189,11 @@ class Figures:
     def provenance(self) -> dict[str, str]:
         """What the page of provenance lists: {name: path}."""
         paths, experiment = self.paths, self.experiment
-        sets = [(m, d) for m in experiment.evaluation.models for d in experiment.measured_on(m)]
+        sets = [(m, d) for m in experiment.evaluation.models for d in measuring.measured_on(experiment, m)]
         trained = [m for m in experiment.models if m in paths.trained_ancestors()]
         tables = sorted({Path(path).with_suffix(".parquet") for path in self.all()})  # whatever their sections are
         return {
-            **{f"problems {d}": paths.problems(d) for d in experiment.used_problems},
+            **{f"problems {d}": paths.problems(d) for d in measuring.used_problems(experiment)},
             **{f"rollouts {m}/{d}": paths.artifact("rollouts", model=m, dataset=d) for m, d in sets},
             **{f"set {m}": paths.of_model("sets", model=m) for m in trained if m not in paths.by_rl()},
             **{f"model {m}": paths.of_model("models", "log.parquet", m) for m in trained},

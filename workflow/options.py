@@ -10,8 +10,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from mrt.config import lengths, lineage, measuring, roots, sizing
 from mrt.config.schema import Config
-from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
+from mrt.core.digest import canonical, digest_of_files, identity_of_model, options_of
 from mrt.grading.task import reference, task_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
@@ -44,8 +45,7 @@ class Options:
 
     def __init__(self, experiment: Config, paths: Paths, resources: JobResources) -> None:
         self.experiment, self.paths, self.resources = experiment, paths, resources
-        self.words = compact(experiment.parameterization)
-        self.words.pop("segmentation", None)  # mu does not need it to answer
+        self.words = canonical(measuring.parameterization(experiment), {"segmentation"})  # which mu does not answer by
         self.fingerprints = Fingerprints(Path(".snakemake", "fingerprints"))
         self.code = cache(self.code)  # type: ignore[method-assign]
         self.identity = cache(self.identity)  # type: ignore[method-assign]
@@ -60,7 +60,7 @@ class Options:
 
         def code(w: Wildcards) -> str:
             dataset = getattr(w, "dataset", None) or self.trained_on(w)
-            return self.code(stage, reference(self.experiment.task(dataset)))
+            return self.code(stage, reference(self.experiment.problems[dataset].task))
 
         return code
 
@@ -72,7 +72,7 @@ class Options:
         """Content of given weights; of those that this workflow makes, nothing: they are an input."""
         if self.paths.checkpoint(name):
             return None
-        return identity_of_model(str(self.experiment.weights(name)), self.experiment.models[name].revision)
+        return identity_of_model(str(roots.weights(self.experiment, name)), self.experiment.models[name].revision)
 
     def options(self, **options: Any) -> str:
         """Options as one JSON."""
@@ -80,19 +80,24 @@ class Options:
 
     def of_weights(self, name: str) -> dict[str, str | None]:
         """The options that name a model's weights."""
-        given = self.experiment.weights(name)
+        given = roots.weights(self.experiment, name)
         return {"model": self.paths.checkpoint(name) or given, "revision": self.experiment.models[name].revision}
 
     def dataset(self, w: Wildcards) -> str:
-        """Options of a dataset: the further columns that its task reads."""
-        task = self.experiment.task(w.dataset)
-        return options_of(extra=list(task_of(task).columns) or None if task else None)
+        """A dataset, whose task judges it later, and the further columns that the task reads."""
+        dataset = self.experiment.problems[w.dataset]
+        extra = list(task_of(dataset.task).columns) if dataset.task else []
+        return options_of(set=canonical(dataset, {"task"}), extra=extra or None)
+
+    def cut(self) -> str:
+        """How completions are cut, without what forces answers."""
+        return options_of(parameterization=canonical(measuring.parameterization(self.experiment), {"template"}))
 
     # ---- sampling ----
 
     def sampler(self, kind: str, w: Wildcards) -> str:
         """The model that a stage samples from: mu for its answers (`prover`), else the one whose artifact it makes."""
-        return self.experiment.mu(w.model, w.dataset) if kind == "prover" else w.model
+        return measuring.mu(self.experiment, w.model, w.dataset) if kind == "prover" else w.model
 
     def of_sampling(self, w: Wildcards, kind: str = "", **options: Any) -> str:
         """Options of a sampling stage."""
@@ -100,12 +105,17 @@ class Options:
         return self.options(**weights, names=names, seed=self.experiment.seed, **options)
 
     def rollouts(self, w: Wildcards) -> str:
-        decoding, samples = self.experiment.sampling(w.dataset).decoding, self.experiment.samples(w.model, w.dataset)
+        decoding, samples = (
+            measuring.sampling_on(self.experiment, w.dataset).decoding,
+            measuring.samples(self.experiment, w.model, w.dataset),
+        )
         evaluation = self.experiment.evaluation
         cut: dict[str, Any] = {}
         if evaluation.episodes and w.dataset in evaluation.problems:
             cut = {"episodes": evaluation.episodes, "parameterization": self.words}
-        return self.of_sampling(w, samples=samples, decoding=decoding, prompt=self.experiment.prompt_of(w.model), **cut)
+        return self.of_sampling(
+            w, samples=samples, decoding=decoding, prompt=lineage.prompt_of(self.experiment, w.model), **cut
+        )
 
     def completions(self, w: Wildcards) -> str:
         imported = self.experiment.models[w.model].rollouts
@@ -114,9 +124,9 @@ class Options:
 
     def prover_stage(self, w: Wildcards) -> str:
         """The stage that gives J: by as many answers at all prefixes, by as many as sets need, or by likelihood."""
-        if self.experiment.sampling(w.dataset).prover.estimate == "likelihood":
+        if measuring.sampling_on(self.experiment, w.dataset).prover.estimate == "likelihood":
             return "sampling.likelihood"
-        return "sampling.allocation" if self.experiment.filters(w.model, w.dataset) else "sampling.prover"
+        return "sampling.allocation" if measuring.filters(self.experiment, w.model, w.dataset) else "sampling.prover"
 
     def prover_code(self, w: Wildcards) -> str:
         stage = self.prover_stage(w)
@@ -127,38 +137,38 @@ class Options:
         return self.paths.problems(w.dataset) if self.prover_stage(w) != "sampling.prover" else []
 
     def prover(self, w: Wildcards) -> str:
-        stage, filters = self.prover_stage(w), self.experiment.filters(w.model, w.dataset)
+        stage, filters = self.prover_stage(w), measuring.filters(self.experiment, w.model, w.dataset)
         options: dict[str, Any] = {"filters": filters} if filters else {}
         if stage == "sampling.allocation":
             options["allocation"] = self.experiment.training.allocation
         if stage != "sampling.prover":
-            options["task"] = self.experiment.task(w.dataset)
-        prover = self.experiment.sampling(w.dataset).prover
+            options["task"] = self.experiment.problems[w.dataset].task
+        prover = measuring.sampling_on(self.experiment, w.dataset).prover
         return self.of_sampling(w, "prover", prover=prover, parameterization=self.words, **options)
 
     def budget_forcing(self, w: Wildcards) -> str:
-        return self.of_sampling(w, forcing=self.experiment.forcing, template=self.experiment.template)
+        return self.of_sampling(w, forcing=measuring.forcing(self.experiment), template=self.experiment.template)
 
     def tree(self, w: Wildcards) -> str:
         search = self.experiment.training.tree
-        options = {"parameterization": self.words, "prompt": self.experiment.prompt_of(w.model)}
-        return self.of_sampling(w, search=search, task=self.experiment.task(w.dataset), **options)
+        options = {"parameterization": self.words, "prompt": lineage.prompt_of(self.experiment, w.model)}
+        return self.of_sampling(w, search=search, task=self.experiment.problems[w.dataset].task, **options)
 
     def linearized(self, w: Wildcards) -> str:
         settings = self.experiment.evaluation.linearized
         return self.of_sampling(
-            w, linearized=settings, parameterization=self.words, prompt=self.experiment.prompt_of(w.model)
+            w, linearized=settings, parameterization=self.words, prompt=lineage.prompt_of(self.experiment, w.model)
         )
 
     def engine(self, name: str) -> Any:
         """All engine settings of a model; most change no distribution (docs/operations.md)."""
-        gpus, longest = self.experiment.tensor_parallel_size(name), self.experiment.longest(name)
+        gpus, longest = sizing.tensor_parallel_size(self.experiment, name), lengths.longest(self.experiment, name)
         sizes = {"tensor_parallel_size": gpus if gpus > 1 else None, "max_model_len": longest}
         return self.experiment.engine.model_copy(update=sizes)
 
     def engine_decides(self, kind: str = "") -> Callable[[Wildcards], list[Any]]:
         """The engine settings that change what is sampled."""
-        return lambda w: [self.experiment.longest(self.sampler(kind, w)), self.experiment.engine.dtype]
+        return lambda w: [lengths.longest(self.experiment, self.sampler(kind, w)), self.experiment.engine.dtype]
 
     def sampled_by(self, kind: str, *, shard: bool = False) -> Execution:
         """The engine and the completion cache of a stage; a `shard` samples its share, what follows gathers all."""
@@ -172,7 +182,7 @@ class Options:
         return execution
 
     def grading(self, w: Wildcards) -> str:
-        return options_of(task=self.experiment.task(w.dataset))
+        return options_of(task=self.experiment.problems[w.dataset].task)
 
     # ---- training ----
 
@@ -186,9 +196,9 @@ class Options:
 
     def trainer_code(self, w: Wildcards) -> str:
         """Fingerprint of RL, with what the method takes from its file and the task that judges."""
-        recipe: Any = self.experiment.recipe(w.model)
+        recipe: Any = lineage.recipe(self.experiment, w.model)
         parts = parts_of(str(self.experiment.models[w.model].method), recipe.variant)
-        return self.code("training.rl", *parts, reference(self.experiment.task(self.trained_on(w))))
+        return self.code("training.rl", *parts, reference(self.experiment.problems[self.trained_on(w)].task))
 
     def training_set(self, w: Wildcards) -> str:
         """What decides a model's training set: of the shared settings, those that its method reads."""
@@ -196,57 +206,58 @@ class Options:
         assert isinstance(method, SFTMethod)
         closes = "prover" in method.reads or self.experiment.backtracking  # other thoughts are learnt whole
         options: dict[str, Any] = {"parameterization": self.words if closes else None}
-        options |= {"method": model.method, "method_settings": compact(model.method_settings) or None}
+        options |= {"method": model.method, "method_settings": model.method_settings}
         options["seed"] = self.experiment.seed
         if not self.paths.reads_tokenizer(w):
             return options_of(**options)
-        prompt = self.experiment.prompt_of(w.model if method.asks_new_prompt else self.paths.parent(w))
+        prompt = lineage.prompt_of(self.experiment, w.model if method.asks_new_prompt else self.paths.parent(w))
         return self.of_parent(w, prompt=prompt, **options)
 
     def rl_prompts(self, w: Wildcards) -> str:
-        recipe: Any = self.experiment.recipe(w.model)
-        seed, prefixes = self.experiment.seed + recipe.seed, self.experiment.prefixes(w.model)
-        prompt, longest = self.experiment.prompt_of(self.paths.parent(w)), self.experiment.longest(w.model)
+        recipe: Any = lineage.recipe(self.experiment, w.model)
+        seed, prefixes = self.experiment.seed + recipe.seed, lineage.prefix_share(self.experiment, w.model)
+        prompt, longest = (
+            lineage.prompt_of(self.experiment, self.paths.parent(w)),
+            lengths.longest(self.experiment, w.model),
+        )
         of_prefixes = recipe.model_dump(include={"least_prefix", "max_prompt_length"}, exclude_none=True)
-        forced = self.experiment.variant(w.model).asks != "nothing"
+        forced = lineage.variant(self.experiment, w.model).asks != "nothing"
         words = self.words if forced or self.experiment.backtracking else None
-        rows = self.experiment.task(self.trained_on(w)) is not None
+        rows = self.experiment.problems[self.trained_on(w)].task is not None
         options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, "rows": rows, **of_prefixes}
         return self.of_parent(w, prefixes=prefixes, forced=forced, seed=seed, **options)
 
     def recipe(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """A model's hyperparameters: those that affect the weights, and the others."""
-        recipe = self.experiment.recipe(name)
-        every = compact(recipe)
-        others = {field: every.pop(field) for field in recipe.execution & set(every)}
-        for field in recipe.unread(str(self.experiment.models[name].method)) if isinstance(recipe, RL) else ():
-            every.pop(field, None)
-        return every, others
+        recipe = lineage.recipe(self.experiment, name)
+        method = str(self.experiment.models[name].method)
+        unread = recipe.unread(method) if isinstance(recipe, RL) else recipe.execution
+        return canonical(recipe, unread), canonical(recipe, set(type(recipe).model_fields) - recipe.execution)
 
     def sft(self, w: Wildcards) -> str:
         return self.of_parent(w, recipe=self.recipe(w.model)[0])
 
     def rl(self, w: Wildcards) -> str:
-        method, asks = self.experiment.models[w.model].method, self.experiment.variant(w.model).asks
+        method, asks = self.experiment.models[w.model].method, lineage.variant(self.experiment, w.model).asks
         # a variant that asks mu nothing needs none, and only one that asks at every boundary cuts episodes
         words = self.words if asks != "nothing" else None
-        parameterization = self.experiment.parameterization if asks == "boundaries" else words
-        options = {"parameterization": parameterization, "task": self.experiment.task(self.trained_on(w))}
+        parameterization = measuring.parameterization(self.experiment) if asks == "boundaries" else words
+        options = {"parameterization": parameterization, "task": self.experiment.problems[self.trained_on(w)].task}
         return self.of_parent(w, method=method, recipe=self.recipe(w.model)[0], **options)
 
     def sharding(self, w: Wildcards) -> str:
         """DeepSpeed's configuration, if several processes train a model."""
-        return ZERO_3.read_text() if self.experiment.training_processes(w.model) != (1, 1) else ""
+        return ZERO_3.read_text() if sizing.training_processes(self.experiment, w.model) != (1, 1) else ""
 
-    def trained_by(self, *, with_engine: bool = False) -> Execution:
-        """Where a trainer keeps its state and its last checkpoint, where it logs, and RL's engine."""
+    def trained_by(self, *files: str, with_engine: bool = False) -> Callable[..., str]:
+        """Where a trainer keeps its state and its last checkpoint, where it logs, RL's engine, and lists of files."""
 
-        def execution(w: Wildcards, threads: int) -> str:
+        def execution(w: Wildcards, threads: int, input: Any = None) -> str:
             state, cached = f"{self.paths.results}/.state/{w.model}", f"{self.paths.results}/.cache/models/{w.model}"
             report_to = self.experiment.training.report_to or None
             engine = self.engine(w.model) if with_engine else None
-            recipe = self.recipe(w.model)[1] or None
-            return options_of(state=state, cache=cached, report_to=report_to, engine=engine, recipe=recipe)
+            recipe, lists = self.recipe(w.model)[1], {name: list(getattr(input, name)) for name in files}
+            return options_of(state=state, cache=cached, report_to=report_to, engine=engine, recipe=recipe, **lists)
 
         return execution
 
@@ -256,20 +267,20 @@ class Options:
         They change SFT within rounding, and by the examples that fill the last batches of an epoch, of which all
         processes have equally many. RL draws by process.
         """
-        nodes, processes = self.experiment.training_processes(w.model)
+        nodes, processes = sizing.training_processes(self.experiment, w.model)
         cpus = self.resources.training_cores(w, threads)
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"
 
     def cost(self, w: Wildcards) -> str:
         """The models of another lineage, and perhaps of other sizes, that a model's training data came from."""
-        experiment, learnt = self.experiment, str(self.experiment.learns_from(w.model))
-        mu = experiment.mu(learnt, str(experiment.models[w.model].problems))
+        experiment, learnt = self.experiment, lineage.teacher(self.experiment, w.model)
+        mu = measuring.mu(experiment, learnt, str(experiment.models[w.model].problems))
         phases = {"rollouts": ("rollouts", learnt), "tree": ("trees", learnt), "prover": ("prover", mu)}
         others = {}
         for phase, (kind, name) in phases.items():
-            root = experiment.root(name)
-            weights = experiment.weights(root)  # None: completions that somebody sampled elsewhere
-            if self.paths.if_learnt(kind)(w) and root != experiment.root(w.model) and weights:
+            root = lineage.root(experiment, name)
+            weights = roots.weights(experiment, root)  # None: completions that somebody sampled elsewhere
+            if self.paths.if_learnt(kind)(w) and root != lineage.root(experiment, w.model) and weights:
                 others[phase] = weights, experiment.models[root].revision
         return options_of(sampled_by=others or None)
 
@@ -277,7 +288,7 @@ class Options:
 
     def regret(self, w: Wildcards) -> str:
         evaluation = self.experiment.evaluation
-        further = self.experiment.extrapolated_budgets(w.model)
+        further = measuring.extrapolated_budgets(self.experiment, w.model)
         axis = evaluation.regret_tokens
         return options_of(measure="regret", budgets=evaluation.budgets, extrapolated=further, axis=axis)
 

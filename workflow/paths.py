@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from mrt.config import lineage, measuring
 from mrt.config.schema import Config
 from mrt.training.method import RLMethod, SFTMethod
 from mrt.training.sets import tables_of
@@ -79,7 +80,7 @@ class Paths:
 
     def mu_weights(self, w: Wildcards) -> list[str]:
         """The weights of the meta-prover."""
-        return self.weights_of(self.experiment.mu(w.model, w.dataset))
+        return self.weights_of(measuring.mu(self.experiment, w.model, w.dataset))
 
     # ---- what a training is made from ----
 
@@ -101,7 +102,7 @@ class Paths:
         """The artifact, on the model's training problems, of its parent or its teacher."""
 
         def path(w: Wildcards) -> str:
-            learnt, problems = self.experiment.learns_from(w.model), self.experiment.models[w.model].problems
+            learnt, problems = lineage.teacher(self.experiment, w.model), self.experiment.models[w.model].problems
             return self.artifact(kind, suffix, str(learnt), str(problems))
 
         return path
@@ -116,7 +117,7 @@ class Paths:
 
     def if_learnt(self, kind: str) -> Input:
         """The parent's artifact, of models whose method learns from it."""
-        read = {name for name in self.trained if kind in self.experiment.learnt(name)}
+        read = {name for name in self.trained if kind in lineage.sources(self.experiment, name)}
         return lambda w: self.of_parent(kind)(w) if w.model in read else []
 
     def if_read(self, table: str, kind: str, suffix: str = "parquet") -> Input:
@@ -141,8 +142,8 @@ class Paths:
     def trained_ancestors(self, *, runs: bool = False) -> set[str]:
         """The trained models among those that are measured and all that these descend from; with `runs`, all runs."""
         experiment = self.experiment
-        measured = experiment.measured if runs else experiment.evaluation.models
-        return {a for m in measured for a in experiment.lineage(m)} & set(self.trained)
+        measured = measuring.measured_runs(experiment) if runs else experiment.evaluation.models
+        return {a for m in measured for a in lineage.ancestry(experiment, m)} & set(self.trained)
 
     def by_rl(self) -> set[str]:
         """Models that RL trains."""

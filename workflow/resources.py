@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from mrt.config import lineage, measuring, roots, sizing
 from mrt.config.memory import host_bytes
 from mrt.config.schema import Config
 from mrt.planning.bill import Bill
@@ -24,15 +25,15 @@ class JobResources:
         self.minutes = cache(self.bill.runtime)
 
     def nodes(self, w: Wildcards) -> int:
-        return self.experiment.training_processes(w.model)[0]
+        return sizing.training_processes(self.experiment, w.model)[0]
 
     def training_gpus(self, w: Wildcards) -> int:
         """GPUs of a training on one node; of several, `gres` has them a node."""
-        nodes, processes = self.experiment.training_processes(w.model)
+        nodes, processes = sizing.training_processes(self.experiment, w.model)
         return processes if self.experiment.cluster.gpu and nodes == 1 else 0
 
     def training_gres(self, w: Wildcards) -> str:
-        nodes, processes = self.experiment.training_processes(w.model)
+        nodes, processes = sizing.training_processes(self.experiment, w.model)
         cluster = self.experiment.cluster
         kind = f"gpu:{cluster.slurm_type}" if cluster.slurm_type else "gpu"
         return f"{kind}:{processes}" if cluster.gpu and nodes > 1 else ""
@@ -48,7 +49,7 @@ class JobResources:
 
     def training_cores(self, w: Wildcards, threads: int) -> int:
         """CPU cores of a training, on each node."""
-        gpus = self.experiment.training_processes(w.model)[1] if self.experiment.cluster.gpu else 0
+        gpus = sizing.training_processes(self.experiment, w.model)[1] if self.experiment.cluster.gpu else 0
         return self.cores(lambda _: gpus)(w, threads)
 
     def training_memory(self, w: Wildcards, attempt: int) -> int:
@@ -56,10 +57,10 @@ class JobResources:
         if not self.experiment.cluster.gpu:
             return round(attempt * 1024 * (4 + self.experiment.engine.cpu_cache_gib))
         config, model = self.experiment, self.experiment.models[w.model]
-        size, recipe, tokens = config.architecture(w.model), config.recipe(w.model), 0.0
+        size, recipe, tokens = roots.architecture(config, w.model), lineage.recipe(config, w.model), 0.0
         if isinstance(recipe, SFT):
             tokens = self.bill.work("train", w.model, str(model.problems)).trained / recipe.epochs
-        return round(attempt * host_bytes(size, *config.training_processes(w.model), tokens) / 2**20)
+        return round(attempt * host_bytes(size, *sizing.training_processes(config, w.model), tokens) / 2**20)
 
     def time_limit(self, rule: str, shards: int = 1) -> Callable[[Wildcards, int], int]:
         """Minutes of a job, more at each attempt."""
@@ -79,7 +80,7 @@ class JobResources:
 
         def memory(w: Wildcards, attempt: int) -> int:
             config, dataset = self.experiment, w.get("dataset")
-            learnt = w.model if dataset else str(config.learns_from(w.model))
+            learnt = w.model if dataset else lineage.teacher(config, w.model)
             drawn = self.bill.work(rule, learnt, dataset or str(config.models[w.model].problems)).drawn
             return round(attempt * (least + each * drawn / 2**20))
 
@@ -99,17 +100,17 @@ class JobResources:
         experiment, idle = self.experiment, gathers and self.shards > 1
 
         def sampler(w: Wildcards) -> str:
-            return experiment.mu(w.model, w.dataset) if rule == "force_answers" else w.model
+            return measuring.mu(experiment, w.model, w.dataset) if rule == "force_answers" else w.model
 
         def gpus(w: Wildcards) -> int:
-            return 0 if idle else experiment.sampling_gpus(sampler(w))
+            return 0 if idle else sizing.sampling_gpus(experiment, sampler(w))
 
         def memory(wildcards: Wildcards, attempt: int) -> int:
             """In MB, more at each attempt: libraries, cache, prompts, and the weights' file in float32."""
             if idle:
                 return self.reading(rule, least=round(1024 * (4 + experiment.engine.cpu_cache_gib)))(wildcards, attempt)
             loads = experiment.cluster.gpu
-            size = experiment.architecture(sampler(wildcards)).parameters if loads else 0
+            size = roots.architecture(experiment, sampler(wildcards)).parameters if loads else 0
             return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib + 4 * size / 2**30))
 
         def gathering(w: Wildcards, attempt: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
+from mrt.config import lineage, roots
 from mrt.config.schema import Config
 from mrt.core import accelerator
 from mrt.core.storage import write_text
@@ -167,16 +168,16 @@ def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:
     sampling = [job for job in workflow.dag.needrun_jobs() if " mrt.sampling." in (job.rule.shellcmd or "")]
     prompts = dict[tuple[Path, str], str]()
     for name in dict.fromkeys(job.wildcards.model for job in sampling):
-        folder = experiment.root_folder(name)
-        if folder and not experiment.models[experiment.root(name)].toy:
-            prompts.setdefault((folder, experiment.prompt_of(name).model_dump_json()), name)
+        folder = roots.folder(experiment, name)
+        if folder and not experiment.models[lineage.root(experiment, name)].toy:
+            prompts.setdefault((folder, lineage.prompt_of(experiment, name).model_dump_json()), name)
     for (folder, _), name in prompts.items():
         from mrt.core.hub import tokenizer_of  # only now: transformers takes seconds
 
         try:
-            experiment.prompt_of(name).chat(tokenizer_of(folder), "What is 1 + 1?")
+            lineage.prompt_of(experiment, name).chat(tokenizer_of(folder), "What is 1 + 1?")
         except ValueError as error:
-            raise WorkflowError(f"models.{experiment.root(name)}: {error}") from None
+            raise WorkflowError(f"models.{lineage.root(experiment, name)}: {error}") from None
 
 
 def limit_gpus(workflow: Workflow) -> None:

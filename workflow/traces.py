@@ -1,5 +1,6 @@
 """The page of traces of an experiment: which tables it is made from, and what it is told."""
 
+from mrt.config import lineage, measuring
 from mrt.config.schema import Config
 from mrt.config.sections import OF_MU
 from mrt.core.digest import digest_of_files, options_of
@@ -26,7 +27,7 @@ class TracesPage:
         """Training sets made of traces: {trained model: (the model that it learns from, dataset)}."""
         trained, models = self.paths.trained_ancestors(), self.experiment.models
         names = [m for m in models if m in trained and self.learns(m, "of_own_traces")]
-        return {m: (str(self.experiment.learns_from(m)), str(models[m].problems)) for m in names}
+        return {m: (lineage.teacher(self.experiment, m), str(models[m].problems)) for m in names}
 
     def learns(self, name: str, what: str) -> bool:
         """Whether a first run learns from traces of its parent (`of_own_traces`), or from trees (`of_trees`)."""
@@ -42,7 +43,7 @@ class TracesPage:
             self.experiment.evaluation.measures,
         )
         found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        for of in ((m, d) for m in evaluation.models for d in self.experiment.measured_on(m)):
+        for of in ((m, d) for m in evaluation.models for d in measuring.measured_on(self.experiment, m)):
             scored = not set(OF_MU).isdisjoint(measures)
             found[of] = [*SAMPLED, *(CUT if scored or "episodes" in measures else []), *(SCORED if scored else [])]
             found[of] += LINEARIZED if evaluation.linearized and "linearized" in measures else []
@@ -51,7 +52,7 @@ class TracesPage:
             found[of] = list(dict.fromkeys([*found.get(of, []), *kinds]))
         for name in self.paths.trained_ancestors():
             if self.learns(name, "of_trees"):
-                of = str(self.experiment.learns_from(name)), str(models[name].problems)
+                of = lineage.teacher(self.experiment, name), str(models[name].problems)
                 found[of] = list(dict.fromkeys([*found.get(of, []), ("trees", "parquet")]))
         return found
 
@@ -68,7 +69,7 @@ class TracesPage:
         for model, dataset in self.kinds():
             datasets.setdefault(model, []).append(dataset)
         return options_of(
-            models={m: self.experiment.style(m) for m in datasets},
+            models={m: measuring.style(self.experiment, m) for m in datasets},
             datasets=datasets,
             sets=self.sets(),
             markers=[self.experiment.backtracking.marker] if self.experiment.backtracking else markers,

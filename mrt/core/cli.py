@@ -3,9 +3,9 @@
     python -m mrt.sampling.rollouts --help
 
 A group of settings is passed whole as JSON (`--recipe '{"epochs": 2}'`) or field by field (`--recipe.epochs 2`). Rules
-pass all options that affect the result as one JSON (`--settings`), lists of files as another (`--inputs`), and the
-options that do not affect the result as a third (`--execution`). `--settings -` reads it from standard input: Linux
-takes no argument of more than 128 KiB, and a figure of many runs has as many files.
+pass all options that affect the result as one JSON (`--settings`), and those that do not as another (`--execution`),
+which has lists of files too. `--settings -` reads it from standard input: Linux takes no argument of more than 128 KiB,
+and a figure of many runs has as many files.
 """
 
 import json
@@ -27,7 +27,7 @@ from mrt.core.lock import held, refuse_if_superseded
 from mrt.core.settings import laid_over, unrepeated
 
 PLACES = {"out", "out_rules", "log", "history", "state", "cache"}  # options that only say where files are
-GROUPS = {"settings", "inputs", "execution"}  # options that contain other options
+GROUPS = {"settings", "execution"}  # options that contain other options
 
 
 class Stage(BaseSettings):
@@ -36,7 +36,6 @@ class Stage(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", cli_kebab_case=False, cli_avoid_json=True)
 
     settings: dict[str, Any] = Field({}, description="JSON of options by name: those that affect the result.")
-    inputs: dict[str, Any] = Field({}, description="JSON of options by name: lists of files to read.")
     execution: dict[str, Any] = Field({}, description="JSON of options by name: those that do not affect the result.")
     track_versions: bool = Field(True, description="Include versions of decisive libraries in the fingerprint.")
 
@@ -54,8 +53,8 @@ class Stage(BaseSettings):
     def _options_of_groups(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Unpack the groups into single options; an option given by itself takes precedence."""
         single = {name: value for name, value in given.items() if name not in GROUPS}
-        groups: list[dict[str, Any]] = [given.get(name, {}) for name in ("execution", "inputs", "settings")]
-        return laid_over(laid_over(*groups[:2]), groups[2]) | single  # a setting may have fields in two of them
+        # a recipe has fields in both
+        return laid_over(given.get("execution", {}), given.get("settings", {})) | single
 
     @classmethod
     def module(cls) -> str:

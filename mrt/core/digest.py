@@ -3,13 +3,11 @@
 import hashlib
 import json
 from collections.abc import Collection, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-
-from mrt.core.settings import Settings, defaults
+from pydantic_core import to_jsonable_python
 
 DIGITS = 16  # hexadecimal digits of a digest: 64 bits
 
@@ -29,52 +27,42 @@ def off(value: object) -> bool:
     return value is None or value is False
 
 
-def slice_of(settings: BaseModel, without: Collection[str] = ()) -> str:
-    """A group of settings as canonical JSON, perhaps without some fields: rules keep it in their params and pass it on.
+def canonical(value: Any, without: Collection[str] = ()) -> Any:
+    """Settings as JSON values, perhaps without some fields, in the one form that params and keys compare.
 
-    A field that is None or False, and is so by default, is left out. So a new option of this kind changes no slice and
-    no fingerprint.
+    All values are there, defaults too, so that a stage gets what the plan had. A field alone is left out that is off
+    (`off`), and would be by default: of its class, and of the setting that holds its group. So a new option of this
+    kind changes no params and no keys.
     """
-    return json.dumps(told(settings, settings.model_dump(mode="json", exclude=set(without))), sort_keys=True)
+    values = switched_on(value, to_jsonable_python(value))  # as their types say: a number of a float field is a float
+    return {name: each for name, each in values.items() if name not in without} if without else values
 
 
-def told(settings: object, dumped: object) -> object:
-    """The output of `model_dump`, without the fields that are off and are off by default."""
-    if isinstance(settings, BaseModel) and isinstance(dumped, dict):
-        fields = type(settings).model_fields
+def switched_on(value: Any, dumped: Any, default: Any = None) -> Any:
+    """The `dumped` value, without fields that are off and are off by default; `default` is that of its setting."""
+    if isinstance(value, BaseModel):
+        fields, filled_in = type(value).model_fields, dict(default) if type(default) is type(value) else {}
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()} | filled_in
         return {
-            name: told(getattr(settings, name), value)
-            for name, value in dumped.items()
-            if not (off(value) and off(fields[name].default))
+            name: switched_on(getattr(value, name), each, defaults[name])
+            for name, each in dumped.items()
+            if not (off(each) and off(fields[name].default) and off(defaults[name]))
         }
-    if isinstance(settings, dict) and isinstance(dumped, dict):
-        return {name: told(settings.get(name), value) for name, value in dumped.items()}
-    if isinstance(settings, list | tuple) and isinstance(dumped, list) and len(settings) == len(dumped):
-        return [told(one, value) for one, value in zip(settings, dumped, strict=True)]
+    if isinstance(value, dict):
+        return {name: switched_on(value.get(name), each) for name, each in dumped.items()}
+    if isinstance(value, list | tuple):
+        return [switched_on(one, each) for one, each in zip(value, dumped, strict=True)]
     return dumped
 
 
-def compact(value: Any, below: Any = None) -> Any:
-    """Settings as JSON values, without fields at their default: the code of the stage has the defaults.
-
-    The defaults of a group are those `below` it, of the setting that holds it, or else of its class
-    (`mrt.core.settings`). The field `kind` stays, since it tells one parameterization from the other.
-    """
-    if isinstance(value, BaseModel):
-        default = dict(below) if type(below) is type(value) else defaults(type(value))
-        own = {name: getattr(value, name) for name in default}
-        filled_in = default if isinstance(value, Settings) else {}
-        return {n: compact(v, filled_in.get(n)) for n, v in own.items() if n == "kind" or v != default[n]}
-    if isinstance(value, dict):
-        return {name: compact(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [compact(each) for each in value]
-    return str(value) if isinstance(value, Path | date) else value
+def slice_of(settings: BaseModel, without: Collection[str] = ()) -> str:
+    """A group of settings as canonical JSON, perhaps without some fields."""
+    return json.dumps(canonical(settings, without), sort_keys=True)
 
 
 def options_of(**options: Any) -> str:
-    """Options of a stage as one JSON, in canonical form; those that are off (None, False) are left out."""
-    return json.dumps({name: compact(v) for name, v in options.items() if not off(v)}, sort_keys=True)
+    """Options of a stage as canonical JSON; those that are off are left out."""
+    return json.dumps({name: canonical(value) for name, value in options.items() if not off(value)}, sort_keys=True)
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from mrt.config import lineage, measuring, roots, sizing
 from mrt.config.hardware import Architecture, Hardware, UnknownSizes
 from mrt.config.schema import Config
 from mrt.problems.sources import read_file
@@ -157,11 +158,11 @@ class Lengths:
             mean = pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item()
             if mean is not None:  # imported completions may have no counts
                 return float(mean)
-        for name in self.config.lineage(model):
+        for name in lineage.ancestry(self.config, model):
             if name in self.expected.tokens:
                 return self.expected.tokens[name]
-        half = self.config.sampling(dataset).decoding.max_tokens / 2
-        self.guessed.add(f"expected.tokens.{self.config.root(model)}: {half:.0f}")
+        half = measuring.sampling_on(self.config, dataset).decoding.max_tokens / 2
+        self.guessed.add(f"expected.tokens.{lineage.root(self.config, model)}: {half:.0f}")
         return half
 
 
@@ -188,19 +189,21 @@ class Bill:
         config, expected, count = self.config, self.config.expected, self.lengths.problems(dataset)
         prompt = expected.prompt_tokens
         if rule == "sample_rollouts":
-            samples, length = config.samples(model, dataset), self.lengths.rollout(model, dataset)
+            samples, length = measuring.samples(config, model, dataset), self.lengths.rollout(model, dataset)
             read, unshared = count * prompt, count * samples * prompt
             return Work(count * samples * length, read, unshared, 0, prompt + length)
         if rule == "force_answers":
-            sampling = config.sampling(dataset)
-            thoughts = count * min(sampling.prover.traces or sampling.samples, config.samples(model, dataset))
+            sampling = measuring.sampling_on(config, dataset)
+            thoughts = count * min(
+                sampling.prover.traces or sampling.samples, measuring.samples(config, model, dataset)
+            )
             found = self.prefixes(dataset, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
             if sampling.prover.estimate == "likelihood":  # two tokens of an answer are read; few are sampled
                 return replace(found, drawn=0)
-            share = ALLOCATED if config.filters(model, dataset) else 1.0
+            share = ALLOCATED if measuring.filters(config, model, dataset) else 1.0
             return replace(found, drawn=found.drawn * share)
         if rule == "force_budget":
-            forced, length = config.forcing, self.lengths.rollout(model, dataset)
+            forced, length = measuring.forcing(config), self.lengths.rollout(model, dataset)
             thoughts = count * min(forced.traces or config.evaluation.samples, config.evaluation.samples)
             extended = forced.most * forced.extension.max_tokens / 2
             answers = len(forced.answered()) * forced.answers * min(expected.answer_tokens, forced.decoding.max_tokens)
@@ -219,8 +222,8 @@ class Bill:
             attempts = count * asked.samples * asked.attempts
             drawn = attempts * asked.decoding.max_tokens / 2
             return Work(drawn, attempts * (prompt + asked.window), attempts * (prompt + asked.window), 0, asked.window)
-        recipe = config.recipe(model)
-        parents = self.lengths.rollout(str(config.learns_from(model)), dataset)
+        recipe = lineage.recipe(config, model)
+        parents = self.lengths.rollout(lineage.teacher(config, model), dataset)
         if isinstance(recipe, RL):
             completions = count * recipe.epochs * recipe.num_generations
             length = min(self.lengths.rollout(model, dataset), recipe.decoding.max_tokens)
@@ -228,7 +231,7 @@ class Bill:
                 completions * length, count * prompt, completions * prompt, completions * (length + prompt), length
             )
             prompts = count * recipe.epochs  # asked once, whatever the number of their completions
-            asked_at = config.variant(model).asked_at(prompts, completions, expected.episodes)
+            asked_at = lineage.variant(config, model).asked_at(prompts, completions, expected.episodes)
             if not asked_at:
                 return made
             answers = (recipe.answers or recipe.num_generations) * min(expected.answer_tokens, recipe.answer_tokens)
@@ -236,15 +239,22 @@ class Bill:
                 again = completions * (length + prompt) if recipe.mu == "parent" else 0
                 return made + Work(0, asked_at * 40 + again, asked_at * (prompt + length / 2), 0, length)
             return made + Work(asked_at * answers, asked_at * 40, asked_at * (prompt + length / 2), 0, length)
-        sets = 1 + sum(1 for _ in takewhile(lambda name: config.models[name].accumulate, config.lineage(model)))
+        sets = 1 + sum(
+            1 for _ in takewhile(lambda name: config.models[name].accumulate, lineage.ancestry(config, model))
+        )
         kept = sets * config.training.samples * expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
     def plan(self, rule: str, model: str, dataset: str, jobs: int) -> Planned:
         config, work = self.config, self.work(rule, model, dataset)
-        training, runs = rule.startswith("train"), config.mu(model, dataset) if rule == "force_answers" else model
-        architecture = config.architecture(runs)
-        nodes, processes = config.training_processes(model) if training else (1, config.sampling_gpus(runs) or 1)
+        training, runs = (
+            rule.startswith("train"),
+            measuring.mu(config, model, dataset) if rule == "force_answers" else model,
+        )
+        architecture = roots.architecture(config, runs)
+        nodes, processes = (
+            sizing.training_processes(config, model) if training else (1, sizing.sampling_gpus(config, runs) or 1)
+        )
         gpus = nodes * processes
         seconds = seconds_of(work, architecture, self.hardware, gpus, config.engine.max_num_seqs, self.reached)
         longest = self.start + seconds / jobs
@@ -295,10 +305,10 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         if trained.parent is None or trained.problems is None:
             return 0.0, []
         parent, d = trained.parent, trained.problems
-        learnt = str(config.learns_from(model))
+        learnt = lineage.teacher(config, model)
         train = "train_rl" if isinstance(trained.trained_by, RLMethod) else "train"
         made_by = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}
-        before = [(made_by[kind], parent if kind == "prover" else learnt, d) for kind in config.learnt(model)]
+        before = [(made_by[kind], parent if kind == "prover" else learnt, d) for kind in lineage.sources(config, model)]
         return then(ready(parent), *before, (train, model, d))
 
     chains = [

@@ -22,7 +22,8 @@ import polars as pl
 from pydantic import Field
 from pydantic_settings import CliImplicitFlag
 
-from mrt.config.checks import size_mistakes
+from mrt.config import measuring, roots, sizing
+from mrt.config.checks.sizes import memory_and_gpus
 from mrt.config.hardware import GPUS, Card
 from mrt.config.load import check_yaml, load
 from mrt.config.memory import engine_parts, told, training_parts
@@ -65,7 +66,7 @@ class Plan(Stage):
         if self.gpu:
             card = dict.fromkeys(Card.model_fields) | {"gpu": self.gpu}
             config = config.model_copy(update={"cluster": config.cluster.model_copy(update=card)})
-            if mistakes := [f"{path}: {what}" for path, what in size_mistakes(config)]:
+            if mistakes := [f"{path}: {what}" for path, what in memory_and_gpus(config)]:
                 raise ValueError("\n".join(mistakes))
         reached = Reached()
         if self.calibration:
@@ -122,13 +123,13 @@ def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:
     config, reached = bill.config, bill.reached
     hardware = config.cluster.hardware
     for plan in plans if hardware else []:
-        model = config.mu(plan.model, plan.problems) if plan.rule == "force_answers" else plan.model
-        size, what = config.architecture(model), "training" if plan.rule.startswith("train") else "sampling"
+        model = measuring.mu(config, plan.model, plan.problems) if plan.rule == "force_answers" else plan.model
+        size, what = roots.architecture(config, model), "training" if plan.rule.startswith("train") else "sampling"
         if what == "training":
-            parts = training_parts(size, config.training_size(plan.model), plan.gpus)
+            parts = training_parts(size, sizing.training_size(config, plan.model), plan.gpus)
         else:
             assert hardware is not None
-            parts = engine_parts(size, config.engine_size(model), hardware, plan.gpus)
+            parts = engine_parts(size, sizing.engine_size(config, model), hardware, plan.gpus)
         models = lines.setdefault(f"{told(parts)} on each of {plan.gpus}, {what}", {})
         models[model] = None
     if not hardware:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, snakemake
 
+from mrt.config import lengths, sizing
 from mrt.config.hardware import GPUS, Architecture, Card, UnknownSizes
 from mrt.config.load import load
 from mrt.core.settings import laid_over
@@ -79,12 +80,14 @@ def experiment(**cluster):
 
 
 def test_a_training_takes_a_node_or_as_many_as_it_is_told():
-    assert experiment().training_processes("mrt_1") == (1, 1) and experiment().sampling_gpus("mrt_1") == 0
-    assert experiment(gpu="h100").training_processes("mrt_1") == (1, 8)
-    assert experiment(gpu="h100").sampling_gpus("mrt_1") == 1
-    assert experiment(gpu="h100", training_gpus=16).training_processes("mrt_1") == (2, 8)
-    assert experiment(gpu="h100", training_gpus=16, gpus_per_node=4).training_processes("mrt_1") == (4, 4)
-    assert experiment(training_nodes=2).training_processes("mrt_1") == (2, 1)
+    assert (
+        sizing.training_processes(experiment(), "mrt_1") == (1, 1) and sizing.sampling_gpus(experiment(), "mrt_1") == 0
+    )
+    assert sizing.training_processes(experiment(gpu="h100"), "mrt_1") == (1, 8)
+    assert sizing.sampling_gpus(experiment(gpu="h100"), "mrt_1") == 1
+    assert sizing.training_processes(experiment(gpu="h100", training_gpus=16), "mrt_1") == (2, 8)
+    assert sizing.training_processes(experiment(gpu="h100", training_gpus=16, gpus_per_node=4), "mrt_1") == (4, 4)
+    assert sizing.training_processes(experiment(training_nodes=2), "mrt_1") == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +139,7 @@ def test_gpus_that_no_node_has_are_refused(settings, message):
 def test_a_training_on_so_many_nodes_takes_all_their_gpus():
     tiny = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     tiny["cluster"] = {"gpu": "h100", "gpus_per_node": 4, "training_nodes": 2}
-    assert load(tiny).training_processes("star_1") == (2, 4)
+    assert sizing.training_processes(load(tiny), "star_1") == (2, 4)
 
 
 def test_a_hub_model_has_to_tell_its_sizes():
@@ -164,10 +167,10 @@ def test_the_example_of_the_readme_is_planned_before_its_model_is_downloaded(tmp
 
 def test_the_papers_models_on_the_papers_gpus():
     config = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
-    assert [config.sampling_gpus(name) for name in ("base_1.5b", "mrt_7b_1")] == [1, 1]
-    assert config.training_processes("mrt_7b_1") == (1, 8)
+    assert [sizing.sampling_gpus(config, name) for name in ("base_1.5b", "mrt_7b_1")] == [1, 1]
+    assert sizing.training_processes(config, "mrt_7b_1") == (1, 8)
     study = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
-    assert study.sampling_gpus("base_32b") == 2
+    assert sizing.sampling_gpus(study, "base_32b") == 2
 
 
 @pytest.mark.parametrize(
@@ -202,12 +205,12 @@ def test_the_engine_beside_a_training_by_rl_has_to_fit_its_share():
 
 def test_an_engine_takes_no_longer_texts_than_the_model():
     study = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
-    assert {name: study.longest(name) for name in ("base_32b", "direct_32b", "direct_7b")} == {
+    assert {name: lengths.longest(study, name) for name in ("base_32b", "direct_32b", "direct_7b")} == {
         "base_32b": 14_400,
         "direct_32b": 14_400,
         "direct_7b": 4096,
     }
-    assert experiment().longest("mrt_1") == 1024
+    assert lengths.longest(experiment(), "mrt_1") == 1024
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.config import memory
+from mrt.config import memory, sizing
 from mrt.config.hardware import GIB, GPUS, Architecture
 from mrt.config.load import load
 from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
@@ -381,11 +381,11 @@ def documented():
     """The page's sentence about sizes and its table: how many GPUs the paper's settings need, of at most 8."""
     paper = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
     engine, sft, rl = (
-        paper.engine_size("base_1.5b"),
-        paper.training_size("mrt_1.5b_1"),
-        paper.training_size("mrt_rl_1.5b"),
+        sizing.engine_size(paper, "base_1.5b"),
+        sizing.training_size(paper, "mrt_1.5b_1"),
+        sizing.training_size(paper, "mrt_rl_1.5b"),
     )
-    share = paper.rl_engine_size("mrt_rl_1.5b").share
+    share = sizing.rl_engine_size(paper, "mrt_rl_1.5b").share
     yield (
         f"(sampling: texts of {engine.longest:,} tokens, the engine with {engine.share} of each GPU's memory; training:"
         f" micro-batches of one row, of {sft.length:,} tokens in SFT and of {rl.length:,} in RL, whose engine has"

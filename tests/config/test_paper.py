@@ -15,6 +15,7 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, hub_cache, planned
 
+from mrt.config import lineage, measuring
 from mrt.config.load import load
 from mrt.config.schema import Config
 from mrt.core.artifacts import PROBLEMS
@@ -223,9 +224,9 @@ def test_star_has_the_values_of_table_2():
     found = config("paper")
     for name, (_, method, _) in TRAINED.items():
         if method in ("star", "mrt"):
-            assert has(found.recipe(name), TABLE_2)
+            assert has(lineage.recipe(found, name), TABLE_2)
             weighted = method == "mrt"  # Appendix B.2
-            assert found.recipe(name).weighted == weighted
+            assert lineage.recipe(found, name).weighted == weighted
             assert found.models[name].rules.weight == ("progress" if weighted else "none")
             assert has(found.models[name].rules, {"minimum_progress": 0, "minimum_J": 0})  # Algorithm 1, line 7
             assert found.models[name].accumulate == name.endswith("_2")  # Algorithm 1, lines 2 and 10
@@ -236,17 +237,17 @@ def test_rl_has_the_values_of_table_3():
     found = config("paper")
     for name, (_, method, _) in TRAINED.items():
         if method not in ("star", "mrt"):
-            assert has(found.recipe(name), TABLE_3 | {"decoding": TABLE_3_DECODING})
+            assert has(lineage.recipe(found, name), TABLE_3 | {"decoding": TABLE_3_DECODING})
         if method == "mrt_rl":
-            assert has(found.recipe(name), ALGORITHM_2)
-    assert found.recipe("length_penalty_deepscaler").alpha == 0.4  # the paper names none
+            assert has(lineage.recipe(found, name), ALGORITHM_2)
+    assert lineage.recipe(found, "length_penalty_deepscaler").alpha == 0.4  # the paper names none
     assert found.engine.gpu_memory_utilization == GPU_MEMORY
 
 
 @pytest.mark.parametrize(("method", "scaled"), [("grpo", "group"), ("mrt_rl", "group"), ("length_penalty", "none")])
 def test_trl_trains_on_deepscaler_as_grpo_was_published(method, scaled, told):
     """The length penalty's advantages alone are not scaled, so that its alpha does something."""
-    args = told(method, config("paper").recipe(f"{method}_deepscaler"))
+    args = told(method, lineage.recipe(config("paper"), f"{method}_deepscaler"))
     assert (args.beta, args.loss_type, args.scale_rewards) == (0.04, "grpo", scaled)
 
 
@@ -254,16 +255,19 @@ def test_evaluation_has_the_values_of_section_8_and_appendix_f():
     found = config("paper")
     assert has(found.evaluation, EVALUATION)
     assert set(found.evaluation.models) == {*MODELS["paper"], *TRAINED}
-    assert found.forcing.answered() == [0, 2, 4, 6, 8]
+    assert measuring.forcing(found).answered() == [0, 2, 4, 6, 8]
     assert has(found.segmentation, SEGMENTATION)
 
 
 def test_the_case_study_has_the_values_of_section_5_and_appendix_d():
     found = config("paper_case_study")
     assert has(found.evaluation, CASE_STUDY)
-    assert {1, 2, 8, 16, 32} <= set(found.ks("direct_32b"))  # Figure 24
+    assert {1, 2, 8, 16, 32} <= set(measuring.ks(found, "direct_32b"))  # Figure 24
     assert has(found.segmentation, SEGMENTATION)
-    assert found.samples("base_32b", "omni_math_40") == 4 and found.samples("direct_32b", "omni_math_40") == 32
+    assert (
+        measuring.samples(found, "base_32b", "omni_math_40") == 4
+        and measuring.samples(found, "direct_32b", "omni_math_40") == 32
+    )
 
 
 def test_the_commands_of_the_case_study_are_right():
@@ -280,15 +284,15 @@ def test_backtracking_has_the_values_of_tables_4_and_5():
     found = config("backtracking_paper")
     for name, (_, method, _) in TRAINED_TO_BACKTRACK.items():
         if method in ("grpo", "mrt_rl"):
-            assert has(found.recipe(name), TABLE_5 | {"decoding": TABLE_5_DECODING})
+            assert has(lineage.recipe(found, name), TABLE_5 | {"decoding": TABLE_5_DECODING})
         else:
-            assert has(found.recipe(name), TABLE_4)
-    assert has(found.recipe("mrt_rl_3b"), ALGORITHM_2)
+            assert has(lineage.recipe(found, name), TABLE_4)
+    assert has(lineage.recipe(found, "mrt_rl_3b"), ALGORITHM_2)
     assert has(found.training, ALGORITHM_1)
-    assert found.learns_from("warmstart_3b") == "base_8b"  # Appendix A.2
+    assert lineage.teacher(found, "warmstart_3b") == "base_8b"  # Appendix A.2
     assert found.training.tree.child_rollouts == found.training.tree.rollouts == 4  # real steps seldom coincide
     # Appendix B.3: the loss is weighted by information gain
-    assert found.recipe("mrt_8b").weighted and found.models["mrt_8b"].rules.weight == "progress"
+    assert lineage.recipe(found, "mrt_8b").weighted and found.models["mrt_8b"].rules.weight == "progress"
     assert found.engine.gpu_memory_utilization == GPU_MEMORY
     assert has(found.evaluation, SEARCH)
 

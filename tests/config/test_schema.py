@@ -9,7 +9,9 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE
 
+from mrt.config import lineage, measuring
 from mrt.config.load import load
+from mrt.config.schema import Config
 from mrt.core.settings import laid_over
 
 LAPTOP = yaml.safe_load((ROOT / "config.yaml").read_text())
@@ -56,10 +58,11 @@ def test_a_replicate_is_its_original_with_another_seed():
     again = {"again": {"replicate_of": "mrt_rl", "seed": 7}}
     config = load(laid_over(RL, {"models": again}))
     assert (
-        config.models["again"].method == "mrt_rl" and config.style("again")["label"] == "MRT (RL), by episode, seed 7"
+        config.models["again"].method == "mrt_rl"
+        and measuring.style(config, "again")["label"] == "MRT (RL), by episode, seed 7"
     )
-    assert config.recipe("again") == config.recipe("mrt_rl").model_copy(update={"seed": 7})
-    assert "again" in config.measured and "again" not in config.evaluation.models
+    assert lineage.recipe(config, "again") == lineage.recipe(config, "mrt_rl").model_copy(update={"seed": 7})
+    assert "again" in measuring.measured_runs(config) and "again" not in config.evaluation.models
     for wrong, message in (
         ({"replicate_of": "mrt_rl"}, "models.again.seed: a replicate needs a seed"),
         ({"replicate_of": "mrt_rl", "seed": 0}, "models.again.seed: 0 is the seed of mrt_rl too"),
@@ -71,13 +74,15 @@ def test_a_replicate_is_its_original_with_another_seed():
 
 def test_each_run_of_a_model_descends_from_the_same_run_of_its_parent():
     config = load(laid_over(RL, {"training": {"runs": 3}}))
-    assert config.runs("mrt_2") == ["mrt_2", "mrt_2_seed1", "mrt_2_seed2"]
+    assert lineage.runs(config, "mrt_2") == ["mrt_2", "mrt_2_seed1", "mrt_2_seed2"]
     several = load(laid_over(RL, {"training": {"runs": 2}, "evaluation": {"k": [1, 3]}}))
-    assert several.ks("grpo_seed1") == several.ks("grpo") == [1, 3]  # measured alike, or their curves do not match
-    assert list(config.lineage("mrt_2_seed2")) == ["mrt_2_seed2", "mrt_1_seed2", "base_seed2"]
-    assert config.recipe("grpo_seed1") == config.recipe("grpo").model_copy(update={"seed": 1})
+    assert (
+        measuring.ks(several, "grpo_seed1") == measuring.ks(several, "grpo") == [1, 3]
+    )  # measured alike, or their curves do not match
+    assert list(lineage.ancestry(config, "mrt_2_seed2")) == ["mrt_2_seed2", "mrt_1_seed2", "base_seed2"]
+    assert lineage.recipe(config, "grpo_seed1") == lineage.recipe(config, "grpo").model_copy(update={"seed": 1})
     assert config.models["base_seed1"].toy == "shipped" and config.models["base_seed1"].replicate_of is None
-    assert "direct_seed1" not in config.models and "base_seed1" not in config.measured
+    assert "direct_seed1" not in config.models and "base_seed1" not in measuring.measured_runs(config)
     assert load(laid_over(RL, {"training": {"runs": 1}})) == load(RL)
 
 
@@ -176,8 +181,8 @@ def test_the_claims_have_the_papers_rule_and_all_answers():
     rules = config.models["mrt_paper"].rules
     assert (rules.weight, rules.minimum_J, rules.minimum_progress) == ("progress", 0, 0)
     assert rules == paper.models["mrt_1.5b_1"].rules and "mrt_paper" in config.evaluation.models
-    assert config.recipe("mrt_paper").weighted and not config.recipe("mrt_1").weighted
-    assert load(RL).filters("base", "toy_train") and not config.filters("base", "toy_train")
+    assert lineage.recipe(config, "mrt_paper").weighted and not lineage.recipe(config, "mrt_1").weighted
+    assert measuring.filters(load(RL), "base", "toy_train") and not measuring.filters(config, "base", "toy_train")
     prover = config.training.prover
     assert config.training.allocation is None and (prover.answers, prover.every, prover.traces) == (20, 1, None)
 
@@ -195,13 +200,15 @@ def test_backtracking_begins_rl_behind_an_attempt_and_measures_three_episodes():
     assert [json.loads(options.rollouts(w)).get("episodes") for w in sampled] == [None, 3]
     star, mrt = config.models["star"], config.models["mrt"]  # which differ in progress alone
     assert star.parent == mrt.parent == "warmstart" and star.problems == mrt.problems
-    assert config.recipe("star") == config.recipe("mrt") and {"star", "mrt"} <= set(config.evaluation.models)
+    assert lineage.recipe(config, "star") == lineage.recipe(config, "mrt") and {"star", "mrt"} <= set(
+        config.evaluation.models
+    )
 
 
 def test_another_models_trees_may_teach_to_backtrack():
     teacher = {"label": "Teacher", "toy": "shipped"}
     config = load(laid_over(BACKTRACKING, {"models": {"large": teacher, "warmstart": {"teacher": "large"}}}))
-    assert config.learns_from("warmstart") == "large" and config.learns_from("rise") == "base"
+    assert lineage.teacher(config, "warmstart") == "large" and lineage.teacher(config, "rise") == "base"
     with pytest.raises(ValueError, match=r"models.warmstart.teacher: there is no 'larg'; did you mean 'large'"):
         load(laid_over(BACKTRACKING, {"models": {"large": teacher, "warmstart": {"teacher": "larg"}}}))
 
@@ -213,12 +220,14 @@ def test_weighted_votes_need_log_probabilities():
 
 def test_a_model_sets_only_the_hyperparameters_that_differ():
     config = load(laid_over(RL, {"models": {"mrt_rl": {"rl": {"answers": 3}}, "mrt_1": {"recipe": {"epochs": 7}}}}))
-    assert config.recipe("mrt_rl") == config.recipe("grpo").model_copy(
+    assert lineage.recipe(config, "mrt_rl") == lineage.recipe(config, "grpo").model_copy(
         update={"answers": 3, "variant": "per_episode", "alpha": 2.0, "centred": True}
     )
-    assert config.recipe("mrt_1") == config.training.recipe.model_copy(update={"epochs": 7})
-    longer = load(laid_over(RL, {"models": {"mrt_rl": {"rl": {"decoding": {"max_tokens": 300}}}}})).recipe("mrt_rl")
-    assert longer.decoding == config.recipe("grpo").decoding.model_copy(update={"max_tokens": 300})
+    assert lineage.recipe(config, "mrt_1") == config.training.recipe.model_copy(update={"epochs": 7})
+    longer = lineage.recipe(
+        load(laid_over(RL, {"models": {"mrt_rl": {"rl": {"decoding": {"max_tokens": 300}}}}})), "mrt_rl"
+    )
+    assert longer.decoding == lineage.recipe(config, "grpo").decoding.model_copy(update={"max_tokens": 300})
     with pytest.raises(ValueError, match=r"models.grpo.rl.batch_size: 100 completions are not whole groups of 8"):
         load(laid_over(RL, {"models": {"grpo": {"rl": {"batch_size": 100}}}}))
 
@@ -375,7 +384,10 @@ def test_a_trained_model_is_asked_as_its_parent_was():
         "taught": {"parent": "mine", "method": "cold_start", "teacher": "base", "problems": "toy_train"},
     }
     config = load(laid_over(LAPTOP, {"models": models}))
-    asked = {name: (config.prompt_of(name).instruction, config.prompt_of(name).open_thought) for name in models}
+    asked = {
+        name: (lineage.prompt_of(config, name).instruction, lineage.prompt_of(config, name).open_thought)
+        for name in models
+    }
     assert asked["mine"] == asked["child"] == asked["grandchild"] == ("Solve {problem}", None)
     assert asked["other"] == ("{problem}", "")  # what a model's own prompt leaves out is as shared by all
     assert asked["taught"] == ("{problem}", None)  # a cold start teaches another prompt
@@ -394,37 +406,37 @@ def test_imported_completions_spare_no_sampled_model_a_check(tmp_path):
 
 def test_iterations_are_counted_along_the_lineage():
     config = load(LAPTOP)
-    assert [config.style(m)["iteration"] for m in ("base", "star_1", "mrt_2")] == [0, 1, 2]
-    assert [config.style(m)["method"] for m in ("base", "star_1", "mrt_2")] == ["base", "star", "mrt"]
+    assert [measuring.style(config, m)["iteration"] for m in ("base", "star_1", "mrt_2")] == [0, 1, 2]
+    assert [measuring.style(config, m)["method"] for m in ("base", "star_1", "mrt_2")] == ["base", "star", "mrt"]
 
 
 def test_the_direct_baseline_has_its_own_samples_and_prompt():
     config = load(change("evaluation.direct", DIRECT))
-    assert config.samples("direct", "toy_test") == 16 and config.samples("base", "toy_test") == 8
-    assert config.samples("base", "toy_train") == 1
-    assert config.ks("direct") == [1, 2, 4, 8, 16] and config.ks("base") == [1, 2, 4, 8]
+    assert measuring.samples(config, "direct", "toy_test") == 16 and measuring.samples(config, "base", "toy_test") == 8
+    assert measuring.samples(config, "base", "toy_train") == 1
+    assert measuring.ks(config, "direct") == [1, 2, 4, 8, 16] and measuring.ks(config, "base") == [1, 2, 4, 8]
     from mrt.episodes.parameterization import Template
 
     assert config.models["direct"].prompt.open_thought == "<think>\n" + Template().force("")
 
 
 def test_thoughts_are_extended_no_more_than_the_meta_prover_scores():
-    assert load(LAPTOP).extended == ["base", "star_2", "mrt_2"]
+    assert measuring.extended(load(LAPTOP)) == ["base", "star_2", "mrt_2"]
     two = laid_over(LAPTOP, {"evaluation": {"prover": {"traces": 2}, "budget_forcing": {"traces": None}}})
-    assert load(two).forcing.traces == 2
-    assert load(change("evaluation.budget_forcing.models", None)).extended == LAPTOP["evaluation"]["models"]
+    assert measuring.forcing(load(two)).traces == 2
+    assert measuring.extended(load(change("evaluation.budget_forcing.models", None))) == LAPTOP["evaluation"]["models"]
 
 
 def test_regret_is_not_extrapolated_beside_another_meta_prover():
-    assert load(LAPTOP).extrapolated_budgets("mrt_2")
+    assert measuring.extrapolated_budgets(load(LAPTOP), "mrt_2")
     judged = load(change("evaluation.mu", "base"))
-    assert judged.extended and judged.extrapolated_budgets("mrt_2") is None
+    assert measuring.extended(judged) and measuring.extrapolated_budgets(judged, "mrt_2") is None
 
 
 def test_evaluation_sets_have_their_own_settings():
     config = load(LAPTOP)
-    assert config.sampling("toy_test").samples == config.evaluation.samples
-    assert config.sampling("toy_train").samples == config.training.samples
+    assert measuring.sampling_on(config, "toy_test").samples == config.evaluation.samples
+    assert measuring.sampling_on(config, "toy_train").samples == config.training.samples
 
 
 def test_the_direct_baseline_counts_the_stop_phrase_in_its_prompt():
@@ -437,7 +449,10 @@ def test_the_direct_baseline_counts_the_stop_phrase_in_its_prompt():
         prompts = [config.models[name].prompt or config.prompt for name in ("direct", "base")]
         told, usual = (prompt.render(tokenizer, "x") for prompt in prompts)
         more = len(tokenizer.encode(told)) - len(tokenizer.encode(usual))
-        assert config.inserted_tokens("direct") == more > 0 and config.inserted_tokens("base") is None
+        assert (
+            measuring.inserted_tokens(config, "direct") == more > 0
+            and measuring.inserted_tokens(config, "base") is None
+        )
 
 
 @pytest.mark.parametrize(
@@ -521,3 +536,19 @@ def test_a_model_without_thoughts_has_none_open(models, message):
 def test_the_two_parameterizations_are_kept_apart(change, message):
     with pytest.raises(ValueError, match=message):
         load(laid_over(BACKTRACKING, change))
+
+
+def test_a_config_is_data_and_what_is_worked_out_from_it_goes_one_way():
+    """Modules of mrt/config import only those that docs/architecture.md lists before them."""
+    assert not [name for name in vars(Config) if not name.startswith(("_", "model_"))]  # no methods, no properties
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    listed = re.search(r"^\| (`lineage`.*?) \| what is worked out", page, re.MULTILINE)
+    order = ["hardware", "memory", "sections", "schema", *re.findall(r"\w+", listed[1]), "checks", "load"]
+    for place, module in enumerate(order):
+        folder = ROOT / "mrt" / "config"
+        for file in [*folder.glob(f"{module}.py"), *folder.glob(f"{module}/*.py")]:
+            text = file.read_text()
+            used = set(re.findall(r"^from mrt\.config\.(\w+)", text, re.MULTILINE)) - {module}
+            for names in re.findall(r"^from mrt\.config import (.*)", text, re.MULTILINE):
+                used |= set(names.split(", "))
+            assert used <= set(order[:place]), file

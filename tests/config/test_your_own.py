@@ -7,6 +7,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from mrt.config import sizing
 from mrt.config.load import load
 from mrt.core.settings import laid_over
 
@@ -38,4 +39,4 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
         whole["models"]["base"]["architecture"] = QWEN3
     config = load(whole)
     if "cluster" in whole:
-        assert config.training_processes("mrt_1") == (1, 1) and config.sampling_gpus("mrt_1") == 1
+        assert sizing.training_processes(config, "mrt_1") == (1, 1) and sizing.sampling_gpus(config, "mrt_1") == 1

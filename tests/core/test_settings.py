@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from mrt.config.sections import Evaluation, Training
-from mrt.core.digest import compact
+from mrt.core.digest import canonical
 from mrt.core.settings import Settings, defaults, overlaid
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.engine import Decoding
@@ -58,19 +58,19 @@ DRAWN = {
 @given(st.data())
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_a_rule_is_told_is_what_the_config_says(group, data):
-    """Defaults that are left out on the way are those that the stage fills in."""
+    """What is left out on the way is what the stage fills in."""
     fields = [name for name, value in defaults(group).items() if isinstance(value, Decoding)]
     given = {name: data.draw(st.fixed_dictionaries({}, optional=DRAWN)) for name in fields}
     needed = {"problems": ["p"], "models": ["m"]} if group is Evaluation else {}
     said = group.model_validate({**needed, **given})
     assert all(getattr(said, name).model_fields_set == set(of) for name, of in given.items())
-    assert group.model_validate({**needed, **json.loads(json.dumps(compact(said)))}) == said
+    assert group.model_validate({**needed, **json.loads(json.dumps(canonical(said)))}) == said
 
 
 @given(SOME, SOME)
-def test_a_default_within_a_default_is_left_out_and_filled_in(inner, own):
+def test_a_group_within_a_group_comes_back_whole(inner, own):
     for said in (Middle.model_validate({"inner": inner}), Outer.model_validate({"middle": {"inner": own}})):
-        assert type(said).model_validate(compact(said)) == said
+        assert type(said).model_validate(canonical(said)) == said
 
 
 @given(SOME, SOME)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from mrt.config import measuring
 from mrt.figures.figure import figures
 from mrt.figures.stage import of_runs
 from mrt.figures.style import Appearance, ModelStyle, with_intervals, with_room
@@ -293,7 +294,9 @@ def test_the_tree_drawn_is_the_one_that_sets_are_made_from():
 )
 def test_no_two_models_look_alike(names):
     figures = figures_of(*read(*names.split()))
-    look = Appearance({m: ModelStyle(**figures.experiment.style(m)) for m in figures.experiment.evaluation.models})
+    look = Appearance(
+        {m: ModelStyle(**measuring.style(figures.experiment, m)) for m in figures.experiment.evaluation.models}
+    )
     lines = [(line["color"], line["linestyle"], line["marker"]) for line in map(look.line, look.models)]
     assert len(set(lines)) == len(lines)
 

@@ -9,6 +9,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.config import lineage
 from mrt.config.load import load
 from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
 from mrt.episodes.thinking import THINK, take_apart
@@ -96,11 +97,11 @@ def test_a_parent_that_is_asked_for_a_thought_has_nothing_to_learn_from():
         experiment(cold=COLD)
     plain = {"label": "Plain", "toy": "shipped", "prompt": {"open_thought": ""}}
     config = experiment(plain=plain, cold=COLD | {"parent": "plain"})
-    assert config.learns_from("cold") == "plain"
+    assert lineage.teacher(config, "cold") == "plain"
 
 
 def test_a_teacher_is_another_model():
-    assert experiment(cold=COLD | {"teacher": "direct"}).learns_from("cold") == "direct"
+    assert lineage.teacher(experiment(cold=COLD | {"teacher": "direct"}), "cold") == "direct"
     with pytest.raises(ValueError, match=r"models\.cold\.teacher: there is no 'dirct'; did you mean 'direct'"):
         experiment(cold=COLD | {"teacher": "dirct"})
     with pytest.raises(ValueError, match=r"models\.star\.teacher: it is for a model of method cold_start"):

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from conftest import ROOT, checkout, planned_jobs, python
 
+from mrt.config import lineage
 from mrt.config.load import load
 from mrt.core import fingerprint as fp
 from mrt.core.artifacts import GRADES, ROLLOUTS, SET
@@ -98,7 +99,7 @@ def test_the_bill_and_the_slice_follow_from_what_a_variant_asks_and_reads(here):
     forced = Bill(config).work("train_rl", "clipped", "toy_train").drawn
     config.models["clipped"].rl.variant = "nothing.py:own"
     assert Bill(config).work("train_rl", "clipped", "toy_train").drawn < forced
-    assert config.learnt("clipped") == config.learnt("short") == ("rollouts",)
+    assert lineage.sources(config, "clipped") == lineage.sources(config, "short") == ("rollouts",)
 
 
 WRONG = {

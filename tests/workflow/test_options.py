@@ -11,10 +11,13 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, planned_jobs, snakemake
 
+from mrt.config import lineage, roots, sizing
 from mrt.config.load import load
+from mrt.core.digest import slice_of
 from mrt.core.settings import laid_over
 from mrt.figures.figure import figures
 from mrt.training.rl import Train as RLTrain
+from mrt.training.sft import Train as SFTTrain
 from workflow.options import Options
 from workflow.paths import Paths
 from workflow.resources import JobResources
@@ -31,7 +34,7 @@ def test_cost_knows_which_models_of_another_lineage_were_sampled_from(tmp_path):
     """The warmstart of the 3B learns from trees of the 8B (Appendix A.2); the others from models of their own."""
     options = options_of("config/backtracking_paper.yaml")
     known = options.experiment
-    of_8b = [known.weights("base_8b"), known.models["base_8b"].revision]
+    of_8b = [roots.weights(known, "base_8b"), known.models["base_8b"].revision]
     assert json.loads(options.cost(SimpleNamespace(model="warmstart_3b")))["sampled_by"]["tree"] == of_8b
     assert options.cost(SimpleNamespace(model="warmstart_8b")) == "{}"
     judged = options_of(
@@ -70,6 +73,23 @@ def test_what_leaves_the_weights_alone_trains_nothing_anew():
     assert (train.recipe.seed, train.recipe.save_steps, train.recipe.gpu_memory_utilization) == (3, 7, 0.4)
 
 
+def test_a_recipe_is_one_text_in_the_plan_and_in_the_key_of_what_is_kept():
+    """And the stage has the values of the configuration, also of fields that it does not read by its key."""
+    options = options_of("config.yaml", "config/rl.yaml", models={"mrt_rl": {"rl": {"variant": "per_episode"}}})
+    paths = {"prompts": "p", "set": "s", "history": "h", "out": "o"}
+    for name, stage in (("mrt_rl", RLTrain), ("mrt_1", SFTTrain)):
+        w, by_rl = SimpleNamespace(model=name), stage is RLTrain
+        settings = json.loads((options.rl if by_rl else options.sft)(w))
+        execution = json.loads(options.trained_by(with_engine=by_rl)(w, 1))
+        files = {field: path for field, path in paths.items() if field in stage.model_fields}
+        train, recipe = stage(**files, settings=settings, execution=execution), lineage.recipe(options.experiment, name)
+        unread = recipe.unread("mrt_rl") if by_rl else recipe.execution
+        assert slice_of(train.recipe, unread) == json.dumps(settings["recipe"], sort_keys=True), name
+        read = set(type(recipe).model_fields) - unread | recipe.execution
+        assert train.recipe.model_dump(include=read) == recipe.model_dump(include=read), name
+        assert "learning_rate" in settings["recipe"], name  # also what is at its default
+
+
 MRT_ONLY = [
     {"segmentation": {"markers": ["Hmm"]}},
     {"template": {"stop": "Stop."}},
@@ -91,7 +111,7 @@ def test_grpo_is_trained_anew_for_nothing_that_mrt_alone_reads(edit):
         w = SimpleNamespace(model=name)
         told = [(o.rl(w), o.rl_prompts(w)) for o in (before, after)]
         assert (told[0] != told[1]) == changes, name
-    sizes = [options.experiment.training_size("grpo") for options in (before, after)]
+    sizes = [sizing.training_size(options.experiment, "grpo") for options in (before, after)]
     assert sizes[0] == sizes[1]  # no frozen mu is loaded
 
 
@@ -145,7 +165,7 @@ def test_a_task_is_in_the_options_of_what_judges_its_problem_set_and_of_nothing_
     assert evaluated.rl(trained) == usual.rl(trained) and evaluated.rl_prompts(trained) == usual.rl_prompts(trained)
     assert json.loads(learnt.rl(trained)) == json.loads(usual.rl(trained)) | {"task": task}
     assert json.loads(learnt.rl_prompts(trained)) == json.loads(usual.rl_prompts(trained)) | {"rows": True}
-    assert all(o.dataset(w) == "{}" for o in (usual, evaluated, learnt) for w in sets)
+    assert all(o.dataset(w) == usual.dataset(w) for o in (evaluated, learnt) for w in sets)
     assert all(o.rollouts(w) == usual.rollouts(w) for o in (evaluated, learnt) for w in sets)
 
 

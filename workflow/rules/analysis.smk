@@ -35,7 +35,7 @@ rule measure_accuracy:
         mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("analysis.evaluate"),
-        settings=options_of(measure="accuracy", closing=experiment.parameterization.closing),
+        settings=options_of(measure="accuracy", closing=measuring.parameterization(experiment).closing),
     shell:
         evaluate("problems", "rollouts", "grades")
 
@@ -53,7 +53,9 @@ rule measure_maj:
     params:
         code=options.code("analysis.evaluate"),
         settings=lambda w: options_of(
-            measure="maj", ks=experiment.ks(w.model), inserted=experiment.inserted_tokens(w.model)
+            measure="maj",
+            ks=measuring.ks(experiment, w.model),
+            inserted=measuring.inserted_tokens(experiment, w.model),
         ),
     shell:
         evaluate("rollouts", "grades")
@@ -82,7 +84,9 @@ rule measure_regret:
     input:
         progress=paths.artifact("progress"),
         forced=lambda w: (
-            paths.artifact("metrics", "budget_forcing.parquet") if experiment.extrapolated_budgets(w.model) else []
+            paths.artifact("metrics", "budget_forcing.parquet")
+            if measuring.extrapolated_budgets(experiment, w.model)
+            else []
         ),
     output:
         paths.artifact("metrics", "regret.parquet"),
@@ -143,7 +147,7 @@ rule measure_linearized:
         ANALYSIS
     params:
         code=options.code("analysis.evaluate"),
-        settings=options_of(measure="linearized", ks=experiment.linearized_ks),
+        settings=options_of(measure="linearized", ks=measuring.linearized_ks(experiment)),
     shell:
         evaluate("prover", "grades")
 

@@ -2,8 +2,9 @@
 import json
 from shlex import quote
 
+from mrt.config import lineage, measuring
 from mrt.config.load import load
-from mrt.core.digest import options_of, slice_of
+from mrt.core.digest import options_of
 from workflow.figures import Figures
 from workflow.options import Options, content_of, files_of, optional
 from workflow.paths import Paths, any_of

@@ -12,7 +12,6 @@ rule cut_episodes:
         mem_mb=job_resources.reading("sample_rollouts"),
     params:
         code=options.code("episodes.cut"),
-        parameterization=slice_of(experiment.parameterization, without={"template"}),
+        settings=options.cut(),
     shell:
-        "python -m mrt.episodes.cut --rollouts {input:q} --parameterization {params.parameterization:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.episodes.cut --settings {params.settings:q} --rollouts {input:q} --out {output:q} > {log:q} 2>&1"

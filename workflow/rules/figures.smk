@@ -53,7 +53,7 @@ rule provenance:
         ANALYSIS
     params:
         code=options.code("figures.provenance"),
-        settings=lambda w: json.dumps({"files": figures.provenance(), "config": json.loads(slice_of(experiment))}),
+        settings=lambda w: options_of(files=figures.provenance(), config=experiment),
         out=subpath(output.markdown, strip_suffix=".md"),
     shell:
         "printf %s {params.settings:q} | python -m mrt.figures.provenance --settings - --out {params.out:q}"

@@ -13,12 +13,11 @@ rule build_dataset:
     params:
         code=options.code("problems.build"),
         content=lambda w: content_of(experiment.problems[w.dataset].local),
-        dataset=lambda w: slice_of(experiment.problems[w.dataset], {"task"}),
         settings=options.dataset,
-        inputs=files_of("disjoint"),
+        execution=files_of("disjoint"),
     shell:
-        "python -m mrt.problems.build --name {wildcards.dataset} --set {params.dataset:q} --inputs {params.inputs:q}"
-        " --settings {params.settings:q} --out {output:q} > {log:q} 2>&1"
+        "python -m mrt.problems.build --name {wildcards.dataset} --settings {params.settings:q}"
+        " --execution {params.execution:q} --out {output:q} > {log:q} 2>&1"
 
 
 # A training set that shares problems with an evaluation set is an error.

@@ -59,7 +59,7 @@ rule import_rollouts:
     log:
         paths.log("import_rollouts", "model", "dataset"),
     wildcard_constraints:
-        model=any_of(experiment.imported),
+        model=any_of(lineage.imported(experiment)),
     conda:
         ANALYSIS
     params:

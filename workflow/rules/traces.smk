@@ -24,7 +24,7 @@ rule traces:
         content=traces_page.content(),
         settings=traces_page.settings(),
         results=lambda w: paths.results,
-        inputs=files_of("tables"),
+        execution=files_of("tables"),
     shell:
-        "python -m mrt.traces.page {params.results:q} --settings {params.settings:q} --inputs {params.inputs:q}"
-        " --out {output.page:q} --excerpt {output.excerpt:q} > {log:q} 2>&1"
+        "python -m mrt.traces.page {params.results:q} --settings {params.settings:q}"
+        " --execution {params.execution:q} --out {output.page:q} --excerpt {output.excerpt:q} > {log:q} 2>&1"

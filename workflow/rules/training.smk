@@ -68,14 +68,13 @@ rule train:
         code=options.code("training.sft"),
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.sft,
-        inputs=files_of("earlier"),
-        execution=options.trained_by(),
+        execution=options.trained_by("earlier"),
         sharding=options.sharding,
         launch=options.launch,
     shell:
         with_threads(
             "mrt.training.launch {params.launch} mrt.training.sft --settings {params.settings:q} --execution"
-            " {params.execution:q} --inputs {params.inputs:q} --set {input.examples:q} --history {output.history:q}"
+            " {params.execution:q} --set {input.examples:q} --history {output.history:q}"
             " --out {output.checkpoint:q}"
         )
 
@@ -86,7 +85,7 @@ rule rl_prompts:
         uncontaminated=ancient(paths.uncontaminated),
         checkpoint=paths.parents_weights,
         problems=paths.training_problems,
-        episodes=lambda w: paths.of_parent("episodes")(w) if experiment.begun(w.model) else [],
+        episodes=lambda w: paths.of_parent("episodes")(w) if lineage.has_prefixes(experiment, w.model) else [],
     output:
         paths.of_model("prompts"),
     log:

@@ -1,0 +1,115 @@
+"""The configuration as it was given, and what checks of it share."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from mrt.config.sections import Evaluation, Model, Training
+from mrt.core.settings import suggestion
+from mrt.grading.task import task_of
+from mrt.problems.build import build
+from mrt.problems.settings import Dataset
+
+READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
+
+Mistakes = Iterator[tuple[str, str]]
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+def parsed(kind: type[Parsed], raw: Any) -> Parsed | None:
+    """The settings group, or None if it has mistakes of its own."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def section_of(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section of a configuration, by names as text; empty if it is none."""
+    section = raw.get(name)
+    return {str(key): value for key, value in section.items()} if isinstance(section, dict) else {}
+
+
+@dataclass
+class Given:
+    """A configuration as it was given, its groups parsed one by one; those with mistakes of their own are absent."""
+
+    raw: dict[str, Any]
+    problems: dict[str, Dataset]
+    models: dict[str, Model]
+    evaluation: Evaluation | None
+    training: Training | None
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Self:
+        def each(kind: type[Parsed], name: str) -> dict[str, Parsed]:
+            groups = {key: parsed(kind, group) for key, group in section_of(raw, name).items()}
+            return {key: group for key, group in groups.items() if group is not None}
+
+        evaluation = parsed(Evaluation, section_of(raw, "evaluation"))
+        training = parsed(Training, section_of(raw, "training"))
+        return cls(raw, each(Dataset, "problems"), each(Model, "models"), evaluation, training)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A section as it was given, by names as text; empty if it is none."""
+        return section_of(self.raw, name)
+
+    @property
+    def evaluated(self) -> list[str]:
+        """The evaluation sets."""
+        return self.evaluation.problems if self.evaluation else []
+
+    @cached_property
+    def ids(self) -> dict[str, list[str] | Exception]:
+        """The ids of the problems in local files, by dataset, or what is wrong with a file; without large files."""
+        ids: dict[str, list[str] | Exception] = {}
+        for name, dataset in self.problems.items():
+            if dataset.file and dataset.file.is_file() and dataset.file.stat().st_size <= READ_AT_ONCE:
+                try:
+                    extra = task_of(dataset.task).columns if dataset.task else ()
+                except ValueError:  # `datasets.sources` says what is wrong with the task
+                    extra = ()
+                try:
+                    ids[name] = build(name, dataset, extra=extra)[0]["id"].to_list()
+                except (ValueError, OSError) as error:
+                    ids[name] = error
+        return ids
+
+    def ids_of(self, name: str) -> list[str] | None:
+        """The ids of a dataset's problems; None where they are not known yet."""
+        ids = self.ids.get(name)
+        return ids if isinstance(ids, list) else None
+
+
+def unknown(path: str, name: str, known: Collection[str]) -> Mistakes:
+    """The mistake of an unknown name, with a suggestion."""
+    if name not in known:
+        yield path, f"there is no {name!r}{suggestion(name, known)}"
+
+
+def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Mistakes:
+    """What is wrong with an input file; it is read unless it is too large for that."""
+    if not file.is_file():
+        yield path, f"there is no file {file}" + ("" if file.is_absolute() else f" in {Path.cwd()}")
+    elif file.stat().st_size <= READ_AT_ONCE:
+        try:
+            check()
+        except (ValueError, OSError) as error:
+            yield path, str(error)
+
+
+def in_a_circle(start: str, following: Callable[[str], Sequence[str]]) -> bool:
+    """Whether following the links from a name leads back to it."""
+    seen, waiting = set[str](), list(following(start))
+    while waiting:
+        name = waiting.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            waiting += following(name)
+    return False

@@ -1,0 +1,140 @@
+"""Checks of models beside the others: lineage, problems, files, replicates."""
+
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from mrt.config.checks.given import Given, Mistakes, file_mistakes, in_a_circle, parsed, unknown
+from mrt.config.sections import Model
+from mrt.core.hub import has_chat_template, missing
+from mrt.core.settings import overlaid
+from mrt.sampling.imports import check_ids, completions_in
+from mrt.sampling.prompt import Prompt
+from mrt.training.log import check_log
+
+
+def origins(given: Given) -> Mistakes:
+    """What is wrong with a model's parent and problems."""
+    for name, model in given.models.items():
+        path = f"models.{name}"
+        if model.parent is not None:
+            yield from parents(given, name, model)
+        elif {"recipe", "rules", "rl", "replicate_of", "seed"} & model.model_fields_set:
+            yield path, "recipe, rl, rules, seed and replicate_of are for trained models; this one has no parent"
+        if model.problems is not None:
+            yield from unknown(f"{path}.problems", model.problems, given.section("problems"))
+            if model.problems in given.evaluated:
+                yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
+        for other in model.evaluate_on or []:
+            yield from unknown(f"{path}.evaluate_on", other, given.evaluated)
+
+
+def parents(given: Given, name: str, model: Model) -> Mistakes:
+    """What is wrong with the parent of a trained model."""
+    path, parent = f"models.{name}", given.models.get(str(model.parent))
+
+    def parent_of(other: str) -> list[str]:
+        ancestor = given.models[other].parent if other in given.models else None
+        return [ancestor] if ancestor else []
+
+    yield from unknown(f"{path}.parent", str(model.parent), given.section("models"))
+    if in_a_circle(name, parent_of):
+        yield f"{path}.parent", "its ancestors go round in a circle"
+    if parent and parent.rollouts:
+        yield f"{path}.parent", f"{model.parent!r} is a file of completions; there are no weights to train from"
+    if model.accumulate and parent and parent.method != model.method:
+        yield f"{path}.accumulate", f"{model.parent!r} has no training set of method {model.method} to add to"
+
+
+def files(given: Given) -> Mistakes:
+    """What is wrong with logs, checkpoint folders, and what can be no model's name on the hub."""
+    for name, model in given.models.items():
+        path = f"models.{name}"
+        if model.training_log:
+            yield from file_mistakes(f"{path}.training_log", model.training_log, partial(check_log, model.training_log))
+            if model.parent:
+                yield f"{path}.training_log", "this model is trained here, and has a log of its own"
+        if model.path is None or (model.architecture is not None and not Path(model.path).is_dir()):
+            continue  # what has its sizes here may be made until it is used
+        folder = Path(model.path)
+        if folder.is_dir() and (lacking := missing(folder)):
+            why = f"{folder} is no whole checkpoint, with weights as safetensors: it lacks {', '.join(lacking)}"
+            yield f"{path}.path", why
+        elif folder.is_dir() and not has_chat_template(folder):
+            wanted = "chat_template.jinja, or chat_template in tokenizer_config.json"
+            yield f"{path}.path", f"{folder} has no chat template, by which a problem becomes a prompt: {wanted}"
+        elif not folder.is_dir() and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model.path):
+            why = f"there is no folder {model.path!r} in {Path.cwd()}, and a model of the hub has no such name"
+            yield f"{path}.path", why
+
+
+def completions(given: Given) -> Mistakes:
+    """Files of completions that lack some of a problem that is measured, or learnt from."""
+    for name, model in given.models.items():
+        if not model.rollouts:
+            continue
+        counts = completions_taken(given, name)
+        measured = (model.evaluate_on or given.evaluated) if counts else []
+        taught = [pupil.problems for pupil in given.models.values() if pupil.problems and pupil.teacher == name]
+        needed = {dataset: 1 for dataset in taught} | {dataset: max(counts, default=1) for dataset in measured}
+        check = partial(check_completions, given, model, needed)
+        yield from file_mistakes(f"models.{name}.rollouts.file", model.rollouts.file, check)
+
+
+def completions_taken(given: Given, name: str) -> list[int]:
+    """Numbers of completions of a problem that measures of a model take; empty if it is not measured."""
+    if not (evaluation := given.evaluation):
+        return []
+    votes = evaluation.k if "maj" in evaluation.measures else [1]
+    direct = evaluation.direct.k if evaluation.direct and evaluation.direct.model == name else []
+    return [*(votes if name in evaluation.models else []), *direct]
+
+
+def check_completions(given: Given, model: Model, needed: dict[str, int]) -> None:
+    """Raise ValueError if a file lacks some of the completions that are `needed` of each problem, by dataset."""
+    assert model.rollouts
+    file = model.rollouts.file
+    rows = completions_in(file, model.rollouts)
+    for dataset, count in needed.items():
+        if (ids := given.ids_of(dataset)) is None:
+            continue
+        check_ids(file, rows, ids, dataset)
+        counts = Counter(row.problem_id for row in rows) & Counter(dict.fromkeys(ids, len(rows)))
+        fewest = min(counts, key=lambda problem: counts[problem])
+        if counts[fewest] < count:
+            has = f"{counts[fewest]} completions of problem {fewest!r} of {dataset}"
+            raise ValueError(f"{file} has {has}, and evaluation.k or evaluation.direct.k asks for {count}")
+
+
+def cold_starts(given: Given) -> Mistakes:
+    """Contradictions in the settings of a cold start."""
+    shared = parsed(Prompt, given.section("prompt"))
+    for name, model in given.models.items():
+        if model.teacher is not None:
+            yield from unknown(f"models.{name}.teacher", model.teacher, given.section("models"))
+            continue
+        parent = given.models.get(str(model.parent)) if model.method == "cold_start" else None
+        if shared and parent and not parent.method and overlaid(shared, parent.prompt).opens_thought:
+            wrong = 'its prompt opens a thought, in which it would not answer; set its `prompt: {open_thought: ""}`'
+            yield f"models.{model.parent}.prompt", wrong
+
+
+def replicates(given: Given) -> Mistakes:
+    """Contradictions in the settings of a replicate."""
+    for name, model in given.models.items():
+        if model.replicate_of is None:
+            continue
+        path = f"models.{name}.replicate_of"
+        yield from unknown(path, model.replicate_of, given.section("models"))
+        if (original := given.models.get(model.replicate_of)) and original.replicate_of:
+            yield path, f"{model.replicate_of!r} is a replicate itself; name the model that it repeats"
+        if model.seed is None:
+            yield f"models.{name}.seed", "a replicate needs a seed, other than that of the model that it repeats"
+
+
+def labels(given: Given) -> Mistakes:
+    """Labels that several models have."""
+    for label, count in Counter(model.label for model in given.models.values() if model.label).items():
+        if count > 1:
+            yield "models", f"several have the label {label!r}; figures could not tell them apart"

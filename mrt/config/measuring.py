@@ -1,0 +1,150 @@
+"""What is sampled and measured: of which models, on which datasets, how many completions, by which mu."""
+
+from itertools import takewhile
+from math import inf
+from typing import Any
+
+from mrt.config import lineage
+from mrt.config.schema import Config
+from mrt.config.sections import OF_MU, SamplingSettings
+from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.sampling.allocation import Thresholds
+from mrt.sampling.budget_forcing import BudgetForcing
+
+
+def parameterization(config: Config) -> Parameterization:
+    """How completions are cut into episodes and how the meta-prover answers."""
+    return config.backtracking or OpenEnded(segmentation=config.segmentation, template=config.template)
+
+
+def used_problems(config: Config) -> list[str]:
+    """The datasets that models are trained or measured on, and those that these must be disjoint from."""
+    waiting = [*config.evaluation.problems, *(m.problems for m in config.models.values() if m.problems)]
+    used: dict[str, None] = {}
+    while waiting:
+        if (name := waiting.pop(0)) not in used:
+            used[name] = None
+            waiting += config.problems[name].disjoint_from
+    return list(used)
+
+
+def measured_on(config: Config, name: str) -> list[str]:
+    """Evaluation sets that a model is measured on."""
+    evaluated = config.evaluation.problems
+    return [dataset for dataset in evaluated if dataset in (config.models[name].evaluate_on or evaluated)]
+
+
+def measured_runs(config: Config) -> list[str]:
+    """The models of the evaluation and their replicates."""
+    return [run for name in config.evaluation.models for run in lineage.runs(config, name)]
+
+
+def sampling_on(config: Config, dataset: str) -> SamplingSettings:
+    """What is sampled on a dataset: the evaluation's settings on its sets, else the training's."""
+    return config.evaluation if dataset in config.evaluation.problems else config.training
+
+
+def mu(config: Config, name: str, dataset: str) -> str:
+    """The meta-prover of a model's thoughts on a dataset: by default the model itself."""
+    return sampling_on(config, dataset).mu or name
+
+
+def asks_mu(config: Config) -> bool:
+    """Whether a measure asks the meta-prover."""
+    return any(measure in OF_MU for measure in config.evaluation.measures)
+
+
+def samples(config: Config, name: str, dataset: str) -> int:
+    """Rollouts per problem sampled from a model on a dataset."""
+    settings, direct = sampling_on(config, dataset), config.evaluation.direct
+    without_thought = direct.samples if direct and direct.model == name and settings is config.evaluation else 0
+    usual = settings.samples if name in config.evaluation.models or not without_thought else 0
+    return max(without_thought, usual)
+
+
+def ks(config: Config, name: str) -> list[int]:
+    """The k at which maj@k and pass@k of a model are measured."""
+    direct = config.evaluation.direct
+    votes = config.evaluation.k if name in measured_runs(config) else []
+    return sorted({*votes, *(direct.k if direct and direct.model == name else [])})
+
+
+def inserted_tokens(config: Config, name: str) -> int | None:
+    """Tokens that a model's prompt inserts in place of a thought, if it is the direct baseline."""
+    direct = config.evaluation.direct
+    return direct.inserted_tokens if direct and direct.model in (name, config.models[name].replicate_of) else None
+
+
+def filters(config: Config, name: str, dataset: str) -> list[Thresholds]:
+    """Thresholds of MRT (STaR)'s filters that decide where a model's answers on a dataset are sampled.
+
+    Empty: at all prefixes; with `estimate: likelihood`, nowhere.
+
+    They are the filters of its children that train on its traces of this dataset.
+    """
+    scored = config.training.prover.estimate == "likelihood"
+    if not (config.training.allocation or scored) or dataset in config.evaluation.problems:
+        return []
+    children = [m for m in config.models.values() if m.method and (m.parent, m.problems) == (name, dataset)]
+    settings = [m.method_settings for m in children if "prover" in m.trained_by.reads]
+    thresholds = [each for each in settings if isinstance(each, Thresholds)]
+    if len(thresholds) < len(settings):  # some method reads the answers at all prefixes
+        return []
+    limits = {tuple(getattr(each, field) for field in Thresholds.model_fields) for each in thresholds}
+    return [Thresholds(**dict(zip(Thresholds.model_fields, values, strict=True))) for values in sorted(limits)]
+
+
+def linearized_ks(config: Config) -> list[int]:
+    """The k at which linearized search is measured: 1, 2, 4, ... and the number of attempts."""
+    attempts = config.evaluation.linearized.attempts if config.evaluation.linearized else 0
+    return sorted({*(2**i for i in range(attempts.bit_length()) if 2**i <= attempts), attempts} - {0})
+
+
+def forcing(config: Config) -> BudgetForcing:
+    """How thoughts are extended; by default, as many traces per problem as the meta-prover scores."""
+    settings = config.evaluation.budget_forcing.model_dump(exclude={"models", "budgets"})
+    return BudgetForcing.model_validate(settings | {"traces": settings["traces"] or config.evaluation.prover.traces})
+
+
+def extended(config: Config) -> list[str]:
+    """Models that budget forcing is applied to: the named ones among those evaluated and sampled here, all runs."""
+    if config.backtracking:  # there is no thought to extend
+        return []
+    named = config.evaluation.budget_forcing.models or config.evaluation.models
+    names = [name for name in config.evaluation.models if name in named and not config.models[name].rollouts]
+    return [run for name in names for run in lineage.runs(config, name)]
+
+
+def forces(config: Config) -> bool:
+    """Whether budget forcing is measured."""
+    return "budget_forcing" in config.evaluation.measures and bool(extended(config))
+
+
+def budgets(config: Config, name: str) -> list[int]:
+    """The budgets C_0 at which regret of a model is measured, those of budget forcing included."""
+    forced = extrapolated_budgets(config, name) or []
+    return [c for c in config.evaluation.budgets if c < min(forced, default=inf)] + forced
+
+
+def extrapolated_budgets(config: Config, name: str) -> list[int] | None:
+    """The budgets of budget forcing; None of a model whose regret does not go on through its forced extensions.
+
+    None beside another mu too, whose J would be another curve's.
+    """
+    extrapolates = forces(config) and config.evaluation.mu is None and name in extended(config)
+    return config.evaluation.budget_forcing.budgets if extrapolates else None
+
+
+def style(config: Config, name: str) -> dict[str, Any]:
+    """How a model appears in figures: label, method (colour) and iteration (how often that method ran in a row)."""
+    model = config.models[name]
+    methods = [config.models[ancestor].method for ancestor in lineage.ancestry(config, name)]
+    return {
+        "label": model.label or name,
+        "method": model.method or "base",
+        "colour": model.trained_by.colour if model.method else None,
+        "iteration": len(list(takewhile(lambda m: m == model.method, methods))) if model.method else 0,
+        "parameterization": parameterization(config).kind,
+        "parent": model.parent if model.parent in config.evaluation.models else None,
+        "replicate_of": model.replicate_of,
+    }
