@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.core.digest import compact, digest_of_files, identity_of_model, options_of
 from mrt.grading.task import reference, task_of
@@ -92,7 +93,10 @@ class Options:
 
     def sampler(self, kind: str, w: Wildcards) -> str:
         """The model that a stage samples from: mu for its answers (`prover`), else the one whose artifact it makes."""
-        return self.experiment.mu(w.model, w.dataset) if kind == "prover" else w.model
+        if kind != "prover":
+            return str(w.model)
+        dataset = getattr(w, "dataset", None) or pooled(self.experiment, w.model, w.pool)[0]
+        return self.experiment.mu(w.model, dataset)
 
     def of_sampling(self, w: Wildcards, kind: str = "", **options: Any) -> str:
         """Options of a sampling stage."""
@@ -160,14 +164,21 @@ class Options:
         """The engine settings that change what is sampled."""
         return lambda w: [self.experiment.longest(self.sampler(kind, w)), self.experiment.engine.dtype]
 
-    def sampled_by(self, kind: str, *, shard: bool = False) -> Execution:
-        """The engine and the completion cache of a stage; a `shard` samples its share, what follows gathers all."""
+    def gathered(self, kind: str) -> Execution:
+        """The engine and the completion cache of a stage that gathers what all shards have sampled."""
 
         def execution(w: Wildcards, threads: int) -> str:
-            count = self.paths.shard_count
-            part = {"shard": f"{w.shard}/{count}"} if shard else {"gather": count} if self.paths.shards(kind) else {}
-            folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
-            return options_of(engine=self.engine(self.sampler(kind, w)), cache={"folder": folder, **part})
+            cache = {"folder": f"{self.paths.cache(kind, w.model)}/{w.dataset}", "gather": self.paths.shard_count}
+            return options_of(engine=self.engine(self.sampler(kind, w)), cache=cache)
+
+        return execution
+
+    def sampled(self, kind: str) -> Execution:
+        """The engine, the completion caches and the shard of a job that samples a pool."""
+
+        def execution(w: Wildcards, threads: int) -> str:
+            folder, shard = self.paths.cache(kind, w.model), f"{w.shard}/{self.paths.shard_count}"
+            return options_of(engine=self.engine(self.sampler(kind, w)), folder=folder, shard=shard)
 
         return execution
 

@@ -104,6 +104,8 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
     return "\n".join(
         [
             f"{jobs} jobs, of which {sum(p.jobs for p in plans)} sample or train, on {name}",
+            f"{sum(p.jobs for p in plans if p.rule != 'train')} engine starts: for each training of RL; and for each"
+            " model, stage and shard, on all evaluation sets together and on each training set",
             "",
             *table,
             "",
@@ -122,7 +124,7 @@ def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:
     config, reached = bill.config, bill.reached
     hardware = config.cluster.hardware
     for plan in plans if hardware else []:
-        model = config.mu(plan.model, plan.problems) if plan.rule == "force_answers" else plan.model
+        model = config.mu(plan.model, plan.datasets[0]) if plan.rule == "force_answers" else plan.model
         size, what = config.architecture(model), "training" if plan.rule.startswith("train") else "sampling"
         if what == "training":
             parts = training_parts(size, config.training_size(plan.model), plan.gpus)
