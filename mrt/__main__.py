@@ -16,6 +16,7 @@ STAGES = {
     "problems.build": "datasets from the hub, a file or the toy world",
     "problems.contamination": "whether a training set shares problems with an evaluation set",
     "sampling.rollouts": "rollouts, with vLLM",
+    "sampling.pool": "all that a model samples of one stage, with one engine, into completion caches",
     "sampling.imports": "rollouts that somebody sampled elsewhere",
     "episodes.cut": "cut thoughts into episodes",
     "sampling.prover": "forced answers at every prefix, with vLLM",

@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 from mrt.config import lengths, lineage, measuring, roots, sizing
+from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.core.digest import canonical, digest_of_files, identity_of_model, options_of
 from mrt.grading.task import reference, task_of
@@ -21,8 +22,6 @@ from mrt.training.rl.recipe import RL
 from workflow.fingerprints import Fingerprints
 from workflow.paths import Paths, Wildcards
 from workflow.resources import JobResources
-
-Execution = Callable[[Wildcards, int], str]
 
 
 def optional(*names: str) -> Callable[[Wildcards, Any], str]:
@@ -97,7 +96,10 @@ class Options:
 
     def sampler(self, kind: str, w: Wildcards) -> str:
         """The model that a stage samples from: mu for its answers (`prover`), else the one whose artifact it makes."""
-        return measuring.mu(self.experiment, w.model, w.dataset) if kind == "prover" else w.model
+        if kind != "prover":
+            return str(w.model)
+        dataset = getattr(w, "dataset", None) or pooled(self.experiment, w.model, w.pool)[0]
+        return measuring.mu(self.experiment, w.model, dataset)
 
     def of_sampling(self, w: Wildcards, kind: str = "", **options: Any) -> str:
         """Options of a sampling stage."""
@@ -170,14 +172,18 @@ class Options:
         """The engine settings that change what is sampled."""
         return lambda w: [lengths.longest(self.experiment, self.sampler(kind, w)), self.experiment.engine.dtype]
 
-    def sampled_by(self, kind: str, *, shard: bool = False) -> Execution:
-        """The engine and the completion cache of a stage; a `shard` samples its share, what follows gathers all."""
+    def gathered(self, kind: str, w: Wildcards, files: dict[str, str]) -> str:
+        """The engine, the completion cache and the files of a stage that gathers what all shards have sampled."""
+        cache = {"folder": f"{self.paths.cache(kind, w.model)}/{w.dataset}", "gather": self.paths.shard_count}
+        return options_of(engine=self.engine(self.sampler(kind, w)), cache=cache, **files)
 
-        def execution(w: Wildcards, threads: int) -> str:
-            count = self.paths.shard_count
-            part = {"shard": f"{w.shard}/{count}"} if shard else {"gather": count} if self.paths.shards(kind) else {}
-            folder = self.paths.cache(kind).format(model=w.model, dataset=w.dataset)
-            return options_of(engine=self.engine(self.sampler(kind, w)), cache={"folder": folder, **part})
+    def sampled(self, kind: str) -> Callable[..., str]:
+        """The engine, the requests, the completion caches and the shard of a job that samples a pool."""
+
+        def execution(w: Wildcards, threads: int, input: Any) -> str:
+            folder, shard = self.paths.cache(kind, w.model), f"{w.shard}/{self.paths.shard_count}"
+            engine, requests = self.engine(self.sampler(kind, w)), list(input.requests)
+            return options_of(engine=engine, folder=folder, shard=shard, requests=requests)
 
         return execution
 

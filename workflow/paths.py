@@ -44,18 +44,17 @@ class Paths:
         """An artifact of a model alone: a training set, a log."""
         return f"{self.results}/{kind}/{model}.{suffix}"
 
-    def cache(self, kind: str) -> str:
-        """The folder of a stage's completion cache."""
-        return f"{self.results}/.cache/{kind}/{{model}}/{{dataset}}"
+    def cache(self, kind: str, model: str) -> str:
+        """The folder of a model's completion caches of one stage; each dataset has its own below."""
+        return f"{self.results}/.cache/{kind}/{model}"
 
-    def shard(self, kind: str) -> str:
-        """The mark that a shard of a sampling stage leaves."""
-        return f"{self.cache(kind)}/shard-{{shard}}-of-{self.shard_count}"
+    def request(self, kind: str = "{kind}") -> str:
+        """What is to be sampled from a model on a dataset."""
+        return f"{self.results}/.sampling/{kind}/{{model}}/{{dataset}}.json"
 
-    def shards(self, kind: str) -> list[str]:
-        """The marks of all shards, inputs of the job that gathers them; none if there is one job."""
-        marks = [self.shard(kind).replace("{shard}", str(i)) for i in range(self.shard_count)]
-        return marks if self.shard_count > 1 else []
+    def mark(self, kind: str) -> str:
+        """The mark of a job that samples: of a model, a pool of datasets and a shard."""
+        return f"{self.results}/.sampling/{kind}/{{model}}/{{pool}}.{{shard}}-of-{self.shard_count}"
 
     def log(self, rule: str, *wildcards: str) -> str:
         return str(Path("logs", self.experiment.results.name, rule, *[f"{{{w}}}" for w in wildcards])) + ".log"

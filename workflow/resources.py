@@ -6,6 +6,7 @@ from typing import Any
 
 from mrt.config import lineage, measuring, roots, sizing
 from mrt.config.memory import host_bytes
+from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.planning.bill import Bill
 from mrt.training.sft import SFT
@@ -20,7 +21,6 @@ class JobResources:
 
     def __init__(self, experiment: Config) -> None:
         self.experiment = experiment
-        self.shards = experiment.cluster.shards
         self.bill = Bill(experiment)
         self.minutes = cache(self.bill.runtime)
 
@@ -66,8 +66,9 @@ class JobResources:
         """Minutes of a job, more at each attempt."""
 
         def runtime(wildcards: Wildcards, attempt: int) -> int:
-            problems = wildcards.get("dataset") or self.experiment.models[wildcards.model].problems
-            minutes = attempt * self.minutes(rule, wildcards.model, problems, shards)
+            model, pool = wildcards.model, wildcards.get("pool")
+            datasets = pooled(self.experiment, model, pool) if pool else [self.experiment.models[model].problems]
+            minutes = attempt * self.minutes(rule, model, tuple(datasets), shards)
             return min(minutes, self.experiment.cluster.max_runtime or minutes)
 
         return runtime
@@ -92,30 +93,22 @@ class JobResources:
         rules = {"prover": "force_answers", "trees": "search_tree"}
         return self.reading(next((rules[kind] for kind in rules if kind in reads), "sample_rollouts"))(w, attempt)
 
-    def sampling(self, rule: str, *, gathers: bool = False, shard: bool = False) -> dict[str, Any]:
-        """What a job asks for that samples: the GPUs of one engine, all on one node.
-
-        `gathers`: shards may have sampled what it only gathers, without a GPU; `shard`: it is one of these.
-        """
-        experiment, idle = self.experiment, gathers and self.shards > 1
+    def sampling(self, rule: str) -> dict[str, Any]:
+        """What a job asks for that samples: the GPUs of one engine, all on one node."""
+        experiment = self.experiment
 
         def sampler(w: Wildcards) -> str:
-            return measuring.mu(experiment, w.model, w.dataset) if rule == "force_answers" else w.model
+            dataset = pooled(experiment, w.model, w.pool)[0]
+            return measuring.mu(experiment, w.model, dataset) if rule == "force_answers" else w.model
 
         def gpus(w: Wildcards) -> int:
-            return 0 if idle else sizing.sampling_gpus(experiment, sampler(w))
+            return sizing.sampling_gpus(experiment, sampler(w))
 
         def memory(wildcards: Wildcards, attempt: int) -> int:
             """In MB, more at each attempt: libraries, cache, prompts, and the weights' file in float32."""
-            if idle:
-                return self.reading(rule, least=round(1024 * (4 + experiment.engine.cpu_cache_gib)))(wildcards, attempt)
             loads = experiment.cluster.gpu
             size = roots.architecture(experiment, sampler(wildcards)).parameters if loads else 0
             return round(attempt * 1024 * (4 + experiment.engine.cpu_cache_gib + 4 * size / 2**30))
-
-        def gathering(w: Wildcards, attempt: int) -> int:
-            """Minutes of a job that only reads what shards have sampled, or grades it again: that of a tree."""
-            return (240 if rule == "search_tree" else 60) * attempt
 
         return {
             "gpu": gpus,
@@ -123,8 +116,14 @@ class JobResources:
             "nodes": 1,
             "cpus_per_task": self.cores(gpus),
             "mem_mb": memory,
-            "runtime": gathering if idle else self.time_limit(rule, self.shards if shard else 1),
+            "runtime": self.time_limit(rule, self.experiment.cluster.shards),
         }
+
+    def gathering(self, rule: str) -> dict[str, Any]:
+        """What a job asks for that reads what a rule has sampled, or grades it again: that of a tree."""
+        least = round(1024 * (4 + self.experiment.engine.cpu_cache_gib))
+        minutes = 240 if rule == "search_tree" else 60
+        return {"mem_mb": self.reading(rule, least=least), "runtime": lambda w, attempt: minutes * attempt}
 
     def training(self, rule: str) -> dict[str, Any]:
         """What a job asks for that trains: the GPUs of a node, or of several nodes, which `srun` then starts it on."""

@@ -183,7 +183,7 @@ class Cluster(Card):
         1,
         ge=1,
         le=10_000,
-        description="Jobs that share the sampling from a model on a dataset.",
+        description="Jobs that share the sampling from a model.",
     )
     training_gpus: int | None = Field(
         None,

@@ -1,7 +1,7 @@
 """Cost of jobs: their tokens, the seconds that these take on a machine, and the longest path through the jobs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.config import lineage, measuring, roots, sizing
 from mrt.config.hardware import Architecture, Hardware, UnknownSizes
+from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.problems.sources import read_file
 from mrt.training.method import RLMethod
@@ -91,11 +92,11 @@ class Work:
 
 @dataclass
 class Planned:
-    """Jobs of a rule for one model and dataset: work, GPUs per job, GPU-seconds in all, seconds of one job, bytes."""
+    """Jobs of a rule for one model and its datasets: work, GPUs per job, GPU-seconds in all, seconds of one, bytes."""
 
     rule: str
     model: str
-    problems: str
+    datasets: tuple[str, ...]
     jobs: int
     work: Work
     gpus: int
@@ -245,27 +246,40 @@ class Bill:
         kept = sets * config.training.samples * expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
-    def plan(self, rule: str, model: str, dataset: str, jobs: int) -> Planned:
-        config, work = self.config, self.work(rule, model, dataset)
+    def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int) -> Planned:
+        """The plan of the jobs that sample on datasets together, or that train on one."""
+        datasets = (datasets,) if isinstance(datasets, str) else tuple(datasets)
+        config, work = self.config, sum((self.work(rule, model, dataset) for dataset in datasets), Work())
         training, runs = (
             rule.startswith("train"),
-            measuring.mu(config, model, dataset) if rule == "force_answers" else model,
+            measuring.mu(config, model, datasets[0]) if rule == "force_answers" else model,
         )
         architecture = roots.architecture(config, runs)
         nodes, processes = (
             sizing.training_processes(config, model) if training else (1, sizing.sampling_gpus(config, runs) or 1)
         )
         gpus = nodes * processes
-        seconds = seconds_of(work, architecture, self.hardware, gpus, config.engine.max_num_seqs, self.reached)
+        seconds = sum(  # contexts of datasets differ
+            seconds_of(
+                self.work(rule, model, dataset),
+                architecture,
+                self.hardware,
+                gpus,
+                config.engine.max_num_seqs,
+                self.reached,
+            )
+            for dataset in datasets
+        )
         longest = self.start + seconds / jobs
         text = 4.0 * (work.drawn + work.read) * 0.4  # characters a token, compressed
         disk = 4.0 * architecture.parameters if training else 2 * text  # a checkpoint in 32 bits; a table, and `.cache`
-        return Planned(rule, model, dataset, jobs, work, gpus, gpus * (seconds + jobs * self.start), longest, disk)
+        gpu_seconds = gpus * (seconds + jobs * self.start)
+        return Planned(rule, model, datasets, jobs, work, gpus, gpu_seconds, longest, disk)
 
-    def runtime(self, rule: str, model: str, dataset: str, jobs: int = 1) -> int:
+    def runtime(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int = 1) -> int:
         """Time limit of a job in minutes: three times the plan, at least an hour; a day, if that cannot be planned."""
         try:
-            return max(60, round(3 * self.plan(rule, model, dataset, jobs).seconds / 60))
+            return max(60, round(3 * self.plan(rule, model, datasets, jobs).seconds / 60))
         except UnknownSizes:
             if self.config.cluster.gpu:
                 raise
@@ -273,19 +287,17 @@ class Bill:
 
 
 def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
-    """The plan of each stage's jobs; if it has shards, these count, and not the job that gathers them."""
-    for (rule, model, dataset), count in sorted(jobs.items()):
-        if rule in STAGES and not jobs.get((f"{rule}_shard", model, dataset)):
-            yield with_actual(bill, bill.plan(rule, model, dataset or str(bill.config.models[model].problems), count))
-        elif rule.removesuffix("_shard") in STAGES and rule.endswith("_shard"):
-            yield with_actual(bill, bill.plan(rule.removesuffix("_shard"), model, dataset, count))
+    """The plan of each stage's jobs: all shards of a model and pool together, or a training."""
+    for (rule, model, pool), count in sorted(jobs.items()):
+        if rule in STAGES:
+            datasets = pooled(bill.config, model, pool) if pool else [str(bill.config.models[model].problems)]
+            yield with_actual(bill, bill.plan(rule, model, datasets, count), pool)
 
 
-def with_actual(bill: Bill, plan: Planned) -> Planned:
+def with_actual(bill: Bill, plan: Planned, pool: str) -> Planned:
     """The plan, with the GPU-seconds that its jobs took, from the last lines of their logs."""
-    folder = Path("logs", bill.config.results.name)
-    where = f"{plan.model}.log" if plan.rule.startswith("train") else f"{plan.model}/{plan.problems}.log"
-    files = [folder / plan.rule / where, *(folder / f"{plan.rule}_shard" / plan.model / plan.problems).glob("*.log")]
+    folder = Path("logs", bill.config.results.name, plan.rule)
+    files = (folder / plan.model / pool).glob("*.log") if pool else [folder / f"{plan.model}.log"]
     took = [TOOK.search(file.read_text(errors="replace")) for file in files if file.is_file()]
     if seconds := [float(found[1]) for found in took if found]:
         plan.actual = plan.gpus * sum(seconds)
@@ -294,7 +306,7 @@ def with_actual(bill: Bill, plan: Planned) -> Planned:
 
 def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]]:
     """(seconds, steps) of the longest chain of dependent jobs, if no job has to wait for a GPU."""
-    of = {(p.rule, p.model, p.problems): p for p in plans}
+    of = {(p.rule, p.model, dataset): p for p in plans for dataset in p.datasets}
 
     def then(path: tuple[float, list[str]], *steps: tuple[str, str, str]) -> tuple[float, list[str]]:
         there = [of[step] for step in steps if step in of]
@@ -312,8 +324,9 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         return then(ready(parent), *before, (train, model, d))
 
     chains = [
-        then(ready(p.model), ("sample_rollouts", p.model, p.problems), (after, p.model, p.problems))
+        then(ready(p.model), ("sample_rollouts", p.model, dataset), (after, p.model, dataset))
         for p in plans
+        for dataset in p.datasets
         for after in ("force_answers", "force_budget")
     ]
     return max((*chains, *(ready(m) for m in config.models)), default=(0.0, []))

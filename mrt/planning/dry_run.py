@@ -35,8 +35,13 @@ def described(printed: str) -> Iterator[Described]:
 
 
 def counted(jobs: Iterable[Described]) -> dict[tuple[str, str, str], int]:
-    """Number of jobs per (rule, model, dataset)."""
-    return dict(Counter((job.rule, job.wildcards.get("model", ""), job.wildcards.get("dataset", "")) for job in jobs))
+    """Number of jobs per rule, model, and dataset or pool of datasets."""
+
+    def key(job: Described) -> tuple[str, str, str]:
+        of = job.wildcards
+        return job.rule, of.get("model", ""), of.get("dataset") or of.get("pool", "")
+
+    return dict(Counter(map(key, jobs)))
 
 
 def config_files_named(arguments: Sequence[str]) -> list[str]:

@@ -105,6 +105,8 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
     return "\n".join(
         [
             f"{jobs} jobs, of which {sum(p.jobs for p in plans)} sample or train, on {name}",
+            f"{sum(p.jobs for p in plans if p.rule != 'train')} engine starts: for each training of RL; and for each"
+            " model, stage and shard, on all evaluation sets together and on each training set",
             "",
             *table,
             "",
@@ -123,7 +125,7 @@ def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:
     config, reached = bill.config, bill.reached
     hardware = config.cluster.hardware
     for plan in plans if hardware else []:
-        model = measuring.mu(config, plan.model, plan.problems) if plan.rule == "force_answers" else plan.model
+        model = measuring.mu(config, plan.model, plan.datasets[0]) if plan.rule == "force_answers" else plan.model
         size, what = roots.architecture(config, model), "training" if plan.rule.startswith("train") else "sampling"
         if what == "training":
             parts = training_parts(size, sizing.training_size(config, plan.model), plan.gpus)

@@ -35,6 +35,7 @@ BY_JOB = "Input files updated by another job: "
 # Snakemake separates reasons by semicolons, which may also stand in the settings that they name.
 BETWEEN = re.compile(r"; (?=(?:Forced|Missing|Incomplete|Updated|Input|Code|Set|Params|Software|Rules|Pipe|Service) )")
 NOTHING = "<nothing exclusive>"
+REQUEST = "request"  # the rule of what is wanted of a model on a dataset: it decides for the rules that sample
 
 
 @dataclass
@@ -79,7 +80,9 @@ def explain(job: Job, made_by: dict[str, Job]) -> None:
 
 def changed_code(job: Job) -> list[str]:
     """Definitions and library versions that have changed since a job's table was made."""
-    for file in map(Path, job.outputs):
+    requested = [Path(file) for file in job.outputs if job.rule == REQUEST and Path(file).is_file()]
+    tables = [json.loads(file.read_text(encoding="utf-8"))["inputs"]["out"] for file in requested]
+    for file in map(Path, [*job.outputs, *tables]):
         made = read_provenance(file) if file.suffix == ".parquet" and file.is_file() else None
         if made and "definitions" in made:
             plugins = [
@@ -144,8 +147,9 @@ def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Ite
 def is_kept(job: Job) -> bool:
     """Whether a job only lacks its output, of which completions or checkpoints are kept (`.cache`)."""
     lacks = all(cause.startswith(("missing output files", "incomplete output files")) for cause in job.causes)
-    places = ((parent, Path(file)) for file in job.outputs for parent in Path(file).parents)
-    kept = (parent / ".cache" / str(file.relative_to(parent)).removesuffix(".parquet") for parent, file in places)
+    files = [Path(file.replace("/.sampling/", "/")) for file in job.outputs]  # of a request as of its table
+    places = ((parent, str(file.relative_to(parent))) for file in files for parent in file.parents)
+    kept = (parent / ".cache" / name.removesuffix(".parquet").removesuffix(".json") for parent, name in places)
     return lacks and any(folder.is_dir() and any(folder.iterdir()) for folder in kept)
 
 
@@ -162,9 +166,10 @@ def what_they_do(jobs: list[Job]) -> dict[str, str]:
             code = {cause.split()[0] for cause in job.causes if cause.startswith("mrt.")}
             requests_only = len(code) == len(job.causes) and not engine & code
             kind = "train" if job.rule.startswith("train") or job.rule == "toy_base" else "sample"
-            if job.rule.removesuffix("_shard") not in (*STAGES, "toy_base"):
-                does[job.name] = "will" if anew else ""  # its new output makes later jobs run
-            elif anew or (job.causes and not (kind == "sample" and requests_only) and not is_kept(job)):
+            decides = bool(job.causes) and not (kind == "sample" and requests_only) and not is_kept(job)
+            if job.rule not in (*STAGES, "toy_base"):  # its new output makes later jobs run
+                does[job.name] = "will" if anew or (job.rule == REQUEST and decides) else ""
+            elif anew or (kind == "train" and decides):  # a request decides for what samples
                 does[job.name] = f"will {kind}"
             else:
                 does[job.name] = f"may {kind}: only if what it is given turns out different"
@@ -185,7 +190,7 @@ class Why(Stage):
         made_by = {file: job for job in jobs for file in job.outputs}
         for job in jobs:
             explain(job, made_by)
-        for rule in [*STAGES, *(f"{stage}_shard" for stage in STAGES)]:
+        for rule in (REQUEST, *STAGES):
             self.add_own_causes([job for job in jobs if job.rule == rule and job.behind and not job.causes])
         print(report(jobs))
 

@@ -7,7 +7,8 @@ because an input got a new date, samples only what no file holds. If nothing is 
 
 Several processes may fill one folder at once, each sampling its own shard of the requests (`--cache.shard 0/4`). The
 number of shards does not change results (docs/operations.md: equal, or on a GPU equal in distribution). The job that
-gathers the shards (`--cache.gather 4`) samples nothing and starts no engine.
+gathers the shards (`--cache.gather 4`) samples nothing and starts no engine. `mrt.sampling.pool` fills the caches of
+all datasets of a model with one engine.
 """
 
 import json
@@ -157,12 +158,10 @@ def refuse(cache: CacheSettings, lacking: Counter[int]) -> None:
         shards = ", ".join(
             f"shard {shard} of {cache.gather} lacks at least {count}" for shard, count in sorted(lacking.items())
         )
-        marks = " ".join(
-            str(cache.folder / f"shard-{shard}-of-{cache.gather}") for shard in sorted(lacking) if cache.folder
-        )
         raise ValueError(
-            f"{cache.folder}: {shards} completions; a job that gathers samples none, as it may have no GPU. "
-            f"Remove their marks ({marks}) and start again: then these shards run once more"
+            f"{cache.folder}: {shards} completions; a job that gathers samples none, as it may have no GPU. Start again"
+            " with --forcerun and the rule that samples (sample_rollouts, force_answers, force_budget, search_tree or"
+            " linearize)"
         )
 
 

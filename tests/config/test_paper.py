@@ -301,8 +301,9 @@ def test_backtracking_has_the_values_of_tables_4_and_5():
     ("name", "jobs"),
     [
         # 16 models on 5 sets, and 8 pairs of a parent and a training set
-        ("paper", {"train": 8, "train_rl": 5, "sample_rollouts": 88, "force_budget": 30, "build_dataset": 9}),
-        ("paper_case_study", {"sample_rollouts": 2, "force_answers": 1, "scaling": 1}),
+        ("paper", {"train": 8, "train_rl": 5, "gather_rollouts": 88, "gather_forced": 30, "build_dataset": 9}),
+        ("paper", {"sample_rollouts": 4 * (16 + 8)}),  # in 4 shards
+        ("paper_case_study", {"gather_rollouts": 2, "gather_answers": 1, "scaling": 1}),
     ],
 )
 def test_the_configs_are_planned_without_a_network(tmp_path, name, jobs):

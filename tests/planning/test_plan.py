@@ -116,7 +116,7 @@ def test_imported_rollouts_without_token_counts_are_guessed(tmp_path):
 
 def test_the_longest_path_goes_through_the_lineage():
     def job(rule, model, problems, seconds):
-        return Planned(rule, model, problems, 1, Work(), 1, seconds, seconds, 0)
+        return Planned(rule, model, (problems,), 1, Work(), 1, seconds, seconds, 0)
 
     plans = [
         job("sample_rollouts", "base_7b", "numina_10k", 5),
@@ -240,6 +240,20 @@ def test_the_rows_of_a_file_are_counted(tmp_path):
     assert Bill(load(raw)).lengths.problems("toy_test") == 7
     raw["problems"]["toy_test"]["count"] = 3
     assert Bill(load(raw)).lengths.problems("toy_test") == 3
+
+
+def test_one_engine_start_is_planned_for_all_evaluation_sets(tmp_path):
+    """36 jobs, one for each dataset and training, become 16; trainings of SFT start no engine."""
+    printed = python("-m", "mrt", "plan", "--configfile", "config/one_gpu.yaml")
+    assert "14 engine starts" in printed and "of which 16 sample or train" in printed
+
+
+def test_a_job_of_several_datasets_has_the_time_of_all():
+    bill, sets = Bill(PAPER), ("aime2024", "math500")
+    both, *each = (bill.plan("sample_rollouts", "base_7b", of, 1) for of in (sets, *sets))
+    assert both.seconds + bill.start == pytest.approx(sum(plan.seconds for plan in each))
+    assert both.work.drawn == sum(plan.work.drawn for plan in each)
+    assert bill.runtime("sample_rollouts", "base_7b", sets) > bill.runtime("sample_rollouts", "base_7b", sets[0])
 
 
 def test_what_nobody_said_is_guessed_and_told():

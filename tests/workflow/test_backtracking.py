@@ -129,7 +129,7 @@ def test_what_is_measured_ends_after_attempt_backtrack_and_revision(results):
     """The paper's parallel mode (Section 8.4); traces of training go on."""
     measured = pl.read_parquet(results / "episodes" / "mrt" / "toy_test.parquet").group_by(TRACE).len()["len"]
     assert measured.max() == 3
-    logs = results.parents[1] / "logs" / results.name / "sample_rollouts"
+    logs = results.parents[1] / "logs" / results.name / "gather_rollouts"
     files = (logs / "mrt" / "toy_test.log", logs / "warmstart" / "toy_train.log")
     assert ['"episodes": 3' in file.read_text() for file in files] == [True, False]
 

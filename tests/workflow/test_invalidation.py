@@ -8,7 +8,9 @@ import yaml
 from conftest import copy_of, figures_reading, planned_jobs, snakemake
 
 from mrt.figures.figure import figures
+from workflow.sampling import SAMPLED
 
+BY_SAMPLES = {sampled.samples: (kind, sampled.gathers) for kind, sampled in SAMPLED.items()}
 TABLES = [name for name, entry in figures().items() if entry.is_table]
 
 RESULTS = figures_reading("accuracy", "maj", "prefixes", "episodes", "progress")
@@ -53,6 +55,18 @@ def drawn(*names):
 
 def pairs(model, *sets):
     return {" ".join(sorted((model, name))) for name in sets}
+
+
+def with_all_jobs(plan):
+    """A plan whose sampled tables, named by the rule that samples them, become all jobs that make these."""
+    full = {rule: jobs for rule, jobs in plan.items() if rule not in BY_SAMPLES}
+    for rule in plan.keys() & BY_SAMPLES.keys():
+        kind, gathers = BY_SAMPLES[rule]
+        full[gathers] = plan[rule]
+        full.setdefault("request", set()).update(" ".join(sorted((kind, *job.split()))) for job in plan[rule])
+        pooled = [job.replace("toy_test", "_evaluation").replace("harder", "_evaluation").split() for job in plan[rule]]
+        full[rule] = {" ".join(sorted((*names, "0"))) for names in pooled}
+    return full
 
 
 def merge(*plans):
@@ -386,7 +400,34 @@ def test_an_edit_makes_run_again_what_it_invalidates(name, finished, tmp_path):
     apply, expected = EDITS[name]
     folder = copy_of(finished, tmp_path / "elsewhere")
     apply(folder)
-    assert planned_jobs(folder) == expected
+    assert planned_jobs(folder) == with_all_jobs(expected)
+
+
+def test_a_dataset_that_is_not_evaluated_any_more_samples_nothing(finished, tmp_path):
+    """Snakemake compares the sets of requests, so that the jobs of their models run. They find all tables made."""
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    EDITS["another benchmark"][0](folder)
+    snakemake(folder, "results/tiny/rollouts/base/harder.parquet", "--cores", "1")
+    assert log(folder, "sample_rollouts", "base", "_evaluation", "0").count("its table is made") == 1
+    before = (folder / "results/tiny/rollouts/base/toy_test.parquet").stat().st_mtime_ns
+    setting("evaluation.problems", ["toy_test"])(folder)
+    targets = [f"results/tiny/rollouts/{model}/toy_test.parquet" for model in MODELS]
+    assert planned_jobs(folder, *targets) == {"sample_rollouts": {"0 _evaluation base"}}
+    snakemake(folder, *targets, "--cores", "1")
+    said = log(folder, "sample_rollouts", "base", "_evaluation", "0")
+    assert said.count("its table is made") == 1 and "to sample" not in said
+    assert (folder / "results/tiny/rollouts/base/toy_test.parquet").stat().st_mtime_ns == before
+
+
+def test_settings_that_change_along_with_a_new_dataset_are_seen(finished, tmp_path):
+    """Snakemake does not look at the settings of jobs behind an `ancient` file that is about to be made."""
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    EDITS["another benchmark"][0](folder)
+    setting("evaluation.samples", 6)(folder)
+    targets = [f"results/tiny/rollouts/base/{name}.parquet" for name in ("toy_test", "harder")]
+    plan = planned_jobs(folder, *targets)
+    assert plan["gather_rollouts"] == pairs("base", "toy_test", "harder")
+    assert plan["sample_rollouts"] == {"0 _evaluation base"}
 
 
 def log(folder, rule, *wildcards):
@@ -399,7 +440,7 @@ def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(fini
     snakemake(folder, "results/tiny/rollouts/star_1/toy_test.parquet", "--cores", "2")
     assert "answers, " in log(folder, "grade_rollouts", "base", "toy_train")
     assert "the cached checkpoint is taken" in log(folder, "train", "star_1")
-    assert "48 completions cached, 0 to sample" in log(folder, "sample_rollouts", "star_1", "toy_test")
+    assert "48 completions cached, 0 to sample" in log(folder, "sample_rollouts", "star_1", "_evaluation", "0")
 
 
 def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_path):
@@ -408,6 +449,6 @@ def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_pat
     setting("evaluation.samples", 6)(folder)
     setting("problems.toy_test.toy.count", 14)(folder)
     snakemake(folder, path, "--cores", "1")
-    assert "48 completions cached, 36 to sample" in log(folder, "sample_rollouts", "base", "toy_test")
+    assert "48 completions cached, 36 to sample" in log(folder, "sample_rollouts", "base", "_evaluation", "0")
     before, after = pl.read_parquet(finished / path), pl.read_parquet(folder / path)
     assert after.height == 84 and after.join(before, on=before.columns, how="semi", nulls_equal=True).height == 48

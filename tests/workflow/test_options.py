@@ -175,12 +175,13 @@ def test_several_processes_are_sharded_as_deepspeeds_file_says():
     assert options_of("config.yaml").sharding(SimpleNamespace(model="mrt_1")) == ""
 
 
-def test_what_gathers_shards_asks_for_no_time_or_memory_to_sample():
+def test_what_gathers_asks_for_no_gpu_and_no_time_or_memory_to_sample():
     resources = options_of("config/paper.yaml").resources
     w = SimpleNamespace(model="base_7b", dataset="math500", get=lambda name: "math500")
-    gathers, one = (resources.sampling("sample_rollouts", gathers=g, shard=not g) for g in (True, False))
-    assert [gathers["runtime"](w, attempt) for attempt in (1, 2)] == [60, 120] and one["runtime"](w, 1) > 60
-    assert gathers["mem_mb"](w, 1) < one["mem_mb"](w, 1) and gathers["gpu"](w) == 0 < one["gpu"](w)
+    pool = SimpleNamespace(model="base_7b", pool="_evaluation", get=lambda name: "_evaluation")
+    gathers, one = resources.gathering("sample_rollouts"), resources.sampling("sample_rollouts")
+    assert [gathers["runtime"](w, attempt) for attempt in (1, 2)] == [60, 120] and one["runtime"](pool, 1) > 60
+    assert gathers["mem_mb"](w, 1) < one["mem_mb"](pool, 1) and "gpu" not in gathers and one["gpu"](pool) > 0
 
 
 def test_what_reads_answers_asks_for_memory_by_their_number():
@@ -195,8 +196,8 @@ def test_no_job_asks_for_more_time_than_a_partition_gives():
     asked = {}
     for most in (None, 1440):
         resources = options_of("config/paper.yaml", cluster={"max_runtime": most}).resources
-        w = SimpleNamespace(model="base_7b", dataset="numina_10k", get=lambda name: "numina_10k")
-        asked[most] = [resources.sampling("force_answers", shard=True)["runtime"](w, attempt) for attempt in (1, 2)]
+        w = SimpleNamespace(model="base_7b", pool="numina_10k", get=lambda name: "numina_10k")
+        asked[most] = [resources.sampling("force_answers")["runtime"](w, attempt) for attempt in (1, 2)]
     assert asked[None][1] == 2 * asked[None][0] > 1440 and max(asked[1440]) <= 1440
 
 
@@ -240,7 +241,7 @@ def test_a_job_on_a_cluster_has_the_configuration_of_the_plan(tmp_path, monkeypa
     planned["evaluation"]["samples"] = 5
     (folder / "planned.json").write_text(json.dumps(planned, default=str))
     monkeypatch.setenv("MRT_PLANNED_CONFIG", str(folder / "planned.json"))
-    target = "sample_rollouts:model=base,dataset=toy_test"
+    target = "gather_rollouts:model=base,dataset=toy_test"
     job = snakemake(folder, "-n", "-p", "--mode", "remote", "--force", "--target-jobs", target).stdout
     assert '"samples": 5' in job
     by_hand = snakemake(folder, "-n", "-p", "--force", f"{planned['results']}/rollouts/base/toy_test.parquet").stdout

@@ -91,11 +91,11 @@ def test_sampling_and_training_have_gpus_and_nothing_else_has(small_run, cluster
     jobs = jobs_of(cluster, small_run)
     gpus = {name: len(re.findall(r"gpu:h200:1", fields.get("TresPerJob", ""))) for name, fields in jobs.items()}
     with_gpus = {name.split()[0] for name, count in gpus.items() if count}
-    assert with_gpus == {"sample_rollouts_shard", "force_answers_shard", "train"}
+    assert with_gpus == {"sample_rollouts", "force_answers", "train"}
     assert {f["Partition"] for name, f in jobs.items() if gpus[name]} == {"gpu"}
     assert {f["Partition"] for name, f in jobs.items() if not gpus[name]} == {"cpu"}
     assert all(fields["NodeList"] in ("n1", "n2", "n3") for fields in jobs.values())
-    parts = [name for name in jobs if name.startswith("sample_rollouts_shard")]
+    parts = [name for name in jobs if name.startswith("sample_rollouts")]
     assert len(parts) == 2 * 2  # of base on the training set, of mrt_1 on the test set
 
 

@@ -47,7 +47,7 @@ def test_a_changed_definition_is_named(folder):
     said = why(folder, edit("mrt/training/sft.py", "width = 50 * batch", "width = 60 * batch"), "pass1")
     assert "mrt.training.sft.bucketed_order is changed\n    train" in said
     assert "2 will train, 0 may train, 2 will sample, 0 may sample" in said
-    assert "sample_rollouts mrt_1 toy_test  (will sample)" in said
+    assert "sample_rollouts mrt_1 _evaluation 0  (will sample)" in said
 
 
 def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
@@ -78,7 +78,8 @@ def test_a_changed_setting_is_told_with_both_values(folder):
 
 def test_more_samples_are_drawn(folder):
     said = why(folder, setting("evaluation.samples", 6), "results/tiny/rollouts/base/toy_test.parquet")
-    assert "4 -> 6" in said and "sample_rollouts base toy_test  (will sample)" in said
+    assert "samples: 4 -> 6\n    request rollouts base toy_test\n" in said
+    assert "sample_rollouts base _evaluation 0  (will sample)" in said
 
 
 def test_a_missing_file_is_said_to_be_missing(folder):

@@ -15,6 +15,7 @@ import yaml
 from conftest import ROOT, checkout, copy_of, fake_cards, needs_shared, planned, planned_jobs, snakemake
 
 from mrt.figures.figure import figures
+from workflow.sampling import SAMPLED
 
 # Figures and tables of the tiny experiment, and their numbers in the paper
 MADE = {
@@ -109,10 +110,10 @@ def without_aliases(plan):
 @pytest.mark.parametrize(
     ("target", "chain"),
     {
-        "table1": {"sample_rollouts", "grade_rollouts", "measure_accuracy"},
-        "fig7": {"sample_rollouts", "grade_rollouts", "measure_maj"},
-        "fig23": {"sample_rollouts", "cut_episodes", "count_episodes"},
-        "fig29": {"sample_rollouts", "cut_episodes", "force_budget", "grade_forced", "measure_budget_forcing"},
+        "table1": {"gather_rollouts", "grade_rollouts", "measure_accuracy"},
+        "fig7": {"gather_rollouts", "grade_rollouts", "measure_maj"},
+        "fig23": {"gather_rollouts", "cut_episodes", "count_episodes"},
+        "fig29": {"gather_rollouts", "cut_episodes", "gather_forced", "grade_forced", "measure_budget_forcing"},
         "fig15": set(),
     }.items(),
 )
@@ -123,7 +124,11 @@ def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_pa
     config["evaluation"]["measures"] = ["accuracy"]
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     plan = planned_jobs(folder, target)
-    assert {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)} == {"build_dataset", *chain}
+    on_test = {rule for rule, jobs in plan.items() if any("toy_test" in job for job in jobs)}
+    assert on_test == {"build_dataset", *chain, *({"request"} if chain else ())}
+    sampling = {rule for rule, jobs in plan.items() if any("_evaluation" in job for job in jobs)}
+    samples = {sampled.gathers: sampled.samples for sampled in SAMPLED.values()}
+    assert sampling == {samples[rule] for rule in chain if rule in samples}
     assert plan["train"] == ({"mrt_1"} if target == "fig29" else {"star_1", "mrt_1"})
     assert plan.get("train_rl") == (None if target in ("fig29", "fig15") else {"mrt_rl"})
 
@@ -169,10 +174,12 @@ def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeyp
         (tmp_path / name).mkdir()
         folder = checkout(tmp_path / name)
         shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
-        snakemake(folder, target, "--cores", "1", "--cache", "sample_rollouts")
-        logs.append((folder / "logs" / "tiny" / "sample_rollouts" / "base" / "toy_test.log").read_text())
-    assert logs[0].startswith("python -m mrt.sampling.rollouts --settings ")  # to run it by hand
-    assert "48 rollouts" in logs[0] and logs[1] == ""  # the second ran no command
+        snakemake(folder, target, "--cores", "1", "--cache", "sample_rollouts", "gather_rollouts")
+        jobs = ("sample_rollouts/base/_evaluation/0.log", "gather_rollouts/base/toy_test.log")
+        logs.append([(folder / "logs" / "tiny" / job).read_text() for job in jobs])
+    (sampled, gathered), again = logs
+    assert gathered.startswith("python -m mrt.sampling.rollouts --settings ")  # to run it by hand
+    assert "48 to sample" in sampled and "48 rollouts" in gathered and again == ["", ""]  # the second ran no command
     assert (tmp_path / "one" / target).read_bytes() == (tmp_path / "two" / target).read_bytes()
 
 
@@ -197,7 +204,8 @@ def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
         for method in ("grpo", "length_penalty", "mrt_rl")
     }
     assert needed["grpo"] == needed["length_penalty"] == {"build_dataset", "check_contamination", "rl_prompts"}
-    assert needed["mrt_rl"] == needed["grpo"] | {"sample_rollouts", "cut_episodes"}
+    sampling = {"request", "sample_rollouts", "gather_rollouts"}
+    assert needed["mrt_rl"] == needed["grpo"] | sampling | {"cut_episodes"}
 
 
 def test_plans_are_fast(finished, tmp_path):
@@ -268,17 +276,17 @@ def test_a_run_here_has_as_many_gpu_jobs_as_cards(tmp_path, monkeypatch, asked, 
     assert re.search(r"Provided resources: .*gpu\D+(\d+)", said)[1] == str(limit), said
 
 
-def test_the_job_that_gathers_shards_is_told_so(tmp_path):
+def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):
     folder = checkout(tmp_path)
     config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"cluster": {"shards": 2}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     target = "results/tiny/budget_forcing/base/toy_test.parquet"
     done = snakemake(folder, "-n", "-p", target, "results/tiny/prover/base/toy_train.parquet")
     said = done.stdout + done.stderr
-    for stage in ("rollouts", "prover", "budget_forcing"):
-        calls = re.findall(rf"mrt\.sampling\.{stage} .*", said)
-        told = {re.search(r'"(shard": "\d/2|gather": 2)', call)[1] for call in calls}
-        assert told == {'shard": "0/2', 'shard": "1/2', 'gather": 2'}
+    for kind in ("rollouts", "prover", "budget_forcing"):
+        shards = re.findall(rf"mrt\.sampling\.pool .*/\.cache/{kind}/base\".*\"shard\": \"(\d/2)\"", said)
+        assert set(shards) == {"0/2", "1/2"}
+        assert re.search(rf"mrt\.sampling\.{kind} .*\"gather\": 2", said)
 
 
 OPENING = "Ends:** they add up to \\boxed{"
@@ -295,7 +303,8 @@ def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
     config["training"]["prover"] |= {"estimate": "likelihood", "opening": OPENING}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     target = "results/tiny/sets/mrt_1.parquet"
-    assert planned_jobs(folder, target).keys() == {"force_answers", "grade_answers", "measure_progress", "make_set"}
+    asking = {"request", "force_answers", "gather_answers"}
+    assert planned_jobs(folder, target).keys() == asking | {"grade_answers", "measure_progress", "make_set"}
     assert snakemake(folder, "--cores", "2", target).returncode == 0
     results = folder / "results" / "tiny"
     answers = PROVER.read(results / "prover" / "base" / "toy_train.parquet")

@@ -1,5 +1,6 @@
 # What all rules share: the experiment's configuration, and its paths, options, resources and figures.
 import json
+from functools import partial
 from shlex import quote
 
 from mrt.config import lineage, measuring
@@ -10,6 +11,7 @@ from workflow.options import Options, content_of, files_of, optional
 from workflow.paths import Paths, any_of
 from workflow.running import recorded_name
 from workflow.resources import NUMBERS, JobResources
+from workflow.sampling import SAMPLED, Sampling
 from workflow.traces import TracesPage
 
 try:
@@ -23,6 +25,7 @@ experiment.results = recorded_name(experiment.results)  # the records of what ma
 paths = Paths(experiment)
 job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
+sampling = Sampling(experiment, paths, options)
 try:
     figures = Figures(experiment, paths)
 except ValueError as error:
