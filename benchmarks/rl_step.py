@@ -218,23 +218,4 @@ def report(table: pl.DataFrame) -> Report:
         " the completions. A step of the per-episode variant takes longer because it forces answers after every"
         " episode.",
     ]
-    return Report(text, goals, {"phases": drawn(phases)})
-
-
-def drawn(phases: dict[str, list[float]]) -> Any:
-    """One stacked bar per trainer, with its phases."""
-    from mrt.figures.style import below, panels
-
-    figure, (axis,) = panels(1, height=1.9)
-    figure.set_figwidth(5.5)
-    colours = ("#0072B2", "#56B4E9", "#E69F00", "#CC79A7", "#009E73", "#117733", "#D55E00", "#999999")
-    left = [0.0] * len(phases)
-    for i, (phase, colour) in enumerate(zip(PHASES, colours, strict=True)):
-        wide = [seconds[i] for seconds in phases.values()]
-        axis.barh(list(phases), wide, left=left, color=colour, label=phase)
-        left = [a + b for a, b in zip(left, wide, strict=True)]
-    axis.invert_yaxis()
-    axis.set_xlabel("seconds a step")
-    axis.grid(axis="y", visible=False)
-    below(figure, *axis.get_legend_handles_labels())
-    return figure
+    return Report(text, goals)
