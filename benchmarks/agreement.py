@@ -130,9 +130,7 @@ def labelled(folders: list[Path]) -> None:
         row["answer"] = answer_in(row)
     base = judged(rows, [])
     uses = [used_by(row) for row in rows]
-    theirs = [
-        bool(limited(equality.math_verify, row["pred" if row["response"] else "answer"], row["gold"])) for row in rows
-    ]
+    theirs = [bool(limited(equality.math_verify, row["answer"], row["gold"])) for row in rows]
     sources = sorted({source(row) for row in rows})
     gains: dict[str, dict[str, int]] = {}
     table = []

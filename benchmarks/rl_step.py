@@ -66,6 +66,7 @@ def make_prompts(path: Path, count: int) -> None:
 
     from mrt.core.artifacts import RL_PROMPTS
     from mrt.episodes.parameterization import Template
+    from mrt.episodes.thinking import THINK
     from mrt.sampling.prompt import Prompt
     from mrt.toy.world import draw_problem
 
@@ -73,7 +74,19 @@ def make_prompts(path: Path, count: int) -> None:
     for i in range(count):
         problem = draw_problem(rng, 4)
         chat = Prompt(instruction="{problem}").render(tokenizer, problem.text)
-        rows.append((f"p{i:03}", 0, 0, "", chat, chat + Template().force(""), str(problem.answer), True))
+        rows.append(
+            (
+                f"p{i:03}",
+                0,
+                0,
+                "",
+                chat,
+                chat + Template().force(""),
+                str(problem.answer),
+                True,
+                THINK.cell(),
+            )
+        )
     pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row").write_parquet(path)
 
 
@@ -117,7 +130,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     if kind == PLAIN:
         from trl import GRPOTrainer
 
-        return GRPOTrainer(reward_funcs=outcome_reward(task_of()), **usual)
+        return GRPOTrainer(reward_funcs=outcome_reward(task_of(), usual["processing_class"]), **usual)
     ours = {"variant": stage.variant, "recipe": recipe, "task": task_of(), "parameterization": stage.parameterization}
     return stage.trainer_class(usual)(**ours, **usual)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from benchmarks import overhead, rl_step
 from benchmarks.overhead import FINISHED, PARTS, Job, finished_run, free_cores, imported, jobs_of, take_apart
 from benchmarks.record import SCHEMA, Record
+from mrt.core.artifacts import RL_PROMPTS
 
 SAID = """Provided cores: 2
 [Sun Nov  1 10:00:03 2026]
@@ -119,3 +120,8 @@ def test_seconds_go_to_the_phase_that_calls(monkeypatch):
     now[0] += 2
     clock.switch()
     assert clock.seconds == {"sampling": 3, "forced answers": 4, "rest": 2}
+
+
+def test_prompts_of_a_step_are_an_artifact(tmp_path):
+    rl_step.make_prompts(tmp_path / "prompts.parquet", 2)
+    assert RL_PROMPTS.read(tmp_path / "prompts.parquet").height == 2
