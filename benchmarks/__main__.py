@@ -1,6 +1,6 @@
 """Measure how fast everything is, and write the page about it.
 
-    python -m benchmarks                 # all, in under 20 minutes on two quiet cores: docs/performance.md
+    python -m benchmarks                 # all, in some 10 minutes on two quiet cores: docs/performance.md
     python -m benchmarks grading --out x # some, to another folder
     python -m benchmarks --page          # only the page, from the records
 
@@ -22,21 +22,12 @@ import polars as pl
 
 from benchmarks.record import ROOT, Goal, Record, Report, markdown, middle
 
-NAMES = (
-    "prover",
-    "allocation",
-    "likelihood",
-    "tree",
-    "start_up",
-    "rl_step",
-    "grading",
-    "analysis",
-    "overhead",
-    "scaling",
-)
+NAMES = ("prover", "likelihood", "rl_step", "grading", "overhead")
+ONCE = Path(__file__).with_name("once.md")  # what was measured once; the commits that did so are named there
 HEAD = """# How fast it is
 
-Written by `make bench` (`python -m benchmarks`): every number below was measured by it, on {machine}.
+Written by `make bench` (`python -m benchmarks`): it measured every number above [Measured once](#measured-once), on
+{machine}.
 Ratios are of medians of one run, in which what is compared ran in turn; seconds are this machine's.
 The records are in `docs/performance/`, a table a benchmark (case, size, quantity, value).
 """
@@ -52,14 +43,13 @@ def processor() -> str:
 
 
 def page(reports: dict[str, tuple[str, Report]], about: str, minutes: float) -> str:
-    """The page: all goals first, then one section per benchmark."""
+    """The page: all goals first, then one section per benchmark, then what was measured once."""
     goals = [goal.row() for _, report in reports.values() for goal in report.goals]
     goals.append(Goal("All benchmarks, minutes", minutes, 20, at_most=True).row())
     parts = [HEAD.format(machine=about), markdown(("goal", "bound", "measured", ""), goals)]
-    for name, (title, report) in reports.items():
-        drawn = [f"![{title}](images/bench_{name}_{figure}.png)" for figure in report.figures]
-        parts += [f"## {title}", *report.text, *drawn]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    for title, report in reports.values():
+        parts += [f"## {title}", *report.text]
+    return "\n\n".join(part.strip() for part in [*parts, ONCE.read_text()]) + "\n"
 
 
 def oldest(machine: Path) -> str | None:
@@ -77,9 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     if wrong := set(chosen.names) - set(NAMES):
         parser.error(f"there is no {', '.join(sorted(wrong))}; there are {', '.join(NAMES)}")
-    records, images = chosen.out / "performance", chosen.out / "images"
+    records = chosen.out / "performance"
     records.mkdir(parents=True, exist_ok=True)
-    images.mkdir(exist_ok=True)
     names, machine = [] if chosen.page else chosen.names or NAMES, records / "machine.txt"
     if names == NAMES:
         machine.unlink(missing_ok=True)
@@ -102,8 +91,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             module, table = import_module(f"benchmarks.{name}"), pl.read_parquet(file)
             report = module.report(table)
             seconds += middle(table, "whole", "seconds")
-            for figure, drawn in report.figures.items():
-                drawn.savefig(images / f"bench_{name}_{figure}.png", dpi=150)
             reports[name] = (module.TITLE, report)
     (chosen.out / "performance.md").write_text(page(reports, machine.read_text(), seconds / 60))
 

@@ -5,7 +5,7 @@ r"""How often the grader agrees with labelled pairs of answers, which of its rul
 Reads all `*.jsonl` of the folders: gold, pred, correct, source, and perhaps kind ("response": the answer must be found
 in pred first). Each rule of `mrt.grading.equality` and each rewriting is switched off in turn. Leave one source out:
 for each source, only those rules judge that gain more verdicts than they lose on all other sources. Equal and unequal
-pairs are also generated (`benchmarks.answer_pairs`), and gold answers compared with respellings and with each other.
+pairs are also generated (`benchmarks.answer_pairs`).
 """
 
 import argparse
@@ -20,13 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from benchmarks.answer_pairs import KINDS, pair, respelled
-from benchmarks.record import TRACES, markdown
+from benchmarks.answer_pairs import KINDS, pair
+from benchmarks.record import markdown
 from mrt.grading import equality
 from mrt.grading.answers import find_box
 
 LIMIT = 5.0  # seconds of CPU time a pair
-GOLDS = ("math500", "minerva_math", "omni_math")
 Row = dict[str, Any]
 
 
@@ -66,15 +65,6 @@ def answer_in(row: Row) -> str:
         return str(row["pred"])
     answer, text = find_box(row["pred"])
     return answer or (text and limited(equality.search_answer, text)) or ""
-
-
-def naive(row: Row) -> bool:
-    """Math-Verify as it comes, from the text of the response."""
-    from math_verify import parse, verify
-
-    gold = row["gold"] if "$" in row["gold"] else f"${row['gold']}$"
-    text = row["pred"] if row["response"] else rf"\boxed{{{row['pred']}}}"
-    return bool(verify(parse(gold, parsing_timeout=0), parse(text, parsing_timeout=0), timeout_seconds=0))
 
 
 PARTS: dict[str, Any] = {rule.__name__: rule for rule in equality.RULES if rule is not equality.algebra}
@@ -140,7 +130,7 @@ def labelled(folders: list[Path]) -> None:
         row["answer"] = answer_in(row)
     base = judged(rows, [])
     uses = [used_by(row) for row in rows]
-    theirs = [bool(limited(naive, row)) for row in rows]
+    theirs = [bool(limited(equality.math_verify, row["answer"], row["gold"])) for row in rows]
     sources = sorted({source(row) for row in rows})
     gains: dict[str, dict[str, int]] = {}
     table = []
@@ -188,39 +178,13 @@ def generated(count: int) -> None:
     print(f"in all {all_equal / len(KINDS) / (count // 4):.4f} of the equal pairs")
 
 
-def benchmarks(count: int) -> None:
-    golds = [
-        json.loads(line)["answer"]
-        for name in GOLDS
-        for line in (TRACES.parent / "benchmarks" / f"{name}.jsonl").read_text().splitlines()
-    ]
-    missed = [
-        gold
-        for i, gold in enumerate(golds)
-        for k in range(5)
-        if not limited(equality.same_answer, respelled(gold, random.Random(f"{i} {k}")), gold)
-    ]
-    print(f"{len(golds)} gold answers, five respellings each: {len(missed)} missed {missed[:5]}\n")
-    draw = random.Random(0)
-    pairs = [tuple(draw.sample(golds, 2)) for _ in range(count)]
-    same = [both for both in pairs if equality.normalise(both[0]) != equality.normalise(both[1])]
-    print(
-        f"{len(same)} random pairs of different golds; equal:", [b for b in same if limited(equality.same_answer, *b)]
-    )
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="folders of labelled pairs")
     parser.add_argument("--generated", type=int, default=0, help="generated pairs of each kind, equal and unequal")
-    parser.add_argument(
-        "--golds", type=int, default=0, help="random pairs of different gold answers of three benchmarks"
-    )
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if given.folders:
         labelled(given.folders)
     if given.generated:
         generated(given.generated)
-    if given.golds:
-        benchmarks(given.golds)

@@ -5,7 +5,6 @@ spelling of the first can equal. Used by the tests of the grader and by `benchma
 """
 
 import random
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -256,21 +255,3 @@ def pair(kind: str, equal: bool, draw: Draw) -> tuple[str, str]:
     value = of.value(draw)
     other = value if equal else of.other(value, draw)
     return dressed(of.spell(value, draw), draw), dressed(of.spell(other, draw), draw)
-
-
-def respelled(gold: str, draw: Draw) -> str:
-    """A gold answer as another person would typeset it."""
-    text = gold
-    for old, new in [
-        (r"\frac", r"\dfrac"),
-        (r"\frac", r"\tfrac"),
-        (", ", ","),
-        (",", r",\ "),
-        (r"\pi", r"\pi "),
-        ("+", " + "),
-    ]:
-        if draw.random() < 0.3 and "$" not in text and "\\d" not in text:
-            text = text.replace(old, new)
-    if draw.random() < 0.3 and text.count("(") == text.count(")") and not re.search(r"\\left|\\\(|\[", text):
-        text = text.replace("(", r"\left(").replace(")", r"\right)")
-    return text if "$" in text or r"\boxed" in text else dressed(text, draw)

@@ -3,33 +3,32 @@ r"""Grading: `mrt.grading.grade` against Math-Verify called naively, and what ho
     python -m benchmarks grading
 
 Naively: in one process, one answer after the other, parse the gold answer, parse the answer, verify. The comparison is
-in answers per second, on distinct labelled pairs (folder `shared` beside the checkout; without it, pairs of the toy
-world), and on a table in which answers repeat, as forced answers do: 20 per prefix, most of them equal. Our time
-includes messages to the workers, which have started but have graded nothing yet.
+in answers per second, on distinct labelled pairs (folder `shared` beside the checkout; without it, generated ones), and
+on a table in which answers repeat, as forced answers do: 20 per prefix, most of them equal. Our time includes messages
+to the workers, which have started but have graded nothing yet. Whether the verdicts agree: `benchmarks.agreement`.
 
-A hostile answer is graded among 200 ordinary ones as in RL (one worker). Its cost is
-the seconds of that batch less those of the ordinary ones alone. Hostile answers in `\boxed` test the comparison; the
-others test the search for the answer.
+A hostile answer is graded among 200 ordinary ones as in RL (one worker). Its cost is the seconds of that batch less
+those of the ordinary ones alone. Hostile answers in `\boxed` test the comparison; the others test the search for it.
 """
 
 import json
 import random
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Any
 
 import polars as pl
 
-from benchmarks.record import TRACES, Goal, Record, Report, markdown, middle
-from mrt.grading.workers import TIMEOUT
+from benchmarks.answer_pairs import KINDS, pair
+from benchmarks.record import ANSWERS, TRACES, Goal, Record, Report, markdown, middle, timed
+from mrt.grading.equality import math_verify, normalise, plain_text
+from mrt.grading.grader import Grader
+from mrt.grading.workers import TIMEOUT, Pool
 
 TITLE = "Grading"
 GRADED = TRACES.parent / "graded"
 FILES = ("testsuite", "hard_verify", "model_answers")  # bare answers with objective verdicts
 LIMIT = 1.0  # seconds per pair, in the batches with a hostile answer
-ANSWERS = 20  # per prefix
 PROCESSES = (1, 2)
 HOSTILE = {
     "a tower of powers": r"\boxed{9^{9^{9^9}}}",
@@ -53,18 +52,14 @@ HOSTILE = {
 Pair = tuple[str, str]  # answer, gold answer
 
 
-def labelled(count: int) -> list[tuple[str, str, bool]]:
-    """Distinct (answer, gold answer, whether it is right), drawn from the labelled pairs or from the toy world."""
+def distinct_pairs(count: int) -> list[Pair]:
+    """Distinct pairs: labelled ones, or without them generated ones."""
     rng = random.Random(0)
     if GRADED.is_dir():
         lines = [line for name in FILES for line in (GRADED / f"{name}.jsonl").read_text().splitlines()]
-        rows = [(row["pred"], row["gold"], row["correct"]) for row in map(json.loads, lines)]
+        rows = [(row["pred"], row["gold"]) for row in map(json.loads, lines)]
     else:
-        from mrt.toy.world import draw_problem
-
-        gold = [str(draw_problem(rng, 5).answer) for _ in range(count)]
-        rows = [(answer, right, answer == right) for right in gold for answer in (right, rng.choice(gold))]
-        rows = list(dict.fromkeys(rows))
+        rows = [pair(rng.choice(list(KINDS)), equal, rng) for _ in range(count) for equal in (True, False)]
     return rng.sample(rows, min(count, len(rows)))
 
 
@@ -83,68 +78,44 @@ def repeating(pairs: Sequence[Pair], prefixes: int) -> list[Pair]:
 
 
 def naive(pairs: Sequence[Pair]) -> list[bool]:
-    from math_verify import parse, verify
-
-    return [bool(verify(parse(f"${gold}$"), parse(f"${answer}$"))) for answer, gold in pairs]
+    return [math_verify(*both) for both in pairs]
 
 
-def theirs(pairs: Sequence[Pair]) -> tuple[float, list[bool]]:
-    """Seconds and verdicts of Math-Verify in a fresh process, because SymPy and ANTLR also cache."""
+def theirs(pairs: Sequence[Pair]) -> float:
+    """Seconds of Math-Verify in a fresh process, because SymPy and ANTLR also cache."""
     with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         pool.submit(naive, [("x + 1", "1 + x")]).result()  # imports everything
-        return pool.submit(timed, naive, pairs).result()
+        return pool.submit(timed, naive, pairs).result()[0]
 
 
-def timed(function: Any, *arguments: Any) -> tuple[float, Any]:
-    since = time.perf_counter()
-    found = function(*arguments)
-    return time.perf_counter() - since, found
-
-
-def ours(pairs: Sequence[Pair], processes: int) -> tuple[float, list[bool]]:
-    """Seconds and verdicts of a grader whose workers have started, with empty caches."""
-    from mrt.grading.equality import normalise, plain_text
-    from mrt.grading.grader import Grader
-    from mrt.grading.workers import Pool
-
-    normalise.cache_clear(), plain_text.cache_clear()
+def ours(pairs: Sequence[Pair], processes: int) -> float:
+    """Seconds of a grader whose workers have started, with empty caches."""
+    normalise.cache_clear()
+    plain_text.cache_clear()
     pool = Pool()
     try:
         pool.run([("same_answer", str(i), "x") for i in range(8 * processes)], processes, 5.0)
-        return timed(Grader(processes, pool=pool).equal, pairs)
+        return timed(Grader(processes, pool=pool).equal, pairs)[0]
     finally:
         pool.close()
 
 
 def measure_rates(record: Record, quick: bool) -> None:
-    rows = labelled(40 if quick else 180)
-    pairs = [(answer, gold) for answer, gold, _ in rows]
+    pairs = distinct_pairs(40 if quick else 180)
     table = repeating(pairs, 50 if quick else 2_000)
     some = table[:: len(table) // (20 if quick else 100)]
     for _ in range(1 if quick else 2):
-        seconds, usual = theirs(pairs)
-        record.add("naive, distinct", "answers a second", len(pairs) / seconds)
-        record.add("naive, repeating", "answers a second", len(some) / theirs(some)[0])
-        for processes in PROCESSES:
-            seconds, mine = ours(pairs, processes)
-            record.add("ours, distinct", "answers a second", len(pairs) / seconds, processes)
-            seconds, _ = ours(table, processes)
-            record.add("ours, repeating", "answers a second", len(table) / seconds, processes)
+        for kind, all_pairs, few in (("distinct", pairs, pairs), ("repeating", table, some)):
+            record.add(f"naive, {kind}", "answers a second", len(few) / theirs(few))
+            for processes in PROCESSES:
+                record.add(f"ours, {kind}", "answers a second", len(all_pairs) / ours(all_pairs, processes), processes)
     record.add("distinct", "pairs", len(pairs))
     record.add("repeating", "answers", len(table))
     record.add("repeating", "pairs", len(set(table)))
-    right = [label for _, _, label in rows]
-    for grader, verdicts in (("naive", usual), ("ours", mine)):
-        record.add(f"{grader}, distinct", "as labelled", sum(v == r for v, r in zip(verdicts, right, strict=True)))
-        record.add(f"{grader}, distinct", "wrongly accepted", sum(v > r for v, r in zip(verdicts, right, strict=True)))
-    record.add("distinct", "verdicts that differ", sum(v != u for v, u in zip(mine, usual, strict=True)))
 
 
 def measure_hostile(record: Record, quick: bool) -> None:
-    from mrt.grading.grader import Grader
-    from mrt.grading.workers import Pool
-
-    ordinary = repeating([(answer, gold) for answer, gold, _ in labelled(60)], 10)
+    ordinary = repeating(distinct_pairs(60), 10)
     texts, golds = [rf"So it is $\boxed{{{answer}}}$." for answer, _ in ordinary], [gold for _, gold in ordinary]
     pool = Pool()
 
@@ -197,34 +168,24 @@ def report(table: pl.DataFrame) -> Report:
         for n in PROCESSES:
             mine = rate(f"ours, {kind}", n)
             rows.append((name, f"`mrt.grading.grade`, {n} process{'es' * (n > 1)}", mine, mine / usual))
-    distinct = count("repeating", "pairs")
-    pairs, differ = count("distinct", "pairs"), count("distinct", "verdicts that differ")
-    right = {grader: count(f"{grader}, distinct", "as labelled") for grader in ("ours", "naive")}
-    wrong = {grader: count(f"{grader}, distinct", "wrongly accepted") for grader in ("ours", "naive")}
     costs = hostile_costs(table)
     changed = sum(count(case, "other verdicts changed") + count(case, "judged right") for case in costs)
+    header = ("hostile answer", "adds, in s", "ran out of time", "other verdicts changed")
     dearest, cost = next(iter(costs.items()))
-    report = Report(
+    return Report(
         [
             markdown(("answers", "graded by", "answers a second", "ratio"), rows),
-            f"{pairs} labelled pairs, and {count('repeating', 'answers'):,} answers with {distinct:,} distinct pairs,"
-            " each judged once. Pairs that the exact rules do not decide are parsed in worker processes"
-            " ([grading](grading.md)).",
-            f"{differ} of {pairs} verdicts differ from Math-Verify's. Ours agree with the label in {right['ours']}"
-            f" pairs, Math-Verify's in {right['naive']}; ours wrongly accept {wrong['ours']}, Math-Verify's"
-            f" {wrong['naive']}.",
+            f"{count('distinct', 'pairs')} different pairs, and {count('repeating', 'answers'):,} answers with"
+            f" {count('repeating', 'pairs'):,} different pairs, each judged once. Pairs that the exact rules do not"
+            " decide are parsed in worker processes ([grading](grading.md), which also says how often they agree with"
+            " labels).",
             f"Hostile answers, each graded together with 200 ordinary ones (which take"
             f" {middle(table, 'ordinary', 'seconds'):.2f} s by themselves), with one worker, as in RL,"
             f" and a limit of {LIMIT:g} s (RL has {TIMEOUT:g} s):",
             markdown(
-                ("hostile answer", "adds, in s", "ran out of time", "other verdicts changed"),
+                header,
                 [
-                    (
-                        case.removeprefix("hostile: "),
-                        cost,
-                        count(case, "ran out of time"),
-                        count(case, "other verdicts changed"),
-                    )
+                    (case.removeprefix("hostile: "), cost, *(count(case, quantity) for quantity in header[2:]))
                     for case, cost in costs.items()
                 ],
             ),
@@ -232,39 +193,7 @@ def report(table: pl.DataFrame) -> Report:
         [
             Goal("Grading distinct pairs in two processes, times Math-Verify's rate", rows[2][3], 1.5),
             Goal("Grading a table whose answers repeat, two processes, times Math-Verify's rate", rows[5][3], 50),
-            Goal("Verdicts as labelled, ours over Math-Verify's", right["ours"] / right["naive"], 1),
             Goal("The dearest hostile answer, seconds added to its batch", cost, LIMIT + 2, True, f"It is {dearest}."),
             Goal("Hostile answers that left all other verdicts as they were, share", 1 - changed / len(costs), 1),
         ],
     )
-    report.figures["rates"] = draw(table, costs)
-    return report
-
-
-def draw(table: pl.DataFrame, costs: dict[str, float]) -> Any:
-    from mrt.figures.style import SPARE_COLOURS, panels
-
-    figure, (rates, hostile) = panels(2, height=2.8)
-    for place, kind in enumerate(("distinct", "repeating")):
-        cases = [("naive", 0), *(("ours", n) for n in PROCESSES)]
-        for i, (grader, n) in enumerate(cases):
-            label = (
-                "Math-Verify, one by one" if grader == "naive" else f"mrt.grading.grade, {n} process{'es' * (n > 1)}"
-            )
-            value = middle(table, f"{grader}, {kind}", "answers a second", n)
-            rates.bar(place + 0.27 * (i - 1), value, 0.25, color=SPARE_COLOURS[i], label=None if place else label)
-    rates.set(
-        yscale="log",
-        ylim=(1, None),
-        ylabel="answers a second",
-        xticks=[0, 1],
-        xticklabels=["all different", "repeating"],
-    )
-    rates.legend(loc="upper left")
-    names = [case.removeprefix("hostile: ") for case in costs][::-1]
-    hostile.barh(names, list(costs.values())[::-1], color=SPARE_COLOURS[2])
-    hostile.axvline(LIMIT, color="0.4", linestyle=":", linewidth=1)
-    hostile.axvline(LIMIT + 2, color="0.1", linestyle="--", linewidth=1)
-    hostile.set(xlabel="seconds added (dotted: limit; dashed: goal)", xlim=(0, None))
-    hostile.tick_params(axis="y", labelsize=6)
-    return figure

@@ -21,9 +21,7 @@ import polars as pl
 import yaml
 
 from benchmarks import workload
-from benchmarks.allocation import FILTER
-from benchmarks.prover import ANSWERS
-from benchmarks.record import Goal, Record, Report, markdown, middle
+from benchmarks.record import ANSWERS, Goal, Record, Report, markdown, middle
 from mrt.config import measuring, roots
 from mrt.config.load import load
 from mrt.core import vllm_environment
@@ -39,6 +37,7 @@ from mrt.training.flops import distinct
 
 TITLE = "Progress for the price of reading"
 OPENING = "Ends:** they add up to \\boxed{"  # of the toy's answers, if they do not explain
+FILTER = Thresholds(minimum_J=0.6)  # MRT (STaR)'s on the toy
 TOLERANCE = 0.05  # of the prefix kept
 EDGES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the bins of J
 PARTS = 3  # of the answers: those that decide, those that decide again, those that judge

@@ -4,28 +4,26 @@ A benchmark is a module with
 
     TITLE                           its heading on the page
     measure(record, quick)          measure and `record.add(...)`; `quick` is for tests: the smallest sizes, one repeat
-    report(table) -> Report         text, goals and figures, from the record's table alone
+    report(table) -> Report         text and goals, from the record's table alone
 
 The contenders of one comparison run in turn, several times, in one process or in fresh ones, so that the machine's
 noise affects all alike; medians and ratios are reported. A record has the columns **case** str, **size** f64 (what is
 varied, else 0), **quantity** str (with its unit, as in `seconds`), value f64, and one row per repeat.
 """
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 ROOT = Path(__file__).parents[1]
 TOY_BASE = ROOT / "mrt" / "toy" / "weights"
 TRACES = ROOT.parent / "shared" / "data" / "traces"  # real reasoning traces; benchmarks also run without them
+ANSWERS = 20  # forced answers at a prefix
 SCHEMA = {"case": pl.String, "size": pl.Float64, "quantity": pl.String, "value": pl.Float64}
 
 
@@ -66,11 +64,10 @@ class Goal:
 
 @dataclass
 class Report:
-    """A part of the page: paragraphs and tables in Markdown, goals, figures by name."""
+    """A part of the page: paragraphs and tables in Markdown, and goals."""
 
     text: list[str] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
 
 
 def middle(table: pl.DataFrame, case: str, quantity: str, size: float | None = None) -> float:
@@ -88,11 +85,6 @@ def has(table: pl.DataFrame, case: str, quantity: str | None = None) -> bool:
     return bool(found.height if quantity is None else found.filter(pl.col("quantity") == quantity).height)
 
 
-def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The slope of log(values) over log(sizes): 1 if twice the size takes twice as much."""
-    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
-
-
 def figures(value: float) -> str:
     """A number with three significant figures."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -104,10 +96,8 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(figures(c) if isinstance(c, float) else str(c) for c in r) + " |" for r in lines)
 
 
-def alone(module: str, *arguments: object, **environment: str) -> str:
-    """The output of `python -m module ARGUMENTS` in its own process; RuntimeError with its errors if it fails."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment})
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)[:300]}\n{done.stderr[-3000:]}")
-    return done.stdout
+def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Seconds of a call, and its result."""
+    since = time.perf_counter()
+    result = function(*arguments)
+    return time.perf_counter() - since, result

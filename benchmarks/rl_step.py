@@ -66,6 +66,7 @@ def make_prompts(path: Path, count: int) -> None:
 
     from mrt.core.artifacts import RL_PROMPTS
     from mrt.episodes.parameterization import Template
+    from mrt.episodes.thinking import THINK
     from mrt.sampling.prompt import Prompt
     from mrt.toy.world import draw_problem
 
@@ -73,7 +74,19 @@ def make_prompts(path: Path, count: int) -> None:
     for i in range(count):
         problem = draw_problem(rng, 4)
         chat = Prompt(instruction="{problem}").render(tokenizer, problem.text)
-        rows.append((f"p{i:03}", 0, 0, "", chat, chat + Template().force(""), str(problem.answer), True))
+        rows.append(
+            (
+                f"p{i:03}",
+                0,
+                0,
+                "",
+                chat,
+                chat + Template().force(""),
+                str(problem.answer),
+                True,
+                THINK.cell(),
+            )
+        )
     pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row").write_parquet(path)
 
 
@@ -117,7 +130,7 @@ def trainer_of(kind: str, prompts: Path, folder: Path, completions: int, longest
     if kind == PLAIN:
         from trl import GRPOTrainer
 
-        return GRPOTrainer(reward_funcs=outcome_reward(task_of()), **usual)
+        return GRPOTrainer(reward_funcs=outcome_reward(task_of(), usual["processing_class"]), **usual)
     ours = {"variant": stage.variant, "recipe": recipe, "task": task_of(), "parameterization": stage.parameterization}
     return stage.trainer_class(usual)(**ours, **usual)
 
@@ -218,23 +231,4 @@ def report(table: pl.DataFrame) -> Report:
         " the completions. A step of the per-episode variant takes longer because it forces answers after every"
         " episode.",
     ]
-    return Report(text, goals, {"phases": drawn(phases)})
-
-
-def drawn(phases: dict[str, list[float]]) -> Any:
-    """One stacked bar per trainer, with its phases."""
-    from mrt.figures.style import below, panels
-
-    figure, (axis,) = panels(1, height=1.9)
-    figure.set_figwidth(5.5)
-    colours = ("#0072B2", "#56B4E9", "#E69F00", "#CC79A7", "#009E73", "#117733", "#D55E00", "#999999")
-    left = [0.0] * len(phases)
-    for i, (phase, colour) in enumerate(zip(PHASES, colours, strict=True)):
-        wide = [seconds[i] for seconds in phases.values()]
-        axis.barh(list(phases), wide, left=left, color=colour, label=phase)
-        left = [a + b for a, b in zip(left, wide, strict=True)]
-    axis.invert_yaxis()
-    axis.set_xlabel("seconds a step")
-    axis.grid(axis="y", visible=False)
-    below(figure, *axis.get_legend_handles_labels())
-    return figure
+    return Report(text, goals)

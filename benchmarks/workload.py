@@ -1,24 +1,20 @@
-"""Inputs of the sampling benchmarks: toy problems, traces of the toy base, and models with random weights."""
+"""Inputs of the sampling benchmarks: toy problems, and traces of the toy base."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from benchmarks.record import TOY_BASE, TRACES
+from benchmarks.record import TOY_BASE
 from mrt.core.artifacts import PROBLEMS
 from mrt.episodes.cut import CutRollouts
-from mrt.episodes.parameterization import split_episodes
-from mrt.episodes.thinking import take_apart
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import Prove, ProverSettings
 from mrt.sampling.rollouts import Sample
 from mrt.toy.world import DIFFICULTIES, draw_problem
 
-CHARACTERS = 3.7  # per token of the real traces, which come as text
 ENGINE = EngineSettings(max_model_len=1024, max_num_seqs=1024)  # as in config.yaml
 
 
@@ -51,38 +47,8 @@ def prover(folder: Path, answers: int, tokens: int = 24) -> Prove:
     )  # fmt: skip
 
 
-def make_model(folder: Path, *, width: int, layers: int, longest: int = 1024) -> Path:
-    """A Qwen3 model with random weights and the toy's tokenizer."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    config = AutoConfig.from_pretrained(TOY_BASE)
-    config.update(
-        {
-            "hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": layers,
-            "num_attention_heads": width // 32, "num_key_value_heads": width // 32,
-            "layer_types": ["full_attention"] * layers, "max_position_embeddings": longest,
-        }
-    )  # fmt: skip
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(TOY_BASE).save_pretrained(folder)
-    return folder
-
-
-def real_lengths(longest: int, count: int) -> list[list[int]]:
-    """Tokens of each episode of the `count` longest real thoughts within `longest` tokens; empty without data."""
-    file = TRACES / "reasoning_traces.jsonl"
-    texts = [json.loads(line)["text"] for line in file.read_text().splitlines()] if file.is_file() else []
-    cut = [split_episodes(take_apart(text, inside=True).thought) for text in texts]
-    lengths = [[max(1, round(len(episode) / CHARACTERS)) for episode in episodes] for episodes in cut]
-    return sorted((tokens for tokens in lengths if sum(tokens) <= longest and len(tokens) > 4), key=sum)[-count:]
-
-
-def at_real_lengths(text: str, lengths: list[int], tokenizer: Any, most: int = 20) -> list[str]:
-    """At most `most` + 2 prefixes of toy text, with the empty one, as long as those of a real thought."""
+def prefixes(text: str, lengths: list[int], tokenizer: Any) -> list[str]:
+    """Prefixes of toy text at the ends of episodes of these lengths, the empty one first."""
     words = tokenizer(text[: 8 * sum(lengths)], add_special_tokens=False)["input_ids"]
     words *= 1 + sum(lengths) // len(words)
-    k = len(lengths)
-    kept = sorted({*range(0, k, -(-k // most)), k})
-    return [tokenizer.decode(words[: sum(lengths[:j])]) for j in kept]
+    return [tokenizer.decode(words[: sum(lengths[:j])]) for j in range(len(lengths) + 1)]

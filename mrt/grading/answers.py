@@ -48,13 +48,19 @@ _DENIED = re.compile(
     r"|does|is|was)"
     r" (?:[a-z]+ly )?(?:not|never)|cannot)\b|答案(?:不|并不|並不)(?:是|为|為)"
 )
-_DOUBT = re.compile(  # a negation or a comparison before a value
-    r"(?i)[\s:$*]*(?:[a-z]+ly\s+|(?:a|any|some|that|the)\s+(?:number|value|integer)?\s*|\\?[a-z]\$?\s+(?:is"
-    r"|must be)\s+)?"
-    r"(?:not|never|no(?:ne|r)?|neither|between|(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower"
-    r"|other)\s+than"
+_BOUND = (  # a negation or a comparison
+    r"(?:not|never|no(?:ne|r)?|neither|between|(?:greater|less|more|fewer|larger|smaller|bigger|higher|lower|other)\s+than"
     r"|at\s+(?:most|least)|up\s+to|above|below|under|over|different\s+from|any(?:thing)?\s+but|不(?!等)|无|無)(?![A-Za-z])"
 )
+_DOUBT = re.compile(  # before a value
+    r"(?i)[\s:$*]*(?:[a-z]+ly\s+|(?:a|any|some|that|the)\s+(?:number|value|integer)?\s*|\\?[a-z]\$?\s+(?:is"
+    rf"|must be)\s+)?{_BOUND}"
+)
+_BOUNDED = re.compile(  # what stands before a number, and behind it
+    rf"(?i)(?<![A-Za-z]){_BOUND}(?:(?:\s+or)?\s+equal\s+to|(?<=between)[^.\n]*\band|[^A-Za-z\d.\n]|\b[a-z]\b)*\0"
+    r"|\0\W*(?:or (?:more|less|fewer|greater|higher|lower)|at (?:most|least))\b"
+)
+_NUMBER = re.compile(r"\d[\d.,/]*")
 _CLAUSE_WORDS = (
     r"as|because|since|which|where|whereas|while|not|rather than|instead of|so|though"
     r"|although|however|for (?:all|any|every|each|the)|hence|thus|therefore|and not"
@@ -208,4 +214,8 @@ def find_box(part: str | None) -> tuple[str | None, str | None]:
         if stated["condition"]:
             return None, None
         return stated[1].strip("$ ") if stated[1].count("$") == 2 else stated[1].strip(), None
+    if not said and (numbers := list(_NUMBER.finditer(tail))):  # the last one is what Math-Verify finds
+        start, end = numbers[-1].span()
+        if _BOUNDED.search(f"{tail[max(0, start - 60) : start]}\0{tail[end : end + 60]}"):
+            return None, None
     return None, tail[said[-1] :] if said else tail

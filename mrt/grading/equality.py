@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+from unicodedata import numeric
 
 from mrt.grading.answers import LONGEST, boxed, closing
 
@@ -21,12 +22,15 @@ Rule = Callable[[str, str], bool | None]
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau \
 upsilon varphi chi psi omega"  # in the order of Unicode
 _SYMBOLS = str.maketrans({
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "−": "-", "∶": ":", "–": "-", "—": "-",
+    "\u00a0": "~", "\u2009": "~", "\u202f": "~", "−": "-", "∶": ":", "–": "-", "—": "-",
     "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
     "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "º": r"^\circ ",
     "˚": r"^\circ ", "∪": r"\cup ",
     "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "√": r"\sqrt ", "∅": r"\emptyset ",
+    "∠": r"\angle ", "△": r"\triangle ",
 } | {digit: f"^{{{i}}}" for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+  | {mark: rf"\frac{{{value.numerator}}}{{{value.denominator}}}" for mark in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+     if (value := Fraction(numeric(mark)).limit_denominator(10))}
   | {chr(code): f"\\{name} " for code, name in enumerate(_GREEK.split(), start=0x3B1)}
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
@@ -39,22 +43,19 @@ _SIGN = "|".join(map(re.escape, _CURRENCIES))
 _CODE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "infinity": "infty", "oo": "infty"}
 _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = {
     "an amount": (re.compile(r"\A\$(?=[\d.][^$]*\Z)"), r"\\$"),  # not the sign that opens a formula
-    # `1,000` is no list
-    "thousands": (re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:(?:\{,\}|,)(?:\\! ?)?\d{3})+)(?![\d{]|,\d)"),
-                  lambda m: m[1] + re.sub(r"\D", "", m[2]) if re.search(r"[{!]|,0", m[2]) else m[0]),
+    # `1,000` and `1 000` are no lists, as no item is `000`; `100 200` is perhaps two numbers
+    "thousands": (re.compile(r"(?<![\d.,])([1-9]\d{0,2})((?:(?:\{,\}|,?\\! ?|\\[, ]|[~, ])\d{3})+)(?![\d{]|,\d)"),
+                  lambda m: m[1] + re.sub(r"\D", "", m[2]) if re.search(r"[{\\~]|[, ]0", m[2]) else m[0]),
     "spaces": (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
     "size of brackets": (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
     "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     "empty set": (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
-    "or": (re.compile(rf"\\(?:lor|vee)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*or\s*\}}"), " or "),
     "and": (re.compile(rf"\\(?:land|wedge)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*and\s*\}}"), " and "),
-    "powers in code": (re.compile(r"\*\*"), "^"),
     "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?:np\.|math\.)?({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
                           lambda m: rf"\{_CODE.get(m[1], m[1])} "),
     "currencies": (re.compile(rf"({_SIGN}) ?({_AMOUNT})|(?<![\d.,])({_AMOUNT}) ?({_SIGN})"),
-                   lambda m: f"{m[2] or m[3]} {_CURRENCIES[m[1] or m[4]]} "),
-    "points": (re.compile(r"\\\$|(?<=\d)\.(?!\d| ?\\(?:overline|bar|dot)(?![A-Za-z]))"), ""),
-    "delimiters": (re.compile(r"\$|(?<!\\)\\[()\[\]]"), " "),
+                   lambda m: f"{(m[2] or m[3]).replace(' ', '')} {_CURRENCIES[m[1] or m[4]]} "),
+    "delimiters": (re.compile(r"\\?\$|(?<!\\)\\[()\[\]]"), " "),
     "ordinals": (re.compile(r"(?<=\d) ?\^?\{?(?:\\(?:text|mathrm) ?\{)?(?:st|nd|rd|th)(?:\}{1,2}|\b)"), ""),
     "degrees": (re.compile(rf" ?\^ ?\{{ ?\\circ ?\}}|(?<=[\d}}]) ?(?:{_TEXT}\{{ ?{_DEGREES}\.? ?\}}|{_DEGREES}\b)"
                            rf"(?! ?(?:{_TEXT}\{{ ?)?(?:[CF]\b|of|[Cc]els|[Ff]ahr))"), r"^\\circ"),
@@ -131,10 +132,10 @@ _DECIMAL = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:(?:\\times|\\cdot|\*) ?10\^\{([+-]?\d{1,3})\}|[eE]([+-]?\d{1,3}))?"
 )
 _REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\(?:overline|bar|dot) ?(?:\{(\d+)\}|(\d))")
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?:\.\d*)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 _GROUPED = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")  # within a list
-_WORDS = re.compile(  # not single letters, nor two that are a product of variables
-    r"(?=.*[A-Za-z]{4}|[A-Za-z]{2,3}\W?$)(?![^EIOUeiou]{2}\W?$)[A-Za-z]+(?:[ ,.'’\"!-]+[A-Za-z]+)*[.!]?"
+_WORDS = re.compile(  # not single letters, nor a product of two variables
+    r"(?=.*[A-Za-z]{4}|[A-Za-z]{2,3}\W?$)(?![a-df-hj-np-tv-z]{2}\W?$)[A-Za-z]+(?:[ ,.;'’\"!-]+[A-Za-z]+)*[.!]?"
 )
 _CASELESS = re.compile(  # other letters may be symbols, whose case matters
     r"\b(?:((?i:yes|no|true|false|odd|even|all|any|always|half|none|east|am|pm))\b!?|[A-Z](?=[a-z]*[eiou])[a-z]{2,}\b)"
@@ -146,16 +147,14 @@ _CHOICE = re.compile(  # the letter of a choice, and perhaps its option
     re.DOTALL,
 )
 _HEDGE = re.compile(r"^\W*(?:or|and)\b|\b[A-HJ]\b|\([A-Ja-j]\)|^\W*[A-Ja-j]\W*$|\b(?:or|and) [a-j]\b")
-_DENIED = re.compile(  # an option text that says that the choice is wrong
-    r"(?i)(?:is|was|are|has been|can|could|must|should|will|would|does|did)\b.*(?:\b(?:not|never|no|wrong|false"
-    r"|ruled|rejected"
-    r"|(?:in|un)(?:correct|valid|true)|impossible|eliminated|excluded|out)\b|n['’]t\b)|(?:is|was|do|does|did|could"
-    r"|wo|ca)n['’]?t\b"
-    r"|cannot\b|fails?\b|contradicts\b|not (?:the |a |an )?(?:answer|correct|right|true|possible|valid|this|it)\b"
+_DENIED = re.compile(  # an option text that may say that the choice is wrong
+    r"(?i)(?:is|was|are|has|can|could|must|should|will|would|does|did|do|wo|ca)(?:n?['’]?t)?\b|cannot\b|fails?\b"
+    r"|contradicts\b|not (?:the |an? )?(?:answer|correct|right|true|possible|valid|this|it)\b"
     r"|(?:wrong|false|incorrect|invalid|impossible|eliminated|excluded|rejected|ruled out|no|not)\W*$"
 )
-_DIGITS = re.compile(r"((?=[A-Z]*\d)[\dA-Z]+)_\{(\w+)\}")
-_NOTATION = re.compile(r"(?:1?\d|2[0-4])?:[0-5]\d|\d+([-/.])\d+\1\d+|\d+-\d+")
+_NOTATION = re.compile(  # a time, a date, a score, digits in a base, points
+    r"(?:1?\d|2[0-4])?:[0-5]\d|\d+([-/.])\d+\1\d+|\d+-\d+|(?=[A-Z]*\d)[\dA-Z]+_\{\w+\}|m?\\(?:angle|triangle) ?[A-Z]+"
+)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -171,7 +170,7 @@ def number_in(text: str) -> tuple[Fraction, Fraction] | None:
         value = Fraction(int(digits + period) - int(digits or 0), (10 ** len(period) - 1) * 10 ** len(digits))
         return (-1 if match[1] == "-" else 1) * (int(whole) + value), Fraction(0)
     if _THOUSANDS.fullmatch(text):
-        text = re.sub("[ ,]", "", text)
+        text = text.replace(",", "")
     if match := _DECIMAL.fullmatch(text):
         unit = Fraction(10) ** int(match[2] or match[3] or 0)
         value, last = Fraction(match[1]) * unit, unit / 10 ** len(match[1].partition(".")[2])
@@ -220,16 +219,13 @@ def choices(pred: str, gold: str) -> bool | None:
     return _first([texts, numbers, words], one or pred, other or gold) if (one or other) and not hedged else None
 
 
-def bases(pred: str, gold: str) -> bool | None:
-    """A number in a base: the same digits in the same base."""
-    one, other = (_DIGITS.fullmatch(plain_text(text)) for text in (pred, gold))
-    return bool(one and other and one.groups() == other.groups()) if one or other else None
-
-
 def words(pred: str, gold: str) -> bool | None:
-    """Words and sentences, whose capitals do not matter; symbols and their products keep them."""
-    one, other = (plain_text(text) for text in (pred, gold))
-    return _caseless(one) == _caseless(other) if _WORDS.fullmatch(one) and _WORDS.fullmatch(other) else None
+    """Words and sentences, whose capitals do not matter; lists of them in any order; symbols and products keep case."""
+    sides = [plain_text(text) for text in (pred, gold)]
+    if not all(map(_WORDS.fullmatch, sides)):
+        return None
+    (one, joins), (other, others) = (split(_caseless(side), _COMMAS) for side in sides)
+    return Counter(filter(None, one)) == Counter(filter(None, other)) and len({*joins, *others} & {"and", "or"}) < 2
 
 
 def _caseless(text: str) -> str:
@@ -237,12 +233,17 @@ def _caseless(text: str) -> str:
 
 
 def notations(pred: str, gold: str) -> bool | None:
-    """A time of day, a date, a score: no arithmetic, so equal to nothing but the same."""
+    """A time of day, a date, a score, digits in a base, named points: no arithmetic, so equal to nothing but the same.
+
+    An angle is also written from its other arm.
+    """
     one, other = (plain_text(text).lstrip("0") for text in (pred, gold))
-    return one == other if _NOTATION.fullmatch(one) or _NOTATION.fullmatch(other) else None
+    if not (_NOTATION.fullmatch(one) or _NOTATION.fullmatch(other)):
+        return None
+    return one == other or (r"\angle" in one and one == re.sub("([A-Z])([A-Z])([A-Z])$", r"\3\2\1", other))
 
 
-EXACT: list[Rule] = [texts, numbers, bases, choices, words]
+EXACT: list[Rule] = [texts, numbers, choices, words]
 
 
 def exact(pred: str, gold: str) -> bool | None:
@@ -272,8 +273,8 @@ _ONE = (  # a name: x, x_{1}, f'(x), f^{-1}(x), AB, \text{area}, \angle ABC, |AB
 )
 _NAME = re.compile(rf"{_ONE}|{_ONE}(?:[:/]{_ONE})+|\\frac\{{{_ONE}\}}\{{{_ONE}\}}|\({_ONE}(?:, ?{_ONE})+\)")
 _NOUN = re.compile(
-    rf"\s*(?:{_TEXT}\{{(?P<noun>[^{{}}\d\\]+)\}}|(?<![A-Za-z])(?P<word>[A-Za-z]+(?: [A-Za-z]+)*)\.?|\^\\circ|\\%)"
-    r"(?P<power>\^\{[23]\})?$"
+    rf"\s*(?:{_TEXT}\{{(?P<noun>[^{{}}\d\\]+)\}}|(?<![A-Za-z])(?P<word>[A-Za-z]+(?:(?: | ?/ ?)[A-Za-z]+)*)\.?|\^\\circ"
+    r"|\\%)(?P<power>\^\{[23]\})?$"
 )
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNITS = {  # what a value keeps its value without: units, currencies, things that are counted
@@ -291,7 +292,8 @@ _UNITS = {  # what a value keeps its value without: units, currencies, things th
     for name in names.split()
 }  # fmt: skip
 _NAMES = "|".join(_UNITS.values())
-_UNIT = re.compile(rf"(?:(?:square|cubic|sq|degree) )?(?:{_NAMES})(?: per (?:square )?(?:{_NAMES}))?")
+_UNITS["per"] = "per"
+_UNIT = re.compile(rf"(?:(?:square|cubic|sq|degree) )?(?:{_NAMES})(?:(?: per)? (?:square )?(?:{_NAMES})){{0,2}}")
 # What may stand behind a value: `, k \in \mathbb{Z}`, `where k is an integer`, `\text{for all } x \in \mathbb{R}`.
 _CLAUSE = re.compile(
     rf"[,;]?\s*\(?\s*(?:{_TEXT}\{{[^{{}}]{{0,20}}\}}|where|for all|for)?\s*(?P<name>[A-Za-z])\s*"
@@ -359,18 +361,15 @@ def _renamed(text: str, old: str, new: str) -> str:
 
 def clauses(pred: str, gold: str) -> bool | None:
     r"""`, k \in \mathbb{Z}` behind a value: k may have another name on the other side, or stay undeclared there."""
-    mine, theirs = _CLAUSE.search(pred), _CLAUSE.search(gold)
+    mine, theirs = (clause if (clause := _CLAUSE.search(text)) and clause.start() else None for text in (pred, gold))
     if mine and theirs:
         one, other = mine["name"], theirs["name"]
         if (mine["set"] or "Z") != (theirs["set"] or "Z") or (one != other and _renamed(pred, other, "") != pred):
             return False
         return same_answer(_renamed(pred[: mine.start()], one, other), gold[: theirs.start()])
-    if not (clause := mine or theirs) or not clause.start():
+    if not (mine or theirs):
         return None
-    text, bare = clause.string[: clause.start()], gold if mine else pred
-    free = set(re.findall(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", bare)) - {clause["name"]}
-    other = free.pop() if len(free) == 1 and _renamed(bare, clause["name"], "") == bare else clause["name"]
-    return same_answer(_renamed(text, clause["name"], other), bare)
+    return same_answer(pred[: mine.start()] if mine else pred, gold[: theirs.start()] if theirs else gold)
 
 
 def quantities(pred: str, gold: str) -> bool | None:
@@ -386,7 +385,7 @@ def quantities(pred: str, gold: str) -> bool | None:
         bare, share = (number_in(plain_text(text)) for text in ((value, right) if theirs else (right, value)))
         if not (bare and share):
             return None
-        return share[0] == 100 * bare[0] or (abs(bare[0]) > 1 and same_answer(value, right))
+        return same_answer(value, right) if abs(bare[0]) > 1 else share[0] == 100 * bare[0]
     return same_answer(value, right)
 
 
@@ -406,7 +405,7 @@ def _quantity(text: str) -> tuple[str, str, bool]:
         _UNITS.get(word) or (_UNITS.get(word.lower()) if len(word) > 2 else None) for word in words
     ]  # not Mg as mg
     apart = number and text[len(value)] == " " if match["word"] else words
-    if not apart or not (all(units) or len(noun) > (3 if match["word"] else 1)):  # variables, which multiply
+    if not apart or not (all(units) or (len(noun) > (3 if match["word"] else 1) and "/" not in noun)):  # variables
         return "", text, True
     noun = " ".join(unit or _caseless(word) for unit, word in zip(units, words, strict=True))
     return noun + (match["power"] or ""), value, bool(_UNIT.fullmatch(noun))
@@ -484,29 +483,23 @@ def _collection(text: str) -> tuple[str, list[str]]:
 
 
 def _matched(left: list[str], right: list[str]) -> bool:
-    """Whether each of the left has a partner of its own on the right; at most 16 are no equal texts or numbers."""
-    keys = [[_key(item) for item in side] for side in (left, right)]
-    spare = [Counter(keys[1]), Counter(keys[0])]
-    rest: list[list[str]] = [[], []]
-    for side, (names_, texts_) in enumerate(zip(keys, (left, right), strict=True)):
-        for key, item in zip(names_, texts_, strict=True):
-            if spare[side][key]:
-                spare[side][key] -= 1
-            else:
-                rest[side].append(item)
-    for item in rest[0] if len(rest[0]) <= 16 else ():
-        partner = next((i for i, other in enumerate(rest[1]) if same_answer(item, other)), None)
+    """Whether each of the left has a partner of its own on the right; at most 16 differ in their texts and numbers."""
+    items_of = {value_of(item): item for item in (*left, *right)}
+    mine, theirs = (Counter(map(value_of, side)) for side in (left, right))
+    rest, others = ([items_of[key] for key in side.elements()] for side in (mine - theirs, theirs - mine))
+    for item in rest if len(rest) <= 16 else ():
+        partner = next((other for other in others if same_answer(item, other)), None)
         if partner is None:
             return False
-        rest[1].pop(partner)
-    return not rest[1]
+        others.remove(partner)
+    return not others
 
 
-def _key(item: str) -> Hashable:
-    """The value of an exact number, else the text: items of the same key are equal."""
-    text = plain_text(normalise(item))
-    number = number_in(text)
-    return number[0] if number else text
+def value_of(answer: str) -> Hashable:
+    """The value of an exact number, else the normalised answer (`1,234` may be a list); those of one name are equal."""
+    text = normalise(answer)
+    value = number_in(plain_text(text))
+    return value[0] if value and not value[1] and "," not in text else text or answer
 
 
 # --- Algebra, inside a worker -----------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ pair is unequal: accepting a wrong answer is the worse error (docs/grading.md).
 """
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from mrt.grading.answers import find_box
-from mrt.grading.equality import exact, normalise, number_in, plain_text
+from mrt.grading.equality import exact, normalise, value_of
 from mrt.grading.task import clustered
 from mrt.grading.workers import TIMEOUT, Pool, shared_pool
 from mrt.grading.workers import Task as Comparison
@@ -78,10 +78,3 @@ class Grader:
     def clusters(self, groups: Sequence[Sequence[str | None]]) -> list[list[int]]:
         """The cluster of each answer of each group (`mrt.grading.task.clustered`)."""
         return clustered(groups, lambda pairs, _: self.equal(pairs), value_of)
-
-
-def value_of(answer: str) -> Hashable:
-    """The value of an exact number, else the normalised answer (`1,234` may be a list); those of one name are equal."""
-    text = normalise(answer)
-    value = number_in(plain_text(text))
-    return value[0] if value and not value[1] and "," not in text else text or answer

@@ -118,6 +118,13 @@ from mrt.grading.grade import extract_answer
         (r"$\boxed{7}^2$", False, "7^2"),
         (r"$\boxed{x+1}/3$", False, "(x+1)/3"),
         (r"**\boxed{9}** - it was $x = 2$", False, "9"),
+        ("so y is at most 8", False, None),
+        ("Hence $y$ is greater than or equal to $8$.", False, None),
+        ("It follows that y is not 8, as I thought.", False, None),
+        ("So y is between 3 and 8.", False, None),
+        ("So y is 8 or more.", False, None),
+        ("Not all are odd. So y is 8.", False, "8"),
+        ("There are not 7, there are 8.", False, "8"),
     ],
 )
 def test_extraction(completion: str, thinking: bool, answer: str | None) -> None:

@@ -2,6 +2,7 @@ r"""Answers that look alike: what is equal, what is not, in both directions."""
 
 import itertools
 import string
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,7 @@ EQUAL = {
         (r"2:30 \text{ PM}", r"2:30 \text{ pm}"), ("2024-01-05", "2024-01-05"), ("52_8", "52_{8}"),
     ],
     "choices": [
-        ("(C) is the answer", "C"), ("(D) not enough information", "D"),
+        ("(D) not enough information", "D"),
         ("(C) 12", "C"), (r"\textbf{(C)}\ 12", "C"), ("C. 12", "C"), ("C: 12", "C"), ("E: the score", "E"),
         ("E - the score", "E"),
         ("E — the score", "E"), (r"\text{E: the score}", "E"), ("(E): the score", "E"), ("(C) 12", "12"),
@@ -48,11 +49,25 @@ EQUAL = {
         ("5 millimeters", "5 mm"), (r"5\text{m}", "5"),
         (r"5\text{ 元}", "5"), ("5 years", "5"), (r"3\text{ m/s}", "3"), ("60 miles per hour", "60"),
         ("9 students", "9"), (r"12\text{ sq. ft.}", "12"), (r"10\text{ hours}", r"10\text{ h}"),
-        (r"3\text{ doubled}", r"3.0\text{ doubled}"),
+        (r"3\text{ doubled}", r"3.0\text{ doubled}"), ("60 km/h", "60"), ("7 m / s", "7"), (r"7\text{ m/s}^2", "7"),
+        ("9 ft/s", r"9 \text{ ft/s}"), ("3 kg m/s", "3"), ("2 g/cm^3", "2"),
+    ],
+    "lists of words": [
+        ("red, blue", "blue, red"), ("Mercury; Venus", "venus and mercury"),
+        (r"\text{one root}, \text{none}", "None, one root"),
+        ("red or blue", "blue, red"),
+    ],
+    "fractions of one sign": [("½", "0.5"), ("2½", "5/2"), ("x½", "x/2"), ("-¾", "-0.75"), ("⅚", r"\frac{5}{6}")],
+    "points": [
+        (r"\angle PQR", r"\angle RQP"), ("∠PQR", r"\angle PQR"), (r"m\angle PQR = 40^\circ", r"40^\circ"),
+        ("PQ = 7", "7"),
+    ],
+    "thousands between blanks": [
+        (r"100\,200", "100200"), ("1 000", "1000"), ("3\u202f140\u202f592", "3140592"), ("5~700", "5700"),
     ],
     "percent": [
         (r"50\%", "0.5"), (r"100\%", "1"), (r"28\%", "28"), (r"28\%", "0.28"), ("28 percent", "28"),
-        (r"150\%", "1.5"), (r"0\%", "0"),
+        (r"150\%", "150"), (r"1.5\%", "1.5"), (r"0\%", "0"), (r"\frac{5}{2}\%", "2.5"),
         (r"12.5\%", r"\frac{1}{8}"), (r"33\frac{1}{3}\%", r"\frac{1}{3}"), (r"20\%, 30\%", "20, 30"),
         (r"-50\%", "-0.5"),
     ],
@@ -66,7 +81,7 @@ EQUAL = {
     "words": [
         ("Yes", "yes"), ("YES", "yes"), ("No", "NO"), ("Yes!", "yes"), ("Odd", "odd"), ("Red", "red"),
         (r"\text{No}", "no"), ("Bob", "bob"),
-        ("xy", "yx"), ("AB", "BA"), (r"\text{True}", "true"), ("ODD", "odd"), (r"\text{Circle.}", "circle"),
+        ("xy", "yx"), ("2AB + 1", "1 + 2BA"), (r"\text{True}", "true"), ("ODD", "odd"), (r"\text{Circle.}", "circle"),
         ("Infinite solutions", "infinite solutions"), ("xyz", "x y z"), (r"AC \text{ and } BD", "BD, AC"),
     ],
     "thousands in brackets": [("(4,000)", "4000"), ("(1,000, 2,000)", "(1000, 2000)"), ("[0, 1,000)", "[0,1000)")],
@@ -112,8 +127,19 @@ UNEQUAL = {
         ("1.2.3", "0.36"), ("0x10", "0"), (r"5^\circ 30'", "35"), ("x^{(3)}", "x^3"), ("2^{3}_{4}", "8"),
         ("3!!", "720"), ("5'", "5"),
     ],
+    "thousands between blanks": [("100 200", "100200"), ("12 345 678", "12345678"), ("7 300", "7300")],
+    "lists of words": [
+        ("red, blue", "red, green"), ("red, blue", "red"), ("red, red, blue", "red, blue, blue"),
+        ("dog, cat", "god, act"),
+    ],
+    "fractions of one sign": [("½", "2"), ("2½", "1"), ("⅓", "0.3"), ("1½", "11/2")],
+    "points": [
+        ("AB", "BA"), ("QP", "PQ"), (r"\angle PQR", r"\angle QRP"), (r"\angle PQR", r"\angle PRQ"),
+        (r"\triangle PQR", r"\triangle QRP"), ("∠PQR", "∠QPR"),
+    ],
     "and beside or": [
-        (r"p\land q", r"p\lor q"), ("r and s", "r or s"), (r"x=4\lor x=5", r"x=4\land x=5"),
+        (r"p\land q", r"p\lor q"), ("r and s", "r or s"), ("red and blue", "blue or red"),
+        (r"x=4\lor x=5", r"x=4\land x=5"),
     ],
     "choices": [
         ("(C) is wrong", "C"), ("(C) is not the answer", "C"), ("(C) false", "C"), ("(D) is eliminated", "D"),
@@ -149,11 +175,12 @@ UNEQUAL = {
             "increasing", "nonnegative", "triples", "or so", "repeating", "remaining", "square", "K", "point five",
         )),
         ("4 tripled", "4"), (r"2\mathrm{e}", "2"), (r"3\mathrm{i}", "3"), (r"5\text{ Mg}", r"5\text{ mg}"),
+        ("6 ab/cd", "6"), ("60 km/h", "60 m/s"), ("6 apples/eggplants", "6"),
         (r"5\text{ red}", "5 der"), (r"5\text{ tops}", r"5\text{ stops}"),
     ],
     "percent": [
         (r"0.5\%", "0.5"), (r"1\%", "1"), (r"\frac{1}{2}\%", r"\frac{1}{2}"), (r"-0.5\%", "-0.5"),
-        (r"0.28\%", "28"), (r"25\%", "75"),
+        (r"0.28\%", "28"), (r"25\%", "75"), (r"150\%", "1.5"), (r"200\%", "2"), (r"250\%", r"\frac52"),
         (r"25\%", r"25 \text{ cm}"),
     ],
     "degrees": [
@@ -244,6 +271,22 @@ def test_a_list_equals_its_permutations_and_no_number(values: list[int], random)
     assert same_answer(text, ", ".join(map(str, shuffled)))
     assert not same_answer(text, "".join(map(str, values)))
     assert not same_answer(text, ", ".join(map(str, [values[0] + 1, *values[1:]])))
+
+
+@given(st.lists(st.sampled_from(["red", "blue", "no sign", "Oslo", "prime"]), min_size=2, unique=True), st.data())
+@settings(deadline=None)
+def test_a_list_of_words_equals_its_permutations(words: list[str], data: st.DataObject) -> None:
+    assert same_answer(", ".join(words), " and ".join(data.draw(st.permutations(words))))
+    assert not same_answer(", ".join(words), ", ".join(words[1:]))
+
+
+@given(st.fractions(-9, 9, max_denominator=20))
+@settings(deadline=None)
+def test_a_number_without_a_sign_equals_one_percentage(value: Fraction) -> None:
+    """Above 1 the sign was left out, up to 1 it divides by 100: no two different percentages equal one number."""
+    percentages = [rf"\frac{{{share.numerator}}}{{{share.denominator}}}\%" for share in (value, 100 * value)]
+    equal = [same_answer(text, str(value)) for text in percentages]
+    assert equal == ([abs(value) > 1, abs(value) <= 1] if value else [True, True])
 
 
 @given(st.lists(st.integers(1, 99), min_size=3, max_size=5), st.integers(2, 9), st.data())
