@@ -199,6 +199,7 @@ for kind, options in zip((sft, rl), json.loads(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_engine_sft_and_rl_take_the_pinned_revision_and_ask_no_network(tmp_path, hub, prompts):
     """Of two revisions the later one, `main`, has a head of zeros, with which every token is as likely as any other."""
     from safetensors.torch import load_file, save_file

@@ -122,6 +122,7 @@ no.such.key: 1
 """
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_whatever_matplotlib_is_told_elsewhere(tmp_path):
     """By a file in the working folder, in the user's folder, by the environment; also where it cannot be read."""
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("MPL", "MATPLOTLIB"))}

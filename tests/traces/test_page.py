@@ -137,6 +137,7 @@ def test_a_page_of_all_that_is_there(folder, tmp_path):
     assert (tmp_path / "all.html").read_bytes() == (tmp_path / "again.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_has_begun_has_a_page_too(folder, tmp_path):
     begun = results(tmp_path / "begun", models=("base",))
     for kind in ("progress", "prover", "grades", "episodes"):

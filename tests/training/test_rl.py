@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pytest
-from conftest import ROOT, TOY_BASE, batches_of, check_that_epochs_resume, without_pad_token
+from conftest import ROOT, TOY_BASE, batches_of, check_that_epochs_resume, slow_case, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -280,7 +280,9 @@ def gradients(trainer, rows, ascent, repeats):
     return np.array(found), np.array(advantages)
 
 
-@pytest.mark.parametrize(("alpha", "centred"), [(0.0, False), (1.0, False), (2.5, False), (1.0, True)])
+@pytest.mark.parametrize(
+    ("alpha", "centred"), [slow_case(0.0, False), (1.0, False), slow_case(2.5, False), (1.0, True)]
+)
 def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, centred, tmp_path, monkeypatch):
     """E[r] + alpha E[r - J(prefix)] has the derivative (1 + alpha) p (1 - p) by theta, with p = sigmoid(theta).
 
@@ -644,6 +646,7 @@ def rivals(prompts, tmp_path_factory):
     return folders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "variant"), [("grpo", "explicit"), ("mrt_rl", "explicit"), ("mrt_rl", "implicit")])
 def test_lengths_and_rewards_are_of_whole_traces(method, variant, explicit, rivals, prompts):
     """From the problem on, prefix included, and not of what was told to stop: curves of methods are of one thing."""
@@ -659,9 +662,10 @@ def test_lengths_and_rewards_are_of_whole_traces(method, variant, explicit, riva
         assert log["reward"].to_list() == pytest.approx(history["reward"].to_list())
 
 
-@pytest.mark.parametrize(("method", "variant"), [("mrt_rl", "explicit"), *RIVALS])
-def test_each_method_trains_with_the_real_engine(method, variant, explicit, rivals):
-    folder = {("mrt_rl", "explicit"): explicit, **rivals}[method, variant]
+@pytest.mark.parametrize(("method", "variant"), [("mrt_rl", "explicit"), *(slow_case(*way) for way in RIVALS)])
+def test_each_method_trains_with_the_real_engine(method, variant, explicit, request):
+    alone = (method, variant) == ("mrt_rl", "explicit")
+    folder = explicit if alone else request.getfixturevalue("rivals")[method, variant]
     log = log_of(folder / "history.parquet")
     assert log.columns == list(RL_COLUMNS) and log["step"].to_list() == [1, 2, 3]
     assert log["logp_difference"].max() < 1e-3  # float32: the engine samples from the trainer's weights
@@ -675,6 +679,7 @@ def test_each_method_trains_with_the_real_engine(method, variant, explicit, riva
     assert not list(folder.rglob("*.bin")) and not list(folder.rglob("*.pt"))
 
 
+@pytest.mark.slow
 def test_a_training_with_its_own_temperature_masks_what_is_cut_and_punishes_what_is_long(rivals):
     """The trainer's probabilities are those at the temperature of sampling; counts are of all completions."""
     history = pl.read_parquet(rivals["masked"] / "history.parquet").drop_nulls("reward")
@@ -686,6 +691,7 @@ def test_a_training_with_its_own_temperature_masks_what_is_cut_and_punishes_what
     assert (log["grad_norm"] > 0).all()
 
 
+@pytest.mark.slow
 def test_a_tokenizer_without_a_pad_token_trains_and_is_left_as_it_is(rivals):
     made, parent = rivals["unpadded"] / "model", rivals["unpadded"] / "parent"
     log, padded = (log_of(rivals[which] / "history.parquet") for which in ("unpadded", ("grpo", "explicit")))
@@ -760,6 +766,7 @@ def test_an_engine_that_is_far_from_the_trainer_is_told_of_once(tmp_path, monkey
     assert capsys.readouterr().out.count(told) == 1
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_path):
     python, _, _, *options = command(prompts, tmp_path, "grpo", learning_rate=0.02)
     done = subprocess.run([python, "-c", SABOTAGE, *options], cwd=ROOT, capture_output=True, text=True)
@@ -777,6 +784,7 @@ def complete_checkpoints(folder: Path) -> list[int]:
     return reached
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_last_checkpoint_and_ends_the_same(prompts, explicit, tmp_path):
     process = subprocess.Popen(command(prompts, tmp_path, "mrt_rl"), cwd=ROOT, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 300
@@ -807,6 +815,7 @@ def two_processes(folder, *options):
     return log_of(folder / "history.parquet")
 
 
+@pytest.mark.slow
 def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explicit, tmp_path):
     """With the engine spread over both (tensor parallelism) they ask it what one process with all prompts asks."""
     _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)
@@ -817,6 +826,7 @@ def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explici
     assert log.select(same).row(0) == pytest.approx(alone.select(same).row(0))
 
 
+@pytest.mark.slow
 def test_two_processes_train_in_bf16_with_checkpointing(prompts, tmp_path):
     """A step under ZeRO-3, each process with an engine of its own, which draws in float32 from weights in bf16."""
     one = {"bf16": True, "gradient_checkpointing": True, "epochs": 1 / 3, "warmup_ratio": 0, "learning_rate": 1e-3}

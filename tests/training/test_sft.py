@@ -181,6 +181,7 @@ def test_an_empty_set_is_refused(tmp_path):
         ).cli_cmd()
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     whole = run(tmp_path, "whole", examples(160))
     data = tmp_path / "whole.set.parquet"
@@ -363,6 +364,7 @@ def torchrun(folder, script, *options, processes=2):
     assert done.returncode == 0, done.stderr[-6000:]
 
 
+@pytest.mark.slow
 def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_checkpointing(tmp_path):
     recipe = RECIPE.model_copy(update={"bf16": True, "gradient_checkpointing": True, "warmup_ratio": 0.0})
     torchrun(
@@ -398,6 +400,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
     """Each would remove the same files: with so many both are at it at the same time."""
     states = [tmp_path / f"state-{i}" for i in range(5)]

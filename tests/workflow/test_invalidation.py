@@ -5,7 +5,7 @@ import os
 import polars as pl
 import pytest
 import yaml
-from conftest import copy_of, figures_reading, planned_jobs, snakemake
+from conftest import copy_of, figures_reading, planned_jobs, slow_case, snakemake
 
 from mrt.figures.figure import figures
 
@@ -385,7 +385,13 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("name", EDITS)
+FIRST = (  # in the first tier
+    *("how tokenizers are read", "a figure's module", "a label", "a constant of the SFT trainer's", "the grader"),
+    *("the markers", "a filter rule", "one model's learning rate", "samples, in evaluation"),
+)
+
+
+@pytest.mark.parametrize("name", [name if name in FIRST else slow_case(name) for name in EDITS])
 def test_an_edit_makes_run_again_what_it_invalidates(name, finished, tmp_path):
     """The copy itself is one of the edits: a clone elsewhere with the results copied."""
     apply, expected = EDITS[name]
@@ -398,6 +404,7 @@ def log(folder, rule, *wildcards):
     return (folder / "logs" / "tiny" / rule / "/".join(wildcards)).with_suffix(".log").read_text()
 
 
+@pytest.mark.slow
 def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
     edit(*GRADER)(folder)
@@ -407,6 +414,7 @@ def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(fini
     assert "48 completions cached, 0 to sample" in log(folder, "sample_rollouts", "star_1", "toy_test")
 
 
+@pytest.mark.slow
 def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
     path = "results/tiny/rollouts/base/toy_test.parquet"
