@@ -235,10 +235,7 @@ CASES = {
         r"training\.decoding\.max_tokens: 400 does not fit into the context of other, 128",
     ),
     "thoughts longer than the meta-prover's context": (
-        edited(
-            models__judge={"path": "some/model", "architecture": SIZES | {"context": 420}},
-            evaluation__mu="judge",
-        ),
+        edited(models__judge={"path": "some/model", "architecture": SIZES | {"context": 420}}, evaluation__mu="judge"),
         r"evaluation\.prover\.decoding\.max_tokens: \d+ does not fit into the context of judge, 420",
     ),
     "a folder without weights": (

@@ -90,8 +90,7 @@ def test_a_snapshot_is_taken_by_commit_and_by_branch(home, sharded):
 
 
 @pytest.mark.parametrize(
-    "lost",
-    ["config.json", "tokenizer.json", "tokenizer_config.json", "model-00002-of-00002.safetensors"],
+    "lost", ["config.json", "tokenizer.json", "tokenizer_config.json", "model-00002-of-00002.safetensors"]
 )
 def test_a_snapshot_that_lacks_a_file_is_not_taken(home, sharded, lost):
     snapshot = hub_cache(home, "model", NAME, PINNED, sharded)

@@ -513,12 +513,7 @@ def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
     table, tally = build("a", Dataset(file=path, split="test", drop=["empty"]))
     assert table["problem"].to_list() == ["x  y"]
     assert table["answer"].to_list() == ["1"]
-    assert dropped(tally) == {
-        "read": 0,
-        "drop empty": 2,
-        "duplicate problem": 1,
-        "duplicate problem, other answer": 1,
-    }
+    assert dropped(tally) == {"read": 0, "drop empty": 2, "duplicate problem": 1, "duplicate problem, other answer": 1}
     assert tally.table().columns == ["rule", "kept", "dropped"]
     assert "duplicate problem, other answer         1         1" in str(tally)
 

@@ -20,17 +20,7 @@ from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, PROVER, ROLLOUTS
 from mrt.episodes.parameterization import Backtracking
 from mrt.problems.sources import prefix_accuracy
 from mrt.traces import page
-from mrt.traces.page import (
-    Folder,
-    along,
-    apart,
-    attempts_of,
-    fitting,
-    kinds,
-    summary,
-    traces_of,
-    with_bounds,
-)
+from mrt.traces.page import Folder, along, apart, attempts_of, fitting, kinds, summary, traces_of, with_bounds
 
 
 @pytest.fixture(scope="module")

@@ -30,11 +30,7 @@ from mrt.training.method import advantages_of, variants
 from mrt.training.rl import RL, Train, meta_prover
 from mrt.training.rl import trainer as rl_trainer
 from mrt.training.rl.engine import DOUBTFUL, STALE, StaleEngine, check_fresh, cpu_vllm
-from mrt.training.rl.trainer import (
-    make_trainer_class,
-    outcome_reward,
-    overlong_penalties,
-)
+from mrt.training.rl.trainer import make_trainer_class, outcome_reward, overlong_penalties
 from mrt.training.schedule import carried_steps_of
 from mrt.training.variant import Group, values_of, variant
 

@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 from mrt.core.digest import digest_of_files
 from mrt.core.hub import tokenizer_of
 from mrt.training.log import log_of
-from mrt.training.sft import (
-    SFT,
-    Train,
-    arguments,
-    bucketed_order,
-    make_trainer,
-    tokenize,
-)
+from mrt.training.sft import SFT, Train, arguments, bucketed_order, make_trainer, tokenize
 from mrt.training.stage import is_whole, last_complete_checkpoint
 
 RECIPE = SFT(

@@ -279,10 +279,7 @@ EDITS = {
     "a library of the page of traces": (append("mrt/traces/vendor/uPlot.min.css", "a {}\n"), {"traces": {""}}),
     "the code of the page of traces": (edit("mrt/traces/page.py", "NORMAL = 1.96", "NORMAL = 1.64"), {"traces": {""}}),
     "the size of the page of traces": (setting("traces.megabytes", 5), drawn("traces")),
-    "a figure's module": (
-        edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'),
-        drawn("regret"),
-    ),
+    "a figure's module": (edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'), drawn("regret")),
     "the style of all figures": (
         edit("mrt/figures/style.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
         without(EVERYTHING, *TABLES, "traces"),
@@ -305,10 +302,7 @@ EDITS = {
         setting("evaluation.budgets", [64, 96]),
         {"measure_regret": on("toy_test"), **drawn(*figures_reading("regret"), *RUNS)},
     ),
-    "the grader": (
-        edit(*GRADER),
-        less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "count_episodes"),
-    ),
+    "the grader": (edit(*GRADER), less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "count_episodes")),
     "the markers": (  # STaR's set does not know of episodes
         setting("segmentation.markers", ["Wait"]),
         merge(
@@ -320,10 +314,7 @@ EDITS = {
             {"provenance": {""}},
         ),
     ),
-    "a filter rule": (
-        setting("models.mrt_1.rules.minimum_J", 0.25),
-        merge({"make_set": {"mrt_1"}}, trained("mrt_1")),
-    ),
+    "a filter rule": (setting("models.mrt_1.rules.minimum_J", 0.25), merge({"make_set": {"mrt_1"}}, trained("mrt_1"))),
     "one model's learning rate": (
         several(
             setting(
