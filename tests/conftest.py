@@ -39,25 +39,23 @@ def slow_case(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-# Files whose tests start an engine, a trainer, Snakemake or SLURM; what is neither there nor slow is marked `fast`.
-ENGINES = {
-    *("core/test_accelerator", "core/test_hub"),
-    *("config/test_bad_input", "config/test_paper"),
-    *("config/test_hardware", "config/test_memory", "config/test_reference", "figures/test_figures", "toy/test_world"),
-    *("sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache", "sampling/test_engine"),
-    *("sampling/test_linearized", "sampling/test_prover", "sampling/test_tree"),
+# Files, and single tests, that start an engine, a trainer, Snakemake or many processes, or take long: not `fast`.
+ENGINES = (
     *(
-        "sampling/test_tokens",
-        "sampling/test_likelihood",
-        "training/test_flops",
-        "training/test_frozen",
-        "training/test_launch",
-        "training/test_rl",
-        "training/test_sft",
-        "planning/test_plan",
+        "analysis/test_votes",
+        "config/test_bad_input",
+        "config/test_hardware",
+        "config/test_memory",
+        "config/test_paper",
     ),
-    *("grading/test_grade", "grading/test_workers", "episodes/test_cut", "problems/test_build", "analysis/test_votes"),
-}
+    *("config/test_reference", "core/test_accelerator", "core/test_hub", "episodes/test_cut", "figures/test_figures"),
+    *("grading/test_equality.py::test_agreement", "grading/test_grade", "grading/test_workers", "planning/test_plan"),
+    *("problems/test_build", "sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache"),
+    *("sampling/test_engine", "sampling/test_likelihood", "sampling/test_linearized", "sampling/test_prover"),
+    *("sampling/test_tokens", "sampling/test_tree", "toy/test_world", "traces/test_page", "traces/test_script"),
+    *("training/test_flops", "training/test_frozen", "training/test_launch", "training/test_rl", "training/test_sft"),
+    *("training/test_method.py::test_edits", "training/test_method.py::test_one_new", "workflow/", "project/"),
+)
 
 
 # Begun first, so that no long file is left to the end, when the other process has nothing more to do. The first one
@@ -76,8 +74,8 @@ def name_of(item):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        others = name_of(item) in ENGINES or name_of(item).startswith(("workflow/", "project/"))
-        if not others and not any(map(item.get_closest_marker, ("slow", "thorough", "setup"))):
+        where = f"{name_of(item)}.py::{item.name}"
+        if not where.startswith(ENGINES) and not any(map(item.get_closest_marker, ("slow", "thorough", "setup"))):
             item.add_marker("fast")
     items.sort(key=lambda item: LONGEST.index(name_of(item)) if name_of(item) in LONGEST else len(LONGEST))
 
