@@ -25,7 +25,6 @@ QWEN3 |= {"head_dim": 128, "vocabulary": 151_936, "context": 40_960}  # the hub 
 @pytest.mark.parametrize("shown", BLOCKS, ids=range(len(BLOCKS)))
 def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mrt").symlink_to(ROOT / "mrt")  # the shipped toy base
     for i, name in enumerate(FILES):
         row = {"problem": f"What is {i} + {i}?", "answer": str(2 * i), "tolerance": 0.05}
         (tmp_path / name).write_text(json.dumps(row) + "\n")
@@ -37,7 +36,7 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     whole = given if "results" in given else laid_over(REST | {"results": "results/mine"}, given)
     whole["evaluation"] = {"models": list(whole["models"])} | whole["evaluation"]
     if any(model.get("parent") == "base" for model in whole["models"].values()):
-        whole["models"].setdefault("base", {"toy": "shipped"})
+        whole["models"].setdefault("base", {"path": "some/model", "architecture": QWEN3})
     if "cluster" in whole:
         whole["models"]["base"]["architecture"] = QWEN3
     config = load(whole)
