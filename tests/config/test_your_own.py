@@ -26,8 +26,11 @@ QWEN3 |= {"head_dim": 128, "vocabulary": 151_936, "context": 40_960}  # the hub 
 def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for i, name in enumerate(FILES):
-        row = {"problem": f"What is {i} + {i}?", "answer": str(2 * i), "tolerance": 0.05}
-        (tmp_path / name).write_text(json.dumps(row) + "\n")
+        rows = (
+            {"problem": f"What is {j} + 1?", "answer": str(j + 1), "tolerance": 0.05}
+            for j in range(64 * i, 64 * i + 64)
+        )
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, script in SCRIPTS:
         (tmp_path / name).write_text(script)
     row = {"problem_id": "test-0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
@@ -36,7 +39,7 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     whole = given if "results" in given else laid_over(REST | {"results": "results/mine"}, given)
     whole["evaluation"] = {"models": list(whole["models"])} | whole["evaluation"]
     if any(model.get("parent") == "base" for model in whole["models"].values()):
-        whole["models"].setdefault("base", {"path": "some/model", "architecture": QWEN3})
+        whole["models"].setdefault("base", {"path": "some/model", "architecture": QWEN3 | {"context": 2**17}})
     if "cluster" in whole:
         whole["models"]["base"]["architecture"] = QWEN3
     config = load(whole)
