@@ -11,11 +11,11 @@ test-setup: # makes environments with the package index alone; 20 GB of download
 	bash setup.sh && .venv/bin/python -m pytest -m setup tests/project/test_setup.py
 
 test-gpu: # the trial of a GPU (docs/gpu.md); where there is none, what needs none
-	bash setup.sh && .venv/bin/python -m pytest -rs tests/project/test_gpu.py
+	bash setup.sh && .venv/bin/python -m pytest -rs -m slow tests/project/test_gpu.py
 
 test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install
-	bash setup.sh && .venv/bin/python -m pytest tests/workflow/test_running.py tests/workflow/test_slurm.py tests/workflow/test_slurm_faults.py
+	bash setup.sh && .venv/bin/python -m pytest -m "slow or not slow" tests/workflow/test_running.py tests/workflow/test_slurm.py tests/workflow/test_slurm_faults.py
 
 bench: # docs/performance.md, its figures and records; twenty minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks

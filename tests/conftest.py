@@ -34,32 +34,37 @@ SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not beside this checkout")
 
 
-# Files whose tests start an engine, a trainer, Snakemake or SLURM; all others are marked `fast`.
-SLOW = {
-    *("core/test_accelerator", "core/test_fork_server", "core/test_hub", "core/test_mutations"),
-    *("config/test_bad_input", "config/test_paper"),
-    *("config/test_hardware", "config/test_memory", "config/test_reference", "figures/test_figures", "toy/test_world"),
-    *("sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache", "sampling/test_engine"),
-    *("sampling/test_linearized", "sampling/test_prover", "sampling/test_tree", "sampling/test_worker"),
+def slow_case(*values):
+    """A case of `parametrize` in the second tier."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+# Files, and single tests, that start an engine, a trainer, Snakemake or many processes, or take long: not `fast`.
+ENGINES = (
     *(
-        "sampling/test_tokens",
-        "sampling/test_likelihood",
-        "training/test_flops",
-        "training/test_frozen",
-        "training/test_launch",
-        "training/test_rl",
-        "training/test_sft",
-        "planning/test_plan",
+        "analysis/test_votes",
+        "config/test_bad_input",
+        "config/test_hardware",
+        "config/test_memory",
+        "config/test_paper",
     ),
-    *("grading/test_grade", "grading/test_workers", "episodes/test_cut", "problems/test_build", "analysis/test_votes"),
-}
+    *("config/test_reference", "core/test_accelerator", "core/test_hub", "episodes/test_cut", "figures/test_figures"),
+    *("grading/test_equality.py::test_agreement", "grading/test_grade", "grading/test_workers", "planning/test_plan"),
+    *("problems/test_build", "sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache"),
+    *("sampling/test_engine", "sampling/test_likelihood", "sampling/test_linearized", "sampling/test_prover"),
+    *("sampling/test_tokens", "sampling/test_tree", "toy/test_world", "traces/test_page", "traces/test_script"),
+    *("training/test_flops", "training/test_frozen", "training/test_launch", "training/test_rl", "training/test_sft"),
+    *("training/test_method.py::test_edits", "training/test_method.py::test_one_new", "workflow/", "project/"),
+)
 
 
-# Begun first, so that no long file is left to the end, when the other process has nothing more to do.
+# Begun first, so that no long file is left to the end, when the other process has nothing more to do. The first one
+# makes the finished run; the second does without it.
 LONGEST = (
-    *("workflow/test_slurm", "workflow/test_workflow", "workflow/test_slurm_faults", "training/test_rl"),
-    *("project/test_real_model", "workflow/test_faults", "training/test_sft", "workflow/test_backtracking"),
-    *("workflow/test_invalidation", "workflow/test_running", "core/test_hub", "sampling/test_worker"),
+    *("workflow/test_workflow", "training/test_rl", "project/test_real_model", "workflow/test_running"),
+    *("workflow/test_slurm", "workflow/test_backtracking", "core/test_mutations", "workflow/test_faults"),
+    *("workflow/test_invalidation", "training/test_flops", "project/test_gpu", "workflow/test_slurm_faults"),
+    *("core/test_fork_server", "core/test_hub", "training/test_sft", "traces/test_browser", "sampling/test_worker"),
 )
 
 
@@ -69,7 +74,8 @@ def name_of(item):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if name_of(item) not in SLOW and not name_of(item).startswith(("workflow/", "project/")):
+        where = f"{name_of(item)}.py::{item.name}"
+        if not where.startswith(ENGINES) and not any(map(item.get_closest_marker, ("slow", "thorough", "setup"))):
             item.add_marker("fast")
     items.sort(key=lambda item: LONGEST.index(name_of(item)) if name_of(item) in LONGEST else len(LONGEST))
 
@@ -250,9 +256,12 @@ def copy_of(finished, folder):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """A finished run of tiny.yaml, made once; each of pytest's processes has a copy of its own."""
+    """A finished run of tiny.yaml, made once; each of pytest's processes has a copy of its own.
+
+    In the folder MRT_FINISHED, if the environment names one: .ci/run calls pytest twice.
+    """
     own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    shared = Path(os.environ.get("MRT_FINISHED") or (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own))
     with FileLock(shared / "finished.lock"):
         if not (shared / "finished").exists():
             folder = checkout(tmp_path_factory.mktemp("tiny"))

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from mrt.grading.grader import Grader, value_of
+from mrt.grading.equality import value_of
+from mrt.grading.grader import Grader
 from mrt.grading.spellings import spellings
 from mrt.grading.task import Row, Task
 from mrt.grading.workers import TIMEOUT

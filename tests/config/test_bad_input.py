@@ -1,6 +1,7 @@
 """Malformed configs and problem files: one clear error, exit code 1, no traceback, no job, nothing changed on disk."""
 
 import re
+from functools import reduce
 from pathlib import Path
 
 import polars as pl
@@ -9,22 +10,23 @@ import yaml
 from conftest import ROOT, checkout, snakemake
 
 from mrt.config.load import check_yaml, load
+from mrt.core.settings import laid_over
 
-CONFIG = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+TINY = "tests/tiny.yaml"
 GOOD = '{"problem": "1 + 1?", "answer": "2"}\n'
 
 
-def setting(path, value):
-    def apply(folder):
-        config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
-        at = config
+def laid(names, settings):
+    """These configurations over each other, with further settings by their paths."""
+    config = reduce(laid_over, (yaml.safe_load((ROOT / name).read_text()) for name in names.split()))
+    for path, value in settings.items():
         *parents, last = path.split(".")
-        for part in parents:
-            at = at.setdefault(part, {})
-        at[last] = value
-        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        reduce(lambda at, part: at.setdefault(part, {}), parents, config)[last] = value
+    return config
 
-    return apply
+
+def write(folder, settings, names=TINY):
+    (folder / "config.yaml").write_text(yaml.safe_dump(laid(names, settings), sort_keys=False))
 
 
 def text(content):
@@ -37,88 +39,41 @@ def problem_file(name, content, **options):
             content.write_parquet(folder / name)
         else:
             (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        setting("problems.toy_test", {"file": name, "split": "test", **options})(folder)
+        write(folder, {"problems.toy_test": {"file": name, "split": "test", **options}})
 
     return apply
 
 
 def few_to_train_on(folder):
     (folder / "p.jsonl").write_text(GOOD)
-    setting("problems.toy_train", {"file": "p.jsonl", "split": "train"})(folder)
+    write(folder, {"problems.toy_train": {"file": "p.jsonl", "split": "train"}})
 
 
-def completions(content):
+THEIRS = {"models.theirs": {"rollouts": {"file": "traces.jsonl"}}}
+
+
+def completions(content, **evaluation):
     def apply(folder):
         (folder / "traces.jsonl").write_text(content)
-        setting("models.theirs", {"rollouts": {"file": "traces.jsonl"}})(folder)
+        write(folder, THEIRS | {f"evaluation.{name}": value for name, value in evaluation.items()})
 
     return apply
 
 
-def evaluated_completions(content):
-    def apply(folder):
-        completions(content)(folder)
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        config["evaluation"] |= {
-            "models": [*config["evaluation"]["models"], "theirs"],
-            "measures": ["accuracy", "regret"],
-        }
-        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+def completions_of(problem_id, k=(1,), **more):
+    """The evaluation of completions of one problem, of which there is one."""
 
-    return apply
-
-
-def of_two_runs(folder):
-    setting("models.star_1.parent", ["base"])(folder)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["training"]["runs"] = 2
-    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-
-
-def edited(**settings):
-    """Several settings, by their paths with __ for dots."""
-
-    def apply(folder):
-        config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
-        for path, value in settings.items():
-            *parents, last = path.split("__")
-            at = config
-            for part in parents:
-                at = at[part]
-            at[last] = value
-        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-
-    return apply
-
-
-def completions_of(problem_id, k=(1,)):
     def apply(folder):
         (folder / "p.jsonl").write_text(GOOD)
         (folder / "traces.jsonl").write_text(f'{{"problem_id": {problem_id}, "text": "x"}}\n')
-        file = {"file": "p.jsonl", "split": "test"}
         evaluation = {"problems": ["toy_test"], "models": ["theirs"], "measures": ["accuracy", "maj"], "k": list(k)}
-        theirs = {"rollouts": {"file": "traces.jsonl"}}
-        edited(problems__toy_test=file, models__theirs=theirs, evaluation=evaluation)(folder)
+        file = {"problems.toy_test": {"file": "p.jsonl", "split": "test"}}
+        write(folder, THEIRS | file | {"evaluation": evaluation | more})
 
     return apply
 
 
-def claimed(**claim):
-    """A claim beside those of tests/tiny.yaml, which has none, and measures."""
-    asked = {"section": "8", "says": "x", "model": "mrt_1", "than": "base", "expect": "more", "redraw": "table1"}
-    return setting("claims", [asked | claim])
-
-
-def direct_of_one_completion(folder):
-    completions_of('"toy_test-0"')(folder)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["evaluation"] |= {"models": ["base"], "direct": {"model": "theirs", "samples": 8, "k": [1, 8]}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-
-
-SIZES = dict(parameters=1000, layers=1, hidden=8, intermediate=8, heads=1, kv_heads=1, head_dim=8, vocabulary=100)
-CASES = {
-    # configs: structure and names
+CASES = {  # those that are more than a setting; all others are rows of mistakes.tsv
     "not YAML": (text("models: [a\n"), r"config\.yaml, line 2: not YAML"),
     "a list": (text("- a\n- b\n"), r"config\.yaml: .*belong at its top level"),
     "a key that stands twice": (
@@ -127,152 +82,15 @@ CASES = {
     ),
     "empty": (text(""), r"config\.yaml: .*belong at its top level"),
     "a missing section": (text("results: r\nmodels: {}\n"), r"problems: Field required"),
-    "unknown key at the top": (setting("modls", {}), r"modls: there is no such setting; did you mean 'models'\?"),
-    "unknown key deep down": (
-        setting("training.recipe.learning_rat", 1),
-        r"training\.recipe\.learning_rat: there is no such setting; did you mean 'learning_rate'\?",
-    ),
-    "unknown key of a model": (
-        setting("models.star_1.parnt", "base"),
-        r"models\.star_1\.parnt: there is no such setting; did you mean 'parent'\?",
-    ),
-    "a section that is text": (setting("evaluation", "all"), r"evaluation: Input should be .*got 'all'"),
-    "a name that is no file name": (setting("models.a/b", {"toy": "shipped"}), r"models\.a/b: a name is made of"),
-    # configs: values
-    "text for a number": (setting("evaluation.samples", "many"), r"evaluation\.samples: .*integer.*got 'many'"),
-    "a switch for a number": (setting("evaluation.samples", True), r"evaluation\.samples: a number is wanted"),
-    "a fraction of a sample": (setting("evaluation.samples", 2.5), r"evaluation\.samples: .*got 2\.5"),
-    "no samples": (setting("evaluation.samples", 0), r"evaluation\.samples: .*greater than or equal to 1 \(got 0\)"),
-    "a huge number": (setting("evaluation.samples", 10**30), r"evaluation\.samples: .*less than or equal to"),
-    "a negative learning rate": (setting("training.recipe.learning_rate", -1), r"learning_rate: .*greater than 0"),
-    "NaN": (setting("training.decoding.temperature", float("nan")), r"training\.decoding\.temperature: .*got nan"),
-    "infinity": (setting("training.recipe.weight_decay", float("inf")), r"training\.recipe\.weight_decay: .*got inf"),
-    "a top_p beyond 1": (setting("training.decoding.top_p", 1.5), r"training\.decoding\.top_p: .*got 1\.5"),
-    "an unknown method": (setting("models.star_1.method", "stars"), r"models\.star_1\.method: .*'star'.*got 'stars'"),
-    "an unknown measure": (setting("evaluation.measures", ["acuracy"]), r"evaluation\.measures\.0: .*'accuracy'"),
-    "an empty list of models": (setting("evaluation.models", []), r"evaluation\.models: .*at least 1"),
-    "a toy problem of two numbers": (setting("problems.toy_test.toy.difficulties", [2]), r"3 to 8 numbers"),
-    "a truncated distribution in RL": (
-        setting("training.rl", {"decoding": {"top_p": 0.95}}),
-        r"training\.rl: decoding\.top_p: below 1 .* biases the gradient",
-    ),
-    "a truncated distribution in RL of one model": (
-        setting("models.mrt_rl.rl", {"decoding": {"top_p": 0.5}}),
-        r"models\.mrt_rl\.rl: decoding\.top_p: below 1",
-    ),
-    "a penalty from the first token on": (
-        setting("models.mrt_rl.rl", {"overlong_buffer": 16000}),
-        r"models\.mrt_rl\.rl: with those of training\.rl: overlong_buffer: 16000 tokens are more than .*max_tokens",
-    ),
-    "problems of 3 numbers that no base saw": (
-        setting("problems.toy_test.toy", {"count": 4, "unseen": True}),
-        r"problems\.toy_test\.toy: unseen: the toy bases were trained on all problems of 3 numbers",
-    ),
-    "problems unseen by a base that is not the shipped one": (
-        edited(
-            seed=1,
-            models__base__toy="remade",
-            problems__toy_test__toy={"count": 4, "difficulties": [4, 5], "unseen": True},
-        ),
-        r"problems\.toy_test\.toy\.unseen: what a base saw is known of the shipped ones alone",
-    ),
-    # configs: what does not go together
-    "a parent that is not there": (
-        setting("models.star_1.parent", "bsae"),
-        r"models\.star_1\.parent: there is no 'bsae'; did you mean 'base'\?",
-    ),
-    "a cycle of parents": (setting("models.star_1.parent", "star_1"), r"models\.star_1\.parent: .*circle"),
-    "two origins": (setting("models.base.path", "x"), r"models\.base: .*exactly one of path, toy, rollouts, parent"),
-    "a parent without a method": (setting("models.star_1.method", None), r"models\.star_1: .*all of parent, method"),
-    "training on an evaluation set": (
-        setting("models.star_1.problems", "toy_test"),
-        r"models\.star_1\.problems: 'toy_test' is an evaluation set",
-    ),
-    "a set disjoint from one that is not there": (
-        setting("problems.toy_train.disjoint_from", ["toy_tst"]),
-        r"problems\.toy_train\.disjoint_from: there is no 'toy_tst'; did you mean 'toy_test'\?",
-    ),
-    "sets that wait for each other": (
-        setting("problems.toy_test.disjoint_from", ["toy_train"]),
-        r"problems\.toy_t.*\.disjoint_from: .*wait",
-    ),
-    "an unknown evaluation set": (
-        setting("evaluation.problems", ["toy"]),
-        r"evaluation\.problems: there is no 'toy'; there are toy_test, toy_train",
-    ),
-    "a model evaluated twice": (setting("evaluation.models", ["base", "base"]), r"evaluation\.models: .*twice"),
-    "more votes than samples": (setting("evaluation.k", [64]), r"evaluation\.k: 64 is more than the 4 samples"),
-    "a budget beyond the longest completion": (
-        setting("evaluation.budgets", [4096]),
-        r"evaluation\.budgets: 4096 is beyond decoding\.max_tokens, 400",
-    ),
-    "completions longer than the model's context": (
-        setting("engine.max_model_len", 256),
-        r"evaluation\.decoding\.max_tokens: 400 does not fit into engine\.max_model_len, 256",
-    ),
-    "one label for two models": (setting("models.star_1.label", "Base"), r"models: several have the label 'Base'"),
-    "rules of a model that is not trained": (
-        setting("models.base.rules", {"minimum_J": 0.5}),
-        r"models\.base: .*trained",
-    ),
-    "rules of a method that has none": (
-        setting("models.star_1.rules", {"minimum_J": 0.5}),
-        r"models\.star_1\.rules: they are for a model of method mrt",
-    ),
-    "weights that do not count": (
-        setting("models.mrt_1.rules", {"weight": "progress"}),
-        r"models\.mrt_1\.rules\.weight: it counts only with `recipe: \{weighted: true\}`",
-    ),
-    "weights that are all 1": (
-        setting("models.mrt_1.recipe", {"weighted": True}),
-        r"models\.mrt_1\.recipe\.weighted: all examples weigh the same",
-    ),
-    "texts longer than a model's own context": (
-        edited(
-            models__other={"path": "some/model", "architecture": SIZES | {"context": 128}},
-            models__child={"parent": "other", "method": "star", "problems": "toy_train"},
-        ),
-        r"training\.decoding\.max_tokens: 400 does not fit into the context of other, 128",
-    ),
-    "thoughts longer than the meta-prover's context": (
-        edited(
-            models__judge={"path": "some/model", "architecture": SIZES | {"context": 420}},
-            evaluation__mu="judge",
-        ),
-        r"evaluation\.prover\.decoding\.max_tokens: \d+ does not fit into the context of judge, 420",
-    ),
-    "a folder without weights": (
-        setting("models.other", {"path": "."}),
-        r"models\.other\.path: \. is no whole checkpoint, .*: it lacks config\.json, .*model\.safetensors",
-    ),
-    "a folder that is not there": (
-        setting("models.other", {"path": "my/models/qwen"}),
-        r"models\.other\.path: there is no folder 'my/models/qwen' in ",
-    ),
-    "a home folder": (setting("results", "~/results"), r"results: `~` means nothing here; write '/.*/results'"),
-    "a name that runs take": (
-        edited(training__runs=2, models__star_1_seed1={"toy": "shipped", "label": "Mine"}),
-        r"models\.star_1_seed1: `training\.runs` calls a run of star_1 so",
-    ),
-    "fewer problems than a step of RL takes": (
-        edited(problems__toy_train__toy__count=3),
-        r"models\.mrt_rl: a step takes 4 problems \(.*\), and toy_train has 3",
+    "more votes than samples": (
+        lambda folder: write(folder, {"evaluation.k": [64]}),
+        r"evaluation\.k: 64 is more than the 4 samples",
     ),
     "a file of fewer problems than a step of RL takes": (
         few_to_train_on,
         r"models\.mrt_rl: a step takes 4 problems \(.*\), and toy_train has 1",
     ),
-    "an unknown type of weights": (setting("engine.dtype", "fp16"), r"engine\.dtype: .*'bfloat16'.*got 'fp16'"),
-    "a type of GPU that the SLURM plugin does not take": (
-        setting("cluster", {"gpu": "a100-80gb", "slurm_type": "nvidia_a100-sxm4-80gb"}),
-        r"cluster\.slurm_type: String should match",
-    ),
-    "no measures": (setting("evaluation.measures", []), r"evaluation\.measures: .*at least 1"),
     # problem files
-    "no such file": (
-        setting("problems.toy_test", {"file": "absent.jsonl", "split": "test"}),
-        r"problems\.toy_test\.file: there is no file absent\.jsonl",
-    ),
     "0 problems": (problem_file("p.jsonl", ""), r"p\.jsonl: 0 problems"),
     "an empty answer": (
         problem_file("p.jsonl", GOOD + '{"problem": "x", "answer": " "}\n'),
@@ -308,22 +126,8 @@ CASES = {
         problem_file("p.jsonl", '{"problem": "x", "answer": 1, "difficulty": Infinity}\n'),
         r"p\.jsonl, line 1: difficulty",
     ),
-    "several completions at temperature 0": (
-        setting("training.prover.decoding.temperature", 0),
-        r"training\.prover\.decoding\.temperature: at 0 all \d+ completions",
-    ),
-    "RL at temperature 0": (
-        setting("training.rl.decoding.temperature", 0),
-        r"training\.rl: .*decoding\.temperature: at 0 all completions of a group are alike",
-    ),
-    "a parent that is a list": (setting("models.star_1.parent", ["base"]), r"models\.star_1\.parent: .*string"),
-    "runs of a parent that is a list": (of_two_runs, r"models\.star_1\.parent: .*string"),
-    "a log that is not there": (
-        setting("models.base.training_log", "absent.csv"),
-        r"models\.base\.training_log: there is no file absent\.csv",
-    ),
     "completions whose model would be asked": (
-        evaluated_completions('{"problem_id": "p", "text": "x"}\n'),
+        completions('{"problem_id": "p", "text": "x"}\n', models=["base", "theirs"], measures=["accuracy", "regret"]),
         r"evaluation\.measures: 'theirs' is a file of completions, .*leave out regret",
     ),
     "completions of no problem": (
@@ -335,49 +139,8 @@ CASES = {
         r"traces\.jsonl has 1 completions of problem 'toy_test-0' of toy_test, and evaluation\.k or .* asks for 2",
     ),
     "fewer completions than the direct baseline's votes": (
-        direct_of_one_completion,
+        completions_of('"toy_test-0"', models=["base"], direct={"model": "theirs", "samples": 8, "k": [1, 8]}),
         r"traces\.jsonl has 1 completions of problem 'toy_test-0' of toy_test, and .*evaluation\.direct\.k asks for 8",
-    ),
-    "a claim about a k that is not measured": (
-        claimed(value="maj at 8"),
-        r"claims\.0\.value: 'maj at 8' is not measured of 'mrt_1', but 1, 2, 4 is",
-    ),
-    "a claim about a budget that is not measured": (
-        claimed(value="regret at 100"),
-        r"claims\.0\.value: 'regret at 100' is not measured of 'mrt_1', but 64, 128, 192, 256 is",
-    ),
-    "a claim about a model that is not extended": (
-        claimed(value="accuracy after 2 extensions", model="star_1"),
-        r"claims\.0\.value: 'accuracy after 2 extensions' is not measured of 'star_1', but nothing is",
-    ),
-    "a claim about an extrapolated budget of a model that is not extended": (
-        claimed(value="regret at 256", than="star_1"),
-        r"claims\.0\.value: 'regret at 256' is not measured of 'star_1', but 64, 128 is",
-    ),
-    "a claim without its measure": (
-        edited(
-            evaluation__measures=["accuracy"],
-            claims=[
-                dict(
-                    section="8",
-                    says="x",
-                    value="token efficiency",
-                    model="mrt_1",
-                    than="base",
-                    expect="more",
-                    redraw="table1",
-                )
-            ],
-        ),
-        r"claims\.0\.value: 'token efficiency' needs 'maj' among evaluation\.measures",
-    ),
-    "a cold start whose answers begin otherwise than mu's": (
-        edited(
-            models__cold=dict(parent="direct", method="cold_start", problems="toy_train"),
-            models__direct={"toy": "shipped", "prompt": {"open_thought": ""}},
-            template={"header": "So: "},
-        ),
-        r"models\.cold\.cold_start\.answer: an answer has to begin as mu is made to, .*'So: '",
     ),
     "a completion without a problem id": (
         completions('{"problem_id": "p", "text": "x"}\n{"problem_id": null, "text": "x"}\n'),
@@ -387,38 +150,55 @@ CASES = {
 }
 
 
-def test_completions_that_only_teach_need_no_problem_of_the_evaluation(tmp_path, monkeypatch):
+def state_of(folder: Path):
+    return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*") if ".snakemake" not in p.parts}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder, with the shipped toy base."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mrt").symlink_to(ROOT / "mrt")
-    (tmp_path / "other.jsonl").write_text(GOOD.replace("1 + 1", "2 + 2"))
-    completions_of('"taught-0"')(tmp_path)
-    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    return tmp_path
+
+
+def error_of(folder):
+    """What the Snakefile does with a config, without Snakemake; nothing on disk is changed."""
+    before = state_of(folder)
+    with pytest.raises(ValueError) as error:
+        check_yaml("config.yaml")
+        load(yaml.safe_load(Path("config.yaml").read_text()), ["config.yaml"])
+    assert state_of(folder) == before
+    return str(error.value)
+
+
+MISTAKES = [line.split("\t") for line in (ROOT / "tests/config/mistakes.tsv").read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize(("configs", "settings", "message"), [row[1:] for row in MISTAKES])
+def test_a_mistake_is_named_with_its_path(configs, settings, message, folder):
+    write(folder, yaml.safe_load(settings), configs)
+    assert re.search(message, said := error_of(folder)), said
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_is_one_clear_error(name, folder):
+    CASES[name][0](folder)
+    assert re.search(CASES[name][1], said := error_of(folder)), said
+
+
+def test_completions_that_only_teach_need_no_problem_of_the_evaluation(folder):
+    (folder / "other.jsonl").write_text(GOOD.replace("1 + 1", "2 + 2"))
+    completions_of('"taught-0"')(folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
     config["problems"]["taught"] = {"file": "other.jsonl", "split": "train"}
     config["models"]["direct"]["prompt"]["open_thought"] = ""
     config["models"]["cold"] = {"parent": "direct", "method": "cold_start", "teacher": "theirs", "problems": "taught"}
     config["evaluation"] |= {"models": ["cold"], "samples": 1, "decoding": {"max_tokens": 400}}
     load(config)
-    (tmp_path / "traces.jsonl").write_text('{"problem_id": "x", "text": "x"}\n')
+    (folder / "traces.jsonl").write_text('{"problem_id": "x", "text": "x"}\n')
     with pytest.raises(ValueError, match="no completion is of a problem of taught: problem_id is 'x'"):
         load(config)
-
-
-def state_of(folder: Path):
-    return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in folder.rglob("*") if ".snakemake" not in p.parts}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_each_is_one_clear_error(name, tmp_path, monkeypatch):
-    """What the Snakefile does with a config, without Snakemake."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mrt").symlink_to(ROOT / "mrt")  # the shipped toy base
-    CASES[name][0](tmp_path)
-    before = state_of(tmp_path)
-    with pytest.raises(ValueError) as error:
-        check_yaml("config.yaml")
-        load(yaml.safe_load(Path("config.yaml").read_text()), ["config.yaml"])
-    assert re.search(CASES[name][1], str(error.value)), str(error.value)
-    assert state_of(tmp_path) == before
 
 
 # One of each way in which they are found: by the YAML parser, in the files, by pydantic, and in a given file.
@@ -445,12 +225,9 @@ def test_snakemake_ends_with_it_before_any_job(name, tmp_path):
 
 def test_all_mistakes_are_shown_at_once(tmp_path):
     folder = checkout(tmp_path)
-    setting("evaluation.samples", 0)(folder)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["models"]["mrt_1"]["parent"] = "bsae"
-    config["training"]["recipe"]["epoch"] = 3
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    wrong = {"evaluation.samples": 0, "models.mrt_1.parent": "bsae", "training.recipe.epoch": 3}
+    write(folder, wrong)
     said = snakemake(folder, "--cores", "1", check=False).stderr
     assert "(3 mistakes)" in said
-    for path in ("evaluation.samples", "models.mrt_1.parent", "training.recipe.epoch"):
+    for path in wrong:
         assert f"  {path}: " in said

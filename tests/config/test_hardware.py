@@ -13,7 +13,6 @@ from conftest import ROOT, TOY_BASE, checkout, snakemake
 from mrt.config import lengths, sizing
 from mrt.config.hardware import GPUS, Architecture, Card, UnknownSizes
 from mrt.config.load import load
-from mrt.core.settings import laid_over
 
 
 def test_the_cards_are_in_the_units_that_they_say():
@@ -90,26 +89,6 @@ def test_a_training_takes_a_node_or_as_many_as_it_is_told():
     assert sizing.training_processes(experiment(training_nodes=2), "mrt_1") == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "message"),
-    [
-        ({"gpu": "h1000"}, r"cluster\.gpu: 'h1000' is not known; did you mean 'h100'\? .*gpu_memory in GiB"),
-        ({"gpu": "tpu"}, r"'tpu' is not known; there are rtx4090, l4, .*gpu_memory in GiB"),
-        ({"gpu": "mine", "gpu_memory": 24, "gpu_flops": 1e14}, "of which gpu_bandwidth are not there"),
-        ({"gpu": "mine", "gpu_memory": 24576}, r"cluster\.gpu_memory: .*less than or equal to 2048"),
-        ({"gpu": "mine", "gpu_flops": 165}, r"cluster\.gpu_flops: .*greater than or equal to 1e\+12|1000000000000"),
-        ({"gpu_memory": 24}, "gpu_memory is of a GPU that has no name"),
-        (
-            {"gpu": "h100", "training_gpus": 3},
-            "models.star_1, mrt_1, .*: batch_size 32 is not divided by its 1 x 3 GPUs",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_told_before_any_job(cluster, message):
-    with pytest.raises(ValueError, match=message):
-        experiment(**cluster)
-
-
 def test_an_engine_that_rl_shares_divides_a_nodes_gpus():
     tiny = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     for name in ("recipe", "rl"):
@@ -119,21 +98,6 @@ def test_an_engine_that_rl_shares_divides_a_nodes_gpus():
         load(tiny)
     assert "1 mistakes" in str(error.value)  # SFT has no engine
     load(tiny | {"engine": {"tensor_parallel_size": 2}})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"engine": {"tensor_parallel_size": 3}}, "tensor_parallel_size 3 does not divide its 4 heads"),
-        ({"engine": {"tensor_parallel_size": 16}}, "tensor_parallel_size 16 is more than a node's GPUs"),
-        ({"cluster": {"training_nodes": 1, "training_gpus": 16}}, "16 GPUs of a node are asked for, which has 8"),
-        ({"cluster": {"training_nodes": 3, "training_gpus": 4}}, "its 4 GPUs .* cannot be divided over 3 nodes"),
-    ],
-)
-def test_gpus_that_no_node_has_are_refused(settings, message):
-    tiny = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
-    with pytest.raises(ValueError, match=message):
-        load(laid_over(laid_over(tiny, {"cluster": {"gpu": "h100"}}), settings))
 
 
 def test_a_training_on_so_many_nodes_takes_all_their_gpus():
@@ -173,36 +137,6 @@ def test_the_papers_models_on_the_papers_gpus():
     assert sizing.sampling_gpus(study, "base_32b") == 2
 
 
-@pytest.mark.parametrize(
-    ("cluster", "said"),
-    [
-        (  # 16 bytes x 1.78e9 parameters = 26.5 GiB
-            {"gpu": "rtx4090", "training_gpus": 1},
-            r"models\.star_1\.5b_1, mrt_1\.5b_1, star_1\.5b_2, mrt_1\.5b_2 on rtx4090: training it with a micro-batch"
-            r" of 1 x 16,384 tokens does not fit on one GPU of 23\.6 GiB.*optimizer 26\.5.*What fits: 2 GPUs; or GPUs"
-            r" such as a100-40gb",
-        ),
-        (
-            {"gpu": "rtx4090", "gpus_per_node": 1},
-            r"models\.base_7b, .* on rtx4090: sampling from it with engine\.max_model_len 40,960 does not fit on one"
-            r" GPU.*weights 14\.2, cache of one sequence 2\.2.*What fits: engine\.max_model_len \d+; or 2 GPUs",
-        ),
-    ],
-)
-def test_what_a_card_cannot_hold_is_told_with_what_it_can(cluster, said):
-    raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
-    with pytest.raises(ValueError, match=said):
-        load(raw | {"cluster": cluster})
-
-
-def test_the_engine_beside_a_training_by_rl_has_to_fit_its_share():
-    raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
-    raw["training"]["rl"]["gpu_memory_utilization"] = 0.05
-    said = r"models\.grpo_1\.5b, .* on h100: the engine of its RL \(rl\.gpu_memory_utilization\)"
-    with pytest.raises(ValueError, match=said):
-        load(raw)
-
-
 def test_an_engine_takes_no_longer_texts_than_the_model():
     study = load(yaml.safe_load((ROOT / "config" / "paper_case_study.yaml").read_text()))
     assert {name: lengths.longest(study, name) for name in ("base_32b", "direct_32b", "direct_7b")} == {
@@ -211,21 +145,6 @@ def test_an_engine_takes_no_longer_texts_than_the_model():
         "direct_7b": 4096,
     }
     assert lengths.longest(experiment(), "mrt_1") == 1024
-
-
-@pytest.mark.parametrize(
-    ("longest", "setting"),
-    [
-        (20_000, "evaluation.budget_forcing.extension.max_tokens: 2048"),
-        (20_000, "training.prover.decoding.max_tokens: 4096"),
-        (28_000, "training.rl.decoding.max_tokens: 24576"),
-    ],
-)
-def test_texts_that_the_engine_would_cut_are_told(longest, setting):
-    raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
-    raw["engine"]["max_model_len"] = longest
-    with pytest.raises(ValueError, match=rf"{setting} does not fit into engine\.max_model_len, {longest}: 150 of the"):
-        load(raw)
 
 
 def of_one_child(**child):

@@ -232,78 +232,6 @@ def test_a_model_sets_only_the_hyperparameters_that_differ():
         load(laid_over(RL, {"models": {"grpo": {"rl": {"batch_size": 100}}}}))
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("training.rl.batch_size", 100, "training.rl.batch_size: 100 completions are not whole groups of 8"),
-        ("training.rl.micro_batch_size", 48, "training.rl.micro_batch_size: 48 does not divide 128"),
-        ("models.grpo.recipe", {"epochs": 1}, "models.grpo.recipe: grpo is trained by RL"),
-        ("models.star_1.rl", {"epochs": 1}, "models.star_1.rl: star is trained by SFT"),
-        ("models.base.seed", 1, "models.base: .* are for trained models"),
-    ],
-)
-def test_mistakes_of_rl_are_named(path, value, message):
-    nested = value
-    for part in reversed(path.split(".")):
-        nested = {part: nested}
-    with pytest.raises(ValueError, match=message):
-        load(laid_over(RL, nested))
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("models.mrt_1.parent", "bse", "models.mrt_1.parent: there is no 'bse'"),
-        ("models.star_1.parent", "star_2", "round in a circle"),
-        ("models.star_1.problems", "toy_test", "'toy_test' is an evaluation set"),
-        ("models.base.path", "x", "exactly one of path, toy, rollouts, parent"),
-        ("models.mrt_1.method", None, "all of parent, method and problems"),
-        ("evaluation.models", ["base", "nobody"], "evaluation.models: there is no 'nobody'"),
-        ("evaluation.k", [64], "evaluation.k: 64 is more than the 8 samples"),
-        ("evaluation.votes", [64], "evaluation.votes: 64 is more than the 8 answers"),
-        ("evaluation.votes", [1, 2], "evaluation.votes: regret by episodes needs 1, 2, 4 and 8"),
-        ("evaluation.direct.model", "nobody", "evaluation.direct.model: there is no 'nobody'"),
-        ("evaluation.direct", DIRECT | {"samples": 8}, "evaluation.direct.k: 16 is more than the 8 samples"),
-        ("evaluation.budget_forcing.budgets", [512], r"budget_forcing.budgets: 1 budgets for 2 numbers of extensions"),
-        ("evaluation.budget_forcing.budgets", [9, 8], "more extensions go with a larger budget"),
-        ("evaluation.budget_forcing.budgets", [64, 384], r"not extrapolated: got \[64, 384\], but .* begins at 64"),
-        ("evaluation.budget_forcing.traces", 8, "8 is more than the 1 of prover.traces"),
-        ("evaluation.budget_forcing.models", ["direct"], "evaluation.budget_forcing.models: there is no 'direct'"),
-        ("evaluation.budget_forcing.extension", {"max_tokens": 5000}, "extension.max_tokens: 5000 does not fit"),
-        ("models.base.training_log", "nowhere.csv", "models.base.training_log: there is no file nowhere.csv"),
-        ("traces", {"prefix_accuracy": "nowhere.jsonl"}, "traces.prefix_accuracy: there is no file nowhere.jsonl"),
-        ("models.mrt_1.rules.tolerance", 0.05, "models.mrt_1.rules.tolerance: training.allocation settles which"),
-        ("training.prover.estimate", "likelihood", "allocation spares sampled answers, and .* likelihood samples none"),
-        (
-            "evaluation.prover.estimate",
-            "likelihood",
-            "there are no votes; leave prefixes, episode_regret out of measures",
-        ),
-        ("training.runs", "3", "training.runs: .*integer"),
-        ("prompt.instruction", "Think.", "prompt.instruction: .*pattern"),
-        ("expected", {"tokens": {"bse": 5}}, "expected.tokens: there is no 'bse'; did you mean 'base'"),
-        ("expected", {"problems": {"toy_tst": 5}}, "expected.problems: there is no 'toy_tst'; did you mean 'toy_test'"),
-        ("models.base.evaluate_on", [], "models.base.evaluate_on: .*at least 1 item"),
-        ("claims", [{"modle": "x"}], "claims.0.modle: there is no such setting; did you mean 'model'"),
-        ("evaluation.prover.opening", "so: ", "evaluation.prover.opening: .*pattern"),
-        ("training.rl", {"variant": "implicit", "estimate": "likelihood"}, "the implicit variant asks mu nothing"),
-        ("training.mu", "bsae", "training.mu: there is no 'bsae'; did you mean 'base'"),
-        ("evaluation.mu", "star_1", "evaluation.mu: 'star_1' is trained here, perhaps on what it would judge"),
-        ("training.recipe.learning_rate", -1, r"training.recipe.learning_rate: .*greater than 0 \(got -1\)"),
-        (
-            "evaluation",
-            LAPTOP["evaluation"]
-            | {"weighted_votes": True, "prover": {"answers": 32, "decoding": {"max_tokens": 60, "logprobs": True}}},
-            r"weighted_votes counts all subsets .* of 32 answers there are 10,518,300; lower prover.answers or votes",
-        ),
-        ("training.recipe.learning_rat", 1, "did you mean 'learning_rate'"),
-    ],
-)
-def test_mistakes_are_named_with_their_path(path, value, message):
-    with pytest.raises(ValueError, match=message):
-        load(change(path, value))
-
-
 AT_0 = {"temperature": 0}
 BY_LIKELIHOOD = {"allocation": None, "prover": {"estimate": "likelihood", "decoding": AT_0}}
 SEVERAL_AT_0 = {  # where a request asks for several completions: what draws them at temperature 0, and what is said
@@ -504,38 +432,6 @@ def test_a_cold_start_closes_thoughts_as_its_model_does(tmp_path, ends, thinking
 def test_a_model_without_thoughts_has_none_open(models, message):
     with pytest.raises(ValueError, match=message):
         load(laid_over(LAPTOP, {"models": models}))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"backtracking": None}, r"models.warmstart.method: warmstart learns to backtrack: set `backtracking: {}`"),
-        ({"backtracking": None}, "evaluation.linearized: attempts in a row are of backtracking search"),
-        ({"backtracking": None}, "evaluation.episodes: only completions of backtracking search are cut"),
-        ({"training": {"prover": {"estimate": "likelihood"}}}, "training.prover.estimate: after an attempt mu repeats"),
-        ({"models": {"mrt_rl": {"rl": {"estimate": "likelihood"}}}}, "models.mrt_rl.rl.estimate: after an attempt mu"),
-        (
-            {"models": {"mrt_rl": {"rl": {"variant": "implicit"}}}},
-            "models.mrt_rl.rl.variant: after a backtrack mu is the",
-        ),
-        ({"evaluation": {"prover": {"every": 2}}}, "evaluation.prover.every: progress of a backtrack needs J right"),
-        ({"prompt": {"open_thought": "<think>"}}, "prompt.open_thought: attempts stand in no thought"),
-        ({"evaluation": {"measures": ["budget_forcing"]}}, "evaluation.measures: budget_forcing extends thoughts"),
-        ({"evaluation": {"direct": {"model": "base", "samples": 4, "k": [1]}}}, "evaluation.direct: .* no thought"),
-        (
-            {"evaluation": {"linearized": {"window": 4096}}},
-            r"linearized.window: 4096 does not fit into .* 150 of an atte",
-        ),
-        (
-            {"training": {"tree": {"decoding": {"max_tokens": 4096}}}},
-            r"training.tree.decoding.max_tokens: 4096 does not",
-        ),
-        ({"models": {"mrt": {"rules": {"minimum_J": 0.5}}}}, "models.mrt.rules.minimum_J: it is about prefixes of tho"),
-    ],
-)
-def test_the_two_parameterizations_are_kept_apart(change, message):
-    with pytest.raises(ValueError, match=message):
-        load(laid_over(BACKTRACKING, change))
 
 
 def test_a_config_is_data_and_what_is_worked_out_from_it_goes_one_way():

@@ -13,7 +13,7 @@ from mrt.core.settings import laid_over
 
 PAGE = (ROOT / "docs" / "your_own.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-(TASK,) = re.findall(r"```python\n(# near\.py\n.*?)```", PAGE, re.DOTALL)
+SCRIPTS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
 FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl", "my_measurements.jsonl")
 REST = {  # what a block that is a part of a configuration leaves out
     "problems": {"train": {"file": FILES[1], "split": "train"}, "test": {"file": FILES[2], "split": "test"}},
@@ -27,14 +27,20 @@ QWEN3 |= {"head_dim": 128, "vocabulary": 151_936, "context": 40_960}  # the hub 
 def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for i, name in enumerate(FILES):
-        row = {"problem": f"What is {i} + {i}?", "answer": str(2 * i), "tolerance": 0.05}
-        (tmp_path / name).write_text(json.dumps(row) + "\n")
-    (tmp_path / "near.py").write_text(TASK)
+        rows = (
+            {"problem": f"What is {j} + 1?", "answer": str(j + 1), "tolerance": 0.05}
+            for j in range(64 * i, 64 * i + 64)
+        )
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, script in SCRIPTS:
+        (tmp_path / name).write_text(script)
     row = {"problem_id": "test-0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
     (tmp_path / "traces.jsonl").write_text(json.dumps(row) + "\n")
     given = yaml.safe_load(shown)
     whole = given if "results" in given else laid_over(REST | {"results": "results/mine"}, given)
     whole["evaluation"] = {"models": list(whole["models"])} | whole["evaluation"]
+    if any(model.get("parent") == "base" for model in whole["models"].values()):
+        whole["models"].setdefault("base", {"path": "some/model", "architecture": QWEN3 | {"context": 2**17}})
     if "cluster" in whole:
         whole["models"]["base"]["architecture"] = QWEN3
     config = load(whole)

@@ -11,6 +11,8 @@ from conftest import ROOT, TOY_BASE, python
 
 from mrt.core import fork_server
 
+pytestmark = pytest.mark.slow
+
 STAGE = """
 import os, sys, signal, time
 print("module", "torch" in sys.modules and "vllm" in sys.modules, os.environ.get("ASKED"), os.getcwd())

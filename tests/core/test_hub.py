@@ -90,8 +90,7 @@ def test_a_snapshot_is_taken_by_commit_and_by_branch(home, sharded):
 
 
 @pytest.mark.parametrize(
-    "lost",
-    ["config.json", "tokenizer.json", "tokenizer_config.json", "model-00002-of-00002.safetensors"],
+    "lost", ["config.json", "tokenizer.json", "tokenizer_config.json", "model-00002-of-00002.safetensors"]
 )
 def test_a_snapshot_that_lacks_a_file_is_not_taken(home, sharded, lost):
     snapshot = hub_cache(home, "model", NAME, PINNED, sharded)
@@ -199,6 +198,7 @@ for kind, options in zip((sft, rl), json.loads(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_engine_sft_and_rl_take_the_pinned_revision_and_ask_no_network(tmp_path, hub, prompts):
     """Of two revisions the later one, `main`, has a head of zeros, with which every token is as likely as any other."""
     from safetensors.torch import load_file, save_file

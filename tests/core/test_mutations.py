@@ -13,6 +13,7 @@ def searched(*options):
     return json.loads(python(SEARCH, *options))
 
 
+@pytest.mark.slow
 def test_a_sample_of_changes_is_seen():
     found = searched("--most", "12")
     assert found["faults"] == [] and found["changes"] > 100 and found["not shown"] > 20
@@ -26,6 +27,7 @@ def test_all_changes_are_seen():
 HOLES = {"training.rl": ("mrt.core.hub", "tokenizer_of"), "training.sft": ("mrt.training.stage", "EndsOnce")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", HOLES)
 def test_the_search_finds_a_hole(stage, tmp_path):
     """In a package whose fingerprints leave a module out: how tokenizers are read, how a training resumes."""

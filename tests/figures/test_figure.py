@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from conftest import ROOT, python
 from docutils.core import publish_parts
-from test_figures import MODELS, arguments
+from measures import MODELS, arguments
 
 from mrt.figures.figure import figures
 

@@ -198,6 +198,7 @@ def test_the_whole_paper_is_planned_and_added_up():
     assert all(0 < float(gib) < GPUS["h100"].memory for gib, *_ in taken) and len(taken) == 6
 
 
+@pytest.mark.slow
 def test_the_page_of_ready_experiments_says_what_the_plan_says():
     """GPU-hours by card, of which a card on which the experiment does not fit has none."""
     lines = (ROOT / "docs" / "experiments.md").read_text().splitlines()
@@ -224,6 +225,7 @@ def test_the_page_of_ready_experiments_says_what_the_plan_says():
             assert f"{total:.1f}" == hours[place], (files, card)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_set_against_its_plan(finished):
     printed = python("-m", "mrt", "plan", folder=finished)
     cells = rows(printed)["in all"]

@@ -22,6 +22,7 @@ def on_cpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
+@pytest.mark.slow
 def test_what_succeeded_is_not_done_again_and_what_failed_is(tmp_path, on_cpu, capsys):
     file = tmp_path / "stages.json"
     finished = {name: {"seconds": 1, "ended": "ok", "why": ""} for name in STAGES}
@@ -37,6 +38,7 @@ def test_what_succeeded_is_not_done_again_and_what_failed_is(tmp_path, on_cpu, c
     assert rows.filter(pl.col("stage") == "card", pl.col("number") > 0).height == 2
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_or_takes_too_long_stops_no_other(tmp_path, on_cpu, capsys, monkeypatch):
     (tmp_path / "problems.parquet").mkdir()  # which the stage cannot write
     monkeypatch.setitem(STAGES, "engine", STAGES["engine"]._replace(limit=0))
@@ -83,6 +85,7 @@ def of_machine(folder, *numbers):
     pl.DataFrame([*facts, *rows], schema=MEASURED, orient="row").write_parquet(folder / "measured.parquet")
 
 
+@pytest.mark.slow
 def test_calibrate_reads_the_report_and_the_plan_says_where_it_was_measured(tmp_path):
     of_lengths = [(TRAINING, 0.4), (MEMORY, 0.86), (TRAINING, 0.35), (MEMORY, 0.8)]
     of_machine(tmp_path, (PREFILL, 0.4), (DECODE, 0.3), *of_lengths)

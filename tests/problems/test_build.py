@@ -1,14 +1,11 @@
 """Datasets: sources, values, rules, sampling, errors."""
 
 import json
-import random
-from collections.abc import Iterator
 from itertools import chain, combinations
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 from conftest import ROOT, SHARED, needs_shared
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,30 +13,29 @@ from pydantic import ValidationError
 from pydantic_settings import CliApp
 
 from mrt.core.artifacts import PROBLEMS
-from mrt.problems.build import Problems, Row, Tally, build, sample
+from mrt.problems.build import Problems, Row, build, sample
 from mrt.problems.decontamination import Sets, tokens_of
 from mrt.problems.filters import asks_proof, offers_choice
-from mrt.problems.settings import Columns, Dataset, Hub, Toy
+from mrt.problems.settings import Dataset
 from mrt.problems.sources import number, text
 
 BENCHMARKS = SHARED / "benchmarks"
-REPOSITORY = ROOT
 
 
-def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_jsonl(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
-def made(path: Path, others: tuple[str, ...] = (), **options: Any) -> pl.DataFrame:
+def made(path, others=(), **options):
     return build("mine", Dataset.model_validate({"file": path, "split": "test", **options}), others)[0]
 
 
-def dropped(tally: Tally) -> dict[str, int]:
+def dropped(tally):
     return {rule: dropped for rule, _, dropped in tally.rules}
 
 
-def rows_of(n: int) -> list[dict[str, Any]]:
+def rows_of(n):
     return [{"problem": f"Compute {i} + {i}.", "answer": 2 * i, "difficulty": i % 3} for i in range(n)]
 
 
@@ -62,17 +58,17 @@ def rows_of(n: int) -> list[dict[str, Any]]:
         ("Nandor", "Nandor"),
     ],
 )
-def test_text(value: Any, expected: str | None) -> None:
+def test_text(value, expected):
     assert text(value) == expected
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "NaN", True, {"a": 1}, "\ud800", [float("nan")]])
-def test_text_refuses(value: Any) -> None:
+def test_text_refuses(value):
     with pytest.raises(ValueError):
         text(value)
 
 
-def test_number() -> None:
+def test_number():
     found = [number(x) for x in ("1983-I-1", "aime1983-01", "Level 3", "4.5", -2, 5.5, None, "")]
     assert found == [1983, 1983, 3, 4.5, -2, 5.5, None, None]
     with pytest.raises(ValueError, match="no number"):
@@ -99,7 +95,7 @@ def test_number() -> None:
         ("A 40-proof liquor: how many percent?", "20", False),
     ],
 )
-def test_asks_proof(problem: str, answer: str, expected: bool) -> None:
+def test_asks_proof(problem, answer, expected):
     assert asks_proof(problem, answer) is expected
 
 
@@ -122,11 +118,11 @@ def test_asks_proof(problem: str, answer: str, expected: bool) -> None:
         ("The ratio of A to B is 2. Find A.", "a", False),
     ],
 )
-def test_offers_choice(problem: str, answer: str, expected: bool) -> None:
+def test_offers_choice(problem, answer, expected):
     assert offers_choice(problem, answer) is expected
 
 
-def test_disjoint_rules() -> None:
+def test_disjoint_rules():
     long = "Let $F(z)=\\dfrac{z+i}{z-i}$ for all complex numbers $z\\neq i$, and let $z_n=F(z_{n-1})$ for all $n$."
     sets = Sets([long, "Compute $3+4$."])
     assert sets.has("compute 3 + 4")
@@ -164,7 +160,7 @@ LANGUAGES = {  # a problem, and what somebody wrote before a copy of it
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_copy_is_found_in_every_script(language: str, tmp_path: Path) -> None:
+def test_a_copy_is_found_in_every_script(language, tmp_path):
     """With words before it, and where others of the same script are no copies."""
     problem, before = LANGUAGES[language]
     sets = Sets([problem, "Compute $3+4$."])
@@ -175,7 +171,7 @@ def test_a_copy_is_found_in_every_script(language: str, tmp_path: Path) -> None:
     assert made(write_jsonl(tmp_path / "a.jsonl", rows), (problem,))["problem"].to_list() == ["What is $5+6$?"]
 
 
-def test_scripts_without_spaces_are_compared_by_character() -> None:
+def test_scripts_without_spaces_are_compared_by_character():
     """As words are: a number that differs changes the shingles that it is in; less than a shingle is compared whole."""
     assert tokens_of("小明有１２个苹果，abc_d") == ["小", "明", "有", "12", "个", "苹", "果", "abc", "d"]
     assert tokens_of("ราคา ๑๕ บาท") == [*"ราคา", "15", *"บาท"] and tokens_of("٣ كُتُب") == ["3", "كتب"]
@@ -192,7 +188,7 @@ def test_scripts_without_spaces_are_compared_by_character() -> None:
 # ---- sources
 
 
-def test_every_field_of_a_file(tmp_path: Path) -> None:
+def test_every_field_of_a_file(tmp_path):
     rows = [{"Q": " What? ", "A": 27.0, "key": 5, "level": "Level 3", "sol": "", "from": "AoPS"}]
     columns = {"problem": "Q", "answer": "A", "id": "key", "difficulty": "level", "solution": "sol", "source": "from"}
     expected = [("5", "What?", "27", None, 3.0, "AoPS", "test")]
@@ -203,7 +199,7 @@ def test_every_field_of_a_file(tmp_path: Path) -> None:
     assert made(tmp_path / "a.parquet", columns=columns).rows() == expected
 
 
-def test_csv_keeps_leading_zeros_and_newlines(tmp_path: Path) -> None:
+def test_csv_keeps_leading_zeros_and_newlines(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes('\ufeffproblem,answer\r\n"Two\nlines, and a comma",025\r\nNext,1\r\n'.encode())
     table = made(path)
@@ -212,7 +208,7 @@ def test_csv_keeps_leading_zeros_and_newlines(tmp_path: Path) -> None:
     assert table["id"].to_list() == ["mine-0", "mine-1"]
 
 
-def test_jsonl_read_robustly(tmp_path: Path) -> None:
+def test_jsonl_read_robustly(tmp_path):
     path = tmp_path / "a.jsonl"
     for end in ("\r\n", "\n", "\r"):
         text = f'\ufeff{{"problem": "a\u2028b", "answer": "1"}}{end}{end}{{"problem": "c", "answer": 2}}'
@@ -222,7 +218,7 @@ def test_jsonl_read_robustly(tmp_path: Path) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_shared_benchmarks(path: Path) -> None:
+def test_shared_benchmarks(path):
     table, tally = build(path.stem, Dataset(file=path, split="test"))
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     assert len(table) == len(rows)
@@ -233,7 +229,7 @@ def test_shared_benchmarks(path: Path) -> None:
 
 
 @needs_shared
-def test_shared_subsets() -> None:
+def test_shared_subsets():
     omni = made(BENCHMARKS / "omni_math.jsonl", difficulties=[4, 4.5, 5, 5.5], per_difficulty=10)
     assert omni["difficulty"].value_counts().sort("difficulty").rows() == [(4.0, 10), (4.5, 10), (5.0, 10), (5.5, 10)]
     aime = made(BENCHMARKS / "aime_1983_2023.jsonl", keep={"id": [1989, 2023]})
@@ -244,7 +240,7 @@ def test_shared_subsets() -> None:
 
 
 @needs_shared
-def test_shared_numina() -> None:
+def test_shared_numina():
     numina = Dataset(
         file=BENCHMARKS / "numina_math_cot.jsonl",
         split="train",
@@ -266,7 +262,7 @@ def test_shared_numina() -> None:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def hub(tmp_path_factory):
     """A dataset repository (a card-less folder of Parquet files), while the real hub is out of reach."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
@@ -277,10 +273,10 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield dataset_folder(tmp_path_factory.mktemp("hub") / "aime")
 
 
-def dataset_folder(folder: Path) -> Path:
+def dataset_folder(folder):
     """Writes a training split of AIME's years and a test split of two rows, as the hub stores them."""
     (folder / "data").mkdir(parents=True)
-    rows: list[dict[str, Any]] = [
+    rows = [
         {"Year": year, "Question": f"Question {year}?", "Answer": float(year), "Solution": f"\\boxed{{{year}}}"}
         for year in range(1983, 2025)
     ]
@@ -289,7 +285,7 @@ def dataset_folder(folder: Path) -> Path:
     return folder
 
 
-def test_hub(hub: Path) -> None:
+def test_hub(hub):
     options = {
         "hub": {"path": str(hub), "revision": "v1", "split": "train"},
         "columns": {"problem": "Question", "answer": "Answer"},
@@ -306,7 +302,7 @@ def test_hub(hub: Path) -> None:
     assert len(build("aime", Dataset.model_validate(options))[0]) == 2
 
 
-def test_the_hub_says_what_is_a_proof(tmp_path: Path, hub: Path) -> None:
+def test_the_hub_says_what_is_a_proof(tmp_path, hub):
     rows = [{"problem": f"p{i}", "answer": "1", "question_type": kind} for i, kind in enumerate(("proof", "other"))]
     pl.DataFrame(rows).write_parquet(tmp_path / "train.parquet")
     settings = {"hub": {"path": str(tmp_path), "revision": "v1"}, "drop": ["proof"]}
@@ -321,7 +317,7 @@ def test_the_hub_says_what_is_a_proof(tmp_path: Path, hub: Path) -> None:
         ({"columns": {"problem": "question"}}, "no column 'question'.*found Year, Question.*did you mean 'Question'"),
     ],
 )
-def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
+def test_hub_errors(hub, change, message):
     given = {
         "hub": {"path": str(hub), "revision": "v1", "split": "train", **change.get("hub", {})},
         "columns": {"problem": "Question", "answer": "Answer", **change.get("columns", {})},
@@ -334,22 +330,21 @@ def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
 # ---- errors
 
 
+X = b'{"problem":"x","answer":1}'
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.jsonl", b"problem,answer\nx,1\n", r"a.jsonl, line 1: not JSON .*CSV"),
-        ("a.jsonl", b'{"problem": "x", "answer": "1"}\n{"problem": "y", "ans', r"line 2: not JSON"),
-        ("a.jsonl", b'{"problem": "x", "answer": "1"}\n[1]', r"line 2: not a JSON object but a list"),
-        ("a.jsonl", b'{"problem": "x", "answer": "1"}\n\n{"problem": "\xff"}', r"line 3: not UTF-8 .*0xff"),
-        (
-            "a.jsonl",
-            b'{"problem": "x", "answer": "1"}\n\n{"problem": "y", "answer": " "}',
-            r"line 3: answer .*is empty",
-        ),
+        ("a.jsonl", X + b'\n{"problem": "y", "ans', r"line 2: not JSON"),
+        ("a.jsonl", X + b"\n[1]", r"line 2: not a JSON object but a list"),
+        ("a.jsonl", X + b'\n\n{"problem": "\xff"}', r"line 3: not UTF-8 .*0xff"),
+        ("a.jsonl", X + b'\n\n{"problem": "y", "answer": " "}', r"line 3: answer .*is empty"),
         ("a.jsonl", b'{"problem": "", "answer": "1"}', r"line 1: problem .*is empty"),
-        ("a.jsonl", b'{"problem": "x", "answer": NaN}', r"line 1: answer \(column 'answer'\) is NaN"),
-        ("a.jsonl", b'{"problem": "x", "answer": "1", "difficulty": NaN}', r"line 1: difficulty .* is NaN"),
-        ("a.jsonl", b'{"problem": "x", "answer": true}', r"line 1: answer .*neither text nor a number: True"),
+        ("a.jsonl", b'{"problem":"x","answer":NaN}', r"line 1: answer \(column 'answer'\) is NaN"),
+        ("a.jsonl", b'{"problem":"x","answer":"1", "difficulty": NaN}', r"line 1: difficulty .* is NaN"),
+        ("a.jsonl", b'{"problem":"x","answer":true}', r"line 1: answer .*neither text nor a number: True"),
         ("a.jsonl", b'{"problem": "\\ud800", "answer": 1}', r"line 1: problem .*surrogate"),
         ("a.jsonl", b'{"problem": "x", "anwser": "1"}', r"no column 'answer'.*found problem, anwser.*mean 'anwser'"),
         ("a.jsonl", b'{"problem":"x","answer":1,"id":7}\n{"problem":"y","answer":1,"id":"7"}', r"rows 1 and 2.*id '7'"),
@@ -364,70 +359,34 @@ def test_hub_errors(hub: Path, change: dict[str, Any], message: str) -> None:
         ("a.csv", b'{"problem": "x", "answer": 1}\n', r"line 1: .*JSON"),
         ("a.parquet", b"PAR1 not really", r"a.parquet: not a readable Parquet"),
         ("a.json", b"[]", r"not .json"),
-        (
-            "a.jsonl",
-            b'{"problem":"x","answer":1}\n{"answer":1,"problem":"y","answer":1}',
-            r"line 2: the key 'answer' s.* twice",
-        ),
+        ("a.jsonl", X + b'\n{"answer":1,"problem":"y","answer":1}', r"line 2: the key 'answer' s.* twice"),
         ("a.jsonl", b'{"problem":"x","answer":1,"about":[{"by":"p","by":"q"}]}', r"line 1: the key 'by' stands twice"),
-        (
-            "a.jsonl",
-            b'{"problem":"x","answer":1}\n' + b'{"problem":"y","answer":' + b"7" * 5000 + b"}",
-            r"a.jsonl, line 2: ",
-        ),
-        ("a.jsonl", b'{"problem":"x","answer":1}\xef\xbb\xbf{"problem":"y","answer":1}', r"line 1: .*files joined"),
-        (
-            "a.jsonl",
-            b'{"problem":"x","answer":1}{"problem":"y","answer":1}\n',
-            r"line 1: .*files joined without a line end",
-        ),
-        (
-            "a.jsonl",
-            b'{"problem":"x","answer":1}\n{"problem":"y","answer":',
-            r"line 2: .*the file ends within this line: it was cut",
-        ),
-        ("a.jsonl", b'{"problem":"x","answer":1}\n{"problem":"caf\xc3', r"line 2: the file ends within a character"),
+        ("a.jsonl", X + b"\n" + b'{"problem":"y","answer":' + b"7" * 5000 + b"}", r"a.jsonl, line 2: "),
+        ("a.jsonl", X + b'\xef\xbb\xbf{"problem":"y","answer":1}', r"line 1: .*files joined"),
+        ("a.jsonl", X + b'{"problem":"y","answer":1}\n', r"line 1: .*files joined without a line end"),
+        ("a.jsonl", X + b'\n{"problem":"y","answer":', r"line 2: .*the file ends within this line: it was cut"),
+        ("a.jsonl", X + b'\n{"problem":"caf\xc3', r"line 2: the file ends within a character"),
         ("a.jsonl", b'[\n{"problem":"x","answer":1}\n]', r"line 1: not JSON .*one JSON object a line"),
-        (
-            "a.jsonl",
-            b'{"problem":"x","answer":1}\n{"problem":"caf\xe9","answer":1}',
-            r"line 2: not UTF-8 .*Latin-1 .*café",
-        ),
-        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-16"), r"a.jsonl: the file is UTF-16"),
-        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-16-le"), r"line 1: a byte 0: .*UTF-16"),
-        ("a.jsonl", '{"problem":"x","answer":1}'.encode("utf-32"), r"a.jsonl: the file is UTF-16 or UTF-32"),
+        ("a.jsonl", X + b'\n{"problem":"caf\xe9","answer":1}', r"line 2: not UTF-8 .*Latin-1 .*café"),
+        ("a.jsonl", X.decode().encode("utf-16"), r"a.jsonl: the file is UTF-16"),
+        ("a.jsonl", X.decode().encode("utf-16-le"), r"line 1: a byte 0: .*UTF-16"),
+        ("a.jsonl", X.decode().encode("utf-32"), r"a.jsonl: the file is UTF-16 or UTF-32"),
         ("a.csv", "problem,answer\nx,1\n".encode("utf-16-be"), r"line 1: a byte 0"),
         ("a.csv", b"\x1f\x8b\x08...", r"a.csv: the file is compressed with gzip"),
         ("a.csv", b"PK\x03\x04...", r"a.csv: the file is a zip archive or a spreadsheet"),
-        (
-            "a.csv",
-            b"problem,answer\nx,1\n\xef\xbb\xbfproblem,answer\ny,2\n",
-            r"line 3: a header again: were files joined",
-        ),
+        ("a.csv", b"problem,answer\nx,1\n\xef\xbb\xbfproblem,answer\ny,2\n", r"line 3: a header again: were files"),
         ("a.csv", b"problem,answer\nx,1\nproblem,answer\ny,2\n", r"line 3: a header again"),
         ("a.csv", b"problem,answer\nx,1\nanswer,problem\n2,y\n", r"line 3: a header again"),
         ("a.csv", b'problem,answer\nx,1\n"y,2\nz,3\n', r"line 3: .*a quotation mark is never closed"),
         ("a.csv", b"problem,answer\nx,1\ny", r"line 3: 1 values for 2 columns"),
         ("a.jsonl", b'{"problem": 7, "answer": 1}', r"line 1: problem .*is not text but a int: 7"),
-        (
-            "a.jsonl",
-            b'{"problem": [{"role": "user", "content": "x"}], "answer": 1}',
-            r"line 1: problem .*is not text but a list",
-        ),
-        ("a.jsonl", b'{"problem": "x", "answer": [[1, 2], [3, 4]]}', r"line 1: answer .*is a list of lists"),
-        (
-            "a.jsonl",
-            b'{"problem": "x", "answer": "Not Found"}',
-            r"line 1: answer .*'Not Found', which stands for none.*drop: .empty",
-        ),
-        (
-            "a.jsonl",
-            b'{"problem": "x", "answer": "proof"}',
-            r"line 1: answer .*'proof', which stands for none.*drop: .proof",
-        ),
+        ("a.jsonl", b'{"problem":[{"role":"user"}],"answer":1}', r"line 1: problem .*is not text but a list"),
+        ("a.jsonl", b'{"problem":"x","answer":[[1, 2], [3, 4]]}', r"line 1: answer .*is a list of lists"),
+        ("a.jsonl", b'{"problem":"x","answer":"Not Found"}', r"line 1: answer .*'Not Found', which.*drop: .empty"),
+        ("a.jsonl", b'{"problem":"x","answer":"proof"}', r"line 1: answer .*'proof', which stands.*drop: .proof"),
     ],
 )
-def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_malformed_files(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         made(tmp_path / name)
@@ -435,7 +394,7 @@ def test_malformed_files(tmp_path: Path, name: str, content: bytes, message: str
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.99])
-def test_a_parquet_file_that_was_cut_is_named(tmp_path: Path, share: float) -> None:
+def test_a_parquet_file_that_was_cut_is_named(tmp_path, share):
     pl.DataFrame(rows_of(500)).write_parquet(tmp_path / "a.parquet")
     whole = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(whole[: int(len(whole) * share)])
@@ -443,19 +402,19 @@ def test_a_parquet_file_that_was_cut_is_named(tmp_path: Path, share: float) -> N
         made(tmp_path / "a.parquet")
 
 
-def test_joined_files_with_byte_order_marks_are_read(tmp_path: Path) -> None:
+def test_joined_files_with_byte_order_marks_are_read(tmp_path):
     parts = [f'{{"problem": "p{i}", "answer": " {i}\ufeff"}}\n'.encode("utf-8-sig") for i in range(3)]
     (tmp_path / "a.jsonl").write_bytes("\ufeff".encode() + b"".join(parts) + "\ufeff".encode())
     assert made(tmp_path / "a.jsonl").select("problem", "answer").rows() == [("p0", "0"), ("p1", "1"), ("p2", "2")]
 
 
-def test_single_precision_is_read_as_it_is_written(tmp_path: Path) -> None:
+def test_single_precision_is_read_as_it_is_written(tmp_path):
     table = pl.DataFrame({"problem": ["x", "y"], "answer": [0.1, 27.0]}, schema_overrides={"answer": pl.Float32})
     table.write_parquet(tmp_path / "a.parquet")
     assert made(tmp_path / "a.parquet")["answer"].to_list() == ["0.1", "27"]
 
 
-def test_a_difficulty_in_words_is_none_unless_numbers_are_asked_for(tmp_path: Path) -> None:
+def test_a_difficulty_in_words_is_none_unless_numbers_are_asked_for(tmp_path):
     rows = [{"problem": f"x{i}", "answer": "1", "difficulty": level} for i, level in enumerate(["hard", "Level 3"])]
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     assert made(path)["difficulty"].to_list() == [None, 3.0]
@@ -464,12 +423,12 @@ def test_a_difficulty_in_words_is_none_unless_numbers_are_asked_for(tmp_path: Pa
             made(path, **asked)
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         made(tmp_path / "no.jsonl")
 
 
-def test_too_few_and_none_left(tmp_path: Path) -> None:
+def test_too_few_and_none_left(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", rows_of(6))
     with pytest.raises(ValueError, match="7 problems are asked for, 6 are left"):
         made(path, count=7)
@@ -493,7 +452,7 @@ def test_too_few_and_none_left(tmp_path: Path) -> None:
         ({"hub": {"path": "a/b"}}, "revision"),
     ],
 )
-def test_settings_errors(options: dict[str, Any], message: str) -> None:
+def test_settings_errors(options, message):
     with pytest.raises(ValidationError, match=message):
         Dataset.model_validate({"split": "test", **options})
 
@@ -501,8 +460,8 @@ def test_settings_errors(options: dict[str, Any], message: str) -> None:
 # ---- what is kept
 
 
-def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
+def test_duplicates_and_empty_rows(tmp_path):
+    rows = [
         {"problem": "x  y", "answer": 1},
         {"problem": "x\ny", "answer": 1},
         {"problem": "xy", "answer": 2},
@@ -513,43 +472,17 @@ def test_duplicates_and_empty_rows(tmp_path: Path) -> None:
     table, tally = build("a", Dataset(file=path, split="test", drop=["empty"]))
     assert table["problem"].to_list() == ["x  y"]
     assert table["answer"].to_list() == ["1"]
-    assert dropped(tally) == {
-        "read": 0,
-        "drop empty": 2,
-        "duplicate problem": 1,
-        "duplicate problem, other answer": 1,
-    }
+    assert dropped(tally) == {"read": 0, "drop empty": 2, "duplicate problem": 1, "duplicate problem, other answer": 1}
     assert tally.table().columns == ["rule", "kept", "dropped"]
     assert "duplicate problem, other answer         1         1" in str(tally)
 
 
-NONE = [
-    "notfound",
-    " Not found. ",
-    "NOT_FOUND",
-    r"\text{not found}",
-    "Answer not found",
-    "no answer",
-    "N/A",
-    "#N/A",
-    "?",
-    "...",
-    "#REF!",
-    "见解析",
-    "See solution.",
-    "[]",
-    "{}",
-    "$$",
-    r"\boxed{}",
-    "TBD",
-    "omitted",
-    "暂无",
-    "证明略",
-]
+NONE = r"notfound| Not found. |NOT_FOUND|\text{not found}|Answer not found|no answer|N/A|#N/A|?|...|#REF!"
+NONE += r"|见解析|See solution.|[]|{}|$$|\boxed{}|TBD|omitted|暂无|证明略"
 
 
-@pytest.mark.parametrize("answer", NONE)
-def test_a_word_for_no_answer_is_none(tmp_path: Path, answer: str) -> None:
+@pytest.mark.parametrize("answer", NONE.split("|"))
+def test_a_word_for_no_answer_is_none(tmp_path, answer):
     rows = [{"problem": "How many tiles?", "answer": answer}, {"problem": "Which?", "answer": "8"}]
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     table, tally = build("a", Dataset(file=path, drop=["empty", "proof"]))
@@ -575,12 +508,12 @@ def test_a_word_for_no_answer_is_none(tmp_path: Path, answer: str) -> None:
         ("Which relation holds?", "="),
     ],
 )
-def test_what_may_be_an_answer_stays_one(tmp_path: Path, problem: str, answer: str) -> None:
+def test_what_may_be_an_answer_stays_one(tmp_path, problem, answer):
     path = write_jsonl(tmp_path / "a.jsonl", [{"problem": problem, "answer": answer}])
     assert made(path, drop=["empty", "proof"])["answer"].to_list() == [answer]
 
 
-def test_a_source_that_says_what_is_valid_decides(tmp_path: Path) -> None:
+def test_a_source_that_says_what_is_valid_decides(tmp_path):
     """NuminaMath-1.5's columns, also as a dataset of the hub has them; and what was in doubt is told."""
     fine = {"problem_is_valid": "Yes", "solution_is_valid": "Yes", "question_type": "math-word-problem"}
     rows = [
@@ -603,7 +536,7 @@ def test_a_source_that_says_what_is_valid_decides(tmp_path: Path) -> None:
     assert dropped(build("b", Dataset(file=stated, drop=["proof"]))[1])["drop proof"] == 2
 
 
-def test_the_answer_after_a_mark_in_the_solution(tmp_path: Path) -> None:
+def test_the_answer_in_a_box_or_after_a_mark_of_the_solution(tmp_path):
     """GSM8K's way: what stands after the last mark; a solution without one is dropped and counted."""
     rows = [
         {"problem": "p", "solution": "2 + 3 is 5.\n#### 5\nNo, 4.\n#### 1,004"},
@@ -613,39 +546,24 @@ def test_the_answer_after_a_mark_in_the_solution(tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "a.jsonl", rows)
     table, tally = build("a", Dataset(file=file, split="train", **options))
     assert table["answer"].to_list() == ["1,004"] and dropped(tally)["nothing after ####"] == 1
+    table, tally = build("a", Dataset(file=file, split="train", answer_from_solution=True))
+    assert table["answer"].to_list() == ["7"] and dropped(tally)["no boxed answer"] == 1
     with pytest.raises(ValidationError, match="answer_after goes with `answer_from_solution: true`"):
         Dataset(file=file, split="train", answer_after="####")
 
 
-def test_answer_from_solution(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"problem": "a", "solution": r"\boxed{1}", "answer": "no"},
-        {"problem": "b", "solution": "proof"},
-    ]
-    table, tally = build(
-        "a", Dataset(file=write_jsonl(tmp_path / "a.jsonl", rows), split="train", answer_from_solution=True)
-    )
-    assert table["answer"].to_list() == ["1"]
-    assert dropped(tally)["no boxed answer"] == 1
-
-
-def test_per_difficulty_and_keep(tmp_path: Path) -> None:
+def test_per_difficulty_and_keep(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", rows_of(30))
     table = made(path, per_difficulty=4, keep={"difficulty": [1, 2]})
     assert table["difficulty"].value_counts().sort("difficulty").rows() == [(1.0, 4), (2.0, 4)]
     assert len(made(path, difficulties=[0])) == 10
 
 
-def test_file_set_is_disjoint(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", rows_of(5))
-    assert made(path, ("compute $3+3$",))["problem"].to_list() == [f"Compute {i} + {i}." for i in (0, 1, 2, 4)]
-
-
 texts = st.lists(st.text("abc ", min_size=1, max_size=6), unique_by=lambda x: "".join(x.split()), max_size=25)
 
 
 @given(texts, st.integers(0, 26), st.integers(0, 3), st.randoms())
-def test_sampling_laws(problems: list[str], count: int, seed: int, rng: random.Random) -> None:
+def test_sampling_laws(problems, count, seed, rng):
     """A sample contains every smaller one, and is the same set whatever the order of rows."""
     rows = [Row(i, i, problem=problem) for i, problem in enumerate(problems)]
     small = [row.problem for row in sample(rows, count, seed)]
@@ -654,23 +572,20 @@ def test_sampling_laws(problems: list[str], count: int, seed: int, rng: random.R
     assert [problem for problem in large if problem in small] == small
     rng.shuffle(rows)
     assert sorted(row.problem for row in sample(rows, count, seed)) == sorted(small)
-
-
-def test_seeds_differ() -> None:
-    rows = [Row(i, i, problem=str(i)) for i in range(100)]
-    assert [r.problem for r in sample(rows, 10, 0)] != [r.problem for r in sample(rows, 10, 1)]
+    many = [Row(i, i, problem=str(i)) for i in range(100)]
+    assert sample(many, 10, seed) != sample(many, 10, seed + 1)
 
 
 # ---- toy world
 
 
-def toy(count: int, seed: int, others: Any = (), **options: Any) -> pl.DataFrame:
+def toy(count, seed, others=(), **options):
     return build(
         "toy", Dataset.model_validate({"toy": {"count": count, "seed": seed, **options}, "split": "train"}), others
     )[0]
 
 
-def toy_numbers(problem: str) -> tuple[list[int], int]:
+def toy_numbers(problem):
     numbers, target = (
         problem.removeprefix("Some of the numbers ")
         .removesuffix(". What is the sum of the smallest and the largest of them?")
@@ -679,12 +594,12 @@ def toy_numbers(problem: str) -> tuple[list[int], int]:
     return [int(x) for x in numbers.split(", ")], int(target)
 
 
-def same(problem: str) -> tuple[tuple[int, ...], int]:
+def same(problem):
     numbers, target = toy_numbers(problem)
     return tuple(sorted(numbers)), target
 
 
-def test_toy_gold_by_brute_force() -> None:
+def test_toy_gold_by_brute_force():
     table = toy(100, 1, difficulties=[3, 4, 5])
     assert dict(table.schema) == PROBLEMS.columns
     assert table["id"].to_list() == [f"toy-1-{i}" for i in range(100)]
@@ -698,7 +613,7 @@ def test_toy_gold_by_brute_force() -> None:
 
 
 @given(st.integers(1, 80), st.integers(0, 5), st.integers(0, 5))
-def test_toy_laws(count: int, seed: int, other: int) -> None:
+def test_toy_laws(count, seed, other):
     """Distinct, disjoint even for equal seeds, and growing only appends."""
     train = toy(count, seed, difficulties=[3, 4])
     test = toy(count, other, train["problem"].to_list(), difficulties=[3, 4])
@@ -707,7 +622,7 @@ def test_toy_laws(count: int, seed: int, other: int) -> None:
     assert toy(count + 7, seed, difficulties=[3, 4]).head(count).equals(train)
 
 
-def test_toy_world_is_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toy_world_is_finite(monkeypatch):
     monkeypatch.setattr("mrt.problems.build.TOY_REDRAWS", 10)
     with pytest.raises(ValueError, match="no further problem of 3 numbers after"):
         toy(20_000, 0, difficulties=[3])
@@ -716,7 +631,7 @@ def test_toy_world_is_finite(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- command line, declared benchmarks
 
 
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(tmp_path, capsys):
     train = {"toy": {"count": 40, "seed": 1, "difficulties": [3]}, "split": "train"}
     test = {**train, "split": "test", "disjoint_from": ["toy_train"]}
     first, second = tmp_path / "toy_train.parquet", tmp_path / "toy_test.parquet"
@@ -732,24 +647,15 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "toy_test: 40 problems" in printed
 
 
-def declared() -> dict[str, Any]:
-    yaml = pytest.importorskip("yaml")
-    return yaml.safe_load((REPOSITORY / "config" / "benchmarks.yaml").read_text(encoding="utf-8"))["problems"]
-
-
-def test_declared_benchmarks() -> None:
-    sets = {name: Dataset.model_validate(entry) for name, entry in declared().items()}
+def test_declared_benchmarks():
+    problems = yaml.safe_load((ROOT / "config" / "benchmarks.yaml").read_text(encoding="utf-8"))["problems"]
+    sets = {name: Dataset.model_validate(entry) for name, entry in problems.items()}
     for made_set in sets.values():
         assert set(made_set.disjoint_from) <= set(sets)
         assert made_set.hub is not None
         assert len(made_set.hub.revision) == 40 and int(made_set.hub.revision, 16)
         # what a rule passes on the command line is the model itself
         assert Dataset.model_validate_json(made_set.model_dump_json()) == made_set
-
-
-def test_every_setting_is_described() -> None:
-    for model in (Dataset, Problems, Toy, Hub, Columns):
-        assert all(info.description for info in model.model_fields.values())
 
 
 @given(
@@ -766,7 +672,7 @@ def test_overlaps_are_those_of_comparing_with_every_problem(others, mine):
     assert Sets(texts).overlaps(problem) == expected
 
 
-def test_an_edit_of_a_dataset_folder_is_seen(tmp_path: Path) -> None:
+def test_an_edit_of_a_dataset_folder_is_seen(tmp_path):
     """A hub dataset may be a folder on this machine: its content counts, as a file's does."""
     from workflow.options import content_of
 
@@ -782,47 +688,45 @@ def test_an_edit_of_a_dataset_folder_is_seen(tmp_path: Path) -> None:
 LONG = "Let $F(z)=\\dfrac{z+i}{z-i}$ for all complex numbers $z\\neq i$, and let $z_n=F(z_{n-1})$ for all $n$."
 
 
-def test_a_problem_that_overlaps_with_a_disjoint_set_is_dropped(tmp_path: Path) -> None:
+def test_a_problem_that_equals_or_overlaps_one_of_a_disjoint_set_is_dropped(tmp_path):
     rows = [*rows_of(2), {"problem": LONG.replace("dfrac", "frac") + " Find z.", "answer": 1, "difficulty": 1}]
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     assert len(made(path)) == 3 and len(made(path, (LONG,))) == 2
+    assert made(path, (LONG, "compute $1+1$"))["problem"].to_list() == ["Compute 0 + 0."]
+
+
+@pytest.fixture
+def contamination(tmp_path):
+    from mrt.problems.contamination import Contamination
+
+    paths = {"problems": tmp_path / "train.parquet", "evaluation": {"e": tmp_path / "e.parquet"}}
+    return Contamination(**paths, out=tmp_path / "out.parquet")
 
 
 @pytest.mark.parametrize(
     "theirs", ["compute $3+3$", LONG.replace("dfrac", "frac") + " Find z.", "".join(LANGUAGES["Japanese"][::-1])]
 )
-def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(tmp_path: Path, theirs: str) -> None:
-    from mrt.problems.contamination import Contamination
-
+def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(tmp_path, contamination, theirs):
     further = [{"problem": text, "answer": 1, "difficulty": 1} for text in (LONG, LANGUAGES["Japanese"][0])]
-    rows = [*rows_of(5), *further]
-    PROBLEMS.write(made(write_jsonl(tmp_path / "a.jsonl", rows)), tmp_path / "train.parquet")
-    stage = Contamination(
-        problems=tmp_path / "train.parquet", evaluation={"e": tmp_path / "e.parquet"}, out=tmp_path / "out.parquet"
-    )
+    PROBLEMS.write(made(write_jsonl(tmp_path / "a.jsonl", [*rows_of(5), *further])), contamination.problems)
     for statement, shared in (("Quite another one.", False), (theirs, True)):
         one = write_jsonl(tmp_path / "e.jsonl", [{"problem": statement, "answer": 1}])
-        PROBLEMS.write(made(one), tmp_path / "e.parquet")
+        PROBLEMS.write(made(one), contamination.evaluation["e"])
         if shared:
             with pytest.raises(ValueError, match=r"1 problems of e \(mine-[356]\): .*problems\.train\.disjoint_from"):
-                stage.cli_cmd()
+                contamination.cli_cmd()
         else:
-            stage.cli_cmd()
-            assert pl.read_parquet(stage.out).rows() == [("e", 1, 7)]
+            contamination.cli_cmd()
+            assert pl.read_parquet(contamination.out).rows() == [("e", 1, 7)]
 
 
-def test_toy_problems_are_shared_if_their_numbers_are(tmp_path: Path) -> None:
-    from mrt.problems.contamination import Contamination
-
+def test_toy_problems_are_shared_if_their_numbers_are(contamination):
     train, test = toy(5, 1), toy(5, 2)
     numbers, _ = toy_numbers(train["problem"][0])
     turned = train["problem"][0].replace(", ".join(map(str, numbers)), ", ".join(map(str, numbers[::-1])))
-    stage = Contamination(
-        problems=tmp_path / "train.parquet", evaluation={"e": tmp_path / "e.parquet"}, out=tmp_path / "out.parquet"
-    )
-    PROBLEMS.write(train, stage.problems)
-    PROBLEMS.write(test, stage.evaluation["e"])
-    stage.cli_cmd()
-    PROBLEMS.write(test.with_columns(problem=pl.lit(turned)), stage.evaluation["e"])
+    PROBLEMS.write(train, contamination.problems)
+    PROBLEMS.write(test, contamination.evaluation["e"])
+    contamination.cli_cmd()
+    PROBLEMS.write(test.with_columns(problem=pl.lit(turned)), contamination.evaluation["e"])
     with pytest.raises(ValueError, match="1 problems of e"):
-        stage.cli_cmd()
+        contamination.cli_cmd()

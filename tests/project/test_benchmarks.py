@@ -30,6 +30,7 @@ def test_an_unknown_benchmark_is_refused(capsys):
     assert "there is no provers; there are prover" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_records_say(tmp_path):
     records = ROOT / "docs" / "performance"
     (tmp_path / "performance").mkdir()

@@ -14,6 +14,8 @@ from conftest import ROOT
 from mrt.core import accelerator
 from mrt.planning.trial_stages import STAGES
 
+pytestmark = pytest.mark.slow
+
 needs_gpu = pytest.mark.skipif(not accelerator.cards(), reason="no NVIDIA GPU here; where there is one: docs/gpu.md")
 
 

@@ -16,6 +16,8 @@ from mrt.episodes.thinking import take_apart
 from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 from mrt.sampling.tokens import encode, line_of
 
+pytestmark = pytest.mark.slow
+
 CONVERT = """
 import sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer

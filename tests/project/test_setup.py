@@ -78,6 +78,7 @@ def test_a_disk_that_is_full(project):
     assert "needs 4 GB" in refusal(setup(project, "--cpu", PATH=path, PYTHON=sys.executable))
 
 
+@pytest.mark.slow
 def test_no_package_index_at_all(project):
     said = refusal(setup(project, "--cpu", PYTHON=sys.executable, **NO_INDEX))
     assert "Connection refused" in said and "PIP_INDEX_URL" in said and "logs/setup.log" in said

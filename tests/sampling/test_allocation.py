@@ -134,6 +134,7 @@ def test_an_answer_that_closes_the_thought_once_more_counts(toy_problems, tmp_pa
     assert added and all(added)
 
 
+@pytest.mark.slow
 def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problems, tmp_path):
     """In one go, in parts, and again from the cache."""
     engine = EngineSettings(max_model_len=1024)

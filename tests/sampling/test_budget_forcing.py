@@ -52,6 +52,7 @@ def test_the_paper_s_numbers_of_extensions():
     assert BudgetForcing(most=3, every=2).answered() == [0, 2]
 
 
+@pytest.mark.slow
 def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_path, capfd):
     engine = EngineSettings(max_model_len=512, cpu_cache_gib=0.25)
     rollouts, episodes = tmp_path / "rollouts.parquet", tmp_path / "episodes.parquet"

@@ -37,10 +37,7 @@ def test_what_is_kept_is_not_drawn_again(engine, plain, tmp_path, capsys):
     asleep = Engine(TOY_BASE, EngineSettings(max_model_len=256, cpu_cache_gib=0.1))
     assert draw(asleep, REQUESTS, keep) == plain
     assert "llm" not in vars(asleep)  # vLLM did not start
-    assert said(capsys) == [
-        "0 completions cached, 12 to sample",
-        "12 completions cached, 0 to sample",
-    ]
+    assert said(capsys) == ["0 completions cached, 12 to sample", "12 completions cached, 0 to sample"]
 
 
 def test_more_samples_and_more_problems_are_additions(engine, plain, tmp_path, capsys):

@@ -5,7 +5,7 @@ import shutil
 
 import polars as pl
 import pytest
-from conftest import TOY_BASE
+from conftest import TOY_BASE, slow_case
 
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import Template
@@ -37,7 +37,7 @@ def in_tags(folder, opening, closing, special):
 
 @pytest.mark.parametrize(
     ("opening", "closing", "special"),
-    [("[THINK]", "[/THINK]", True), pytest.param("((", "))", True, marks=pytest.mark.thorough)],
+    [slow_case("[THINK]", "[/THINK]", True), pytest.param("((", "))", True, marks=pytest.mark.thorough)],
 )
 def test_only_the_tags_differ(toy_problems, tmp_path, opening, closing, special):
     tables = {}

@@ -157,8 +157,7 @@ def test_a_template_that_loses_the_problem_is_refused(tokenizer, content):
 
 
 @pytest.mark.parametrize(
-    "template",
-    ["{{ raise_exception('no users here') }}", "{{ messages[0].content + 1 }}", "{{ messages[3].content }}"],
+    "template", ["{{ raise_exception('no users here') }}", "{{ messages[0].content + 1 }}", "{{ messages[3].content }}"]
 )
 def test_a_template_that_raises_is_one_error(tokenizer, template):
     tokenizer.chat_template = template

@@ -11,6 +11,8 @@ from mrt.sampling.linearized import Linearize, Linearized
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.tree import BeamSearch, Search
 
+pytestmark = pytest.mark.slow
+
 DECODING = Decoding(temperature=1.0, max_tokens=48)
 SETTINGS = {
     Search: {"search": BeamSearch(breadth=2, depth=2, rollouts=3, child_rollouts=2, decoding=DECODING)},

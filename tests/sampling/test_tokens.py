@@ -77,12 +77,7 @@ def test_all_of_these_tokenizers_are_known():
 
 
 @pytest.mark.parametrize(
-    "cutter",
-    [
-        pre_tokenizers.Metaspace(),
-        pre_tokenizers.ByteLevel(add_prefix_space=True),
-        cut_by(r"\n?\w+|.|\n"),
-    ],
+    "cutter", [pre_tokenizers.Metaspace(), pre_tokenizers.ByteLevel(add_prefix_space=True), cut_by(r"\n?\w+|.|\n")]
 )
 def test_others_are_not_and_are_read_whole(cutter):
     tokenizer = trained(cutter)

@@ -6,7 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from conftest import ROOT, TOY_BASE, has_ended
+
+pytestmark = pytest.mark.slow
 
 PATIENCE = 10  # seconds
 

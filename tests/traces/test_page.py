@@ -20,17 +20,7 @@ from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, PROVER, ROLLOUTS
 from mrt.episodes.parameterization import Backtracking
 from mrt.problems.sources import prefix_accuracy
 from mrt.traces import page
-from mrt.traces.page import (
-    Folder,
-    along,
-    apart,
-    attempts_of,
-    fitting,
-    kinds,
-    summary,
-    traces_of,
-    with_bounds,
-)
+from mrt.traces.page import Folder, along, apart, attempts_of, fitting, kinds, summary, traces_of, with_bounds
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +127,7 @@ def test_a_page_of_all_that_is_there(folder, tmp_path):
     assert (tmp_path / "all.html").read_bytes() == (tmp_path / "again.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_has_begun_has_a_page_too(folder, tmp_path):
     begun = results(tmp_path / "begun", models=("base",))
     for kind in ("progress", "prover", "grades", "episodes"):

@@ -229,6 +229,7 @@ def steps(prompts, tmp_path_factory):
     return {way: (found["passes"], found["calls"], logs[way].drop_nulls("reward")) for way, found in read.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_rl_counts_what_torch_counts(way, model, steps):
     """Completions, J at every boundary, two forward passes, one back."""
@@ -241,6 +242,7 @@ def test_rl_counts_what_torch_counts(way, model, steps):
     assert history["J_prefix"].is_between(0, 1).all()
 
 
+@pytest.mark.slow
 def test_at_first_the_policy_is_the_parent(steps):
     """Nothing was learnt before the first step, so that J is the same, by the engine and by forward passes."""
     of_policy, of_parent = (steps["likelihood", mu][2]["J_prefix"][0] for mu in ("policy", "parent"))

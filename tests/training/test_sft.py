@@ -16,26 +16,13 @@ from hypothesis import strategies as st
 from mrt.core.digest import digest_of_files
 from mrt.core.hub import tokenizer_of
 from mrt.training.log import log_of
-from mrt.training.sft import (
-    SFT,
-    Train,
-    arguments,
-    bucketed_order,
-    make_trainer,
-    tokenize,
-)
+from mrt.training.sft import SFT, Train, arguments, bucketed_order, make_trainer, tokenize
 from mrt.training.stage import is_whole, last_complete_checkpoint
 
-RECIPE = SFT(
-    learning_rate=1e-3,
-    epochs=1,
-    batch_size=4,
-    micro_batch_size=2,
-    max_length=256,
-    bf16=False,
-    gradient_checkpointing=False,
-    save_steps=2,
-)
+RECIPE = SFT(**{
+    "learning_rate": 1e-3, "epochs": 1, "batch_size": 4, "micro_batch_size": 2, "max_length": 256, "bf16": False,
+    "gradient_checkpointing": False, "save_steps": 2,
+})  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +48,24 @@ def small_model():
     return Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, vocab_size=610))
 
 
+def of_lengths(lengths):
+    """Rows of so many tokens."""
+    return [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in lengths]
+
+
+@pytest.fixture
+def trainer_of(tokenizer, tmp_path):
+    """The trainer of rows by a recipe, on the toy base or another model."""
+
+    def made(rows, recipe=RECIPE, model=None):
+        from transformers import AutoModelForCausalLM
+
+        model = model or AutoModelForCausalLM.from_pretrained(TOY_BASE, dtype="float32")
+        return make_trainer(model, tokenizer, rows, recipe, arguments(recipe, tmp_path / "state"))
+
+    return made
+
+
 def write_set(path, rows):
     pl.DataFrame(rows).write_parquet(path)
     return path
@@ -76,6 +81,10 @@ def test_the_prompt_carries_no_loss_and_the_completion_ends(tokenizer):
 
 def test_examples_that_are_too_long_are_dropped_and_counted(tokenizer):
     assert tokenize(tokenizer, examples(3), 20) == ([], 3)
+
+
+def paths_in(folder):
+    return {"out": folder / "m", "history": folder / "m.parquet", "state": folder / "state"}
 
 
 def run(tmp_path, name, rows, recipe=RECIPE, model=TOY_BASE):
@@ -162,9 +171,8 @@ def test_sets_of_earlier_iterations_are_trained_on_too(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Train, "make", lambda self, rows, *decisive: seen.append(rows))
     first, second = examples(2), examples(5)[2:]
-    files = {"out": tmp_path / "m", "history": tmp_path / "h", "state": tmp_path / "s", "model": str(TOY_BASE)}
-    earlier = [write_set(tmp_path / "first.parquet", first)]
-    Train(set=write_set(tmp_path / "second.parquet", second), earlier=earlier, **files).cli_cmd()
+    files = {"set": write_set(tmp_path / "second.parquet", second), **paths_in(tmp_path)}
+    Train(model=str(TOY_BASE), earlier=[write_set(tmp_path / "first.parquet", first)], **files).cli_cmd()
     assert seen == [first + second]
 
 
@@ -172,15 +180,10 @@ def test_an_empty_set_is_refused(tmp_path):
     empty = pl.DataFrame(schema={"prompt": pl.String, "completion": pl.String, "weight": pl.Float64})
     empty.write_parquet(tmp_path / "empty.parquet")
     with pytest.raises(ValueError, match="empty"):
-        Train(
-            model=str(TOY_BASE),
-            set=tmp_path / "empty.parquet",
-            out=tmp_path / "o",
-            history=tmp_path / "l",
-            state=tmp_path / "s",
-        ).cli_cmd()
+        Train(model=str(TOY_BASE), set=tmp_path / "empty.parquet", **paths_in(tmp_path)).cli_cmd()
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     whole = run(tmp_path, "whole", examples(160))
     data = tmp_path / "whole.set.parquet"
@@ -272,52 +275,33 @@ def test_short_examples_do_not_come_last():
     assert 300 < sum(last) / len(last) < 700
 
 
-def test_the_trainer_takes_our_order_and_another_one_each_epoch(tokenizer, tmp_path):
+def test_the_trainer_takes_our_order_and_another_one_each_epoch(trainer_of):
     """TRL and accelerate must go on asking our sampler: the override is of a private method."""
-    from transformers import AutoModelForCausalLM
-
-    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 31)]
-    model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
-    args = arguments(RECIPE, tmp_path / "state")
-    trainer = make_trainer(model, tokenizer, rows, RECIPE, args)
+    lengths = range(1, 31)
+    trainer = trainer_of(of_lengths(lengths))
     loader = trainer.get_train_dataloader()
-    lengths = [len(row["input_ids"]) for row in rows]
     for epoch in (0, 1):
         trainer.state.epoch = float(epoch)
         seen = [int(n) for batch in loader for n in batch["attention_mask"].sum(1)]
         assert seen == [lengths[i] for i in bucketed_order(lengths, RECIPE.micro_batch_size, RECIPE.seed + epoch)]
 
 
-def test_the_order_of_an_epoch_follows_from_its_number(tokenizer, tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 41)]
-    model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
-    args = arguments(RECIPE, tmp_path / "state")
-    check_that_epochs_resume(make_trainer(model, tokenizer, rows, RECIPE, args), len(rows), 4)
+def test_the_order_of_an_epoch_follows_from_its_number(trainer_of):
+    check_that_epochs_resume(trainer_of(of_lengths(range(1, 41))), 40, 4)
 
 
-def test_a_training_of_half_an_epoch_that_resumes_after_its_last_step_is_over(tokenizer, tmp_path):
+def test_a_training_of_half_an_epoch_that_resumes_after_its_last_step_is_over(trainer_of, tmp_path):
     """Killed behind its last checkpoint; transformers would make one step more."""
-    from transformers import AutoModelForCausalLM
-
-    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in range(1, 25)]
-    recipe = RECIPE.model_copy(update={"epochs": 0.5})
     steps = []
     for _ in range(2):
-        model = AutoModelForCausalLM.from_pretrained(TOY_BASE)
-        args = arguments(recipe, tmp_path / "state")
-        trainer = make_trainer(model, tokenizer, rows, recipe, args)
+        trainer = trainer_of(of_lengths(range(1, 25)), RECIPE.model_copy(update={"epochs": 0.5}))
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path / "state"))
         steps.append([entry.get("step") for entry in trainer.state.log_history if "loss" in entry])
     assert steps == [[1, 2, 3]] * 2
 
 
 def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_path, monkeypatch):
-    stage = Train(
-        model=str(TOY_BASE), set=tmp_path / "set", out=tmp_path / "m", history=tmp_path / "m.parquet",
-        state=tmp_path / "state", report_to=["tensorboard"],
-    )  # fmt: skip
+    stage = Train(model=str(TOY_BASE), set=tmp_path / "set", report_to=["tensorboard"], **paths_in(tmp_path))
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
     assert stage.reporters() == ["tensorboard"]
     with pytest.raises(ValueError, match="wandb is not installed in this environment"):
@@ -363,6 +347,7 @@ def torchrun(folder, script, *options, processes=2):
     assert done.returncode == 0, done.stderr[-6000:]
 
 
+@pytest.mark.slow
 def test_zero_3_spreads_the_model_while_it_loads_and_trains_it_in_bf16_with_checkpointing(tmp_path):
     recipe = RECIPE.model_copy(update={"bf16": True, "gradient_checkpointing": True, "warmup_ratio": 0.0})
     torchrun(
@@ -398,6 +383,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
     """Each would remove the same files: with so many both are at it at the same time."""
     states = [tmp_path / f"state-{i}" for i in range(5)]
@@ -414,19 +400,17 @@ def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
     assert [path.name for path in tmp_path.glob("state-*/*")] == ["checkpoint-2"] * 5
 
 
-def test_padded_rows_need_no_mask(tokenizer, tmp_path):
+def test_padded_rows_need_no_mask(trainer_of):
     """Loss and gradient of a padded micro-batch are those of its rows alone, and attention gets no mask."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     recipe = RECIPE.model_copy(update={"batch_size": 2, "weighted": True})
     rows = [
         {"input_ids": list(range(5, 5 + n)), "labels": [-100, *range(6, 5 + n)], "loss_weight": weight}
         for n, weight in ((30, 1.0), (12, 0.5))
     ]
-    model = AutoModelForCausalLM.from_pretrained(TOY_BASE, dtype=torch.float32)
-    trainer = make_trainer(model, tokenizer, rows, recipe, arguments(recipe, tmp_path))
-    masks = []
+    trainer = trainer_of(rows, recipe)
+    model, masks = trainer.model, []
     hook = model.model.layers[0].register_forward_pre_hook(
         lambda _, args, given: masks.append(given["attention_mask"]), with_kwargs=True
     )
@@ -445,30 +429,28 @@ def test_padded_rows_need_no_mask(tokenizer, tmp_path):
     torch.testing.assert_close(of_both, of_one + of_other, rtol=1e-3, atol=1e-6)
 
 
-def test_a_routers_loss_counts_tokens_by_the_mask(tokenizer, tmp_path):
+def test_a_routers_loss_counts_tokens_by_the_mask(trainer_of):
     import torch
     from transformers import MixtralConfig, MixtralForCausalLM
 
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"num_key_value_heads": 2, "num_local_experts": 2, "vocab_size": 610, "router_aux_loss_coef": 0.1}
     model, masks = MixtralForCausalLM(MixtralConfig(**sizes, output_router_logits=True)), []
-    rows = [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in (9, 4)]
-    recipe = RECIPE.model_copy(update={"batch_size": 2})
-    trainer = make_trainer(model, tokenizer, rows, recipe, arguments(recipe, tmp_path))
+    rows = of_lengths((9, 4))
+    trainer = trainer_of(rows, RECIPE.model_copy(update={"batch_size": 2}), model)
     trainer.current_gradient_accumulation_steps = 1  # which training sets
     model.register_forward_pre_hook(lambda _, args, given: masks.append(given["attention_mask"]), with_kwargs=True)
     trainer.compute_loss(model, trainer.data_collator(rows), num_items_in_batch=torch.tensor(11))
     assert [mask.sum(dim=1).tolist() for mask in masks] == [[9, 4]]
 
 
-def test_a_token_of_a_set_takes_the_memory_that_is_planned(tokenizer, tmp_path):
+def test_a_token_of_a_set_takes_the_memory_that_is_planned(tokenizer, trainer_of):
     """Ids and labels of rows, and of the trainer's own copy; its text comes on top."""
     from mrt.config.memory import SET_BYTES
 
     rows, _ = tokenize(tokenizer, examples(50), 256)
     tokens, of_rows = sum(len(row["input_ids"]) for row in rows), sum(row["input_ids"].nbytes * 2 for row in rows)
-    recipe = RECIPE.model_copy(update={"batch_size": 2})
-    trainer = make_trainer(small_model(), tokenizer, rows, recipe, arguments(recipe, tmp_path))
+    trainer = trainer_of(rows, RECIPE.model_copy(update={"batch_size": 2}), small_model())
     of_text = sum(len(e["prompt"]) + len(e["completion"]) for e in examples(50))
     taken = (of_rows + trainer.train_dataset.data.nbytes + of_text) / tokens
     assert 0.8 * SET_BYTES < taken <= SET_BYTES
@@ -490,9 +472,7 @@ def test_a_set_of_too_long_examples_is_told(tmp_path):
 
     row = {"problem_id": "p", "sample": 0, "prefix": None, "prompt": "12 + 5 = " * 9, "completion": "17", "weight": 1.0}
     SET.write(pl.DataFrame([row], schema=SET.columns), tmp_path / "set.parquet")
-    paths = {name: tmp_path / name for name in ("out", "history", "state")}
-    stage = Train(
-        model=str(TOY_BASE), set=tmp_path / "set.parquet", recipe=RECIPE.model_copy(update={"max_length": 8}), **paths
-    )
+    recipe = RECIPE.model_copy(update={"max_length": 8})
+    stage = Train(model=str(TOY_BASE), set=tmp_path / "set.parquet", recipe=recipe, **paths_in(tmp_path))
     with pytest.raises(ValueError, match=r"set\.parquet: all examples are longer than recipe\.max_length; raise it"):
         stage.cli_cmd()

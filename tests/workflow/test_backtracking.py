@@ -12,6 +12,8 @@ from mrt.episodes.parameterization import STEP_END, Backtracking
 from mrt.methods.warmstart import CONSTRUCTIONS
 from mrt.training.sets import MakeSet
 
+pytestmark = pytest.mark.slow
+
 WORDS = Backtracking(answer="Answer: ")
 BACK = STEP_END + WORDS.marker + STEP_END
 WINDOW = 64  # of tiny_backtracking.yaml

@@ -91,6 +91,7 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
     return killed
 
 
+@pytest.mark.slow
 def test_killed_jobs_end_like_undisturbed_ones(finished, commands, tmp_path):
     """Every kind of stage; the trained weights too are equal to the last bit."""
     with ThreadPoolExecutor(2) as pool:
@@ -160,6 +161,7 @@ def test_bad_inputs_stop_the_stage_that_reads_them(finished, tmp_path):
     assert not (tmp_path / "e.parquet").exists()
 
 
+@pytest.mark.slow
 def test_two_snakemakes_at_once(tmp_path):
     folder = checkout(tmp_path)
     shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")

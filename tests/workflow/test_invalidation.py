@@ -5,7 +5,7 @@ import os
 import polars as pl
 import pytest
 import yaml
-from conftest import copy_of, figures_reading, planned_jobs, snakemake
+from conftest import copy_of, figures_reading, planned_jobs, slow_case, snakemake
 
 from mrt.figures.figure import figures
 from workflow.sampling import SAMPLED
@@ -288,10 +288,7 @@ EDITS = {
     "a library of the page of traces": (append("mrt/traces/vendor/uPlot.min.css", "a {}\n"), {"traces": {""}}),
     "the code of the page of traces": (edit("mrt/traces/page.py", "NORMAL = 1.96", "NORMAL = 1.64"), {"traces": {""}}),
     "the size of the page of traces": (setting("traces.megabytes", 5), drawn("traces")),
-    "a figure's module": (
-        edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'),
-        drawn("regret"),
-    ),
+    "a figure's module": (edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'), drawn("regret")),
     "the style of all figures": (
         edit("mrt/figures/style.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
         without(EVERYTHING, *TABLES, "traces"),
@@ -314,10 +311,7 @@ EDITS = {
         setting("evaluation.budgets", [64, 96]),
         {"measure_regret": on("toy_test"), **drawn(*figures_reading("regret"), *RUNS)},
     ),
-    "the grader": (
-        edit(*GRADER),
-        less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "count_episodes"),
-    ),
+    "the grader": (edit(*GRADER), less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "count_episodes")),
     "the markers": (  # STaR's set does not know of episodes
         setting("segmentation.markers", ["Wait"]),
         merge(
@@ -329,10 +323,7 @@ EDITS = {
             {"provenance": {""}},
         ),
     ),
-    "a filter rule": (
-        setting("models.mrt_1.rules.minimum_J", 0.25),
-        merge({"make_set": {"mrt_1"}}, trained("mrt_1")),
-    ),
+    "a filter rule": (setting("models.mrt_1.rules.minimum_J", 0.25), merge({"make_set": {"mrt_1"}}, trained("mrt_1"))),
     "one model's learning rate": (
         several(
             setting(
@@ -394,7 +385,13 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("name", EDITS)
+FIRST = (  # in the first tier
+    *("how tokenizers are read", "a figure's module", "a label", "a constant of the SFT trainer's", "the grader"),
+    *("the markers", "a filter rule", "one model's learning rate", "samples, in evaluation"),
+)
+
+
+@pytest.mark.parametrize("name", [name if name in FIRST else slow_case(name) for name in EDITS])
 def test_an_edit_makes_run_again_what_it_invalidates(name, finished, tmp_path):
     """The copy itself is one of the edits: a clone elsewhere with the results copied."""
     apply, expected = EDITS[name]
@@ -434,6 +431,7 @@ def log(folder, rule, *wildcards):
     return (folder / "logs" / "tiny" / rule / "/".join(wildcards)).with_suffix(".log").read_text()
 
 
+@pytest.mark.slow
 def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
     edit(*GRADER)(folder)
@@ -443,6 +441,7 @@ def test_a_new_grader_that_leaves_a_set_the_same_trains_and_samples_nothing(fini
     assert "48 completions cached, 0 to sample" in log(folder, "sample_rollouts", "star_1", "_evaluation", "0")
 
 
+@pytest.mark.slow
 def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
     path = "results/tiny/rollouts/base/toy_test.parquet"

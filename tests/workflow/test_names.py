@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 
+import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, snakemake
 
@@ -24,6 +25,7 @@ def project(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_whatever_its_files_are_called(tmp_path):
     folder = project(tmp_path)
     config = {

@@ -222,6 +222,7 @@ def test_the_axis_of_regret_and_a_base_made_anew_are_as_configured():
     assert changed.paths.checkpoint("base") and not options_of("config.yaml").paths.checkpoint("base")
 
 
+@pytest.mark.slow
 def test_every_figure_and_measure_is_grouped_on_a_cluster(tmp_path):
     """Else each is a job of its own, which waits in the queue longer than it runs. Dry runs leave out grouped jobs."""
     grouped = dict(line.split("=") for line in yaml.safe_load((ROOT / "slurm" / "config.yaml").read_text())["groups"])
@@ -233,6 +234,7 @@ def test_every_figure_and_measure_is_grouped_on_a_cluster(tmp_path):
     assert {rule for rule in rules if rule.startswith("measure_")} <= grouped.keys()
 
 
+@pytest.mark.slow
 def test_a_job_on_a_cluster_has_the_configuration_of_the_plan(tmp_path, monkeypatch):
     """Snakemake hands its jobs the name of the file, which may have been edited since."""
     folder = checkout(tmp_path)

@@ -60,6 +60,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_problem_set_with_a_task_of_a_file_is_planned_graded_and_remade_alone(finished):
     folder, rows_before = finished, (finished / GRADES.format("whole")).read_bytes()
     configured(folder, measured=MEASURED)

@@ -87,6 +87,7 @@ def named(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_results_are_found_under_any_spelling_of_their_folder(named):
     folder = named.folder
     assert named("results/x", 1)[0] == ["a", "b"]
@@ -98,6 +99,7 @@ def test_results_are_found_under_any_spelling_of_their_folder(named):
         assert named(spelling, value)[0] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_results_that_began_under_a_link_keep_their_name(named):
     (named.folder / "disk").mkdir()
     (named.folder / "results").symlink_to("disk")
@@ -105,6 +107,7 @@ def test_results_that_began_under_a_link_keep_their_name(named):
     assert named("disk/x", 2)[0] == ["a", "b"] and named("results/x", 2)[0] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", ["mv results/x results/y", "cp -a results/x results/y", "mv results other"])
 def test_results_of_another_name_are_told_of(named, moves):
     """Under another name Snakemake has no record of them, and sees no change: a run and a dry run say so."""
@@ -120,6 +123,7 @@ def test_results_of_another_name_are_told_of(named, moves):
         assert ran == ["a", "b"] and "NOTHING RUNS AGAIN" not in said
 
 
+@pytest.mark.slow
 def test_results_of_another_name_can_be_recorded_under_it(named):
     """As they are, or made anew: from then on a change of settings is seen."""
     named("x", 1)
@@ -362,6 +366,7 @@ def started(checkout):
     print(seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_killed_run_on_slurm(case, started):
     started[case].result()

@@ -15,6 +15,8 @@ from conftest import ROOT, Cluster, brought_up, checkout, copy_of, snakemake
 from mrt.core.artifacts import SET
 from mrt.training import launch
 
+pytestmark = pytest.mark.slow
+
 SMALL = {  # of tiny.yaml, what has all kinds of jobs
     "models": {"mrt_rl": None},
     "evaluation": {

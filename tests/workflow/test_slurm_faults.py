@@ -16,6 +16,8 @@ import pytest
 from conftest import ROOT, Cluster, brought_up
 from on_slurm import LONG, Checkout, until
 
+pytestmark = pytest.mark.slow
+
 RULES = {  # {rule: what it asks for}
     "steady": "",
     "other": "",

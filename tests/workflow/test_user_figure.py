@@ -53,6 +53,7 @@ def project(tmp_path):
     return folder, config
 
 
+@pytest.mark.slow
 def test_a_figure_of_a_users_and_a_new_one_of_the_package_make_nothing_else_again(project):
     folder, config = project
     snakemake(folder, "--cores", "2")

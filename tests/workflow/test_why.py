@@ -50,6 +50,7 @@ def test_a_changed_definition_is_named(folder):
     assert "sample_rollouts mrt_1 _evaluation 0  (will sample)" in said
 
 
+@pytest.mark.slow
 def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
     said = why(folder, edit(*GRADER))
     grading = said[: said.index("because of the jobs above")]
@@ -59,6 +60,7 @@ def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
     assert "that measure or draw" in said
 
 
+@pytest.mark.slow
 def test_a_cause_of_its_own_is_told_of_a_job_behind_others(folder):
     """Snakemake says only that its input is made anew, while the trainer has changed too."""
 
@@ -76,6 +78,7 @@ def test_a_changed_setting_is_told_with_both_values(folder):
     assert said.splitlines()[2:4] == ["recipe.epochs: 1.0 -> 2.0", "    train star_1  (will train)"]
 
 
+@pytest.mark.slow
 def test_more_samples_are_drawn(folder):
     said = why(folder, setting("evaluation.samples", 6), "results/tiny/rollouts/base/toy_test.parquet")
     assert "samples: 4 -> 6\n    request rollouts base toy_test\n" in said

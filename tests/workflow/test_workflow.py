@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT, checkout, copy_of, fake_cards, needs_shared, planned, planned_jobs, snakemake
+from conftest import ROOT, checkout, copy_of, fake_cards, needs_shared, planned, planned_jobs, slow_case, snakemake
 
 from mrt.figures.figure import figures
 from workflow.sampling import SAMPLED
@@ -87,6 +87,7 @@ def test_a_finished_run_has_nothing_to_do_and_a_lost_figure_comes_back_alone(fin
     assert figure.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_every_figure_and_table_is_a_target_that_leaves_the_other_chains_alone(finished, tmp_path):
     """By its name and by its numbers in the paper; made again, only it is."""
     folder = copy_of(finished, tmp_path / "elsewhere")
@@ -109,13 +110,13 @@ def without_aliases(plan):
 
 @pytest.mark.parametrize(
     ("target", "chain"),
-    {
-        "table1": {"gather_rollouts", "grade_rollouts", "measure_accuracy"},
-        "fig7": {"gather_rollouts", "grade_rollouts", "measure_maj"},
-        "fig23": {"gather_rollouts", "cut_episodes", "count_episodes"},
-        "fig29": {"gather_rollouts", "cut_episodes", "gather_forced", "grade_forced", "measure_budget_forcing"},
-        "fig15": set(),
-    }.items(),
+    [
+        ("table1", {"gather_rollouts", "grade_rollouts", "measure_accuracy"}),
+        slow_case("fig7", {"gather_rollouts", "grade_rollouts", "measure_maj"}),
+        slow_case("fig23", {"gather_rollouts", "cut_episodes", "count_episodes"}),
+        ("fig29", {"gather_rollouts", "cut_episodes", "gather_forced", "grade_forced", "measure_budget_forcing"}),
+        slow_case("fig15", set()),
+    ],
 )
 def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_path):
     """Even of what the experiment does not measure as a whole; the jobs on the evaluation set tell."""
@@ -133,6 +134,7 @@ def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_pa
     assert plan.get("train_rl") == (None if target in ("fig29", "fig15") else {"mrt_rl"})
 
 
+@pytest.mark.slow
 def test_figures_of_rl_come_with_a_log_and_say_so_without(finished, tmp_path):
     folder = copy_of(finished, tmp_path / "elsewhere")
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -154,6 +156,7 @@ def test_figures_of_rl_come_with_a_log_and_say_so_without(finished, tmp_path):
         assert pl.read_parquet(folder / "results" / "tiny" / "figures" / f"{name}.parquet").height == 100
 
 
+@pytest.mark.slow
 def test_two_runs_are_equal_to_the_byte_up_to_training(finished, tmp_path):
     """The second with one core instead of two, so in another order, and elsewhere."""
     folder = checkout(tmp_path)
@@ -166,6 +169,7 @@ def test_two_runs_are_equal_to_the_byte_up_to_training(finished, tmp_path):
         assert (folder / path).read_bytes() == (finished / path).read_bytes(), path
 
 
+@pytest.mark.slow
 def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SNAKEMAKE_OUTPUT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
@@ -183,6 +187,7 @@ def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeyp
     assert (tmp_path / "one" / target).read_bytes() == (tmp_path / "two" / target).read_bytes()
 
 
+@pytest.mark.slow
 def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(tmp_path):
     folder = checkout(tmp_path)
     configs = ["config/rl.yaml", "experiments/rl/seeds.yaml"]
@@ -197,6 +202,7 @@ def test_replicates_are_trained_and_measured_beside_the_models_that_they_repeat(
     assert plan["measure_maj"] == {f"{model} toy_test" for model in runs}
 
 
+@pytest.mark.slow
 def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
     folder, configs = checkout(tmp_path), ("--configfile", "config.yaml", "config/rl.yaml")
     needed = {
@@ -208,6 +214,7 @@ def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
     assert needed["mrt_rl"] == needed["grpo"] | sampling | {"cut_episodes"}
 
 
+@pytest.mark.slow
 def test_plans_are_fast(finished, tmp_path):
     """Snakemake's own work for a finished run, 5,000 jobs and the whole paper, without that of printing each job.
 
@@ -266,6 +273,7 @@ def test_the_trial_with_gpus_has_them_for_sampling_and_training_alone(tmp_path):
     assert {gpus for rule in with_gpu for gpus in asked[rule]} == {"1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "limit"), [([], 3), (["--resources", "gpu=2"], 2)])
 def test_a_run_here_has_as_many_gpu_jobs_as_cards(tmp_path, monkeypatch, asked, limit):
     fake_cards(tmp_path, monkeypatch, 3)
@@ -292,6 +300,7 @@ def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):
 OPENING = "Ends:** they add up to \\boxed{"
 
 
+@pytest.mark.slow
 def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
     """The set of MRT (STaR) from probabilities of a mu of another name; completions of before are found again."""
     from mrt.core.artifacts import PROGRESS, PROVER, SET
@@ -331,6 +340,7 @@ def refused(folder, cluster, message):
     return files
 
 
+@pytest.mark.slow
 def test_a_training_on_several_nodes_stops_before_any_job_without_slurm(tmp_path):
     files = refused(tmp_path, "{training_nodes: 2}", "The training of mrt_1 takes 2 nodes.")
     assert snakemake(tmp_path, "--cores", 2, "results/tiny/problems/toy_test.parquet", *files).returncode == 0
@@ -352,6 +362,7 @@ def test_a_bad_config_stops_before_any_job(tmp_path):
     assert "Traceback" not in done.stderr and not (folder / "results").exists()
 
 
+@pytest.mark.slow
 @needs_shared
 def test_real_traces_go_through(tmp_path):
     (tmp_path / "project").mkdir()
