@@ -98,8 +98,8 @@ def answer_in(solution: str, mark: str | None) -> str | None:
     """The final answer of a solution: its last box, or the text after the last `mark`; None without one."""
     if mark is None:
         return boxed(solution)
-    _, found, answer = solution.rpartition(mark)
-    return answer.strip() or None if found else None
+    _, marker, answer = solution.rpartition(mark)
+    return answer.strip() or None if marker else None
 
 
 def extra_of(record: Mapping[str, Any], columns: Sequence[str]) -> str:
@@ -133,27 +133,27 @@ def parse(settings: Dataset, tally: Tally, extra: Sequence[str] = ()) -> list[Ro
             item: tuple[int, tuple[int, dict[str, Any]]], key: str = key, low: float = low, high: float = high
         ) -> bool:
             at, record = item[1]
-            found = value(partial(number, needed=False), at, record, keep[key], f"keep.{key}")
-            return found is not None and low <= found <= high
+            level = value(partial(number, needed=False), at, record, keep[key], f"keep.{key}")
+            return level is not None and low <= level <= high
 
         indexed = tally.filter(f"keep {key} {low:g} to {high:g}", indexed, inside)
 
     # Words for a difficulty are taken for none, unless somebody asked for numbers.
-    asked = settings.columns.difficulty or settings.difficulties or settings.per_difficulty
-    difficulty = partial(number, needed=bool(asked))
+    needs_number = settings.columns.difficulty or settings.difficulties or settings.per_difficulty
+    difficulty = partial(number, needed=bool(needs_number))
     readers: dict[str, Callable[[Any], Any]] = {"difficulty": difficulty, "problem": statement}
     rows, empty, unanswered = [], 0, 0
     for index, (at, record) in indexed:
         row = Row(line=at, index=index, raw=record)
         for name, column in fields.items():
-            found = value(readers.get(name, text), at, record, column, name)
-            setattr(row, name, found or "" if name in ("problem", "answer") else found)
+            parsed = value(readers.get(name, text), at, record, column, name)
+            setattr(row, name, parsed or "" if name in ("problem", "answer") else parsed)
         if settings.answer_from_solution:
-            found = answer_in(row.solution or "", settings.answer_after)
-            if found is None:
+            parsed = answer_in(row.solution or "", settings.answer_after)
+            if parsed is None:
                 unanswered += 1
                 continue
-            row.answer = found
+            row.answer = parsed
         elif "####" in row.answer:
             raise ValueError(
                 f"{settings.origin}, {noun} {at}: answer (column {fields['answer']!r}) is a solution with #### before"
@@ -232,13 +232,13 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
     for index in range(toy.count):
         difficulty = toy.difficulties[index % len(toy.difficulties)]
         for _ in range(TOY_REDRAWS):
-            drawn = draw_problem(rng, difficulty)
-            found = toy_key(drawn.text)
-            if toy.unseen and code(drawn.numbers, drawn.target) in seen():
+            toy_problem = draw_problem(rng, difficulty)
+            key = toy_key(toy_problem.text)
+            if toy.unseen and code(toy_problem.numbers, toy_problem.target) in seen():
                 trained_on += 1
-            elif found in foreign:
+            elif key in foreign:
                 taken += 1
-            elif found in mine:
+            elif key in mine:
                 again += 1
             else:
                 break
@@ -248,15 +248,24 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
                 f"the toy world has no further problem of {difficulty} numbers{which} after {index} of {toy.count}; ask"
                 " for fewer, or for other difficulties"
             )
-        mine.add(found)
+        mine.add(key)
         rows.append(
-            Row(index, index, f"toy-{toy.seed}-{index}", drawn.text, str(drawn.answer), None, difficulty, "toy")
+            Row(
+                index,
+                index,
+                f"toy-{toy.seed}-{index}",
+                toy_problem.text,
+                str(toy_problem.answer),
+                None,
+                difficulty,
+                "toy",
+            )
         )
-    drawn_count = len(rows) + taken + again
-    tally.add("drawn", drawn_count + trained_on, 0)
+    unseen_count = len(rows) + taken + again
+    tally.add("drawn", unseen_count + trained_on, 0)
     if toy.unseen:
-        tally.add("a toy base was trained on it", drawn_count, trained_on)
-    tally.add("drawn before", drawn_count - again, again)
+        tally.add("a toy base was trained on it", unseen_count, trained_on)
+    tally.add("drawn before", unseen_count - again, again)
     tally.add("in disjoint sets", len(rows), taken)
     return rows
 
