@@ -103,18 +103,18 @@ SCHEMA = {
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any]) -> pl.DataFrame:
     """A row for each claim and dataset that has both models."""
-    asked = [Claim.model_validate(claim) for claim in claims]
-    of_group = {group: values_of(of_episodes(tables, group)) for group in dict.fromkeys(c.episodes for c in asked)}
+    parsed = [Claim.model_validate(claim) for claim in claims]
+    of_group = {group: values_of(of_episodes(tables, group)) for group in dict.fromkeys(c.episodes for c in parsed)}
     rows = []
-    for claim in asked:
+    for claim in parsed:
         values = of_group[claim.episodes]
         curve = CURVES.get(claim.value)
         measured = tables.get(curve, pl.DataFrame()) if curve else values.filter(value=claim.value)
-        there = measured["dataset"].unique(maintain_order=True).to_list() if measured.height else []
-        for dataset in there or ["any dataset"]:
-            found = row_of(claim, dataset, values, tables, models)
-            if found:
-                rows.append(found)
+        datasets = measured["dataset"].unique(maintain_order=True).to_list() if measured.height else []
+        for dataset in datasets or ["any dataset"]:
+            row = row_of(claim, dataset, values, tables, models)
+            if row:
+                rows.append(row)
             else:
                 of = " or ".join(filter(None, (claim.model, claim.than)))
                 print(f"{claim.value} of {of} is not measured on {dataset}: {claim.says}")
@@ -147,23 +147,23 @@ def row_of(
     sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
     sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
     curves = [curves_of(tables, dataset, *side) for side in sides] if claim.value in CURVES else []
-    found = curves or [values.filter(dataset=dataset, model=name, value=value) for name, value in sides]
-    if any(side.is_empty() for side in found):
+    side_tables = curves or [values.filter(dataset=dataset, model=name, value=value) for name, value in sides]
+    if any(side.is_empty() for side in side_tables):
         return None
     if curves:  # their problems, in whose stead `x` stands
         counts = ["samples"] if all("samples" in curve.columns for curve in curves) else []
-        found = [curve.unique(KEY, maintain_order=True).select(*KEY, *counts, x="maj") for curve in curves]
-    of_runs = [runs_of(side, "x") for side in found]
+        side_tables = [curve.unique(KEY, maintain_order=True).select(*KEY, *counts, x="maj") for curve in curves]
+    of_runs = [runs_of(side, "x") for side in side_tables]
     shared = set.intersection(*(set(runs.problems) for runs in of_runs))
     if not shared:
         return None
-    own, *others = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
-    other, *base = others or [np.zeros((1, own.shape[1]))]
+    model_grid, *other_grids = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
+    reference_grid, *base = other_grids or [np.zeros((1, model_grid.shape[1]))]
     same_runs = claim.model == claim.than
     # of a single training run nobody knows how much it differs from another; a model that is given is what it is
-    fixed = any(one_run(models, name, grid) for (name, _), grid in zip(sides, (own, *others), strict=True))
+    fixed = any(one_run(models, name, grid) for (name, _), grid in zip(sides, (model_grid, *other_grids), strict=True))
     # one problem has no interval; a log is of one, and has that of the runs
-    alone = own.shape[1] == 1 and (claim.value not in LOGGED or min(len(own), len(other)) == 1)
+    alone = model_grid.shape[1] == 1 and (claim.value not in LOGGED or min(len(model_grid), len(reference_grid)) == 1)
     bound, ratio = None, claim.value in EFFICIENCY
     if curves:
         one, two = (maj_curves(curve.filter(pl.col("problem_id").is_in(shared))) for curve in curves)
@@ -173,8 +173,8 @@ def row_of(
             estimate, bound = efficiency_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
     else:
         # a ratio of gains says nothing where the other model may have lost
-        ratio = bool(base) and compare(other, base[0], fixed=fixed).interval().low > 0
-        estimate = compare(own, other, base[0] if ratio else None, same_runs=same_runs, fixed=fixed)
+        ratio = bool(base) and compare(reference_grid, base[0], fixed=fixed).interval().low > 0
+        estimate = compare(model_grid, reference_grid, base[0] if ratio else None, same_runs=same_runs, fixed=fixed)
     logarithm = claim.value in EFFICIENCY
     interval = ratio_interval(estimate) if logarithm else estimate.interval()
     known = bool(np.isfinite(estimate.value))  # not where curves share no tokens
@@ -188,7 +188,7 @@ def row_of(
     p = None
     if known and not (alone or fixed or (cost and cost.share < ENOUGH)):
         p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
-    samples = [side["samples"] for side in found if "samples" in side.columns]
+    samples = [side["samples"] for side in side_tables if "samples" in side.columns]
     styles = [models[name] for name in (claim.model, claim.than) if name]
     return {
         "section": claim.section,
@@ -199,15 +199,15 @@ def row_of(
         **(interval._asdict() if known else dict.fromkeys(interval._fields)),
         "ratio": ratio,
         "bound": bound,
-        "runs": len(own),
-        "than_runs": len(other) if claim.than else len(own),
-        "problems": own.shape[1],
+        "runs": len(model_grid),
+        "than_runs": len(reference_grid) if claim.than else len(model_grid),
+        "problems": model_grid.shape[1],
         "verdict": word,
         "expect": claim.expect,
         "margin": None if claim.expect in ("more", "less") else claim.margin or None,
         "needed": needed,
         "redraw": claim.redraw,
-        "of": len(set().union(*(side["problem_id"] for side in found))),
+        "of": len(set().union(*(side["problem_id"] for side in side_tables))),
         "samples_least": min((int(of.to_numpy().min()) for of in samples), default=None),
         "samples_most": max((int(of.to_numpy().max()) for of in samples), default=None),
         "over": "problems" if fixed else "runs and problems",
@@ -229,8 +229,8 @@ def spending(claim: Claim, dataset: str, tables: Tables) -> Spent | None:
     rows = dict(ends(of_group.get("prefixes"), of_group.get("direct")))
     sides = {"votes halfway": claim.model, "direct at the end": claim.model}
     sides |= {claim.than_value or claim.value: claim.than or claim.model}
-    found = [spent(rows[name].filter(dataset=dataset, model=sides[name])) for name in sorted(wanted) if name in rows]
-    return min((cost for cost in found if cost), default=None)
+    costs = [spent(rows[name].filter(dataset=dataset, model=sides[name])) for name in sorted(wanted) if name in rows]
+    return min((cost for cost in costs if cost), default=None)
 
 
 def curves_of(tables: Tables, dataset: str, model: str, value: str) -> pl.DataFrame:
@@ -258,12 +258,12 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
         less = shortfall(row | {"n": row["problems"], "runs": None}, row["samples_most"] or 0)
         n = less if "n =" in less else ", ".join(filter(None, (str(row["problems"]), less)))
-        here = [runs.format(**row), n.removeprefix("n = "), said(row), row["redraw"]]
+        here = [runs.format(**row), n.removeprefix("n = "), verdict_text(row), row["redraw"]]
         cells.append([row["section"], row["says"], f"{row['value']}, {of}: {what}", *here])
     return Layout("claims", header, cells, set(), note(table))
 
 
-def said(row: Mapping[str, Any]) -> str:
+def verdict_text(row: Mapping[str, Any]) -> str:
     """A verdict with its corrected p-value, and what keeps it from another one."""
     text = row["verdict"]
     if row["p_corrected"] is not None:

@@ -15,7 +15,7 @@ from conftest import ROOT
 
 from mrt.figures.figure import figures
 from mrt.figures.stage import of_runs
-from mrt.figures.style import Appearance, ModelStyle, with_intervals, with_room
+from mrt.figures.style import Appearance, ModelStyle, spaced_ticks, with_intervals
 
 MODELS = {
     "base": ModelStyle(label="Base"),
@@ -397,7 +397,7 @@ def test_thoughts_that_are_all_too_short_give_an_empty_figure(tmp_path):
 
 def test_ticks_stand_apart_from_the_last_one_shown():
     """Not from the one before: of many that are close together, more than the first are shown."""
-    assert with_room([*range(1000, 15000, 1000)], 1120) == [*range(1000, 15000, 2000)]
+    assert spaced_ticks([*range(1000, 15000, 1000)], 1120) == [*range(1000, 15000, 2000)]
 
 
 def test_each_dataset_is_split_by_its_own_difficulties():
@@ -1073,7 +1073,7 @@ def test_a_line_of_training_ends_where_the_shortest_run_does_and_the_next_goes_o
 def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
     """A trace's last prefix is always scored: alone at its number, it would be a point of its own."""
     from mrt.figures import scaling
-    from mrt.figures.progress import held, spacing
+    from mrt.figures.progress import at_every_nth, spacing
 
     names = {"a": [0, 2, 3], "b": [0, 2, 4], "c": [0, 2, 4, 5]}
     rows = [
@@ -1082,7 +1082,7 @@ def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
     schema = ["model", "dataset", "problem_id", "sample", "episodes", "prefix", "p", "maj", "tokens"]
     data = of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {})
     assert spacing(data) == 2
-    curve = held(data.filter(p=1).rename({"maj": "J"}), spacing(data))
+    curve = at_every_nth(data.filter(p=1).rename({"maj": "J"}), spacing(data))
     assert curve.group_by("prefix", maintain_order=True).len().rows() == [(0, 3), (2, 3), (4, 3)]  # of 3 and 5 no J
     _, table = scaling.draw({"prefixes": data}, {"m": ModelStyle(label="M")}, [[3, 5]])
     points = table.filter(p=1).sort("point").select("point", "prefix", "n", "tokens").rows()
@@ -1090,12 +1090,12 @@ def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
 
 
 def test_a_trace_that_has_ended_keeps_its_last_J():
-    from mrt.figures.progress import held
+    from mrt.figures.progress import at_every_nth
 
     lengths = {"a": 1, "b": 3, "c": 2}
     rows = [("m", "s", name, 0, j, j / 4) for name, k in lengths.items() for j in range(k + 1)]
     schema = ["model", "dataset", "problem_id", "sample", "prefix", "J"]
-    table = held(of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {}), 1)
+    table = at_every_nth(of_runs(pl.DataFrame(rows, schema=schema, orient="row"), {}), 1)
     assert table.height == 3 * 3  # up to prefix 2, the 95th percentile, rounded down
     assert dict(table.filter(pl.col("prefix") == 2).select("problem_id", "J").iter_rows()) == {
         "a": 0.25,
