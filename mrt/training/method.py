@@ -147,8 +147,8 @@ def parts_of(method: str, variant: str = "") -> list[str]:
         return [method, *(variant_parts(variant) if is_chosen_by_recipe(method) else [])]
     known_method = method_named(method)
     if isinstance(known_method, RLMethod):
-        own = known_method.advantages
-        return [f"{own.function.__module__}:{own.name}"] if own else variant_parts(variant)
+        advantages = known_method.advantages
+        return [f"{advantages.function.__module__}:{advantages.name}"] if advantages else variant_parts(variant)
     definitions: list[Any] = [known_method.examples]
     definitions += [known_method.settings[1]] if known_method.settings else []
     return [f"{each.__module__}:{each.__name__}" for each in definitions]

@@ -48,7 +48,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
             dispatch_cpu_unquantized_gemm(runner.model.lm_head, remove_weight=False)
         self.llm.reset_prefix_cache()
 
-    vllm_environment.tell(cpu)
+    vllm_environment.configure(cpu)
     # TRL would take port 29500 if it is free, and so would another job that starts at the same time.
     os.environ.setdefault("MASTER_PORT", str(get_open_port()))
     vllm_generation.LLM = built
