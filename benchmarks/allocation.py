@@ -49,10 +49,10 @@ def allocated(right: Bools, allocation: Allocation, seed: int) -> tuple[bool, in
     trace = Trace(len(right), right.shape[1], allocation, [FILTER], seed)
     while asked := trace.next():
         for prefix, count in asked.items():
-            done = trace.drawn[prefix]
+            done = trace.answers[prefix]
             trace.add(prefix, right[prefix, done : done + count])
-    best, J = trace.best(), trace.right / trace.drawn
-    return bool(FILTER.decide(J[best], J[0])), best, int(trace.drawn.sum())
+    best, J = trace.best(), trace.right / trace.answers
+    return bool(FILTER.decide(J[best], J[0])), best, int(trace.answers.sum())
 
 
 def compare(record: Record, name: str, traces: list[tuple[Bools, Bools, npt.NDArray[np.float64]]]) -> None:
@@ -113,7 +113,7 @@ def toy_traces(folder: Path, problems: int) -> list[tuple[Bools, Bools, npt.NDAr
 
 
 def measure(record: Record, quick: bool) -> None:
-    vllm_environment.tell(cpu=True)
+    vllm_environment.configure(cpu=True)
     if (TRACES / "prefix_accuracy.jsonl").is_file():
         for name, by_episode, draws in (("real traces, by episode", True, 10), ("real traces, by sentence", False, 2)):
             curves = [(s, curve) for s in range(1 if quick else draws) for curve in real_curves(by_episode)]
