@@ -23,13 +23,13 @@ from workflow.start import (
     remember_signatures,
     start_early,
 )
-from workflow.terminal import tell_jobs, tell_results
+from workflow.terminal import print_jobs, print_results
 
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 fork_stages(workflow)
 remember_signatures()
-tell_jobs(workflow)
+print_jobs(workflow)
 if planned := planned_config(workflow):
     config.clear()
     config.update(planned)
@@ -76,7 +76,7 @@ onstart:
 
 onsuccess:
     labels = {name: experiment.style(name)["label"] for name in experiment.models}
-    tell_results(workflow, paths.results, labels)
+    print_results(workflow, paths.results, labels)
 
 
 rule all:

@@ -28,7 +28,7 @@ ANATOMY = f"""
 import time
 began = time.perf_counter()
 from mrt.core import vllm_environment
-vllm_environment.tell(cpu=True)
+vllm_environment.configure(cpu=True)
 from vllm import LLM
 imported = time.perf_counter()
 from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request

@@ -43,7 +43,7 @@ class JobLines(logging.Handler):
             print(f"{self.ended:{width}}/{self.total}  {name}  {time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
-def tell_jobs(workflow: Any) -> None:
+def print_jobs(workflow: Any) -> None:
     """Print a line for each job that ends, where the plugin `rich` shows bars only: not in a dry run, nor in a job."""
     plugins = workflow.output_settings.log_handler_settings or {}
     if "rich" in plugins and workflow.is_main_process and not workflow.dryrun:
@@ -74,7 +74,7 @@ def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
     return table
 
 
-def tell_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None:
+def print_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None:
     """Print pass@1 of every model, if this run was to make it, where all results are, and the report's command."""
     tables, figures = Path(results, "tables"), sorted(Path(results, "figures").glob("*.png"))
     summary = tables / "pass1.parquet"
