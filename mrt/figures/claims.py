@@ -28,7 +28,7 @@ from mrt.analysis.claims import (
     values_of,
     verdict,
 )
-from mrt.analysis.intervals import LEVEL, runs_of
+from mrt.analysis.intervals import LEVEL, Estimate, runs_of
 from mrt.analysis.token_efficiency import efficiency_of_curves, gain_of_curves, ratio_interval
 from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main_table
@@ -143,14 +143,12 @@ def row_of(
     claim: Claim, dataset: str, values: pl.DataFrame, tables: Tables, models: Mapping[str, ModelStyle]
 ) -> dict[str, Any] | None:
     """The row of a claim on one dataset, its verdict not yet corrected; None if a model has no such value there."""
-    sides = [(claim.model, claim.value)]
-    sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
-    sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
+    sides = sides_of(claim)
     curves = [curves_of(tables, dataset, *side) for side in sides] if claim.value in CURVES else []
     side_tables = curves or [values.filter(dataset=dataset, model=name, value=value) for name, value in sides]
     if any(side.is_empty() for side in side_tables):
         return None
-    if curves:  # their problems, in whose stead `x` stands
+    if curves:  # only their problems and samples count; `x` is a placeholder
         counts = ["samples"] if all("samples" in curve.columns for curve in curves) else []
         side_tables = [curve.unique(KEY, maintain_order=True).select(*KEY, *counts, x="maj") for curve in curves]
     of_runs = [runs_of(side, "x") for side in side_tables]
@@ -166,11 +164,8 @@ def row_of(
     alone = model_grid.shape[1] == 1 and (claim.value not in LOGGED or min(len(model_grid), len(reference_grid)) == 1)
     bound, ratio = None, claim.value in EFFICIENCY
     if curves:
-        one, two = (maj_curves(curve.filter(pl.col("problem_id").is_in(shared))) for curve in curves)
-        if claim.value == EQUAL_TOKENS:
-            estimate = gain_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
-        else:
-            estimate, bound = efficiency_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
+        curves = [curve.filter(pl.col("problem_id").is_in(shared)) for curve in curves]
+        estimate, bound = estimate_of_curves(claim.value, curves, same_runs=same_runs, fixed=fixed)
     else:
         # a ratio of gains says nothing where the other model may have lost
         ratio = bool(base) and compare(reference_grid, base[0], fixed=fixed).interval().low > 0
@@ -181,21 +176,15 @@ def row_of(
     word, limit = verdict(claim, interval.estimate, bound, ratio=ratio) if known else ("not significant", 0.0)
     none = float(ratio and not logarithm)
     needed = None
-    if known and not (alone or fixed) and estimate.runs > 1 and claim.expect in ("more", "less"):
-        wide = estimate.p_value(none) >= LEVEL  # else more runs change nothing
-        needed = runs_needed(estimate, none) if wide else None
+    one_sided = claim.expect in ("more", "less") and estimate.runs > 1
+    if known and one_sided and not (alone or fixed) and estimate.p_value(none) >= LEVEL:  # else more change nothing
+        needed = runs_needed(estimate, none)
     cost = spending(claim, dataset, tables)
     p = None
     if known and not (alone or fixed or (cost and cost.share < ENOUGH)):
         p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
-    samples = [side["samples"] for side in side_tables if "samples" in side.columns]
-    styles = [models[name] for name in (claim.model, claim.than) if name]
     return {
-        "section": claim.section,
-        "says": claim.says,
-        "value": claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}",
-        "model": styles[0].label,
-        "than": styles[1].label if claim.than else None,
+        **words_of(claim, models),
         **(interval._asdict() if known else dict.fromkeys(interval._fields)),
         "ratio": ratio,
         "bound": bound,
@@ -203,20 +192,55 @@ def row_of(
         "than_runs": len(reference_grid) if claim.than else len(model_grid),
         "problems": model_grid.shape[1],
         "verdict": word,
-        "expect": claim.expect,
-        "margin": None if claim.expect in ("more", "less") else claim.margin or None,
         "needed": needed,
-        "redraw": claim.redraw,
-        "of": len(set().union(*(side["problem_id"] for side in side_tables))),
-        "samples_least": min((int(of.to_numpy().min()) for of in samples), default=None),
-        "samples_most": max((int(of.to_numpy().max()) for of in samples), default=None),
+        **samples_of(side_tables),
         "over": "problems" if fixed else "runs and problems",
-        "spent": cost.share if cost else None,
-        "used": cost.used if cost else None,
-        "affordable": cost.affordable if cost else None,
-        "family": " against ".join(sorted(style.method for style in styles)),
+        **dict(zip(("spent", "used", "affordable"), cost or (None,) * 3, strict=True)),
         "p": p,
         "p_corrected": None,
+    }
+
+
+def estimate_of_curves(
+    value: str, curves: list[pl.DataFrame], *, same_runs: bool, fixed: bool
+) -> tuple[Estimate, str | None]:
+    """The estimate of a value of two models' curves, and the kind of a ratio (`efficiency_of_curves`)."""
+    one, two = map(maj_curves, curves)
+    if value == EQUAL_TOKENS:
+        return gain_of_curves(*one, *two, same_runs=same_runs, fixed=fixed), None
+    return efficiency_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
+
+
+def sides_of(claim: Claim) -> list[tuple[str, str]]:
+    """(model, value) of what a claim compares: its model, the other one, and the one that both gain over."""
+    sides = [(claim.model, claim.value)]
+    sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
+    return sides + ([(claim.gains_over, claim.value)] if claim.gains_over else [])
+
+
+def words_of(claim: Claim, models: Mapping[str, ModelStyle]) -> dict[str, Any]:
+    """The columns of a row that come from the claim alone."""
+    styles = [models[name] for name in (claim.model, claim.than) if name]
+    return {
+        "section": claim.section,
+        "says": claim.says,
+        "value": claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}",
+        "model": styles[0].label,
+        "than": styles[1].label if claim.than else None,
+        "expect": claim.expect,
+        "margin": None if claim.expect in ("more", "less") else claim.margin or None,
+        "redraw": claim.redraw,
+        "family": " against ".join(sorted(style.method for style in styles)),
+    }
+
+
+def samples_of(tables: list[pl.DataFrame]) -> dict[str, Any]:
+    """Problems on which a side was measured, and the fewest and the most samples of one."""
+    samples = [table["samples"].to_numpy() for table in tables if "samples" in table.columns]
+    return {
+        "of": len(set().union(*(table["problem_id"] for table in tables))),
+        "samples_least": min((int(counts.min()) for counts in samples), default=None),
+        "samples_most": max((int(counts.max()) for counts in samples), default=None),
     }
 
 
