@@ -14,7 +14,7 @@ gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth so
 sys.path.insert(0, workflow.basedir)  # as a module of another workflow, Snakemake does so itself
 from mrt.core.lock import refuse_if_superseded
 from workflow import running, start
-from workflow.terminal import tell_jobs, tell_results
+from workflow.terminal import print_jobs, print_results
 
 refuse_if_superseded()  # a job of an earlier run would remove the outputs of a later one
 # Stages run with the Python that runs Snakemake, activated or not; conda environments come before it.
@@ -22,7 +22,7 @@ os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.envi
 start.import_from_here()
 start.fork_stages()
 start.limit_gpus(workflow)
-tell_jobs()
+print_jobs()
 if planned := start.planned_config():
     config.clear()
     config.update(planned)
@@ -71,7 +71,7 @@ onstart:
 
 onsuccess:
     labels = {name: measuring.style(experiment, name)["label"] for name in experiment.models}
-    tell_results(workflow, paths.results, labels)
+    print_results(workflow, paths.results, labels)
     if workflow.dag_settings.forceall and not workflow.dag_settings.targets:  # made anew, or touched: all of it
         running.claim_records(experiment.results, again=True)
 

@@ -88,7 +88,7 @@ def tokens(stage: Score, places: list[Place], drawn: list[list[Completion]], *, 
 
 
 def measure(record: Record, quick: bool) -> None:
-    vllm_environment.tell(cpu=True)
+    vllm_environment.configure(cpu=True)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         workload.make_traces(folder, 10 if quick else 120, seed=1)
@@ -204,7 +204,7 @@ def main() -> None:
     prover = sampling.prover.model_copy(
         update={"answers": PARTS * ANSWERS, "every": 1, "traces": 1, "decoding": decoding}
     )
-    vllm_environment.tell(cpu=True)
+    vllm_environment.configure(cpu=True)
     with tempfile.TemporaryDirectory() as made:
         stage = Prove(
             model=roots.weights(config, asked.model) or str(config.results / "models" / asked.model),

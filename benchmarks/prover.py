@@ -142,7 +142,7 @@ def by_trace(requests: Sequence[tuple[object, Request]]) -> list[list[Request]]:
 
 
 def measure(record: Record, quick: bool) -> None:
-    vllm_environment.tell(cpu=True)
+    vllm_environment.configure(cpu=True)
     repeats = 1 if quick else 3
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

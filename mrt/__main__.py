@@ -42,26 +42,26 @@ STAGES = {
 
 def usage() -> str:
     """The tools and the stages, a line each."""
-    told = {name: what for name, (_, what) in TOOLS.items()} | STAGES
-    return "\n".join(["usage: mrt STAGE [--help | options]", "", *(f"  {n:24}{what}" for n, what in told.items())])
+    lines = {name: what for name, (_, what) in TOOLS.items()} | STAGES
+    return "\n".join(["usage: mrt STAGE [--help | options]", "", *(f"  {n:24}{what}" for n, what in lines.items())])
 
 
 def main() -> None:
     """Run the stage that the command line names."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     module = f"mrt.{TOOLS[name][0] if name in TOOLS else name}"
-    if not name or name.startswith("-") or not is_there(module):
+    if not name or name.startswith("-") or not is_runnable(module):
         print(usage())
         sys.exit(0 if name in ("", "-h", "--help") else f"\nthere is no stage {name!r}")
     del sys.argv[1]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def is_there(module: str) -> bool:
+def is_runnable(module: str) -> bool:
     """Whether there is a module of this name that can be run; a package can if it has a `__main__`."""
     try:
         spec = find_spec(module)
-        return spec is not None and (spec.submodule_search_locations is None or is_there(f"{module}.__main__"))
+        return spec is not None and (spec.submodule_search_locations is None or is_runnable(f"{module}.__main__"))
     except ModuleNotFoundError:  # nor its package
         return False
 

@@ -43,7 +43,7 @@ class JobLines(logging.Handler):
             print(f"{self.ended:{width}}/{self.total}  {name}  {time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
-def tell_jobs() -> None:
+def print_jobs() -> None:
     """Print a line for each job that ends, where the plugin `rich` shows bars only."""
     if any(type(handler).__module__.startswith("snakemake_logger_plugin_rich") for handler in logger.handlers):
         logger.addHandler(JobLines())
@@ -73,7 +73,7 @@ def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
     return table
 
 
-def tell_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None:
+def print_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None:
     """Print pass@1 of every model, if this run was to make it, where all results are, and the report's command."""
     tables, figures = Path(results, "tables"), sorted(Path(results, "figures").glob("*.png"))
     summary = tables / "pass1.parquet"

@@ -42,19 +42,19 @@ class TracesPage:
             self.experiment.models,
             self.experiment.evaluation.measures,
         )
-        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        kinds_of: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for of in ((m, d) for m in evaluation.models for d in measuring.measured_on(self.experiment, m)):
             scored = not set(OF_MU).isdisjoint(measures)
-            found[of] = [*SAMPLED, *(CUT if scored or "episodes" in measures else []), *(SCORED if scored else [])]
-            found[of] += LINEARIZED if evaluation.linearized and "linearized" in measures else []
+            kinds_of[of] = [*SAMPLED, *(CUT if scored or "episodes" in measures else []), *(SCORED if scored else [])]
+            kinds_of[of] += LINEARIZED if evaluation.linearized and "linearized" in measures else []
         for name, of in self.sets().items():
             kinds = [*SAMPLED, *CUT, *SCORED] if "prover" in models[name].trained_by.reads else SAMPLED
-            found[of] = list(dict.fromkeys([*found.get(of, []), *kinds]))
+            kinds_of[of] = list(dict.fromkeys([*kinds_of.get(of, []), *kinds]))
         for name in self.paths.trained_ancestors():
             if self.learns(name, "of_trees"):
                 of = lineage.teacher(self.experiment, name), str(models[name].problems)
-                found[of] = list(dict.fromkeys([*found.get(of, []), ("trees", "parquet")]))
-        return found
+                kinds_of[of] = list(dict.fromkeys([*kinds_of.get(of, []), ("trees", "parquet")]))
+        return kinds_of
 
     def tables(self) -> list[str]:
         """The tables that the page is made from."""

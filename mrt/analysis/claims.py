@@ -179,14 +179,14 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part_of(backtracks(tables.get("progress")), "progress of the backtrack", "progress"),
         *part("episodes", "episodes", "episodes"),
         *(
-            found
+            selected
             for name, table in ends(tables.get("prefixes"), tables.get("direct"))
-            for found in part_of(table, name, "pass" if "pass" in table.columns else "maj")
+            for selected in part_of(table, name, "pass" if "pass" in table.columns else "maj")
         ),
         *(
-            found
+            selected
             for name, (measure, column) in LOGGED.items()
-            for found in part_of(second_half(tables.get(measure)), name, column)
+            for selected in part_of(second_half(tables.get(measure)), name, column)
         ),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
@@ -290,20 +290,20 @@ def spent(rows: pl.DataFrame) -> Spent | None:
 
 
 def compare(
-    own: Grid, other: Grid, base: Grid | None = None, *, same_runs: bool = False, fixed: bool = False
+    values: Grid, reference: Grid, base: Grid | None = None, *, same_runs: bool = False, fixed: bool = False
 ) -> Estimate:
-    """Estimate of mean(own) - mean(other), or, with `base`, of (own - base) / (other - base), over runs and problems.
+    """Estimate of mean(values) - mean(reference), or of (values - base) / (reference - base) given `base`.
 
     Args:
-        own, other, base: values [runs, problems] of the same problems in the same order.
+        values, reference, base: values [runs, problems] of the same problems in the same order.
         same_runs, fixed: as of `mrt.analysis.intervals.mean_of`.
     """
     if base is None:
-        return mean_of(own, other, same_runs=same_runs, fixed=fixed)
-    gain = float(other.mean() - base.mean())
-    ratio = float(own.mean() - base.mean()) / gain
+        return mean_of(values, reference, same_runs=same_runs, fixed=fixed)
+    gain = float(reference.mean() - base.mean())
+    ratio = float(values.mean() - base.mean()) / gain
     weights = (1.0, -ratio, ratio - 1.0)
-    parts = [weight * influence(grid) / gain for weight, grid in zip(weights, (own, other, base), strict=True)]
+    parts = [weight * influence(grid) / gain for weight, grid in zip(weights, (values, reference, base), strict=True)]
     if same_runs:
         parts = [parts[0] + parts[1], parts[2]]
     return estimate_of(ratio, parts, fixed=fixed)

@@ -64,8 +64,8 @@ def two_sided(t: Floats, df: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         integral = (v * WEIGHTS / np.sqrt(1 - x * (1 - v**2) ** (1 / a))).sum(axis=-1)
         scale = np.vectorize(lambda a: lgamma(a + 0.5) - lgamma(a) - lgamma(0.5))(a[..., 0])
-        found = np.exp(a[..., 0] * np.log(x[..., 0]) + scale) / a[..., 0] * integral
-    return np.clip(found, 0.0, 1.0)
+        probability = np.exp(a[..., 0] * np.log(x[..., 0]) + scale) / a[..., 0] * integral
+    return np.clip(probability, 0.0, 1.0)
 
 
 def quantile(df: npt.ArrayLike, level: float = LEVEL) -> Floats:
@@ -148,10 +148,15 @@ def estimate_of(
     value: Any, parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence[int] | None = None
 ) -> Estimate:
     """An estimate that varies as the sum of the means of its `parts` does (see `components`)."""
-    found = components(parts, fixed=fixed, strata=strata)
+    variance = components(parts, fixed=fixed, strata=strata)
     most = max(part.shape[-2] for part in parts)
     return Estimate(
-        float(value), float(found.of_problems), float(found.of_runs), float(found.df), most, float(found.error)
+        float(value),
+        float(variance.of_problems),
+        float(variance.of_runs),
+        float(variance.df),
+        most,
+        float(variance.error),
     )
 
 
@@ -297,17 +302,17 @@ def interval_table(
         else:
             grid = group[value].to_numpy()[None]
         runs, problems = grid.shape
-        found = mean_of(grid).interval()
-        rows.append((*key, problems, *([runs] if run else []), *(share(found) if value in SHARES else found)))
+        interval = mean_of(grid).interval()
+        rows.append((*key, problems, *([runs] if run else []), *(share(interval) if value in SHARES else interval)))
     counts = {"problems": pl.Int64} | ({"runs": pl.Int64} if run else {})
     estimates = dict.fromkeys(["estimate", "low", "high"], pl.Float64)
     schema: dict[str, Any] = {**{name: table.schema[name] for name in by}, **counts, **estimates}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def share(found: Interval) -> Interval:
+def share(interval: Interval) -> Interval:
     """The interval of a share, whose ends are kept between 0 and 1."""
-    return found._replace(low=max(0.0, found.low), high=min(1.0, found.high))
+    return interval._replace(low=max(0.0, interval.low), high=min(1.0, interval.high))
 
 
 def require_columns(table: pl.DataFrame, columns: Sequence[str]) -> None:

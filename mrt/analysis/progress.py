@@ -45,9 +45,9 @@ def graded(answers: pl.DataFrame, grades: pl.DataFrame, keys: Sequence[str]) -> 
     Grades are written in the order of what was graded. Tables in the same order are put side by side, which takes an
     eighth of the join's time: a full-size table has millions of answers.
     """
-    here, there = answers.select(keys), grades.select(keys)
-    whole = not any(column.null_count() for column in here)  # a null matches nothing
-    if whole and here.equals(there) and here.unique().height == here.height:
+    answer_keys, grade_keys = answers.select(keys), grades.select(keys)
+    whole = not any(column.null_count() for column in answer_keys)  # a null matches nothing
+    if whole and answer_keys.equals(grade_keys) and answer_keys.unique().height == answer_keys.height:
         return answers.hstack(grades.drop(keys))
     return answers.join(grades, on=keys, validate="1:1")
 
@@ -64,12 +64,12 @@ def progress(accuracy: npt.ArrayLike) -> npt.NDArray[np.float64]:
     Raises:
         ValueError: if there is no prefix or a J is outside [0, 1].
     """
-    found = np.asarray(accuracy, dtype=np.float64)
-    if found.ndim != 1 or not found.size:
-        raise ValueError(f"progress: accuracies of shape {found.shape}; needs at least one prefix")
-    if not np.all((found >= 0) & (found <= 1)):
+    J = np.asarray(accuracy, dtype=np.float64)
+    if J.ndim != 1 or not J.size:
+        raise ValueError(f"progress: accuracies of shape {J.shape}; needs at least one prefix")
+    if not np.all((J >= 0) & (J <= 1)):
         raise ValueError("progress: an accuracy is outside [0, 1]")
-    return np.diff(found)
+    return np.diff(J)
 
 
 def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:

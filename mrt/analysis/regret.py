@@ -26,11 +26,11 @@ def cumulative_regret(accuracy: npt.ArrayLike, comparator: npt.ArrayLike = 1.0) 
     Raises:
         ValueError: if there is no prefix, a value is outside [0, 1], or the lengths differ.
     """
-    found, best = _accuracies(accuracy), np.asarray(comparator, dtype=np.float64)
-    if best.shape not in ((), found.shape):
-        raise ValueError(f"regret: {best.size} comparator values for {found.size} prefixes")
+    J, best = _accuracies(accuracy), np.asarray(comparator, dtype=np.float64)
+    if best.shape not in ((), J.shape):
+        raise ValueError(f"regret: {best.size} comparator values for {J.size} prefixes")
     _accuracies(np.atleast_1d(best))
-    return float(np.sum(best - found))
+    return float(np.sum(best - J))
 
 
 def episode_regret(maj: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -51,13 +51,13 @@ def episode_regret(maj: npt.ArrayLike) -> npt.NDArray[np.float64]:
     Raises:
         ValueError: if the shape is wrong or a value is outside [0, 1].
     """
-    found = np.asarray(maj, dtype=np.float64)
-    if found.ndim != 2 or found.shape[1] != 4 or found.shape[0] < 2:
-        raise ValueError(f"regret: maj of shape {found.shape}; needs 4 columns and at least two prefixes")
-    if not np.all((found >= 0) & (found <= 1)):
+    majorities = np.asarray(maj, dtype=np.float64)
+    if majorities.ndim != 2 or majorities.shape[1] != 4 or majorities.shape[0] < 2:
+        raise ValueError(f"regret: maj of shape {majorities.shape}; needs 4 columns and at least two prefixes")
+    if not np.all((majorities >= 0) & (majorities <= 1)):
         raise ValueError("regret: a maj@p is outside [0, 1]")
     at = np.array([1.0, 2.0, 4.0, 6.0])
-    here, after = found[:-1], found[1:]
+    here, after = majorities[:-1], majorities[1:]
     votes = np.column_stack([here[:, :3], here[:, 2:].mean(axis=1)])
     thought = here[:, :1] + (after[:, :1] - here[:, :1]) * (at - 1) / 5
     gap = votes - thought
@@ -88,11 +88,11 @@ def episode_regret_table(prefixes: pl.DataFrame) -> pl.DataFrame:
         raise ValueError("regret by episodes: needs maj@p for p = 1, 2, 4 and 8 at every prefix")
     scored = rows.gather_every(4).select(*TRACE, "prefix", pl.col("prefix").last().over(TRACE).alias("total"))
     of_trace = scored.group_by(TRACE, maintain_order=True).len()["len"].to_numpy()
-    found = [(np.empty(0), np.empty(0, dtype=bool))]
+    per_trace = [(np.empty(0), np.empty(0, dtype=bool))]
     for maj in np.split(rows["maj"].to_numpy().reshape(-1, 4), of_trace.cumsum())[:-1]:  # the last one is empty
         ever_right = np.logical_or.accumulate(maj.max(axis=1) > 0)
-        found.append((episode_regret(maj), ~ever_right[:-1] & (maj[1:, 0] == 0)))
-    regret, hopeless = map(np.concatenate, zip(*found, strict=True))
+        per_trace.append((episode_regret(maj), ~ever_right[:-1] & (maj[1:, 0] == 0)))
+    regret, hopeless = map(np.concatenate, zip(*per_trace, strict=True))
     after_one = scored.filter(pl.col("prefix") != pl.col("prefix").first().over(TRACE))
     return after_one.select(*TRACE, "prefix", pl.Series("regret", regret), pl.Series("hopeless", hopeless), "total")
 
@@ -117,10 +117,10 @@ def normalized_regret(tokens: npt.ArrayLike, accuracy: npt.ArrayLike, budget: fl
         ValueError: if the lengths differ or are 0, tokens are negative or not finite, J is outside [0, 1], or the
             budget is not positive and finite.
     """
-    spent, found = _token_counts(tokens), _accuracies(accuracy)
-    if spent.shape != found.shape:
-        raise ValueError(f"regret: {spent.size} token counts for {found.size} accuracies")
-    return float(_regrets(np.maximum.accumulate(spent), found, np.array([0]), [budget])[0, 0])
+    spent, J = _token_counts(tokens), _accuracies(accuracy)
+    if spent.shape != J.shape:
+        raise ValueError(f"regret: {spent.size} token counts for {J.size} accuracies")
+    return float(_regrets(np.maximum.accumulate(spent), J, np.array([0]), [budget])[0, 0])
 
 
 def normalized_regret_table(progress: pl.DataFrame, budgets: Sequence[float]) -> pl.DataFrame:
@@ -162,20 +162,20 @@ def normalized_regret_table(progress: pl.DataFrame, budgets: Sequence[float]) ->
 
 def _accuracies(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Accuracies as floats [prefixes]; ValueError if there are none or one is outside [0, 1]."""
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 1 or not found.size:
-        raise ValueError(f"regret: accuracies of shape {found.shape}; needs at least one prefix")
-    if not np.all((found >= 0) & (found <= 1)):
+    accuracies = np.asarray(values, dtype=np.float64)
+    if accuracies.ndim != 1 or not accuracies.size:
+        raise ValueError(f"regret: accuracies of shape {accuracies.shape}; needs at least one prefix")
+    if not np.all((accuracies >= 0) & (accuracies <= 1)):
         raise ValueError("regret: an accuracy is outside [0, 1]")
-    return found
+    return accuracies
 
 
 def _token_counts(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Token counts as floats [prefixes]; ValueError if one is negative or not finite."""
-    found = np.asarray(values, dtype=np.float64)
-    if not np.all(np.isfinite(found) & (found >= 0)):
+    counts = np.asarray(values, dtype=np.float64)
+    if not np.all(np.isfinite(counts) & (counts >= 0)):
         raise ValueError("regret: token counts must be finite and not negative")
-    return found
+    return counts
 
 
 def _regrets(
@@ -194,11 +194,11 @@ def _regrets(
     x0[starts] = y0[starts] = 0.0
     width, rise = x - x0, y - y0
     last = np.append(starts[1:], x.size) - 1
-    found = np.empty((starts.size, len(budgets)))
+    regrets = np.empty((starts.size, len(budgets)))
     for i, budget in enumerate(budgets):
         inside = np.clip(budget - x0, 0.0, width)
         share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
         area = np.add.reduceat(inside * (y0 + 0.5 * rise * share), starts)
         area += np.maximum(budget - x[last], 0.0) * y[last]
-        found[:, i] = 1.0 - area / budget
-    return np.clip(found, 0.0, 1.0)
+        regrets[:, i] = 1.0 - area / budget
+    return np.clip(regrets, 0.0, 1.0)

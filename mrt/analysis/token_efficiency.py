@@ -116,9 +116,9 @@ def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed:
         return float(np.log(token_efficiency(tokens, np.cumsum(steps), other_tokens, np.cumsum(other_steps))[0]))
 
     ratio, kind = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in grids))
-    found = _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed)
+    estimate = _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed)
     # sums of steps are rounded, which decides where one curve begins as accurate as the other ends
-    return found._replace(value=float(np.log(ratio))), kind
+    return estimate._replace(value=float(np.log(ratio))), kind
 
 
 def ratio_interval(log_ratio: Estimate) -> Interval:
@@ -145,6 +145,8 @@ def _grids(curves: tuple[npt.ArrayLike, ...]) -> list[Floats]:
 def _of_curves(statistic: Callable[..., float], grids: list[Floats], *, same_runs: bool, fixed: bool) -> Estimate:
     """A statistic of the means of tokens and accuracy of one model and of another."""
     tokens, accuracy, other_tokens, other_accuracy = linearized(statistic, *grids)
-    own, other = tokens + accuracy, other_tokens + other_accuracy
+    influences, other_influences = tokens + accuracy, other_tokens + other_accuracy
     value = statistic(*(grid.mean(axis=(0, 1)) for grid in grids))
-    return estimate_of(value, [own + other] if same_runs else [own, other], fixed=fixed)
+    return estimate_of(
+        value, [influences + other_influences] if same_runs else [influences, other_influences], fixed=fixed
+    )

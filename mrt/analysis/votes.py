@@ -46,16 +46,16 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: npt.ArrayLike) -> Any:
     arrays = [np.asarray(value) for value in (n, c, k)]
     if any(array.dtype.kind not in "iu" for array in arrays):
         raise ValueError("pass@k: n, c and k must be integers")
-    total, correct, drawn = np.broadcast_arrays(*(array.astype(np.int64) for array in arrays))
+    total, correct, ks = np.broadcast_arrays(*(array.astype(np.int64) for array in arrays))
     if np.any(correct < 0) or np.any(correct > total):
         raise ValueError("pass@k: c must lie between 0 and n")
-    if np.any(drawn < 1) or np.any(drawn > total):
+    if np.any(ks < 1) or np.any(ks > total):
         raise ValueError("pass@k: k must lie between 1 and n")
     miss = np.ones(total.shape)
-    for i in range(int(drawn.max(initial=0))):
+    for i in range(int(ks.max(initial=0))):
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.maximum(total - correct - i, 0) / (total - i)
-        miss = np.where(i < drawn, miss * factor, miss)
+        miss = np.where(i < ks, miss * factor, miss)
     return 1.0 - miss if total.ndim else float(1.0 - miss)
 
 
@@ -105,9 +105,9 @@ def maj_at_k(clusters: npt.ArrayLike, correct: npt.ArrayLike, k: int, weights: n
         return 0.0
     ballots = np.zeros((labels.size, size.size))
     ballots[np.flatnonzero(parsed), member] = votes[parsed]
-    drawn = np.fromiter(chain.from_iterable(combinations(range(labels.size), k)), np.int64, subsets * k)
+    members = np.fromiter(chain.from_iterable(combinations(range(labels.size), k)), np.int64, subsets * k)
     tally = np.zeros((subsets, size.size))
-    for column in drawn.reshape(subsets, k).T:
+    for column in members.reshape(subsets, k).T:
         tally += ballots[column]
     top = tally.max(axis=1, keepdims=True)
     winners = (tally >= top * (1 - TIE)) & (top > 0)

@@ -164,7 +164,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 def serve(path: Path, owner: int) -> None:
     """The host: import, then listen and fork while the owner lives. Single-threaded, so that forks are clean."""
     atexit.register(leave)  # the first one, which is called last
-    vllm_environment.tell(cpu=True)
+    vllm_environment.configure(cpu=True)
     for name in IMPORTS:
         module, _, attribute = name.partition(":")
         found = import_module(module)

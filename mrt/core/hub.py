@@ -40,7 +40,7 @@ def folder_of(model: str, revision: str | None = None) -> Path:
     why = ""
     for local in (True, False):
         try:
-            found = Path(
+            folder = Path(
                 snapshot_download(
                     model,
                     revision=revision,
@@ -55,14 +55,14 @@ def folder_of(model: str, revision: str | None = None) -> Path:
         except (OSError, ValueError) as error:  # not there, no access, no name of a hub model
             why = str(error).strip()
             break
-        if not (lacking := missing(found)):
-            return found
+        if not (lacking := missing(folder)):
+            return folder
         why = f"its snapshot lacks {', '.join(lacking)}"
-    asked = f" --revision {revision}" if revision else ""
+    option = f" --revision {revision}" if revision else ""
     raise FileNotFoundError(
         f"{model}: there is no such folder, and the hub's model of this name (revision {revision or 'main'}) is neither"
         f" whole in the cache, {constants.HF_HUB_CACHE}, nor can it be downloaded from here. Where there is a network:"
-        f" hf download {model}{asked}\n({why})"
+        f" hf download {model}{option}\n({why})"
     )
 
 
@@ -90,27 +90,28 @@ def tokenizer_of(folder: Path, **options: Any) -> Any:
     """
     from transformers import AutoTokenizer
 
-    found = AutoTokenizer.from_pretrained(folder, **options)
-    if not gives_back(found) and (folder / "tokenizer.json").is_file():
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    if not round_trips(tokenizer) and (folder / "tokenizer.json").is_file():
         from transformers import PreTrainedTokenizerFast  # seldom needed
 
         MENDED.append(TemporaryDirectory(prefix="mrt-tokenizer-"))
         PreTrainedTokenizerFast.from_pretrained(folder).save_pretrained(MENDED[-1].name)
-        found = AutoTokenizer.from_pretrained(MENDED[-1].name, **options)
-    if not gives_back(found):
-        raise ValueError(f"{folder}: its tokenizer makes {again(found)!r} of {SAMPLE!r}; answers could not be read")
-    return found
+        tokenizer = AutoTokenizer.from_pretrained(MENDED[-1].name, **options)
+    if not round_trips(tokenizer):
+        text = round_trip(tokenizer)
+        raise ValueError(f"{folder}: its tokenizer makes {text!r} of {SAMPLE!r}; answers could not be read")
+    return tokenizer
 
 
-def again(tokenizer: Any) -> str:
+def round_trip(tokenizer: Any) -> str:
     """What a tokenizer makes of the sample."""
     ids = tokenizer.encode(SAMPLE, add_special_tokens=False)
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
 
-def gives_back(tokenizer: Any) -> bool:
+def round_trips(tokenizer: Any) -> bool:
     """Whether a tokenizer gives the sample back; a space before it is no matter."""
-    return again(tokenizer).lstrip(" ") == SAMPLE
+    return round_trip(tokenizer).lstrip(" ") == SAMPLE
 
 
 def shards(folder: Path) -> list[str]:

@@ -93,13 +93,13 @@ def read_table(
     Raises ValueError, naming the file, if it is unreadable, lacks a column or a column has another type; the message
     ends with `advice`, by default how to remake the file.
     """
-    wanted, found = list(columns) if columns is not None else None, columns_of(path, advice)
-    missing = [name for name in wanted or [] if name not in found]
+    wanted, types = list(columns) if columns is not None else None, columns_of(path, advice)
+    missing = [name for name in wanted or [] if name not in types]
     if missing:
-        raise ValueError(f"{path}: no column {', '.join(missing)}; found {', '.join(found)}. {advice}")
+        raise ValueError(f"{path}: no column {', '.join(missing)}; found {', '.join(types)}. {advice}")
     for name, kind in columns.items() if isinstance(columns, Mapping) else ():
-        if found[name] != kind:
-            raise ValueError(f"{path}: column {name} is {found[name]}, not {kind}. {advice}")
+        if types[name] != kind:
+            raise ValueError(f"{path}: column {name} is {types[name]}, not {kind}. {advice}")
     try:
         return pl.read_parquet(path, columns=wanted)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -118,11 +118,11 @@ def read_provenance(path: Path) -> dict[str, Any] | None:
 def link_folder(source: Path, path: Path) -> None:
     """Make `path` a folder of hard links to the files in `source`, which take no space; across file systems, copies."""
 
-    def link(here: str, there: str) -> None:
+    def link(source: str, target: str) -> None:
         try:
-            os.link(here, there)
+            os.link(source, target)
         except OSError:
-            shutil.copyfile(here, there)
+            shutil.copyfile(source, target)
 
     with atomic_folder(path) as part:
         shutil.copytree(source, part, copy_function=link, dirs_exist_ok=True)

@@ -19,7 +19,7 @@ ON_GPU = {
 }
 
 
-def tell(cpu: bool) -> None:
+def configure(cpu: bool) -> None:
     """Set these variables, except those that are already set."""
     for name, value in (ALWAYS | (ON_CPU if cpu else ON_GPU)).items():
         os.environ.setdefault(name, value)

@@ -165,7 +165,7 @@ class Backtracking(Settings):
     def cut(self, completion: str, before: str = "", *, inside: bool = False) -> Cut:
         """Episodes of `before + completion`, where the completion continues the prefix `before`."""
         text = before + completion
-        cuts = sorted({0, *(end for found in self.backtrack.finditer(text) for end in found.span()), len(text)})
+        cuts = sorted({0, *(end for match in self.backtrack.finditer(text) for end in match.span()), len(text)})
         episodes = [text[a:b] for a, b in pairwise(cuts)]
         return Cut(episodes, bool(episodes) and self.answer in episodes[-1])
 
@@ -179,8 +179,8 @@ class Backtracking(Settings):
         if not last or self.backtrack.fullmatch(last):
             return prefix
         body, heading, _ = last.rpartition(self.answer)
-        begun = body + heading if heading else last.rstrip("\n") + STEP_END + self.answer
-        return "".join(before) + begun
+        forced = body + heading if heading else last.rstrip("\n") + STEP_END + self.answer
+        return "".join(before) + forced
 
     def finish(self, thought: str) -> str:
         """Text after the chat prompt that makes mu answer behind a completion that ended by itself."""

@@ -44,7 +44,7 @@ class Thinking(Settings, frozen=True):
         """Patterns of the tag that opens a thought and of the one that closes it."""
         return _patterns(self.opening, self.closing)
 
-    def stands_in(self, text: str) -> bool:
+    def occurs_in(self, text: str) -> bool:
         """Whether a text has one of the tags."""
         if self.patterns == _CHANNELS:  # the patterns are slow
             start = text[:200].lstrip().startswith(("analysis", "commentary"))
@@ -208,7 +208,7 @@ def _tags_in(text: str, thinking: Thinking) -> list[re.Match[str]]:
 
 def _pairs_in(text: str, thinking: Thinking | None) -> tuple[tuple[str, str], ...]:
     """Patterns of the tags that count in a text: the model's first, then those of other models that stand in it."""
-    known = [family for family in FAMILIES if family.stands_in(text)]
+    known = [family for family in FAMILIES if family.occurs_in(text)]
     kinds = [*([thinking] if thinking else []), *known, *_foreign_in(text)]
     return tuple(dict.fromkeys(kind.patterns for kind in kinds))
 
@@ -326,7 +326,7 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
 
 def shown_in(text: str, prompt: str = "") -> list[Thinking]:
     """The kinds of thought that a completion or its prompt shows."""
-    shown = [family for family in FAMILIES if family.stands_in(text) or in_prompt(prompt, family)]
+    shown = [family for family in FAMILIES if family.occurs_in(text) or in_prompt(prompt, family)]
     if shown:
         return shown
     shown = [kind for kind in _OTHERS if in_prompt(prompt, kind) == "opens"]
@@ -345,11 +345,11 @@ def in_prompt(prompt: str, thinking: Thinking) -> Literal["opens", "closes", "ma
     an opening tag then may open a thought. In front of another turn a tag belongs to the message.
     """
     tags = _tags_in(prompt, thinking)
-    begun = [tag for tag in tags if _TURN_OF_MODEL.search(prompt[: tag.start()])]
-    tags = [tag for tag in tags if tag.lastgroup == "c0" or tag in begun or not _is_quoted(tag)]
+    in_turn = [tag for tag in tags if _TURN_OF_MODEL.search(prompt[: tag.start()])]
+    tags = [tag for tag in tags if tag.lastgroup == "c0" or tag in in_turn or not _is_quoted(tag)]
     if not tags or _TURN.search(behind := prompt[tags[-1].end() :]):
         return None
-    certain = not behind.strip() or any(not _TURN.search(prompt[tag.end() :]) for tag in begun)
+    certain = not behind.strip() or any(not _TURN.search(prompt[tag.end() :]) for tag in in_turn)
     if tags[-1].lastgroup == "c0":
         return "closes" if certain else None
     return "opens" if certain else "may open"
@@ -390,8 +390,8 @@ def answer_parts(
 def without_tags(text: str) -> str | None:
     """A text with a line end for each tag of a thought; None if it has none."""
     pairs = _pairs_in(text, None)
-    found = _tags(pairs).sub("\n", text) if pairs else text
-    return None if found == text else found
+    plain = _tags(pairs).sub("\n", text) if pairs else text
+    return None if plain == text else plain
 
 
 def last_tag(tail: str, thinking: Thinking | None) -> Literal["opens", "closes"] | None:

@@ -71,10 +71,10 @@ def two_traces(tables: Tables, models: Mapping[str, ModelStyle]) -> list[tuple[d
         scored.select("model", *TRACE, "episode", "episodes", "J", "progress"), on=["model", *TRACE, "episode"]
     )
     rows = rows.filter(pl.col("episodes") == len(NAMES)).sort("model", *TRACE, "episode")
-    there = [name for name in models if rows.filter(model=name).height]
-    if not there:
+    available = [name for name in models if rows.filter(model=name).height]
+    if not available:
         return []
-    rows = rows.filter(model=there[-1])
+    rows = rows.filter(model=available[-1])
     backtracks = rows.filter(episode=1).with_columns(
         (pl.col("progress").max() - pl.col("progress").min()).over("problem_id").alias("spread")
     )
@@ -82,8 +82,8 @@ def two_traces(tables: Tables, models: Mapping[str, ModelStyle]) -> list[tuple[d
     if backtracks["spread"][0] > 0:
         backtracks = backtracks.filter(problem_id=backtracks["problem_id"][0])
     ends = backtracks.sort("progress", *TRACE, descending=[True, False, False, False])
-    found = [ends.row(i, named=True) for i in (0, -1)][: min(2, ends.height)]
-    return [(t, rows.join(pl.DataFrame([{k: t[k] for k in TRACE}]), on=TRACE, how="semi")) for t in found]
+    extremes = [ends.row(i, named=True) for i in (0, -1)][: min(2, ends.height)]
+    return [(t, rows.join(pl.DataFrame([{k: t[k] for k in TRACE}]), on=TRACE, how="semi")) for t in extremes]
 
 
 if __name__ == "__main__":

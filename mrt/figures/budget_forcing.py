@@ -20,13 +20,13 @@ FIGURE = Figure(REGRET, ("budget_forcing",), paper=("Appendix F", "fig29"))
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     by = ["dataset", "model", "extensions"]
     table = with_intervals(tables["budget_forcing"], by, ["accuracy", "thought_tokens", "tokens"])
-    figure, drawn = curves(table, models, ("extensions", "tokens"), "accuracy")
-    for axis, rows in drawn[::2]:
+    figure, panels = curves(table, models, ("extensions", "tokens"), "accuracy")
+    for axis, rows in panels[::2]:
         axis.set_xticks(rows["extensions"].unique().sort())
         axis.set(xlabel="forced extensions of the thought", ylabel="accuracy")
-    for axis, _ in drawn[1::2]:
+    for axis, _ in panels[1::2]:
         axis.set(xlabel="tokens of the thought and its answer", ylabel="accuracy")
-    name_lines(figure, [axis for axis, _ in drawn])
+    name_lines(figure, [axis for axis, _ in panels])
     return figure, table
 
 

@@ -28,7 +28,7 @@ from mrt.analysis.claims import (
     values_of,
     verdict,
 )
-from mrt.analysis.intervals import LEVEL, runs_of
+from mrt.analysis.intervals import LEVEL, Estimate, runs_of
 from mrt.analysis.token_efficiency import efficiency_of_curves, gain_of_curves, ratio_interval
 from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main_table
@@ -103,18 +103,18 @@ SCHEMA = {
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any]) -> pl.DataFrame:
     """A row for each claim and dataset that has both models."""
-    asked = [Claim.model_validate(claim) for claim in claims]
-    of_group = {group: values_of(of_episodes(tables, group)) for group in dict.fromkeys(c.episodes for c in asked)}
+    parsed = [Claim.model_validate(claim) for claim in claims]
+    of_group = {group: values_of(of_episodes(tables, group)) for group in dict.fromkeys(c.episodes for c in parsed)}
     rows = []
-    for claim in asked:
+    for claim in parsed:
         values = of_group[claim.episodes]
         curve = CURVES.get(claim.value)
         measured = tables.get(curve, pl.DataFrame()) if curve else values.filter(value=claim.value)
-        there = measured["dataset"].unique(maintain_order=True).to_list() if measured.height else []
-        for dataset in there or ["any dataset"]:
-            found = row_of(claim, dataset, values, tables, models)
-            if found:
-                rows.append(found)
+        datasets = measured["dataset"].unique(maintain_order=True).to_list() if measured.height else []
+        for dataset in datasets or ["any dataset"]:
+            row = row_of(claim, dataset, values, tables, models)
+            if row:
+                rows.append(row)
             else:
                 of = " or ".join(filter(None, (claim.model, claim.than)))
                 print(f"{claim.value} of {of} is not measured on {dataset}: {claim.says}")
@@ -143,52 +143,83 @@ def row_of(
     claim: Claim, dataset: str, values: pl.DataFrame, tables: Tables, models: Mapping[str, ModelStyle]
 ) -> dict[str, Any] | None:
     """The row of a claim on one dataset, its verdict not yet corrected; None if a model has no such value there."""
-    sides = [(claim.model, claim.value)]
-    sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
-    sides += [(claim.gains_over, claim.value)] if claim.gains_over else []
+    sides = sides_of(claim)
     curves = [curves_of(tables, dataset, *side) for side in sides] if claim.value in CURVES else []
-    found = curves or [values.filter(dataset=dataset, model=name, value=value) for name, value in sides]
-    if any(side.is_empty() for side in found):
+    side_tables = curves or [values.filter(dataset=dataset, model=name, value=value) for name, value in sides]
+    if any(side.is_empty() for side in side_tables):
         return None
-    if curves:  # their problems, in whose stead `x` stands
+    if curves:  # only their problems and samples count; `x` is a placeholder
         counts = ["samples"] if all("samples" in curve.columns for curve in curves) else []
-        found = [curve.unique(KEY, maintain_order=True).select(*KEY, *counts, x="maj") for curve in curves]
-    of_runs = [runs_of(side, "x") for side in found]
+        side_tables = [curve.unique(KEY, maintain_order=True).select(*KEY, *counts, x="maj") for curve in curves]
+    of_runs = [runs_of(side, "x") for side in side_tables]
     shared = set.intersection(*(set(runs.problems) for runs in of_runs))
     if not shared:
         return None
-    own, *others = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
-    other, *base = others or [np.zeros((1, own.shape[1]))]
+    model_grid, *other_grids = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
+    reference_grid, *base = other_grids or [np.zeros((1, model_grid.shape[1]))]
     same_runs = claim.model == claim.than
     # of a single training run nobody knows how much it differs from another; a model that is given is what it is
-    fixed = any(one_run(models, name, grid) for (name, _), grid in zip(sides, (own, *others), strict=True))
+    fixed = any(one_run(models, name, grid) for (name, _), grid in zip(sides, (model_grid, *other_grids), strict=True))
     # one problem has no interval; a log is of one, and has that of the runs
-    alone = own.shape[1] == 1 and (claim.value not in LOGGED or min(len(own), len(other)) == 1)
+    alone = model_grid.shape[1] == 1 and (claim.value not in LOGGED or min(len(model_grid), len(reference_grid)) == 1)
     bound, ratio = None, claim.value in EFFICIENCY
     if curves:
-        one, two = (maj_curves(curve.filter(pl.col("problem_id").is_in(shared))) for curve in curves)
-        if claim.value == EQUAL_TOKENS:
-            estimate = gain_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
-        else:
-            estimate, bound = efficiency_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
+        curves = [curve.filter(pl.col("problem_id").is_in(shared)) for curve in curves]
+        estimate, bound = estimate_of_curves(claim.value, curves, same_runs=same_runs, fixed=fixed)
     else:
         # a ratio of gains says nothing where the other model may have lost
-        ratio = bool(base) and compare(other, base[0], fixed=fixed).interval().low > 0
-        estimate = compare(own, other, base[0] if ratio else None, same_runs=same_runs, fixed=fixed)
+        ratio = bool(base) and compare(reference_grid, base[0], fixed=fixed).interval().low > 0
+        estimate = compare(model_grid, reference_grid, base[0] if ratio else None, same_runs=same_runs, fixed=fixed)
     logarithm = claim.value in EFFICIENCY
     interval = ratio_interval(estimate) if logarithm else estimate.interval()
     known = bool(np.isfinite(estimate.value))  # not where curves share no tokens
     word, limit = verdict(claim, interval.estimate, bound, ratio=ratio) if known else ("not significant", 0.0)
     none = float(ratio and not logarithm)
     needed = None
-    if known and not (alone or fixed) and estimate.runs > 1 and claim.expect in ("more", "less"):
-        wide = estimate.p_value(none) >= LEVEL  # else more runs change nothing
-        needed = runs_needed(estimate, none) if wide else None
+    one_sided = claim.expect in ("more", "less") and estimate.runs > 1
+    if known and one_sided and not (alone or fixed) and estimate.p_value(none) >= LEVEL:  # else more change nothing
+        needed = runs_needed(estimate, none)
     cost = spending(claim, dataset, tables)
     p = None
     if known and not (alone or fixed or (cost and cost.share < ENOUGH)):
         p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
-    samples = [side["samples"] for side in found if "samples" in side.columns]
+    return {
+        **words_of(claim, models),
+        **(interval._asdict() if known else dict.fromkeys(interval._fields)),
+        "ratio": ratio,
+        "bound": bound,
+        "runs": len(model_grid),
+        "than_runs": len(reference_grid) if claim.than else len(model_grid),
+        "problems": model_grid.shape[1],
+        "verdict": word,
+        "needed": needed,
+        **samples_of(side_tables),
+        "over": "problems" if fixed else "runs and problems",
+        **dict(zip(("spent", "used", "affordable"), cost or (None,) * 3, strict=True)),
+        "p": p,
+        "p_corrected": None,
+    }
+
+
+def estimate_of_curves(
+    value: str, curves: list[pl.DataFrame], *, same_runs: bool, fixed: bool
+) -> tuple[Estimate, str | None]:
+    """The estimate of a value of two models' curves, and the kind of a ratio (`efficiency_of_curves`)."""
+    one, two = map(maj_curves, curves)
+    if value == EQUAL_TOKENS:
+        return gain_of_curves(*one, *two, same_runs=same_runs, fixed=fixed), None
+    return efficiency_of_curves(*one, *two, same_runs=same_runs, fixed=fixed)
+
+
+def sides_of(claim: Claim) -> list[tuple[str, str]]:
+    """(model, value) of what a claim compares: its model, the other one, and the one that both gain over."""
+    sides = [(claim.model, claim.value)]
+    sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
+    return sides + ([(claim.gains_over, claim.value)] if claim.gains_over else [])
+
+
+def words_of(claim: Claim, models: Mapping[str, ModelStyle]) -> dict[str, Any]:
+    """The columns of a row that come from the claim alone."""
     styles = [models[name] for name in (claim.model, claim.than) if name]
     return {
         "section": claim.section,
@@ -196,27 +227,20 @@ def row_of(
         "value": claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}",
         "model": styles[0].label,
         "than": styles[1].label if claim.than else None,
-        **(interval._asdict() if known else dict.fromkeys(interval._fields)),
-        "ratio": ratio,
-        "bound": bound,
-        "runs": len(own),
-        "than_runs": len(other) if claim.than else len(own),
-        "problems": own.shape[1],
-        "verdict": word,
         "expect": claim.expect,
         "margin": None if claim.expect in ("more", "less") else claim.margin or None,
-        "needed": needed,
         "redraw": claim.redraw,
-        "of": len(set().union(*(side["problem_id"] for side in found))),
-        "samples_least": min((int(of.to_numpy().min()) for of in samples), default=None),
-        "samples_most": max((int(of.to_numpy().max()) for of in samples), default=None),
-        "over": "problems" if fixed else "runs and problems",
-        "spent": cost.share if cost else None,
-        "used": cost.used if cost else None,
-        "affordable": cost.affordable if cost else None,
         "family": " against ".join(sorted(style.method for style in styles)),
-        "p": p,
-        "p_corrected": None,
+    }
+
+
+def samples_of(tables: list[pl.DataFrame]) -> dict[str, Any]:
+    """Problems on which a side was measured, and the fewest and the most samples of one."""
+    samples = [table["samples"].to_numpy() for table in tables if "samples" in table.columns]
+    return {
+        "of": len(set().union(*(table["problem_id"] for table in tables))),
+        "samples_least": min((int(counts.min()) for counts in samples), default=None),
+        "samples_most": max((int(counts.max()) for counts in samples), default=None),
     }
 
 
@@ -229,8 +253,8 @@ def spending(claim: Claim, dataset: str, tables: Tables) -> Spent | None:
     rows = dict(ends(of_group.get("prefixes"), of_group.get("direct")))
     sides = {"votes halfway": claim.model, "direct at the end": claim.model}
     sides |= {claim.than_value or claim.value: claim.than or claim.model}
-    found = [spent(rows[name].filter(dataset=dataset, model=sides[name])) for name in sorted(wanted) if name in rows]
-    return min((cost for cost in found if cost), default=None)
+    costs = [spent(rows[name].filter(dataset=dataset, model=sides[name])) for name in sorted(wanted) if name in rows]
+    return min((cost for cost in costs if cost), default=None)
 
 
 def curves_of(tables: Tables, dataset: str, model: str, value: str) -> pl.DataFrame:
@@ -258,12 +282,12 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
         less = shortfall(row | {"n": row["problems"], "runs": None}, row["samples_most"] or 0)
         n = less if "n =" in less else ", ".join(filter(None, (str(row["problems"]), less)))
-        here = [runs.format(**row), n.removeprefix("n = "), said(row), row["redraw"]]
+        here = [runs.format(**row), n.removeprefix("n = "), verdict_text(row), row["redraw"]]
         cells.append([row["section"], row["says"], f"{row['value']}, {of}: {what}", *here])
     return Layout("claims", header, cells, set(), note(table))
 
 
-def said(row: Mapping[str, Any]) -> str:
+def verdict_text(row: Mapping[str, Any]) -> str:
     """A verdict with its corrected p-value, and what keeps it from another one."""
     text = row["verdict"]
     if row["p_corrected"] is not None:

@@ -24,15 +24,15 @@ WRONG, RIGHT = "#D55E00", "#009E73"
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     """One panel per construction: nodes by depth, coloured by the share of right rollouts."""
     sets, trees = tables["constructions"], tables["trees"]
-    drawn = [m for m in models if sets.filter(model=m).height]
-    problem = most_telling(sets, trees, drawn)
+    shown = [m for m in models if sets.filter(model=m).height]
+    problem = most_telling(sets, trees, shown)
     if problem is None:
         return panels(0)[0], sets.clear()
     nodes = {row["node"]: row for row in trees.filter(problem_id=problem).iter_rows(named=True)}
     place = {n: (row["depth"], y) for (n, row), y in zip(nodes.items(), heights(nodes), strict=True)}
-    figure, axes = panels(len(drawn), height=2.6)
+    figure, axes = panels(len(shown), height=2.6)
     parts = []
-    for axis, model in zip(axes, drawn, strict=True):
+    for axis, model in zip(axes, shown, strict=True):
         here = sets.filter(model=model, problem_id=problem)
         example = (here.sort("prefix", descending=True) if "prefix" in here else here).row(0, named=True)
         failed, kept, revised = paths_of(example, nodes)
@@ -60,16 +60,20 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     return figure, pl.DataFrame(parts)
 
 
-def most_telling(sets: pl.DataFrame, trees: pl.DataFrame, drawn: list[str]) -> str | None:
+def most_telling(sets: pl.DataFrame, trees: pl.DataFrame, shown: list[str]) -> str | None:
     """The problem to draw: with an example in every set, if possible one that keeps a step, and about LEAVES leaves.
 
     None if no problem has an example in every set.
     """
     of_all = sets.group_by("problem_id").agg(pl.col("model").n_unique(), pl.col("prefix").max())
-    telling = of_all.filter(pl.col("model") == len(drawn)).with_columns(pl.col("prefix") > 0)
+    telling = of_all.filter(pl.col("model") == len(shown)).with_columns(pl.col("prefix") > 0)
     size = trees.filter("leaf").group_by("problem_id").len()
-    found = telling.join(size, on="problem_id").with_columns((pl.col("len").cast(pl.Int64) - LEAVES).abs())
-    return None if found.is_empty() else str(found.sort(pl.col("prefix").not_(), "len", "problem_id")["problem_id"][0])
+    candidates = telling.join(size, on="problem_id").with_columns((pl.col("len").cast(pl.Int64) - LEAVES).abs())
+    return (
+        None
+        if candidates.is_empty()
+        else str(candidates.sort(pl.col("prefix").not_(), "len", "problem_id")["problem_id"][0])
+    )
 
 
 def heights(nodes: Mapping[int, Mapping[str, Any]]) -> list[float]:
@@ -98,13 +102,13 @@ def paths_of(example: Mapping[str, Any], nodes: Mapping[int, Mapping[str, Any]])
         parent = nodes[node]["parent"]
         return [] if parent is None else [*path(parent), node]
 
-    own = path(example["sample"])
+    sampled = path(example["sample"])
     if nodes[example["sample"]]["right"]:
-        return [], 0, own
+        return [], 0, sampled
     kept = example["prefix"] or 0
     right = [path(n) for n, row in nodes.items() if row["leaf"] and row["right"]]
     follows = [p for p in right if example["completion"].endswith("".join(nodes[n]["text"] for n in p[kept:]))]
-    return own, kept, next(p for p in follows if p[:kept] == own[:kept])
+    return sampled, kept, next(p for p in follows if p[:kept] == sampled[:kept])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import polars as pl
 
 from mrt.figures.figure import CASE, Figure
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, labelled, legend, panels, stands_on
+from mrt.figures.style import Appearance, ModelStyle, labelled, legend, panels, sample_sizes
 
 FIGURE = Figure(CASE, ("episodes",), paper=("fig23",))
 
@@ -23,7 +23,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     data = tables["episodes"]
     table = data.group_by("dataset", "model", "episodes", maintain_order=True).agg(pl.len().alias("traces"))
     table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("dataset", "model").alias("share"))
-    counts_of = stands_on(data, ["dataset", "model"])
+    counts_of = sample_sizes(data, ["dataset", "model"])
     table = table.join(counts_of, on=["dataset", "model"], maintain_order="left")
     look = Appearance(models)
     sets = table["dataset"].unique(maintain_order=True).to_list()

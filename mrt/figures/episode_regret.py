@@ -30,12 +30,12 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     hopeless = whole.group_by("model").agg(pl.col("hopeless").mean()).rows()  # a model of short thoughts may have none
     labels = {model: f"{models[model].label} ({share:.0%} hopeless)" for model, share in hopeless}
     named = {m: s.model_copy(update={"label": labels.get(m, s.label)}) for m, s in models.items()}
-    figure, drawn = curves(table, named, "episodes", "regret")
-    for axis, rows in drawn:
+    figure, panels = curves(table, named, "episodes", "regret")
+    for axis, rows in panels:
         ticks = rows["episodes"].unique().sort().to_numpy()
         axis.set_xticks(ticks[:: int(np.ceil(ticks.size / MOST_TICKS))])
         axis.set(xlabel="first b episodes", ylabel="normalized regret")
-    name_lines(figure, [axis for axis, _ in drawn])
+    name_lines(figure, [axis for axis, _ in panels])
     return figure, table
 
 

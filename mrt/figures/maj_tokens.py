@@ -25,28 +25,28 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str) -> tuple[Any, pl.DataFrame]:
     """maj@k or pass@k (`column`) of k completions by their tokens; linearized, of the first k attempts of a text."""
     parts = {mode: tables[mode] for mode in ("maj", "linearized") if mode in tables and tables[mode].height}
-    found = {
+    by_mode = {
         mode: with_intervals(part, ["dataset", "model", "k"], [column, "tokens"]).with_columns(
             pl.lit({"maj": "parallel"}.get(mode, mode)).alias("mode")
         )
         for mode, part in parts.items()
     }
-    figure, drawn = curves(found["maj"], models, "tokens", column)
+    figure, panels = curves(by_mode["maj"], models, "tokens", column)
     look = Appearance(models)
-    for axis, rows in drawn:
+    for axis, rows in panels:
         if rows["tokens"].count():  # else nothing is drawn: imported completions may have no token counts
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:.0f}")
         ks = ", ".join(map(str, rows["k"].unique().sort()))
         axis.set(xlabel=f"tokens of k completions, k = {ks}", ylabel=f"{column}@k")
-        if "linearized" in found:
-            here = found["linearized"].filter(dataset=rows["dataset"][0])
+        if "linearized" in by_mode:
+            here = by_mode["linearized"].filter(dataset=rows["dataset"][0])
             for model in models:
                 line = here.filter(pl.col("model") == model)
                 errorbar(axis, line["tokens"], line, column, **look.line(model) | {"linestyle": "--", "label": None})
             axis.plot([], [], "--", color="0.5", label="linearized")
-    name_lines(figure, [axis for axis, _ in drawn], at_ends="linearized" not in found)
-    return figure, pl.concat(found.values())
+    name_lines(figure, [axis for axis, _ in panels], at_ends="linearized" not in by_mode)
+    return figure, pl.concat(by_mode.values())
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from mrt.figures.style import (
     most_runs,
     one_run,
     over,
+    sample_sizes,
     shortfall,
-    stands_on,
     usual_samples,
     with_intervals,
 )
@@ -67,17 +67,17 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     averages = list(over_sets(data, models))
     if averages:
         parts.append(pl.DataFrame(averages).with_columns(pl.lit("all").alias("difficulty")))
-    found = pl.concat(parts, how="diagonal_relaxed")
+    result = pl.concat(parts, how="diagonal_relaxed")
     if reading.height:
         said = pl.concat_str("rows", "what", separator=" ").str.join("; ").alias("reading")
-        found = found.join(reading.group_by("dataset", "model").agg(said), on=["dataset", "model"], how="left")
-    return found
+        result = result.join(reading.group_by("dataset", "model").agg(said), on=["dataset", "model"], how="left")
+    return result
 
 
 def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[dict[str, Any]]:
     """The average over datasets, of the runs that were measured on all of them; nothing if there is one dataset."""
     sets = data["dataset"].unique(maintain_order=True)
-    counts = stands_on(data, ["dataset", "model"])
+    counts = sample_sizes(data, ["dataset", "model"])
     for model in models:
         here = data.filter(pl.col("model") == model)
         on_all = here.group_by("run").agg(pl.col("dataset").n_unique() == len(sets)).filter("dataset")["run"]
@@ -97,18 +97,18 @@ def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[
 def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle], by: list[str]) -> pl.DataFrame:
     """Accuracy less the parent's on the same problems, where both were measured, by dataset, model and what else."""
     rows = []
-    for key, own in data.group_by(by, maintain_order=True):
+    for key, rows_of_model in data.group_by(by, maintain_order=True):
         place = dict(zip(by, key, strict=True))
         model = str(place["model"])
         parent = models[model].parent if model in models else None
         other = data.filter(*(pl.col(name) == value for name, value in (place | {"model": parent or ""}).items()))
-        of_both = [runs_of(rows_of, "accuracy") for rows_of in (own, other)]
+        of_both = [runs_of(rows_of, "accuracy") for rows_of in (rows_of_model, other)]
         shared = set.intersection(*(set(runs.problems) for runs in of_both))
         if shared:
             grids = [runs.values[:, [p in shared for p in runs.problems]] for runs in of_both]
             fixed = any(one_run(models, name, grid) for name, grid in zip((model, parent), grids, strict=True))
-            found = mean_of(*grids, fixed=fixed).interval()
-            rows.append((*key, *found, grids[0].shape[1], "problems" if fixed else "runs and problems"))
+            interval = mean_of(*grids, fixed=fixed).interval()
+            rows.append((*key, *interval, grids[0].shape[1], "problems" if fixed else "runs and problems"))
     names = {"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64}
     counts = {"difference_n": pl.Int64, "difference_over": pl.String}
     schema = {name: data.schema[name] for name in by} | names | counts
@@ -148,8 +148,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
             cells[index].append(f"{text}, {less}" if less else text)
             if column == "accuracy" and whole.get(model) == best and len(whole) > 1:
                 bold.add((index, len(header) - 1))
-    told = readings(table, {name: style.label for name, style in models.items()})
-    return Layout("pass@1", header, cells, bold, " ".join([note(table, samples, runs), *told]))
+    remarks = readings(table, {name: style.label for name, style in models.items()})
+    return Layout("pass@1", header, cells, bold, " ".join([note(table, samples, runs), *remarks]))
 
 
 def note(table: pl.DataFrame, samples: int, runs: int) -> str:

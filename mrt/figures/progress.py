@@ -44,7 +44,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     figure, axes = panels(2 * len(sets), columns=2)
     every = spacing(data)
     unit = "an episode" if every == 1 else f"{every} episodes"
-    curve = with_intervals(held(data, every), ["dataset", "model", "prefix"], ["J"])
+    curve = with_intervals(at_every_nth(data, every), ["dataset", "model", "prefix"], ["J"])
     shares = []
     for left, right, dataset in zip(axes[::2], axes[1::2], sets, strict=True):
         here, after = data.filter(dataset=dataset), curve.filter(dataset=dataset)
@@ -87,7 +87,7 @@ def spacing(data: pl.DataFrame) -> int:
     return gcd(*data.filter(pl.col("prefix") < pl.col("episodes"))["prefix"].unique()) or 1
 
 
-def held(data: pl.DataFrame, every: int) -> pl.DataFrame:
+def at_every_nth(data: pl.DataFrame, every: int) -> pl.DataFrame:
     """A row of every trace at each `every`-th prefix up to the 95th percentile of lengths."""
     horizon = int(np.quantile(data.group_by(TRACE).agg(pl.col("prefix").max())["prefix"], 0.95))
     rows = carried(data, "prefix", TRACE, horizon).filter(pl.col("prefix") % every == 0)

@@ -14,7 +14,7 @@ import polars as pl
 
 from mrt.figures.figure import REGRET, Figure
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, with_intervals, with_room
+from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, spaced_ticks, with_intervals
 
 FIGURE = Figure(REGRET, ("regret",), paper=("fig9", "fig12"))
 
@@ -22,9 +22,9 @@ FIGURE = Figure(REGRET, ("regret",), paper=("fig9", "fig12"))
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     table = with_intervals(tables["regret"], ["dataset", "model", "extensions", "budget"], ["regret"])
     within, beyond = table.filter(pl.col("extensions") == 0), table.filter(pl.col("extensions") > 0)
-    figure, drawn = curves(within, models, "budget", "regret")
+    figure, panels = curves(within, models, "budget", "regret")
     look = Appearance(models)
-    for axis, rows in drawn:
+    for axis, rows in panels:
         outside = beyond.filter(dataset=rows["dataset"][0])
         for model in models:
             line = outside.filter(pl.col("model") == model)
@@ -35,7 +35,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 errorbar(axis, line["budget"], line, "regret", **style)
         inner, outer = rows["budget"].to_numpy(), outside["budget"].to_numpy()
         ticks = sorted({*inner, *outer})
-        axis.set_xticks(with_room(ticks, 0.08 * ticks[-1]))
+        axis.set_xticks(spaced_ticks(ticks, 0.08 * ticks[-1]))
         if outside.height:
             edge = (inner[inner < outer.min()].max() + outer.min()) / 2
             axis.axvline(edge, color="0.7", linewidth=0.6)
@@ -43,7 +43,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             text = f"open points: extrapolated, {counts} extensions"
             axis.text(0.99, 0.98, text, fontsize=6, ha="right", va="top", color="0.4", transform=axis.transAxes)
         axis.set(xlabel="token budget $C_0$", ylabel="normalized regret")
-    name_lines(figure, [axis for axis, _ in drawn], at_ends=beyond.is_empty())
+    name_lines(figure, [axis for axis, _ in panels], at_ends=beyond.is_empty())
     return figure, table
 
 

@@ -76,8 +76,8 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
                     for side in (grid, grids[reference])
                 ]
                 fixed = one_run(models, name, sides[0]) or one_run(models, reference, sides[1])
-                found = mean_of(*sides, fixed=fixed).interval()
-                difference = (*found, len(shared), "problems" if fixed else "runs and problems")
+                paired = mean_of(*sides, fixed=fixed).interval()
+                difference = (*paired, len(shared), "problems" if fixed else "runs and problems")
             counts = here.filter(pl.col("model") == name)["samples"]
             sizes = (len(grid.values), len(grid.problems), here["problem_id"].n_unique(), counts.min(), counts.max())
             rows.append((dataset, name, value, *sizes, *interval, *difference, *totals.get(name, (0.0, 0.0))))

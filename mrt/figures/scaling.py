@@ -27,8 +27,8 @@ from mrt.figures.style import (
     errorbar,
     legend,
     panels,
+    spaced_ticks,
     with_intervals,
-    with_room,
 )
 
 FIGURE = Figure(
@@ -66,7 +66,7 @@ def mark_episodes(axis: Any, tokens: Sequence[float], prefixes: Sequence[int]) -
     """A second axis above: how many episodes the points at these tokens have, named where there is room."""
     low, high = axis.get_xlim()
     names = dict(zip(tokens, map(str, prefixes), strict=True))
-    shown = with_room(tokens, (high - low) / 12)
+    shown = spaced_ticks(tokens, (high - low) / 12)
     above = axis.secondary_xaxis("top")
     above.set_xticks(shown, [names[at] for at in shown])
     above.tick_params(labelsize=6, length=2, pad=1)
@@ -138,15 +138,17 @@ def draw(
     thinking = [model for model in models if model in data["model"]]
     table = curves_table(data, direct, thinking, episode_groups)
     votes = table.filter(curve="maj")
-    found = {s: list(dict.fromkeys(rows["group"])) for (s,), rows in votes.group_by("dataset", maintain_order=True)}
-    columns = max(map(len, found.values()))
-    there = set(votes.select("dataset", "model").iter_rows())
-    places = [(s, m, i) for s in found for m in thinking if (s, m) in there for i in range(columns)]  # a row a model
+    groups_of = {s: list(dict.fromkeys(rows["group"])) for (s,), rows in votes.group_by("dataset", maintain_order=True)}
+    columns = max(map(len, groups_of.values()))
+    measured = set(votes.select("dataset", "model").iter_rows())
+    places = [
+        (s, m, i) for s in groups_of for m in thinking if (s, m) in measured for i in range(columns)
+    ]  # a row a model
     figure, grid = panels(len(places), height=2.0, columns=columns)
     look = Appearance(models)
     axes = []
     for axis, (dataset, model, i) in zip(grid, places, strict=True):
-        group = found[dataset][i] if i < len(found[dataset]) else ""
+        group = groups_of[dataset][i] if i < len(groups_of[dataset]) else ""
         here = table.filter(dataset=dataset, model=model, group=group).sort("p", "point")
         axis.set_visible(here.height > 0)
         if here.height:

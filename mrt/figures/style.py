@@ -123,7 +123,7 @@ def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list
 
 def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
     """Mean of each column within each group, with a 95 % interval over problems, and over training runs if a model has
-    several: `c`, `c_low`, `c_high`; and what it stands on (`stands_on`).
+    several: `c`, `c_low`, `c_high`; and the counts of `sample_sizes`.
 
     Rows of one problem within a group (its traces) are averaged first, so n counts problems. `c_n` is the number of
     problems with a value of a further column.
@@ -134,15 +134,15 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
         known = data.filter(pl.col(column).is_not_null())  # imported rollouts, for example, have no token counts
         names = {"estimate": column, "low": f"{column}_low", "high": f"{column}_high"}
         names |= {} if column == columns[0] else {"problems": f"{column}_n"}
-        found = interval_table(known, by, column, run=run).rename(names).select(*by, *names.values())
+        means = interval_table(known, by, column, run=run).rename(names).select(*by, *names.values())
         if column == columns[0]:
-            found = found.join(stands_on(known, by), on=by)
-        result = result.join(found, on=by, how="left", maintain_order="left")
+            means = means.join(sample_sizes(known, by), on=by)
+        result = result.join(means, on=by, how="left", maintain_order="left")
     return result
 
 
-def stands_on(data: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """What the means of each group stand on, a row a group.
+def sample_sizes(data: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Numbers of problems, runs and samples behind the means of each group, a row a group.
 
     Columns `by`; n (problems); of (problems on which any model was measured, where `by` has the model, else n); runs,
     if the data have a column `run`; samples_least and samples_most (completions or traces of a problem in a run: the
@@ -174,8 +174,8 @@ def carried(data: pl.DataFrame, index: str, by: Sequence[str], last: int) -> pl.
     return places.sort(index).join_asof(data.sort(index), on=index, by=list(by), check_sortedness=False)
 
 
-def with_room(places: Sequence[float], least: float) -> list[float]:
-    """Those of the places, in order, that stand at least so far behind the last one taken: ticks that can be read."""
+def spaced_ticks(places: Sequence[float], least: float) -> list[float]:
+    """Places of ticks that can be read: each at least `least` after the one before."""
     taken: list[float] = []
     for place in places:
         if not taken or place - taken[-1] >= least:
@@ -209,7 +209,7 @@ def shortfall(row: Mapping[str, Any], samples: int = 0, runs: int = 0) -> str:
     """What a number stands on, if that is less than the others beside it do; else nothing.
 
     Args:
-        row: n and of; samples_least and samples_most; runs (see `stands_on`).
+        row: n and of; samples_least and samples_most; runs (see `sample_sizes`).
         samples, runs: of a problem, and of a model, at most in what is compared; 0 says nothing of them.
     """
     parts = [f"n = {row['n']} of {row['of']}"] if row["n"] < row["of"] else []
@@ -272,7 +272,7 @@ def curves(
     sets = table["dataset"].unique(maintain_order=True).to_list()
     over = [x] if isinstance(x, str) else x
     figure, axes = panels(len(sets) * len(over), columns=3 if len(over) == 1 else len(over))
-    drawn = []
+    filled = []
     for axis, (name, x) in zip(axes, product(sets, over), strict=True):
         here = table.filter(pl.col("dataset") == name)
         for model in models:
@@ -280,8 +280,8 @@ def curves(
             if rows.height:
                 errorbar(axis, rows[x], rows, y, **look.line(model))
         axis.set_title(heading(name, here))
-        drawn.append((axis, here))
-    return figure, drawn
+        filled.append((axis, here))
+    return figure, filled
 
 
 def name_lines(figure: Any, axes: Sequence[Any], *, at_ends: bool = True) -> None:

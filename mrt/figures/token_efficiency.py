@@ -18,7 +18,7 @@ from mrt.analysis.intervals import runs_of
 from mrt.analysis.token_efficiency import efficiency_of_curves, ratio_interval
 from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main_table
-from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shortfall, stands_on, usual_samples
+from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, sample_sizes, shortfall, usual_samples
 from mrt.figures.tables import Layout
 
 FIGURE = Figure(RESULT, ("maj", "linearized"), paper=("Section 8.3",))
@@ -55,17 +55,17 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     data = pl.concat(modes, how="diagonal").drop_nulls("tokens")
     for (mode, dataset), here in data.group_by("mode", "dataset", maintain_order=True):
         of_model = {str(model): of_model for (model,), of_model in here.group_by("model")}
-        samples = stands_on(here.filter(pl.col("k") == pl.col("k").min()), ["model"])
+        samples = sample_sizes(here.filter(pl.col("k") == pl.col("k").min()), ["model"])
         for model, reference in permutations([m for m in models if m in of_model], 2):
             pair = [of_model[model], of_model[reference]]
             shared = set.intersection(*(set(complete(table)) for table in pair))
             if not shared:
                 continue
-            own, other = (maj_curves(table.filter(pl.col("problem_id").is_in(shared))) for table in pair)
-            fixed = one_run(models, model, own[0]) or one_run(models, reference, other[0])
-            estimate, bound = efficiency_of_curves(*own, *other, fixed=fixed)
+            curves, reference_curves = (maj_curves(table.filter(pl.col("problem_id").is_in(shared))) for table in pair)
+            fixed = one_run(models, model, curves[0]) or one_run(models, reference, reference_curves[0])
+            estimate, bound = efficiency_of_curves(*curves, *reference_curves, fixed=fixed)
             both = samples.filter(pl.col("model").is_in([model, reference]))
-            sizes = (len(shared), here["problem_id"].n_unique(), len(own[0]), len(other[0]))
+            sizes = (len(shared), here["problem_id"].n_unique(), len(curves[0]), len(reference_curves[0]))
             least, most = both["samples_least"].min(), both["samples_most"].max()
             of = "problems" if fixed else "runs and problems"
             rows.append((mode, dataset, model, reference, *ratio_interval(estimate), bound, *sizes, least, most, of))

@@ -205,9 +205,9 @@ def _rounds(decimal: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
 
 def choices(pred: str, gold: str) -> bool | None:
     """The letter of a choice, perhaps with its option, which also stands for it alone; two letters are no choice."""
-    found = [_CHOICE.fullmatch(_bare(text, "")) for text in (pred, gold)]
-    letters = [match and (match[1] or match[2] or match[3] or match[4]) for match in found]
-    one, other = (match and match[5] for match in found)
+    matches = [_CHOICE.fullmatch(_bare(text, "")) for text in (pred, gold)]
+    letters = [match and (match[1] or match[2] or match[3] or match[4]) for match in matches]
+    one, other = (match and match[5] for match in matches)
     hedged = any(
         _DENIED.match(option) or _HEDGE.search(option.replace(f"({letters[0]})", ""))
         for option in (one, other)
@@ -468,18 +468,18 @@ def _collection(text: str) -> tuple[str, list[str]]:
     conditions = split(text, _RELATIONS)[1] or (kind == r"\{" and split(inside, _RELATIONS)[1])
     if conditions or ("," not in text and number_in(plain_text(text))):
         return "", [text]
-    found = items(inside)
-    if kind != r"\{" and (len(found) < 2 or r"\pm" in text):
-        kind, end, found = "", "", items(_named(text)[1] if r"\pm" in text else text)
+    members = items(inside)
+    if kind != r"\{" and (len(members) < 2 or r"\pm" in text):
+        kind, end, members = "", "", items(_named(text)[1] if r"\pm" in text else text)
     if kind not in ("(", "["):
-        while signed := next((item for item in found if r"\pm" in item or r"\mp" in item), None):
-            if len(found) > 16:
+        while signed := next((item for item in members if r"\pm" in item or r"\mp" in item), None):
+            if len(members) > 16:
                 break
-            at = found.index(signed)
+            at = members.index(signed)
             count = -1 if r"\mp" in signed else 1  # all change together, or each by itself
             both = [signed.replace(r"\pm", one, count).replace(r"\mp", other) for one, other in ("+-", "-+")]
-            found[at : at + 1] = both
-    return {r"\langle": "("}.get(kind, kind if (kind == "(") == (end == ")") else kind + end), found
+            members[at : at + 1] = both
+    return {r"\langle": "("}.get(kind, kind if (kind == "(") == (end == ")") else kind + end), members
 
 
 def _matched(left: list[str], right: list[str]) -> bool:
@@ -637,6 +637,6 @@ def search_answer(text: str) -> str | None:
     """The answer that Math-Verify finds in a text, verbatim (LaTeX or a plain number)."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
-    found = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
-    source = next((item for item in reversed(found) if isinstance(item, str)), "")
+    candidates = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
+    source = next((item for item in reversed(candidates) if isinstance(item, str)), "")
     return source.strip() or None

@@ -29,14 +29,14 @@ def others(answer: str) -> Iterator[str]:
     if INTEGER.fullmatch(answer):
         value = int(re.sub(r"[,{}]", "", answer))
         yield from (f"{value}", f"{value:,}", f"{value:,}".replace(",", "{,}"))
-    elif found := DEGREES.fullmatch(answer):
-        yield from (f"{found[1]}^\\circ", f"{found[1]}^{{\\circ}}", found[1])
-    elif found := FRACTION.fullmatch(answer):
-        sign, *parts = found.groups()
+    elif match := DEGREES.fullmatch(answer):
+        yield from (f"{match[1]}^\\circ", f"{match[1]}^{{\\circ}}", match[1])
+    elif match := FRACTION.fullmatch(answer):
+        sign, *parts = match.groups()
         above, below = (part for part in parts if part)
         yield from (f"{sign}\\{kind}{{{above}}}{{{below}}}" for kind in ("frac", "dfrac"))
         yield f"{sign}{above}/{below}"
-    elif found := DECIMAL.fullmatch(answer):
-        yield from (f"{found[1]}0{found[2]}", f"{found[1]}{found[2]}")
-    elif found := TEXT.fullmatch(answer):
-        yield from (found[1], f"\\text{{{found[1]}}}")
+    elif match := DECIMAL.fullmatch(answer):
+        yield from (f"{match[1]}0{match[2]}", f"{match[1]}{match[2]}")
+    elif match := TEXT.fullmatch(answer):
+        yield from (match[1], f"\\text{{{match[1]}}}")

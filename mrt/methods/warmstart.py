@@ -47,11 +47,11 @@ class Paths:
 
     def path(self, node: int) -> list[int]:
         """Nodes from below the root to this one."""
-        found = []
+        nodes = []
         while (parent := self.rows[node]["parent"]) is not None:
-            found.append(node)
+            nodes.append(node)
             node = parent
-        return found[::-1]
+        return nodes[::-1]
 
     def text(self, nodes: list[int]) -> str:
         return "".join(self.rows[n]["text"] for n in nodes)

@@ -30,8 +30,8 @@ class Described(NamedTuple):
 def described(printed: str) -> Iterator[Described]:
     """The jobs that a dry run printed, including the target rule."""
     for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", printed, re.MULTILINE):
-        told = dict(re.findall(r"^ +(\w+): (.*)$", block, re.MULTILINE))
-        yield Described(rule, dict(re.findall(r"(\w+)=([^,\s]+)", told.get("wildcards", ""))), told)
+        fields = dict(re.findall(r"^ +(\w+): (.*)$", block, re.MULTILINE))
+        yield Described(rule, dict(re.findall(r"(\w+)=([^,\s]+)", fields.get("wildcards", ""))), fields)
 
 
 def counted(jobs: Iterable[Described]) -> dict[tuple[str, str, str], int]:

@@ -159,7 +159,7 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
 def reason_in(lines: list[str]) -> str:
     """The line of a log that says why a stage failed: the last error that is no echo of another."""
     lines = [line.rpartition("\r")[2].strip() for line in lines]
-    reasons = [found[1] for line in lines if (found := REASON.search(line)) and not any(e in line for e in ECHOES)]
+    reasons = [match[1] for line in lines if (match := REASON.search(line)) and not any(e in line for e in ECHOES)]
     return next(iter([*reasons[-1:], *[line for line in lines if line][-1:]]), "")[:300]
 
 

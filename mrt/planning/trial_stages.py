@@ -250,9 +250,11 @@ def engine(place: Place, gpus: int = 1) -> None:
     J = []
     for request, prompt_ids in zip(scored, sampler.encode([forced for _, forced, _ in prompts]), strict=True):
         parts = sampler.as_written(request)
-        logps, start = reference([*prompt_ids, *parts.before, *parts.own]), len(prompt_ids) + len(parts.before)
+        logps, start = reference([*prompt_ids, *parts.before, *parts.target]), len(prompt_ids) + len(parts.before)
         ends = [i for i in range(logps.shape[1]) if sampler.tokenizer.decode([i]).startswith(parts.end)]
-        J.append(np.exp(sum(logps[start + i - 1, t] for i, t in enumerate(parts.own))) * np.exp(logps[-1, ends]).sum())
+        J.append(
+            np.exp(sum(logps[start + i - 1, t] for i, t in enumerate(parts.target))) * np.exp(logps[-1, ends]).sum()
+        )
     place.report("J by likelihood, largest", float(max(J)))
     for how in ("first pass", "from the prefix cache", "beside requests that sample"):
         beside = batch if how.startswith("beside") else []

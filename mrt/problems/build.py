@@ -98,8 +98,8 @@ def answer_in(solution: str, mark: str | None) -> str | None:
     """The final answer of a solution: its last box, or the text after the last `mark`; None without one."""
     if mark is None:
         return boxed(solution)
-    _, found, answer = solution.rpartition(mark)
-    return answer.strip() or None if found else None
+    _, marker, answer = solution.rpartition(mark)
+    return answer.strip() or None if marker else None
 
 
 def extra_of(record: Mapping[str, Any], columns: Sequence[str]) -> str:
@@ -114,73 +114,96 @@ def extra_of(record: Mapping[str, Any], columns: Sequence[str]) -> str:
     return json.dumps({name: record[name] for name in columns}, sort_keys=True)
 
 
+def place(settings: Dataset, at: int) -> str:
+    """A row of the source, as messages name it: `line 3` of a text file, else `row 3`."""
+    is_text = settings.file and settings.file.suffix.lower() != ".parquet"
+    return f"{'line' if is_text else 'row'} {at}"
+
+
+def value(
+    settings: Dataset, convert: Callable[[Any], Any], at: int, record: Mapping[str, Any], column: str, name: str
+) -> Any:
+    """A converted cell; raises ValueError, which names row, field and column, if it cannot be converted."""
+    try:
+        return convert(record.get(column))
+    except ValueError as error:
+        raise ValueError(f"{settings.origin}, {place(settings, at)}: {name} (column {column!r}) {error}") from error
+
+
+def read_row(settings: Dataset, fields: Mapping[str, str], index: int, at: int, record: Mapping[str, Any]) -> Row:
+    """A row with the fields of the source; raises ValueError if one cannot be read, or an answer is a solution."""
+    # Words for a difficulty are taken for none, unless somebody asked for numbers.
+    needed = bool(settings.columns.difficulty or settings.difficulties or settings.per_difficulty)
+    readers: dict[str, Callable[[Any], Any]]
+    readers = {"difficulty": partial(number, needed=needed), "problem": statement}
+    row = Row(line=at, index=index, raw=record)
+    for name, column in fields.items():
+        parsed = value(settings, readers.get(name, text), at, record, column, name)
+        setattr(row, name, parsed or "" if name in ("problem", "answer") else parsed)
+    if not settings.answer_from_solution and "####" in row.answer:
+        raise ValueError(
+            f"{settings.origin}, {place(settings, at)}: answer (column {fields['answer']!r}) is a solution with #### "
+            f'before the answer; set `answer_from_solution: true`, `answer_after: "####"` and `columns: {{solution:'
+            f" {fields['answer']}}}`"
+        )
+    return row
+
+
+def is_empty(settings: Dataset, fields: Mapping[str, str], row: Row) -> bool:
+    """Whether a row lacks its problem or answer; raises ValueError if it does, and such rows are not dropped."""
+    absent = has_no_answer(row.problem, row.answer, row.raw, settings.no_answer)
+    proof = asks_proof("", row.answer)
+    if row.problem and row.answer and (not absent or (proof and "proof" in settings.drop)):
+        return False
+    if "empty" not in settings.drop:
+        name = "problem" if not row.problem else "answer"
+        known = f"column {fields[name]!r}" if name in fields else "from the solution"
+        what, rule = "is empty or missing; mend it", "proof" if proof else "empty"
+        if row.problem and row.answer:
+            what = f"is {row.answer!r}, which stands for none; if it is one, set `no_answer: []`"
+        raise ValueError(
+            f"{settings.origin}, {place(settings, row.line)}: {name} ({known}) {what}, or drop such rows"
+            f" with `drop: [{rule}]`"
+        )
+    return True
+
+
 def parse(settings: Dataset, tally: Tally, extra: Sequence[str] = ()) -> list[Row]:
     """Read a hub dataset or a file, apply `keep`, and make rows of it; raises ValueError naming row and field."""
     raw, fields, keep = read_source(settings, extra)
-    noun = "line" if settings.file and settings.file.suffix.lower() != ".parquet" else "row"
     tally.add("read", len(raw), 0)
-
-    def value(convert: Callable[[Any], Any], at: int, record: Mapping[str, Any], column: str, name: str) -> Any:
-        try:
-            return convert(record.get(column))
-        except ValueError as error:
-            raise ValueError(f"{settings.origin}, {noun} {at}: {name} (column {column!r}) {error}") from error
-
     indexed = list(enumerate(raw))
     for key, (low, high) in settings.keep.items():
 
         def inside(
             item: tuple[int, tuple[int, dict[str, Any]]], key: str = key, low: float = low, high: float = high
         ) -> bool:
-            at, record = item[1]
-            found = value(partial(number, needed=False), at, record, keep[key], f"keep.{key}")
-            return found is not None and low <= found <= high
+            level = value(settings, partial(number, needed=False), *item[1], keep[key], f"keep.{key}")
+            return level is not None and low <= level <= high
 
         indexed = tally.filter(f"keep {key} {low:g} to {high:g}", indexed, inside)
 
-    # Words for a difficulty are taken for none, unless somebody asked for numbers.
-    asked = settings.columns.difficulty or settings.difficulties or settings.per_difficulty
-    difficulty = partial(number, needed=bool(asked))
-    readers: dict[str, Callable[[Any], Any]] = {"difficulty": difficulty, "problem": statement}
-    rows, empty, unanswered = [], 0, 0
+    rows, empty, unanswered = list[Row](), 0, 0
     for index, (at, record) in indexed:
-        row = Row(line=at, index=index, raw=record)
-        for name, column in fields.items():
-            found = value(readers.get(name, text), at, record, column, name)
-            setattr(row, name, found or "" if name in ("problem", "answer") else found)
+        row = read_row(settings, fields, index, at, record)
         if settings.answer_from_solution:
-            found = answer_in(row.solution or "", settings.answer_after)
-            if found is None:
+            answer = answer_in(row.solution or "", settings.answer_after)
+            if answer is None:
                 unanswered += 1
                 continue
-            row.answer = found
-        elif "####" in row.answer:
-            raise ValueError(
-                f"{settings.origin}, {noun} {at}: answer (column {fields['answer']!r}) is a solution with #### before"
-                f' the answer; set `answer_from_solution: true`, `answer_after: "####"` and `columns: {{solution:'
-                f" {fields['answer']}}}`"
-            )
-        absent = has_no_answer(row.problem, row.answer, record, settings.no_answer)
-        proof = asks_proof("", row.answer)
-        if not (row.problem and row.answer) or (absent and not (proof and "proof" in settings.drop)):
-            if "empty" not in settings.drop:
-                name = "problem" if not row.problem else "answer"
-                known = f"column {fields[name]!r}" if name in fields else "from the solution"
-                what, rule = "is empty or missing; mend it", "proof" if proof else "empty"
-                if row.problem and row.answer:
-                    what = f"is {row.answer!r}, which stands for none; if it is one, set `no_answer: []`"
-                raise ValueError(
-                    f"{settings.origin}, {noun} {at}: {name} ({known}) {what}, or drop such rows with `drop: [{rule}]`"
-                )
+            row.answer = answer
+        if is_empty(settings, fields, row):
             empty += 1
             continue
         if row.id is None and "id" in fields:
-            raise ValueError(f"{settings.origin}, {noun} {at}: id (column {fields['id']!r}) is empty or missing")
+            raise ValueError(
+                f"{settings.origin}, {place(settings, at)}: id (column {fields['id']!r}) is empty or missing"
+            )
         if extra:
             try:
                 row.extra = extra_of(record, extra)
             except ValueError as error:
-                raise ValueError(f"{settings.origin}, {noun} {at}: {error}") from error
+                raise ValueError(f"{settings.origin}, {place(settings, at)}: {error}") from error
         rows.append(row)
     if settings.answer_from_solution:
         what = f"nothing after {settings.answer_after}" if settings.answer_after else "no boxed answer"
@@ -189,7 +212,7 @@ def parse(settings: Dataset, tally: Tally, extra: Sequence[str] = ()) -> list[Ro
         tally.add("drop empty", len(rows), empty)
     doubtful = [row for row in rows if settings.no_answer is None and squeezed_word(row.answer) in MAYBE_NO_ANSWER]
     if doubtful:
-        first = f"{noun} {doubtful[0].line}: {doubtful[0].answer!r}"
+        first = f"{place(settings, doubtful[0].line)}: {doubtful[0].answer!r}"
         tally.notes.append(
             f"{len(doubtful)} answers may stand for none ({first}) and count as answers; `no_answer` changes that"
         )
@@ -232,13 +255,13 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
     for index in range(toy.count):
         difficulty = toy.difficulties[index % len(toy.difficulties)]
         for _ in range(TOY_REDRAWS):
-            drawn = draw_problem(rng, difficulty)
-            found = toy_key(drawn.text)
-            if toy.unseen and code(drawn.numbers, drawn.target) in seen():
+            toy_problem = draw_problem(rng, difficulty)
+            key = toy_key(toy_problem.text)
+            if toy.unseen and code(toy_problem.numbers, toy_problem.target) in seen():
                 trained_on += 1
-            elif found in foreign:
+            elif key in foreign:
                 taken += 1
-            elif found in mine:
+            elif key in mine:
                 again += 1
             else:
                 break
@@ -248,15 +271,24 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
                 f"the toy world has no further problem of {difficulty} numbers{which} after {index} of {toy.count}; ask"
                 " for fewer, or for other difficulties"
             )
-        mine.add(found)
+        mine.add(key)
         rows.append(
-            Row(index, index, f"toy-{toy.seed}-{index}", drawn.text, str(drawn.answer), None, difficulty, "toy")
+            Row(
+                index,
+                index,
+                f"toy-{toy.seed}-{index}",
+                toy_problem.text,
+                str(toy_problem.answer),
+                None,
+                difficulty,
+                "toy",
+            )
         )
-    drawn_count = len(rows) + taken + again
-    tally.add("drawn", drawn_count + trained_on, 0)
+    unseen_count = len(rows) + taken + again
+    tally.add("drawn", unseen_count + trained_on, 0)
     if toy.unseen:
-        tally.add("a toy base was trained on it", drawn_count, trained_on)
-    tally.add("drawn before", drawn_count - again, again)
+        tally.add("a toy base was trained on it", unseen_count, trained_on)
+    tally.add("drawn before", unseen_count - again, again)
     tally.add("in disjoint sets", len(rows), taken)
     return rows
 

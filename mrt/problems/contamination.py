@@ -32,15 +32,15 @@ class Contamination(Stage):
             # Toy problems all have the same wording, so they are compared by their numbers.
             toys = {toy_key(problem) for problem, source in theirs.iter_rows() if source == "toy"}
             texts = Sets(problem for problem, source in theirs.iter_rows() if source != "toy")
-            found = [
+            common = [
                 problem_id
                 for problem_id, problem, source in mine.iter_rows()
                 if (toy_key(problem) in toys if source == "toy" else texts.has(problem) or texts.overlaps(problem))
             ]
             compared.append((name, theirs.height, mine.height))
-            if found:
-                some = ", ".join(found[:3])
-                shared.append(f"{len(found)} problems of {name} ({some}{', ...' if len(found) > 3 else ''})")
+            if common:
+                some = ", ".join(common[:3])
+                shared.append(f"{len(common)} problems of {name} ({some}{', ...' if len(common) > 3 else ''})")
         if shared:
             lacking = self.problems.stem
             raise ValueError(

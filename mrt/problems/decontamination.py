@@ -69,15 +69,15 @@ class Sets:
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.equal: set[str] = set()
-        self.own: list[Shingles] = []  # of each problem
+        self.shingles_of: list[Shingles] = []  # of each problem
         self.owners: dict[str, list[int]] = {}
         for owner, problem in enumerate(problems):
             self.equal.add(self.key(problem))
-            self.own.append(self.shingles(problem))
-            for shingle in self.own[-1]:
+            self.shingles_of.append(self.shingles(problem))
+            for shingle in self.shingles_of[-1]:
                 self.owners.setdefault(shingle, []).append(owner)
         self.owners_rarely: dict[str, list[int]] = {}  # the same, for each problem's rare shingles only
-        for owner, shingles in enumerate(self.own):
+        for owner, shingles in enumerate(self.shingles_of):
             for shingle in self.rare(shingles):
                 self.owners_rarely.setdefault(shingle, []).append(owner)
 
@@ -103,7 +103,7 @@ class Sets:
         mine = self.shingles(problem)
         alike = {owner for shingle in mine for owner in self.owners_rarely.get(shingle, ())}
         alike.update(owner for shingle in self.rare(mine) for owner in self.owners.get(shingle, ()))
-        return any(self.enough(mine, self.own[owner]) for owner in alike)
+        return any(self.enough(mine, self.shingles_of[owner]) for owner in alike)
 
     @staticmethod
     def enough(mine: Shingles, theirs: Shingles) -> bool:

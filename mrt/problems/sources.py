@@ -48,11 +48,11 @@ def text(value: Any) -> str | None:
         if not math.isfinite(value):
             raise ValueError(f"is {str(value).replace('nan', 'NaN')}")
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    found = re.sub(r"^[\s\ufeff\u200b]+|[\s\ufeff\u200b]+$", "", str(value))  # invisible marks as well
-    if found.lower() == "nan":
+    stripped = re.sub(r"^[\s\ufeff\u200b]+|[\s\ufeff\u200b]+$", "", str(value))  # invisible marks as well
+    if stripped.lower() == "nan":
         raise ValueError("is NaN")
-    check_characters(found)
-    return found or None
+    check_characters(stripped)
+    return stripped or None
 
 
 def statement(value: Any) -> str | None:
@@ -73,20 +73,20 @@ def number(value: Any, *, needed: bool = True) -> float | None:
 
     Raises ValueError if it is not finite, and, unless `needed` is False, if there is none (`Level ?`).
     """
-    found = text(value)
-    if found is None:
+    cell = text(value)
+    if cell is None:
         return None
     try:
-        result = float(found)
+        result = float(cell)
     except ValueError:
-        match = re.search(r"\d+(?:\.\d+)?", found)
+        match = re.search(r"\d+(?:\.\d+)?", cell)
         if not match and not needed:
             return None
         if not match:
-            raise ValueError(f"has no number in it: {found[:60]!r}; `keep` drops such rows") from None
+            raise ValueError(f"has no number in it: {cell[:60]!r}; `keep` drops such rows") from None
         return float(match.group())
     if not math.isfinite(result):
-        raise ValueError(f"is {found}")
+        raise ValueError(f"is {cell}")
     return result
 
 
@@ -150,7 +150,7 @@ def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, fl
     `file` has a JSON line a trace: problem_id, model, chunks [{text, accuracy}]. Raises ValueError for another one, or
     if an accuracy is no share.
     """
-    found: dict[tuple[str, str], list[list[tuple[str, float]]]] = {}
+    curves: dict[tuple[str, str], list[list[tuple[str, float]]]] = {}
     for number, row in read_jsonl(file):
         try:
             chunks = [(chunk["text"], float(chunk["accuracy"])) for chunk in row["chunks"]]
@@ -158,14 +158,14 @@ def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, fl
                 not isinstance(chunk["text"], str) or isinstance(chunk["accuracy"], bool) for chunk in row["chunks"]
             ):
                 raise TypeError("a text that is none, or true or false for an accuracy")
-            found.setdefault((row["problem_id"], row["model"]), []).append(chunks)
+            curves.setdefault((row["problem_id"], row["model"]), []).append(chunks)
         except (ValueError, KeyError, TypeError) as error:
             wanted = "problem_id, model and chunks of text and accuracy"
             raise ValueError(f"{file}, line {number}: not a JSON object with {wanted} ({error!r})") from error
         for _, accuracy in chunks:
             if not 0 <= accuracy <= 1:  # nor NaN, which a page cannot hold
                 raise ValueError(f"{file}, line {number}: accuracy {accuracy} is not in [0, 1]")
-    return found
+    return curves
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -232,12 +232,12 @@ def read_hub(hub: Hub) -> Any:
         # without a network `datasets` would take whatever revision it prepared last
         folder = hub.path
         if not Path(folder).is_dir():
-            asked: dict[str, Any] = {"repo_id": hub.path, "repo_type": "dataset", "revision": hub.revision}
+            request: dict[str, Any] = {"repo_id": hub.path, "repo_type": "dataset", "revision": hub.revision}
             try:
-                folder = snapshot_download(**asked)
+                folder = snapshot_download(**request)
             except Exception:  # without a network: of an older huggingface_hub's cache it would list the files first
                 with suppress(LocalEntryNotFoundError):
-                    folder = snapshot_download(**asked, local_files_only=True)
+                    folder = snapshot_download(**request, local_files_only=True)
                 if folder == hub.path:
                     raise
         return load_dataset(folder, hub.name, split=hub.split)
@@ -247,7 +247,7 @@ def read_hub(hub: Hub) -> Any:
 
 
 def source_columns(
-    settings: Dataset, found: Sequence[str], extra: Sequence[str] = ()
+    settings: Dataset, available: Sequence[str], extra: Sequence[str] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Source columns of the schema's fields, and of the keys of `keep`; raises ValueError if one is missing.
 
@@ -255,13 +255,13 @@ def source_columns(
     """
 
     def checked(column: str, purpose: str) -> str:
-        if column in found:
+        if column in available:
             return column
-        close = {name.lower(): name for name in found}
+        close = {name.lower(): name for name in available}
         near = difflib.get_close_matches(column.lower(), close, n=1, cutoff=0.5)
         guess = f"; did you mean {close[near[0]]!r}?" if near else ""
         raise ValueError(
-            f"{settings.origin}: no column {column!r} ({purpose}); found {', '.join(found) or 'none'}{guess}"
+            f"{settings.origin}: no column {column!r} ({purpose}); found {', '.join(available) or 'none'}{guess}"
         )
 
     for column in extra:
@@ -273,9 +273,11 @@ def source_columns(
             continue
         if column is not None or name in needed:
             fields[name] = checked(column or name, f"columns.{name}")
-        elif name in found:
+        elif name in available:
             fields[name] = name
-    keep = {key: fields[key] if key not in found and key in fields else checked(key, "keep") for key in settings.keep}
+    keep = {
+        key: fields[key] if key not in available and key in fields else checked(key, "keep") for key in settings.keep
+    }
     return fields, keep
 
 
@@ -294,5 +296,5 @@ def read_source(
     rows = read_file(settings.file)
     if not rows:
         raise ValueError(f"{settings.file}: 0 problems in it")
-    found = list(dict.fromkeys(name for _, row in rows for name in row))
-    return rows, *source_columns(settings, found, extra)
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    return rows, *source_columns(settings, names, extra)

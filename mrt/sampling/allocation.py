@@ -84,18 +84,18 @@ class Thresholds(Settings):
         return (best >= self.minimum_J) & (best - start > self.minimum_progress + ROUNDING)
 
 
-def paths_of_J(drawn: Ints, right: Ints | Floats, stay: float, paths: int, rng: np.random.Generator) -> Floats:
-    """Sample paths of J along a trace from the posterior, given `right` correct answers of `drawn` at each prefix.
+def paths_of_J(answers: Ints, right: Ints | Floats, stay: float, paths: int, rng: np.random.Generator) -> Floats:
+    """Sample paths of J along a trace from the posterior, given `right` correct ones of the `answers` at each prefix.
 
     Args:
-        drawn, right: counts at each prefix, in order [prefixes].
+        answers, right: counts at each prefix, in order [prefixes].
         stay: probability that J stays the same from one prefix to the next; else it is drawn from `FRESH`.
         paths: number of paths.
 
     Returns:
         J of each path at each prefix [paths, prefixes], values of `LEVELS`.
     """
-    log = right[:, None] * np.log(LEVELS) + (drawn - right)[:, None] * np.log1p(-LEVELS)
+    log = right[:, None] * np.log(LEVELS) + (answers - right)[:, None] * np.log1p(-LEVELS)
     likelihood = np.exp(log - log.max(axis=1, keepdims=True))
     belief = np.empty_like(likelihood)  # given the answers up to each prefix
     before = FRESH
@@ -105,11 +105,11 @@ def paths_of_J(drawn: Ints, right: Ints | Floats, stay: float, paths: int, rng: 
         before = belief[j]
     cumulative = np.cumsum(belief, axis=1)
     cumulative[:, -1] = 1.0  # rounding
-    level = np.empty((paths, len(drawn)), dtype=np.int64)
-    uniform = rng.random((2, paths, len(drawn)))
-    for j in range(len(drawn) - 1, -1, -1):
+    level = np.empty((paths, len(answers)), dtype=np.int64)
+    uniform = rng.random((2, paths, len(answers)))
+    for j in range(len(answers) - 1, -1, -1):
         level[:, j] = np.searchsorted(cumulative[j], uniform[0, :, j])
-        if j + 1 < len(drawn):
+        if j + 1 < len(answers):
             after = level[:, j + 1]
             same, other = stay * belief[j, after], (1 - stay) * FRESH[after]
             stayed = uniform[1, :, j] * (same + other) < same
@@ -124,13 +124,13 @@ class Trace:
         self, prefixes: int, most: int, allocation: Allocation, filters: Sequence[Thresholds], seed: int = 0
     ) -> None:
         self.allocation, self.filters, self.most, self.seed = allocation, filters or [Thresholds()], most, seed
-        self.drawn = np.zeros(prefixes, dtype=np.int64)
+        self.answers = np.zeros(prefixes, dtype=np.int64)
         self.right = np.zeros(prefixes)
         self.rounds = 0
 
     def add(self, prefix: int, right: Sequence[float]) -> None:
         """More answers at a prefix, given their scores."""
-        self.drawn[prefix] += len(right)
+        self.answers[prefix] += len(right)
         self.right[prefix] += sum(right)
 
     def best(self) -> int:
@@ -138,22 +138,22 @@ class Trace:
 
         The same as `mrt.methods.mrt.best_prefixes`.
         """
-        J = np.where(self.drawn == self.drawn[1:].max(), self.right / np.maximum(self.drawn, 1), -1.0)
+        J = np.where(self.answers == self.answers[1:].max(), self.right / np.maximum(self.answers, 1), -1.0)
         return 1 + int(J[1:].argmax())
 
     def next(self) -> dict[int, int]:
         """Number of answers to draw, by prefix; empty if the trace is settled or has all its answers."""
         self.rounds += 1
-        if len(self.drawn) < 2:  # no episode, nothing to keep
-            return {} if self.drawn.all() else {0: min(self.allocation.first, self.most)}
-        if not self.drawn.all():
-            return {j: min(self.allocation.first, self.most) for j in range(len(self.drawn))}
+        if len(self.answers) < 2:  # no episode, nothing to keep
+            return {} if self.answers.all() else {0: min(self.allocation.first, self.most)}
+        if not self.answers.all():
+            return {j: min(self.allocation.first, self.most) for j in range(len(self.answers))}
         rng = np.random.default_rng([self.seed, self.rounds])
-        J = paths_of_J(self.drawn, self.right, self.allocation.stay, self.allocation.paths, rng)
+        J = paths_of_J(self.answers, self.right, self.allocation.stay, self.allocation.paths, rng)
         kept = self.best()
-        missing = self.most - self.drawn
+        missing = self.most - self.answers
         whole = (self.right + rng.binomial(missing, J)) / self.most  # J from all answers, simulated on each path
-        now = self.right / self.drawn
+        now = self.right / self.answers
         open_ = keeps = False
         for rule in self.filters:
             decided = bool(rule.decide(now[kept], now[0]))
@@ -167,13 +167,13 @@ class Trace:
         wins = np.bincount(1 + J[:, 1:].argmax(axis=1), minlength=len(J[0]))
         wins[[0, kept]] = -1
         wins[missing == 0] = -1  # these have all their answers
-        asked = {kept, int(wins.argmax()), *([0] if open_ else [])}
-        asked = {j for j in asked if missing[j] and (wins[j] > 0 or j in (0, kept))}
-        if not asked:
+        candidates = {kept, int(wins.argmax()), *([0] if open_ else [])}
+        candidates = {j for j in candidates if missing[j] and (wins[j] > 0 or j in (0, kept))}
+        if not candidates:
             return {}
-        most = int(self.drawn.max())
-        behind = {j: most - int(self.drawn[j]) for j in asked if self.drawn[j] < most}
-        return behind or {j: min(self.allocation.batch, int(missing[j])) for j in asked}
+        most = int(self.answers.max())
+        behind = {j: most - int(self.answers[j]) for j in candidates if self.answers[j] < most}
+        return behind or {j: min(self.allocation.batch, int(missing[j])) for j in candidates}
 
 
 class Allocate(Prove):
@@ -202,7 +202,7 @@ class Allocate(Prove):
     def allocate(self, places: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
         """The answers at each place."""
         problems, task = problem_rows(self.problems), task_of(self.task)
-        found: list[list[Completion]] = [[] for _ in places]
+        answers: list[list[Completion]] = [[] for _ in places]
         first: dict[tuple[str, int], int] = {}  # index of each trace's first place
         for number, at in enumerate(places):
             first.setdefault((at.problem_id, at.sample), number)
@@ -211,31 +211,31 @@ class Allocate(Prove):
             name: Trace(size, self.prover.answers, self.allocation, self.filters, self.seed_of(*name))
             for name, size in sizes.items()
         }
-        asked: list[int] = []  # the place of each request
+        place_of: list[int] = []  # the place of each request
         waiting: Counter[tuple[str, int]] = Counter()  # unanswered requests of each trace
 
         def ask(name: tuple[str, int]) -> list[Request]:
             requests = []
             for j, count in traces[name].next().items():
                 number = first[name] + j
-                whole, drawn = places[number].request, len(found[number])
-                asked.append(number)
-                requests.append(replace(whole, n=count, seed=whole.seed + drawn, priority=-1 if drawn else 0))
+                whole, sampled = places[number].request, len(answers[number])
+                place_of.append(number)
+                requests.append(replace(whole, n=count, seed=whole.seed + sampled, priority=-1 if sampled else 0))
             waiting[name] = len(requests)
             return requests
 
         def then(request: int, completions: list[Completion]) -> list[Request]:
-            number = asked[request]
+            number = place_of[request]
             name = places[number].problem_id, places[number].sample
-            found[number] += completions
+            answers[number] += completions
             rows = [problems[name[0]]] * len(completions)
             traces[name].add(number - first[name], right_forced(task, [c.text for c in completions], rows))
             waiting[name] -= 1
             return [] if waiting[name] else ask(name)
 
         requests = [request for name in traces for request in ask(name)]
-        self.draw(requests, then, cache=cache, shard_of=lambda request: places[asked[request]].trace)
-        return found
+        self.draw(requests, then, cache=cache, shard_of=lambda request: places[place_of[request]].trace)
+        return answers
 
 
 if __name__ == "__main__":

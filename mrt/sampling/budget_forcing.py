@@ -91,37 +91,37 @@ class Force(TraceStage):
         keys = traces.select(TRACE).rows()
         thinking = [of_cell(tags) or THINK for tags in traces["thinking"]]
         starts = zip(traces["prompt"], traces["inside"] | (traces["text"] != ""), thinking, strict=True)
-        prompts = [prompt if begun else prompt + tags.open for prompt, begun, tags in starts]
+        prompts = [prompt if inside else prompt + tags.open for prompt, inside, tags in starts]
         going_on = [settings.extension.stopped_by(tags.closing) for tags in thinking]
         cut = (traces["finish_reason"] == "length") & ~traces["closed"]
         thoughts = {
             (i, 0): without_unfinished_step(thought) if unfinished else thought
             for i, (thought, unfinished) in enumerate(zip(traces["text"], cut, strict=True))
         }
-        asked: list[tuple[str, int, int]] = []  # of each request: kind, trace, extensions
+        requested: list[tuple[str, int, int]] = []  # of each request: kind, trace, extensions
 
         def ask(i: int, count: int) -> Iterator[Request]:
             """Requests for the answers after `count` extensions of trace i, and for its next extension."""
             thought, seeded = thoughts[i, count], (*keys[i], count)
             if count in settings.answered():
-                asked.append(("answers", i, count))
+                requested.append(("answers", i, count))
                 text = prompts[i] + closed(thought, self.template, thinking[i])
                 yield Request(text, settings.answers, self.seed_of(*seeded, "forced"), settings.decoding, -count)
             if count < settings.most:
-                asked.append(("extension", i, count + 1))
+                requested.append(("extension", i, count + 1))
                 text = prompts[i] + reopened(thought, settings.markers[count % len(settings.markers)])
                 yield Request(text, 1, self.seed_of(*seeded, "extension"), going_on[i], -count)
 
-        def then(number: int, drawn: list[Completion]) -> Iterator[Request]:
-            what, i, count = asked[number]
+        def then(number: int, completions: list[Completion]) -> Iterator[Request]:
+            what, i, count = requested[number]
             if what == "extension":
                 marker = settings.markers[(count - 1) % len(settings.markers)]
-                cut = drawn[0].finish_reason == "length"
-                thoughts[i, count] = extended(thoughts[i, count - 1], marker, drawn[0].text, cut=cut)
+                cut = completions[0].finish_reason == "length"
+                thoughts[i, count] = extended(thoughts[i, count - 1], marker, completions[0].text, cut=cut)
                 yield from ask(i, count)
 
         first = [request for i in range(len(keys)) for request in ask(i, 0)]
-        drawn = self.draw(first, then, cache=cache, shard_of=lambda request: asked[request][1])
+        completions_of = self.draw(first, then, cache=cache, shard_of=lambda request: requested[request][1])
         if self.cache.shard:
             return
         in_order = sorted(thoughts)  # each thought extends the one before
@@ -130,7 +130,7 @@ class Force(TraceStage):
         openings = (prompts[i] + closed(thoughts[i, count], self.template, thinking[i]) for i, count in in_order)
         opening_tokens = dict(zip(in_order, self.sampler.count(openings), strict=True))
         answers, extensions = [], []
-        for (what, i, count), completions in zip(asked, drawn or [], strict=True):
+        for (what, i, count), completions in zip(requested, completions_of or [], strict=True):
             if what == "extension":
                 added = thoughts[i, count][len(thoughts[i, count - 1].rstrip("\n")) :]
                 extensions.append((*keys[i], count, added, completions[0].tokens, completions[0].finish_reason))

@@ -141,7 +141,7 @@ class Engine:
         settings = self.settings
         accelerator.claim(settings.tensor_parallel_size or 1)
         cpu = not accelerator.on_gpu()
-        vllm_environment.tell(cpu)
+        vllm_environment.configure(cpu)
         from vllm import LLM
 
         return LLM(
@@ -205,7 +205,7 @@ class Engine:
                 for output in engine.step() if running else []:
                     if output.finished:
                         request, before = running[output.request_id]
-                        if request.scored and not readable(output, self.as_written(request).own):
+                        if request.scored and not readable(output, self.as_written(request).target):
                             whole = {"prompt_token_ids": output.prompt_token_ids}
                             engine.add_request(output.request_id, whole, reading(cached=False), priority=-1)
                             continue
@@ -215,8 +215,8 @@ class Engine:
                         if request.scored:
                             yield int(output.request_id), [self.scored(output, request)]
                             continue
-                        drawn = sorted(output.outputs, key=lambda o: o.index)
-                        yield int(output.request_id), [self.completion(o, request.decoding, before) for o in drawn]
+                        outputs = sorted(output.outputs, key=lambda o: o.index)
+                        yield int(output.request_id), [self.completion(o, request.decoding, before) for o in outputs]
 
     def parameters(self, request: Request) -> Any:
         """vLLM's parameters of a request."""
@@ -246,8 +246,8 @@ class Engine:
         """The prompt's token ids, with those of what is scored behind it."""
         if not request.scored:
             return ids
-        before, own, _ = self.as_written(request)
-        return [*ids, *before, *own]
+        before, target, _ = self.as_written(request)
+        return [*ids, *before, *target]
 
     def scored(self, output: Any, request: Request) -> Completion:
         """The scored text, with the tokens of its opening, its own and an end.
@@ -255,7 +255,7 @@ class Engine:
         Its log-probability behind the opening, divided by all these tokens, is `mean_logprob`.
         """
         scored = self.as_written(request)
-        tokens = len(scored.before) + len(scored.own) + 1
+        tokens = len(scored.before) + len(scored.target) + 1
         logprob = log_probability(self.tokenizer, output, scored)
         return Completion(request.scored, tokens, "scored", logprob / tokens)
 
@@ -267,8 +267,8 @@ class Engine:
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of each request, in order."""
-        drawn = dict(self.stream(deque(requests)))
-        return [drawn[index] for index in range(len(requests))]
+        completions = dict(self.stream(deque(requests)))
+        return [completions[index] for index in range(len(requests))]
 
 
 def vllm_reads(tokenizer: Any, stop: Sequence[str]) -> bool:

@@ -157,11 +157,11 @@ def _finish(reason: str | None) -> str:
     name = re.sub(
         r"\A(?:\w+\.)?(?:finish_reason_)?", "", reason.strip().lower()
     )  # of an enumeration: FinishReason.STOP
-    found = "stop" if re.fullmatch(r"<[^<>\s]+>", name) else FINISH.get(name)  # the token that ended it: <|im_end|>
-    if found is None:
+    finish = "stop" if re.fullmatch(r"<[^<>\s]+>", name) else FINISH.get(name)  # the token that ended it: <|im_end|>
+    if finish is None:
         known = f"{', '.join(ENDED)}, a token as <eos> (ended by itself); {', '.join((*CUT, *ABORTED))} (cut); unknown"
         raise ValueError(f"finish_reason {reason!r} is not known; these are: {known}")
-    return found
+    return finish
 
 
 def completions_in(file: Path, settings: Completions | None = None) -> list[Row]:
@@ -176,7 +176,7 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
     missing = [name for name in ("problem_id", "text", *(["model"] if settings.model else [])) if name not in names]
     if missing:
         raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(names) or 'no rows'}")
-    csv, found, models = file.suffix.lower() == ".csv", list[tuple[int, dict[str, Any]]](), dict[str, None]()
+    csv, chosen, models = file.suffix.lower() == ".csv", list[tuple[int, dict[str, Any]]](), dict[str, None]()
     for number, row in rows:
         given = {name: row.get(name) for name in USED}
         if csv:  # an empty cell is null, unless it is the text
@@ -195,17 +195,17 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
             given |= {"tokens": _tokens(given["tokens"]), "finish_reason": _finish(_string(given, "finish_reason"))}
         except ValueError as error:
             raise ValueError(f"{file}, row {number}: {error}") from error
-        found.append((number, given))
-    if settings.model and not found:
+        chosen.append((number, given))
+    if settings.model and not chosen:
         raise ValueError(f"{file}: no row has model {settings.model!r}; there are {', '.join(sorted(models))}")
     by_model: dict[str | None, list[tuple[int, dict[str, Any]]]] = {}
-    for number, row in found:
+    for number, row in chosen:
         by_model.setdefault(row["model"], []).append((number, row))
-    read = {row.number: row for rows in by_model.values() for row in _begun(file, rows, settings)}
-    return [read[number] for number, _ in found]
+    read = {row.number: row for rows in by_model.values() for row in _with_starts(file, rows, settings)}
+    return [read[number] for number, _ in chosen]
 
 
-def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> list[Row]:
+def _with_starts(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> list[Row]:
     """The rows of one model, with where their texts begin."""
     thinking = _tags_of(file, rows, settings)
     for number, row in rows if settings.thinking == "none" else ():
@@ -235,13 +235,13 @@ def _begun(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Com
         rest = (settings.begins == "inside", f"`begins: {settings.begins}`")
     else:
         rest = (False, "an answer without a thought")
-    found = []
+    result = []
     for number, row in rows:
         place = places[number]
         inside, by = rest if place.inside is None else (place.inside, place.by)
         values = (row["problem_id"], row["text"], row["prompt"] or "", row["tokens"], row["finish_reason"])
-        found.append(Row(number, *values, inside, thinking, by))
-    return found
+        result.append(Row(number, *values, inside, thinking, by))
+    return result
 
 
 def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> Thinking | None:
@@ -295,9 +295,9 @@ def _place(row: Mapping[str, Any], thinking: Thinking | None) -> Place:
 
 def check_ids(file: Path, rows: Iterable[Row], ids: Collection[str], dataset: str) -> None:
     """Raise ValueError if no completion is of a problem with one of these ids."""
-    found = {row.problem_id: None for row in rows}
-    if not found.keys() & set(ids):
-        theirs, ours = (", ".join(map(repr, [*names][:3])) for names in (found, ids))
+    problem_ids = {row.problem_id: None for row in rows}
+    if not problem_ids.keys() & set(ids):
+        theirs, ours = (", ".join(map(repr, [*names][:3])) for names in (problem_ids, ids))
         raise ValueError(
             f"{file}: no completion is of a problem of {dataset}: problem_id is {theirs or 'nowhere'} ..., ids of the"
             f" problems are {ours} ... (without a column `id`, <set>-<row>, rows from 0)"

@@ -51,16 +51,16 @@ class Score(Prove):
     def cli_cmd(self) -> None:
         traces, cache = self.shard_of_traces(self.prover.traces)
         places = list(self.places(traces))
-        found = self.score(places, cache)
+        completions = self.score(places, cache)
         if not self.cache.shard:
-            self.write(places, [[boxed(completion) for completion in drawn] for drawn in found])
+            self.write(places, [[boxed(completion) for completion in of_place] for of_place in completions])
 
     def score(self, places: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
         """At each place the scored spellings, then the answers that were sampled there."""
         problems, task = problem_rows(self.problems), task_of(self.task)
         golds = {name: golds_of(task, problems[name]) for name in dict.fromkeys(place.problem_id for place in places)}
-        asked = [(i, spelling) for i, place in enumerate(places) for spelling in golds[place.problem_id]]
-        of = [i for i, _ in asked]  # the place of each request
+        spelled = [(i, spelling) for i, place in enumerate(places) for spelling in golds[place.problem_id]]
+        of = [i for i, _ in spelled]  # the place of each request
         of_trace: dict[int, list[int]] = defaultdict(list)
         for i, place in enumerate(places):
             of_trace[place.trace].append(i)
@@ -68,26 +68,28 @@ class Score(Prove):
         J = np.zeros(len(places))
 
         def then(request: int, completions: list[Completion]) -> list[Request]:
-            if request >= len(asked):
+            if request >= len(spelled):
                 return []
             at = of[request]
             J[at] += sum(map(probability, completions))
             trace = places[at].trace
-            own = of_trace[trace]
+            places_of_trace = of_trace[trace]
             missing[trace] -= 1
-            kept = [] if missing[trace] else [own[j] for j in self.kept(np.minimum(J[own], 1.0))]
+            kept = (
+                [] if missing[trace] else [places_of_trace[j] for j in self.kept(np.minimum(J[places_of_trace], 1.0))]
+            )
             of.extend(kept)
             return [replace(places[i].request, n=EXAMPLES, priority=-1) for i in kept]
 
         requests = [
             replace(places[i].request, n=1, scored=spelling, opening=self.opening(places[i].prefix))
-            for i, spelling in asked
+            for i, spelling in spelled
         ]
-        drawn = self.draw(requests, then, cache=cache, shard_of=lambda request: places[of[request]].trace)
-        found: list[list[Completion]] = [[] for _ in places]
-        for i, completions in zip(of, drawn or [], strict=True):
-            found[i] += completions
-        return found
+        completions_of = self.draw(requests, then, cache=cache, shard_of=lambda request: places[of[request]].trace)
+        completions_at: list[list[Completion]] = [[] for _ in places]
+        for i, completions in zip(of, completions_of or [], strict=True):
+            completions_at[i] += completions
+        return completions_at
 
     def opening(self, prefix: Prefix) -> str:
         """What mu writes before the answer: behind a thought that the model closed itself, the header too."""

@@ -81,12 +81,12 @@ class Linearize(SamplingStage):
             names = [(problems["id"][i], sample, attempt) for i, sample in traces]
             seeds = [self.seed_of(*name, "linearized") for name in names]
             requests = [Request(p, 1, seed, decoding) for p, seed in zip(prompts, seeds, strict=True)]
-            drawn = self.draw(requests, cache=cache, shard_of=lambda request: traces[request][0]) or []
+            sampled = self.draw(requests, cache=cache, shard_of=lambda request: traces[request][0]) or []
             seen = engine.count(prompts)
             longest = max([longest, *seen])
-            added = [c.text.rstrip("\n") + back for (c,) in drawn]  # c.tokens may count a marker, which c.text lacks
+            added = [c.text.rstrip("\n") + back for (c,) in sampled]  # c.tokens may count a marker, which c.text lacks
             lengths = engine.count(added)
-            for trace, (c,) in enumerate(drawn):
+            for trace, (c,) in enumerate(sampled):
                 sizes = (problem_tokens[traces[trace][0]], spent[trace], seen[trace])
                 rows.append((*names[trace], 0, c.text, c.tokens, *sizes, c.finish_reason, c.mean_logprob))
                 written[trace] += added[trace]

@@ -132,8 +132,8 @@ class Prove(TraceStage):
         sizes = zip(problem_tokens, prefix_tokens, prompt_tokens, strict=True)
         rows = [
             (at.problem_id, at.sample, at.prefix.j, index, c.text, c.tokens, *size, c.finish_reason, c.mean_logprob)
-            for at, size, drawn in zip(places, sizes, answers, strict=True)
-            for index, c in enumerate(drawn)
+            for at, size, completions in zip(places, sizes, answers, strict=True)
+            for index, c in enumerate(completions)
         ]
         table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
         PROVER.write(table, self.out)

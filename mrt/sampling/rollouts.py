@@ -51,8 +51,8 @@ class Sample(SamplingStage):
         tags = thinking.cell() if thinking else None
         rows = [
             (problem_id, index, chat.text, c.text, c.tokens, size, c.finish_reason, c.mean_logprob, chat.inside, tags)
-            for problem_id, chat, size, drawn in zip(problems["id"], chats, sizes, completions, strict=True)
-            for index, c in enumerate(drawn)
+            for problem_id, chat, size, samples in zip(problems["id"], chats, sizes, completions, strict=True)
+            for index, c in enumerate(samples)
         ]
         table = pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row").sort(ROLLOUTS.keys)
         ROLLOUTS.write(table, self.out)
@@ -65,11 +65,11 @@ class Sample(SamplingStage):
     def cut(self, completions: Sequence[Sequence[Completion]], most: int) -> list[list[Completion]]:
         """The completions as they are if sampling stops after `most` episodes; longer ones lose the rest."""
         cut: list[list[Completion]] = []
-        for drawn in completions:
-            texts = ["".join(self.parameterization.cut(c.text).episodes[:most]) for c in drawn]
+        for samples in completions:
+            texts = ["".join(self.parameterization.cut(c.text).episodes[:most]) for c in samples]
             shorter = [
                 c if text == c.text else Completion(text, size, "stop", None)
-                for c, text, size in zip(drawn, texts, self.sampler.count(texts), strict=True)
+                for c, text, size in zip(samples, texts, self.sampler.count(texts), strict=True)
             ]
             cut.append(shorter)
         return cut

@@ -14,7 +14,7 @@ class Scored(NamedTuple):
     """The tokens of a completion that is an opening, a text whose probability is asked for, and a `}`."""
 
     before: list[int]  # those of the opening
-    own: list[int]  # those that are scored
+    target: list[int]  # those that are scored
     end: str  # what the token behind them begins with: `}`, and the end of the text where a token has both
 
 
@@ -60,8 +60,8 @@ def readable(output: Any, ids: Sequence[int]) -> bool:
     prompt and gone on: it then adds rows again. Otherwise there is a row for each token of the prompt (vLLM's model
     runner V1), or for each that was not found in the cache (V2, on a GPU).
     """
-    length, found = len(output.prompt_token_ids), output.num_cached_tokens or 0
-    return found < length - len(ids) and len(output.prompt_logprobs) in (length, length - found)
+    length, cached = len(output.prompt_token_ids), output.num_cached_tokens or 0
+    return cached < length - len(ids) and len(output.prompt_logprobs) in (length, length - cached)
 
 
 def log_probability(tokenizer: Any, output: Any, scored: Scored) -> float:
@@ -69,8 +69,8 @@ def log_probability(tokenizer: Any, output: Any, scored: Scored) -> float:
 
     The `ENDS` most likely tokens behind them count. -inf if none of these begins with the end.
     """
-    places = output.prompt_logprobs[len(output.prompt_logprobs) - len(scored.own) :]
-    found = sum(place[i].logprob for place, i in zip(places, scored.own, strict=True))
+    places = output.prompt_logprobs[len(output.prompt_logprobs) - len(scored.target) :]
+    logprob = sum(place[i].logprob for place, i in zip(places, scored.target, strict=True))
     following = output.outputs[0].logprobs[0]
     ends = sum(exp(of.logprob) for i, of in following.items() if tokenizer.decode([i]).startswith(scored.end))
-    return float(found + log(ends)) if ends else -inf
+    return float(logprob + log(ends)) if ends else -inf

@@ -42,9 +42,12 @@ def line_of(tokenizer: Any) -> re.Pattern[str] | None:
     *splits, last = stages
     whole_bytes = last.get("type") == "ByteLevel" and not last["add_prefix_space"]
     if splits:
-        found = [split.get("pattern", {}).get("Regex") for split in splits]
+        patterns = [split.get("pattern", {}).get("Regex") for split in splits]
         known = (
-            len(found) == 1 and found[0] in PATTERNS and splits[0]["behavior"] == "Isolated" and not splits[0]["invert"]
+            len(patterns) == 1
+            and patterns[0] in PATTERNS
+            and splits[0]["behavior"] == "Isolated"
+            and not splits[0]["invert"]
         )
         known = known and whole_bytes and not last["use_regex"]
     else:
@@ -109,7 +112,7 @@ class Reader:
         rest = [text[begin:] for text, begin in zip(texts, begins, strict=True)]
         encoded = self.tokenizer(rest, add_special_tokens=False)
         for index, begin in enumerate(begins):
-            found: list[int] = encoded["input_ids"][index]
+            ids: list[int] = encoded["input_ids"][index]
             if self.line:
                 while self.pieces and self.pieces[-1][0] > begin:
                     self.pieces.pop()
@@ -123,8 +126,8 @@ class Reader:
                 else:
                     self.pieces.clear()
                 self.pieces.append((begin, count, encoded.encodings[index]))
-                found = self.ids = self.ids[:count] + found
-            yield found
+                ids = self.ids = self.ids[:count] + ids
+            yield ids
 
 
 def encode(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:

@@ -81,11 +81,11 @@ class Tree:
 
     def path(self, node: int) -> list[int]:
         """The nodes from the root (excluded) to this one (included)."""
-        found = []
+        nodes = []
         while (parent := self.nodes[node].parent) is not None:
-            found.append(node)
+            nodes.append(node)
             node = parent
-        return found[::-1]
+        return nodes[::-1]
 
     def text(self, node: int) -> str:
         """The solution up to and including a node."""
@@ -176,17 +176,17 @@ class Search(SamplingStage):
 
         def roll(nodes: list[list[int]], rollouts: int, name: str) -> None:
             """Draw solutions from these nodes of each tree."""
-            asked = [(i, node) for i, own in enumerate(nodes) for node in own]
+            starts = [(i, node) for i, of_tree in enumerate(nodes) for node in of_tree]
             requests = []
-            for i, node in asked:
-                begun = trees[i].text(node)
-                seed = self.seed_of(problems[i]["id"], "tree", name, begun)
-                requests.append(Request(chats[i] + begun, rollouts, seed, decoding))
+            for i, node in starts:
+                prefix = trees[i].text(node)
+                seed = self.seed_of(problems[i]["id"], "tree", name, prefix)
+                requests.append(Request(chats[i] + prefix, rollouts, seed, decoding))
             sizes = self.sampler.count(request.prompt for request in requests)
-            for (i, node), size in zip(asked, sizes, strict=True):
+            for (i, node), size in zip(starts, sizes, strict=True):
                 trees[i].nodes[node].context_tokens = size
-            drawn = self.draw(requests, cache=cache, shard_of=lambda request: asked[request][0])
-            self.count(trees, asked, drawn or [], problems, task)
+            completions = self.draw(requests, cache=cache, shard_of=lambda request: starts[request][0])
+            self.count(trees, starts, completions or [], problems, task)
 
         for round_ in range(self.search.depth):
             if not any(beams):
@@ -201,13 +201,13 @@ class Search(SamplingStage):
     def count(
         self,
         trees: list[Tree],
-        asked: list[tuple[int, int]],
-        drawn: list[list[Completion]],
+        starts: list[tuple[int, int]],
+        sampled: list[list[Completion]],
         problems: list[Row],
         task: Task,
     ) -> None:
         """Grade the rollouts of a round and add them to their trees; those with a score of 1 are right."""
-        each = [(i, node, c) for (i, node), completions in zip(asked, drawn, strict=True) for c in completions]
+        each = [(i, node, c) for (i, node), completions in zip(starts, sampled, strict=True) for c in completions]
         whole = [take_apart(trees[i].text(node) + c.text).answer for i, node, c in each]
         rows = [problems[i] for i, _, _ in each]
         for (i, node, completion), score in zip(each, scores(task, answers_in(task, whole, rows), rows), strict=True):

@@ -26,7 +26,7 @@ HEEDS = (0.3, 0.6, 0.9)  # probability that an attempt takes a number that fits
 GOES_BACK = 0.1
 
 
-def go_on(
+def continue_attempt(
     rng: random.Random, problem: Problem, taken: Sequence[int], heed: float, avoid: int | None = None
 ) -> list[int]:
     """Extend `taken` until the sum reaches the target or passes it; the first new number is not `avoid`."""
@@ -50,24 +50,24 @@ def go_on(
 
 def steps(problem: Problem, taken: Sequence[int], words: Backtracking, first: int = 1) -> list[str]:
     """The steps that take these numbers, from step `first` on, and the answer: the smallest plus the largest."""
-    told, total = [], 0
+    lines, total = [], 0
     for number, x in enumerate(taken, start=1):
         before, total = total, total + x
         verdict = "exactly" if total == problem.target else "less than" if total < problem.target else "more than"
         worked = f": {before} + {x} = {total}, {verdict} {problem.target}" if before else ""
         if number >= first:
-            told.append(f"{words.step.format(number)} Take {x}{worked}.")
+            lines.append(f"{words.step.format(number)} Take {x}{worked}.")
     low, high = min(taken), max(taken)
-    return [*told, f"{words.answer} {low} + {high} = \\boxed{{{low + high}}}"]
+    return [*lines, f"{words.answer} {low} + {high} = \\boxed{{{low + high}}}"]
 
 
 def solve(rng: random.Random, problem: Problem, words: Backtracking, goes_back: float = GOES_BACK) -> str:
     """An attempt; if it does not add up, with probability `goes_back` it backtracks once and redoes a step."""
     heed = rng.choice(HEEDS)
-    taken = go_on(rng, problem, (), heed)
+    taken = continue_attempt(rng, problem, (), heed)
     text = steps(problem, taken, words)
     if sum(taken) != problem.target and rng.random() < goes_back:
         first = rng.randint(1, len(taken))
-        again = go_on(rng, problem, taken[: first - 1], heed, avoid=taken[first - 1])
+        again = continue_attempt(rng, problem, taken[: first - 1], heed, avoid=taken[first - 1])
         text += [words.marker, *steps(problem, again, words, min(first, len(again)))]
     return STEP_END.join(text)

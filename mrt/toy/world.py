@@ -35,7 +35,7 @@ class Reasoner:
     heed: tuple[float, ...]  # share of a trace's attempts that heed what is left to the target
     slip_per_episode: float  # probability of a slip: this, times the number of episodes before it
     largest_slip: float
-    stops_when_found: float
+    stop_probability: float  # behind an attempt that adds up
 
 
 SHORT = Reasoner(DIFFICULTIES, (2, 3, 4, 5, 6, 8, 10, 12, 14), (0.2, 0.5, 0.8), 0.025, 0.3, 0.2)
@@ -76,8 +76,8 @@ def draw_problem(rng: random.Random, difficulty: int) -> Problem:
                 choices.setdefault(sum(choice), []).append(choice)
         targets = [
             target
-            for target, found in choices.items()
-            if target <= LARGEST_TARGET and len(found) == 1 and 2 <= len(found[0]) < difficulty
+            for target, solutions in choices.items()
+            if target <= LARGEST_TARGET and len(solutions) == 1 and 2 <= len(solutions[0]) < difficulty
         ]
         if targets:
             target = rng.choice(targets)
@@ -101,7 +101,7 @@ def attempt(rng: random.Random, problem: Problem, heed: bool) -> list[int]:
     return picked
 
 
-def episode_steps(problem: Problem, opening: str, picked: list[int], found: int | None) -> list[str]:
+def episode_steps(problem: Problem, opening: str, picked: list[int], answer: int | None) -> list[str]:
     """The three steps of one episode: the sum worked out, its comparison with the target, the answer so far."""
     total, sums = picked[0], str(picked[0])
     for number in picked[1:]:
@@ -111,10 +111,10 @@ def episode_steps(problem: Problem, opening: str, picked: list[int], found: int 
         verdict = f"{total} is exactly {problem.target}."
     else:
         verdict = f"{total} is {'less' if total < problem.target else 'more'} than {problem.target}."
-    if found == ends(picked):
-        result = f"The answer so far is {min(picked)} + {max(picked)} = {found}."
+    if answer == ends(picked):
+        result = f"The answer so far is {min(picked)} + {max(picked)} = {answer}."
     else:
-        result = f"The answer so far is {found}." if found else "No answer so far."
+        result = f"The answer so far is {answer}." if answer else "No answer so far."
     return [f"{opening} {sums}.", verdict, result]
 
 
@@ -123,24 +123,24 @@ def think(rng: random.Random, problem: Problem, reasoner: Reasoner = SHORT) -> t
     heed, length = rng.choice(reasoner.heed), rng.choice(reasoner.episodes)
     episodes: list[str] = []
     answers: list[int | None] = []
-    found: int | None = None
+    answer: int | None = None
     for index in range(length):
         picked = attempt(rng, problem, heed=rng.random() < heed)
         adds_up = sum(picked) == problem.target
         slips = len(picked) > 1 and rng.random() < min(reasoner.largest_slip, reasoner.slip_per_episode * index)
         if adds_up or slips:
-            found = ends(picked)
+            answer = ends(picked)
         opening = f"{rng.choice(MARKERS)}, try" if episodes else "Try"
-        episodes.append("\n\n".join(episode_steps(problem, opening, picked, found)))
-        answers.append(found)
-        if adds_up and rng.random() < reasoner.stops_when_found:
+        episodes.append("\n\n".join(episode_steps(problem, opening, picked, answer)))
+        answers.append(answer)
+        if adds_up and rng.random() < reasoner.stop_probability:
             break
     return episodes, answers
 
 
-def guess(rng: random.Random, problem: Problem, found: int | None) -> int:
+def guess(rng: random.Random, problem: Problem, answer: int | None) -> int:
     """The answer that the reasoner gives: its answer so far, or the sum of two random numbers if it has none."""
-    return found or sum(rng.sample(problem.numbers, 2))
+    return answer or sum(rng.sample(problem.numbers, 2))
 
 
 def answer_text(answer: int) -> str:

@@ -71,12 +71,12 @@ class Folder:
         wanted = file.is_file() if self.tables is None else file in self.tables
         return artifact.read(file) if wanted else None
 
-    def found(self) -> dict[str, list[str]]:
+    def datasets(self) -> dict[str, list[str]]:
         """Models with rollouts here, with the datasets of these."""
-        found: dict[str, list[str]] = {}
+        datasets: dict[str, list[str]] = {}
         for path in sorted((self.path / "rollouts").glob("*/*.parquet")):
-            found.setdefault(path.parent.name, []).append(path.stem)
-        return found
+            datasets.setdefault(path.parent.name, []).append(path.stem)
+        return datasets
 
 
 def by_trace(table: pl.DataFrame | None, *columns: pl.Expr | str) -> Rows:
@@ -123,11 +123,11 @@ def distinct_answers(prover: pl.DataFrame | None, grades: pl.DataFrame | None) -
         .agg(pl.len().alias("times"), pl.col("text").first())
         .sort(*PREFIX, "times", descending=[False, False, False, True], maintain_order=True)
     )
-    found: Rows = {}
+    answers: Rows = {}
     for row in counted.iter_rows(named=True):
-        at = found.setdefault((row["problem_id"], row["sample"]), {}).setdefault(row["prefix"], [])
+        at = answers.setdefault((row["problem_id"], row["sample"]), {}).setdefault(row["prefix"], [])
         at.append([row["answer"], row["correct"], row["times"], row["cluster"], row["text"]])
-    return found
+    return answers
 
 
 def traces_of(
@@ -148,16 +148,18 @@ def traces_of(
     points: Rows = {}
     by_set = kept is not None
     if progress is not None:
-        drawn = None if prover is None or answer_grades is None else answer_grades.join(sampled(prover), PREFIX, "semi")
-        points = by_trace(with_bounds(progress.sort(PREFIX), drawn), *POINTS)
+        grades_of_sampled = (
+            None if prover is None or answer_grades is None else answer_grades.join(sampled(prover), PREFIX, "semi")
+        )
+        points = by_trace(with_bounds(progress.sort(PREFIX), grades_of_sampled), *POINTS)
         if kept is None:
             kept = by_trace(best_prefixes(progress).filter(pl.col("gain") > 0), pl.col("prefix").first())
     read = set() if prover is None else set(prover.filter(finish_reason="scored").select(TRACE).iter_rows())
-    found: dict[str, list[dict[str, Any]]] = {}
+    traces: dict[str, list[dict[str, Any]]] = {}
     for row in rollouts.sort(TRACE).iter_rows(named=True):
         key = (row["problem_id"], row["sample"])
         verdict, thought, at = verdicts.get(key, {}), thoughts.get(key, {}), points.get(key)
-        before, episodes, after = apart(row["text"], thought.get("text") or [])
+        before, episodes, after = split_completion(row["text"], thought.get("text") or [])
         trace = {
             **{name: row[name] for name in ("sample", "tokens", "finish_reason")},
             **{name: verdict.get(name) for name in ("answer", "correct", "cluster")},
@@ -169,37 +171,37 @@ def traces_of(
             trace["forced"] = [answers.get(key, {}).get(prefix, []) for prefix in at["prefix"]]
         if backtracking:
             trace["kinds"] = kinds(episodes, backtracking)
-        found.setdefault(row["problem_id"], []).append(trace)
-    return found
+        traces.setdefault(row["problem_id"], []).append(trace)
+    return traces
 
 
 def kinds(episodes: Iterable[str], backtracking: Backtracking) -> list[str]:
     """What each episode of backtracking search is, and the step that a backtrack names."""
-    found: list[str] = []
+    names: list[str] = []
     step = ""
     for episode in episodes:
         if backtracking.backtrack.fullmatch(episode):
             step = episode.strip().removeprefix(backtracking.marker).strip()
-            found.append(f"backtrack to {step}" if step else "backtrack")
+            names.append(f"backtrack to {step}" if step else "backtrack")
         else:
             revised = f"revision from {step}" if step else "revision"
-            found.append(revised if found else "attempt")
-    return found
+            names.append(revised if names else "attempt")
+    return names
 
 
 def attempts_of(folder: Folder, model: str, dataset: str) -> dict[str, list[list[list[Any]]]]:
     """Linearized search by problem: of each text its attempts in order, as [answer, right, text]."""
-    found: dict[str, list[list[list[Any]]]] = {}
+    searches: dict[str, list[list[list[Any]]]] = {}
     given = distinct_answers(
         folder.read(PROVER, model, dataset, LINEARIZED[0]), folder.read(ANSWER_GRADES, model, dataset, LINEARIZED[1])
     )
     for (problem, _), attempts in sorted(given.items()):
         first = (answers[0] for _, answers in sorted(attempts.items()))
-        found.setdefault(problem, []).append([[answer, right, text] for answer, right, _, _, text in first])
-    return found
+        searches.setdefault(problem, []).append([[answer, right, text] for answer, right, _, _, text in first])
+    return searches
 
 
-def apart(text: str, episodes: list[str]) -> tuple[str, list[str], str]:
+def split_completion(text: str, episodes: list[str]) -> tuple[str, list[str], str]:
     """A completion as what stands before its episodes, the episodes, and what stands behind them."""
     thought = "".join(episodes)
     start = text.find(thought)
@@ -208,7 +210,7 @@ def apart(text: str, episodes: list[str]) -> tuple[str, list[str], str]:
     return text[:start], episodes, text[start + len(thought) :]
 
 
-def along(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[float]] | None:
+def align_chunks(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[float]] | None:
     """Where in a text the chunks begin, in characters, and their accuracies; None if the text does not begin with them.
 
     A chunk that does not stand in the text word for word is left out; if these are most, the curve is another text's.
@@ -260,12 +262,12 @@ def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
 def trees_of(folder: Folder, model: str, dataset: str) -> dict[str, list[list[Any]]]:
     """Solution trees by problem: of each node its number, its parent's, text, value, visits, whether it is a leaf."""
     tree = folder.read(TREE, model, dataset)
-    found: dict[str, list[list[Any]]] = {}
+    trees: dict[str, list[list[Any]]] = {}
     for problem, *node in (tree if tree is not None else pl.DataFrame(schema=TREE.columns)).sort(TREE.keys).select(
         "problem_id", "node", "parent", "text", "value", "visits", "leaf"
     ).iter_rows():  # fmt: skip
-        found.setdefault(problem, []).append(node)
-    return found
+        trees.setdefault(problem, []).append(node)
+    return trees
 
 
 def packed(value: Any) -> str:
@@ -303,7 +305,7 @@ def page(title: str, index: Mapping[str, Any], chunks: Mapping[str, str], *, lat
         "script": "\n".join(f"<script>{text}</script>" for text in code),
     }
     template = (HERE / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"@@(\w+)@@", lambda found: parts[found[1]], template)
+    return re.sub(r"@@(\w+)@@", lambda match: parts[match[1]], template)
 
 
 def fitting(order: list[int], sizes: list[int], room: float) -> list[int]:
@@ -357,19 +359,19 @@ class Traces(Stage):
 
     def cli_cmd(self) -> None:
         folder = Folder(self.results, self.tables)
-        there = self.datasets or folder.found()
-        if not there:
+        datasets = self.datasets or folder.datasets()
+        if not datasets:
             raise ValueError(f"{self.results}/rollouts: no rollouts here yet")
-        styles = self.models or {name: ModelStyle(label=name) for name in there}
+        styles = self.models or {name: ModelStyle(label=name) for name in datasets}
         looks = Appearance(styles)
-        problems, chunks, latex = self.problems(folder, there)
+        problems, chunks, latex = self.problems(folder, datasets)
         order = list(range(len(problems)))
         random.Random(self.seed).shuffle(order)
         sizes = [len(chunk) + len(packed(line)) for chunk, line in zip(chunks, problems, strict=True)]
         fixed = {
             "experiment": self.results.name,
             "markers": sorted(self.markers, key=len, reverse=True),
-            "models": {m: {"label": styles[m].label, "colour": looks.colour(m)} for m in styles if m in there},
+            "models": {m: {"label": styles[m].label, "colour": looks.colour(m)} for m in styles if m in datasets},
         }
         title, out = f"Traces of {self.results.name}", self.out or self.results / "traces.html"
         for path, most in {out: self.megabytes, **({self.excerpt: IN_REPORT} if self.excerpt else {})}.items():
@@ -384,13 +386,15 @@ class Traces(Stage):
             write_text(page(title, {**fixed, "note": note, "problems": lines}, kept, latex=latex), path)
             print(f"{path}: {note or f'{len(shown)} problems'}, {path.stat().st_size / 1e6:.1f} MB")
 
-    def problems(self, folder: Folder, there: Mapping[str, list[str]]) -> tuple[list[dict[str, Any]], list[str], bool]:
+    def problems(
+        self, folder: Folder, datasets: Mapping[str, list[str]]
+    ) -> tuple[list[dict[str, Any]], list[str], bool]:
         """Of each problem its line of the index and its packed chunk; and whether any text may hold LaTeX."""
         lines, chunks, latex = [], [], False
         curves = prefix_accuracy(self.prefix_accuracy) if self.prefix_accuracy else {}
-        for dataset in dict.fromkeys(name for names in there.values() for name in names):
+        for dataset in dict.fromkeys(name for names in datasets.values() for name in names):
             problems = folder.read(PROBLEMS, dataset=dataset)
-            models = [model for model in there if dataset in there[model]]
+            models = [model for model in datasets if dataset in datasets[model]]
             traces = {
                 m: traces_of(folder, m, dataset, self.cuts(folder, m, dataset), self.backtracking) for m in models
             }
@@ -403,8 +407,10 @@ class Traces(Stage):
                     continue
                 for m, its in of.items():
                     for trace, curve in product(its, curves.get((row["id"], self.named.get(m, m)), [])):
-                        if found := along("".join((trace["before"], *trace["episodes"], trace["after"])), curve):
-                            trace["measured"] = found
+                        if aligned := align_chunks(
+                            "".join((trace["before"], *trace["episodes"], trace["after"])), curve
+                        ):
+                            trace["measured"] = aligned
                 opening = " ".join(row["problem"].split())[:160]
                 numbers = {m: summary(its) for m, its in of.items()}
                 line = {"id": row["id"], "dataset": dataset, "difficulty": row["difficulty"], "opening": opening}

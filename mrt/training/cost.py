@@ -41,10 +41,12 @@ def of_rollouts(table: pl.DataFrame) -> Sampled:
 
 def of_tree(table: pl.DataFrame) -> Sampled:
     """Work of solution trees; the rollouts of a node count with their mean length."""
-    drawn = table.filter(pl.col("drawn") > 0)
-    prompts = drawn.filter(pl.col("node") == 0)["context_tokens"]
-    behind = drawn["drawn"] * pairs(drawn["context_tokens"], drawn["context_tokens"] + drawn["tokens"] / drawn["drawn"])
-    return Sampled(int(drawn["tokens"].sum()), int(prompts.sum()), float(behind.sum() + pairs(0, prompts).sum()))
+    expanded = table.filter(pl.col("drawn") > 0)
+    prompts = expanded.filter(pl.col("node") == 0)["context_tokens"]
+    behind = expanded["drawn"] * pairs(
+        expanded["context_tokens"], expanded["context_tokens"] + expanded["tokens"] / expanded["drawn"]
+    )
+    return Sampled(int(expanded["tokens"].sum()), int(prompts.sum()), float(behind.sum() + pairs(0, prompts).sum()))
 
 
 def of_prover(table: pl.DataFrame) -> Sampled:
@@ -70,8 +72,8 @@ def of_prover(table: pl.DataFrame) -> Sampled:
     behind = pairs(table["prompt_tokens"], table["prompt_tokens"] + table["tokens"])
     answers = table.filter(pl.col("finish_reason") == "scored")
     read += (golds := int(answers["tokens"].sum()))
-    drawn = int(table["tokens"].sum()) - golds
-    return Sampled(drawn, read, attended + float(behind.sum()), read if golds else 0)
+    generated = int(table["tokens"].sum()) - golds
+    return Sampled(generated, read, attended + float(behind.sum()), read if golds else 0)
 
 
 def sizes_of(model: str, revision: str | None = None) -> Sizes:
@@ -114,8 +116,8 @@ class Cost(Stage):
             for phase, work in sampled.items()
             if work
         ]
-        drawn, read = last.get("tokens_sampled", 0) + last.get("tokens_forced", 0), last.get("tokens_read", 0)
-        rows.append((self.model, "training", drawn, read, int(last["num_tokens"]), last["flops"]))
+        generated, read = last.get("tokens_sampled", 0) + last.get("tokens_forced", 0), last.get("tokens_read", 0)
+        rows.append((self.model, "training", generated, read, int(last["num_tokens"]), last["flops"]))
         table = pl.DataFrame(rows, schema=COST.columns, orient="row")
         if self.parent:
             table = pl.concat([COST.read(self.parent), table])

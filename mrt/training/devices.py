@@ -16,9 +16,9 @@ def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
     devices = int(os.environ.get("WORLD_SIZE", "1"))
     if batch_size % devices:
         raise ValueError(f"batch_size {batch_size} is not spread evenly over {devices} devices; train on fewer GPUs")
-    own = batch_size // devices
-    micro = next(n for n in range(min(micro_batch_size, own), 0, -1) if own % n == 0)
-    return micro, own // micro
+    share = batch_size // devices
+    micro = next(n for n in range(min(micro_batch_size, share), 0, -1) if share % n == 0)
+    return micro, share // micro
 
 
 def join_processes(deepspeed: Path | None, cpu: bool) -> None:

@@ -92,21 +92,21 @@ class Counts:
     """Totals over the steps and processes of a training; a resumed one continues from the totals in its log."""
 
     def __init__(self, *names: str) -> None:
-        self.own = dict.fromkeys(names, 0.0)
+        self.since_log = dict.fromkeys(names, 0.0)
 
     def add(self, **more: float) -> None:
         """Count what this process did since the last log entry."""
         for name, value in more.items():
-            self.own[name] += value
+            self.since_log[name] += value
 
     def totals(self, trainer: Any) -> dict[str, float]:
         """The totals for a log entry of a Hugging Face trainer; all its processes call this."""
         import torch
 
-        own = torch.tensor(list(self.own.values()), dtype=torch.float64, device=trainer.accelerator.device)
-        new = trainer.accelerator.reduce(own, reduction="sum").tolist()
+        counts = torch.tensor(list(self.since_log.values()), dtype=torch.float64, device=trainer.accelerator.device)
+        new = trainer.accelerator.reduce(counts, reduction="sum").tolist()
         before: dict[str, float] = next(
-            (entry for entry in reversed(trainer.state.log_history) if set(self.own) <= set(entry)), {}
+            (entry for entry in reversed(trainer.state.log_history) if set(self.since_log) <= set(entry)), {}
         )
-        self.own = dict.fromkeys(self.own, 0.0)
-        return {name: before.get(name, 0.0) + value for name, value in zip(self.own, new, strict=True)}
+        self.since_log = dict.fromkeys(self.since_log, 0.0)
+        return {name: before.get(name, 0.0) + value for name, value in zip(self.since_log, new, strict=True)}

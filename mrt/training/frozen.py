@@ -93,12 +93,12 @@ class Frozen:
         """For each (tokens of the prompt, what is scored behind it): its log-probability, with its end, in nats."""
         import torch
 
-        found = [0.0] * len(texts)
+        logps_of = [0.0] * len(texts)
         device = self.model.device
-        for packed in rows([[*prompt, *scored.before, *scored.own] for prompt, scored in texts]):
+        for packed in rows([[*prompt, *scored.before, *scored.target] for prompt, scored in texts]):
             # the nodes whose next token is read: from the last before what is scored to the last one
-            asked = {number: path[len(path) - len(texts[number][1].own) - 1 :] for number, path in packed.paths}
-            kept = sorted({node for nodes in asked.values() for node in nodes})
+            nodes_of = {number: path[len(path) - len(texts[number][1].target) - 1 :] for number, path in packed.paths}
+            kept = sorted({node for nodes in nodes_of.values() for node in nodes})
             place = {node: i for i, node in enumerate(kept)}
             mask = torch.zeros(packed.mask.shape, dtype=self.model.dtype, device=device)
             mask.masked_fill_(~torch.from_numpy(packed.mask).to(device), torch.finfo(self.model.dtype).min)
@@ -111,16 +111,16 @@ class Frozen:
                     use_cache=False,
                 ).logits[0]
             self.flops += self.sizes.training(1, len(packed.ids), len(kept), backward=False)
-            for number, nodes in asked.items():
+            for number, nodes in nodes_of.items():
                 scored = texts[number][1]
                 logp = 0.0
                 for first in range(0, len(nodes), CHUNK):
                     at = [place[node] for node in nodes[first : first + CHUNK]]
                     logps = logits[at].float().log_softmax(dim=-1)
-                    tokens = scored.own[first : first + CHUNK]
+                    tokens = scored.target[first : first + CHUNK]
                     logp += float(logps[range(len(tokens)), tokens].sum())
                     if first + CHUNK >= len(nodes):
                         logp += float(logps[-1, self.ends(scored.end)].logsumexp(dim=0))
                     del logps
-                found[number] = logp
-        return found
+                logps_of[number] = logp
+        return logps_of

@@ -58,23 +58,23 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--processes", type=int, default=1, help="processes on each node: its GPUs")
     parser.add_argument("--cpus", type=int, default=1, help="CPU cores on each node, if there are several")
     parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
-    asked = parser.parse_args(arguments)
-    if accelerator.there() and (asked.nodes == asked.processes == 1 or "mrt.training.sft" in asked.stage[:1]):
+    options = parser.parse_args(arguments)
+    if accelerator.there() and (options.nodes == options.processes == 1 or "mrt.training.sft" in options.stage[:1]):
         os.environ.setdefault(ALLOCATOR, "expandable_segments:True")
-    if asked.nodes == asked.processes == 1:
-        fork_server.main(asked.stage)
+    if options.nodes == options.processes == 1:
+        fork_server.main(options.stage)
     step = "SLURM_STEP_ID" in os.environ and "SLURM_NODEID" in os.environ
-    if asked.nodes == 1 or (step and int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) == asked.nodes):
-        command = torchrun(asked.processes, asked.stage, os.environ, asked.nodes)
+    if options.nodes == 1 or (step and int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) == options.nodes):
+        command = torchrun(options.processes, options.stage, os.environ, options.nodes)
         try:
-            accelerator.claim(asked.processes)
+            accelerator.claim(options.processes)
         except accelerator.NoGPU as error:
             sys.exit(f"error: {error}")
     elif shutil.which("srun") and "SLURM_JOB_ID" in os.environ:
-        command = on_nodes(asked.nodes, asked.cpus, arguments)
+        command = on_nodes(options.nodes, options.cpus, arguments)
     else:
         sys.exit(
-            f"error: this training takes {asked.nodes} nodes, and several nodes are a job of SLURM; lower"
+            f"error: this training takes {options.nodes} nodes, and several nodes are a job of SLURM; lower"
             " cluster.training_nodes, or what its memory takes (`python -m mrt plan` tells)"
         )
     sys.stdout.flush()

@@ -105,13 +105,13 @@ def imported_log(file: Path) -> pl.DataFrame:
         if value in (None, "") and name != "step":
             return None
         try:
-            found = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+            parsed = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
-            found = math.nan
-        if not math.isfinite(found) or (name == "step" and not found.is_integer()):
+            parsed = math.nan
+        if not math.isfinite(parsed) or (name == "step" and not parsed.is_integer()):
             wanted = "a whole number" if name == "step" else "a number"
             raise ValueError(f"{file}, row {number}: {name} is not {wanted} but {value!r}")
-        return found
+        return parsed
 
     rows = [{name: logged(row, name, number) for name in RL_LOG} for number, row in read_file(file)]
     return pl.DataFrame(rows, schema=dict.fromkeys(RL_LOG, pl.Float64)).cast(RL_LOG).sort("step")  # type: ignore[arg-type]

@@ -23,9 +23,9 @@ def in_groups(micro_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     import torch
 
     prompts = [
-        ids[own].tolist()
+        ids[real].tolist()
         for part in micro_batches
-        for ids, own in zip(part["prompt_ids"], part["prompt_mask"].bool(), strict=True)
+        for ids, real in zip(part["prompt_ids"], part["prompt_mask"].bool(), strict=True)
     ]
     order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
     whole = {
@@ -73,16 +73,16 @@ class PromptCache:
         place = {text: i for i, text in enumerate(texts)}
         self.row = torch.tensor([place[tuple(prompt.tolist())] for prompt in prompts], device=prompts[0].device)
         self.lengths = torch.tensor([len(text) for text in texts], device=prompts[0].device)
-        longest, found = len(texts[-1]), list[Any]()
+        longest, layers = len(texts[-1]), list[Any]()
         for part in torch.arange(len(texts)).chunk(passes):
             ids, mask = padded_left([distinct[texts[i]] for i in part.tolist()])
             cache, positions = DynamicCache(), (mask.cumsum(1) - 1).clamp(min=0)
-            asked = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
-            model(input_ids=ids, attention_mask=mask, position_ids=positions, **asked)
+            options = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
+            model(input_ids=ids, attention_mask=mask, position_ids=positions, **options)
             missing = (0, 0, longest - ids.size(1), 0)
-            found.append([(pad(layer.keys, missing), pad(layer.values, missing)) for layer in cache.layers])
+            layers.append([(pad(layer.keys, missing), pad(layer.values, missing)) for layer in cache.layers])
             self.flops += sizes.training(len(ids), ids.size(1), len(ids), backward=backward)
-        self.layers = [[torch.cat(parts) for parts in zip(*layer, strict=True)] for layer in zip(*found, strict=True)]
+        self.layers = [[torch.cat(parts) for parts in zip(*layer, strict=True)] for layer in zip(*layers, strict=True)]
 
     def behind(self, rows: Any) -> Callable[..., Any]:
         """The model, as it reads texts that continue the prompts of these rows (indices) and are padded on the left."""
@@ -100,8 +100,8 @@ class PromptCache:
         def read(input_ids: Any, attention_mask: Any, **options: Any) -> Any:
             positions = (lengths + attention_mask.cumsum(1) - 1).clamp(min=0)
             whole = torch.cat([prompts, attention_mask], dim=1)
-            own = {"attention_mask": whole, "position_ids": positions, "past_key_values": cache}
-            return self.model(input_ids=input_ids, **own, **options)
+            inputs = {"attention_mask": whole, "position_ids": positions, "past_key_values": cache}
+            return self.model(input_ids=input_ids, **inputs, **options)
 
         return read
 

@@ -96,9 +96,9 @@ class MakePrompts(Stage):
     def choices(self, prompt: str, episodes: list[str]) -> list[int]:
         """The j that a prompt may have, the least first; none if even the shortest prompt is too long."""
         least = min(self.least_prefix, len(episodes))
-        found = range(least, max(len(episodes), least + 1)) if self.prefixes else [least]
-        sizes = map(len, encode(self.tokenizer, (prompt + "".join(episodes[:j]) for j in found)))
-        return [j for j, size in zip(found, sizes, strict=True) if size <= self.longest]
+        prefixes = range(least, max(len(episodes), least + 1)) if self.prefixes else [least]
+        sizes = map(len, encode(self.tokenizer, (prompt + "".join(episodes[:j]) for j in prefixes)))
+        return [j for j, size in zip(prefixes, sizes, strict=True) if size <= self.longest]
 
     @cached_property
     def longest(self) -> int:

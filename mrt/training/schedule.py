@@ -27,14 +27,14 @@ def in_words(what: str, count: int, batch: int, epochs: float, warmup: float, *,
         carried: whether all steps are whole (`carried_steps_of`).
     """
     steps = (carried_steps_of if carried else steps_of)(count, batch, epochs)
-    told = f"{count} {what}, {batch} a step, epochs: {epochs:g}: {steps} steps, the first {warm(steps, warmup)} warm up"
+    text = f"{count} {what}, {batch} a step, epochs: {epochs:g}: {steps} steps, the first {warm(steps, warmup)} warm up"
     if (used := steps * batch) < count:
-        return f"{told}; {used} of the {what} are trained on, {count - used} are left out (epochs is below 1)"
+        return f"{text}; {used} of the {what} are trained on, {count - used} are left out (epochs is below 1)"
     if carried and (more := used - round(epochs * count)) > 0:
-        return f"{told}; {more} of the {what} fill the last step, once more than epochs says"
+        return f"{text}; {more} of the {what} fill the last step, once more than epochs says"
     if not carried and count % batch:
-        return f"{told}; the last step of an epoch takes {count % batch}"
-    return told
+        return f"{text}; the last step of an epoch takes {count % batch}"
+    return text
 
 
 def warm(steps: int, warmup: float) -> int:

@@ -28,7 +28,7 @@ from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
 from mrt.training.schedule import EveryStepLearns, in_words
-from mrt.training.stage import EndsOnce, TrainingStage, last_complete_checkpoint, leave, show_progress
+from mrt.training.stage import EndsOnce, TrainingStage, last_complete_checkpoint, save_checkpoint, show_progress
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -196,8 +196,8 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
             if recipe.weighted and "loss" in logs:
-                own = torch.tensor(list(step.values()), dtype=torch.float64, device=self.accelerator.device)
-                nats, tokens = self.accelerator.reduce(own, reduction="sum").tolist()
+                totals = torch.tensor(list(step.values()), dtype=torch.float64, device=self.accelerator.device)
+                nats, tokens = self.accelerator.reduce(totals, reduction="sum").tolist()
                 logs["nll"] = nats / tokens
                 step.update(nats=0.0, tokens=0)
             super().log({**logs, **counts.totals(self)}, start_time)
@@ -252,7 +252,7 @@ class Train(TrainingStage):
         trainer = make_trainer(model, tokenizer, rows, self.recipe, args)
         del rows  # the trainer has its own copy
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
-        leave(trainer, tokenizer, state, made)
+        save_checkpoint(trainer, tokenizer, state, made)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class TrainingStage(Stage):
 
     @abstractmethod
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
-        """Train on the examples, or resume, and `leave` the model in the folder `made`."""
+        """Train on the examples, or resume, and save the model in the folder `made` (`save_checkpoint`)."""
 
     def key(self, *decisive: str) -> str:
         """Hash of all that determines the weights: the parent, the stage's code, and `decisive` texts of the stage."""
@@ -101,7 +101,7 @@ class TrainingStage(Stage):
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would report each training run to the hub
         key = self.key(json.dumps(examples), *decisive)
         cached = self.cache / key if self.cache else None
-        if cached and is_whole(cached):
+        if cached and matches_digest(cached):
             print("nothing that decides the weights has changed: the cached checkpoint is taken", flush=True)
         else:
             made = cached or self.state / "made"
@@ -117,7 +117,7 @@ class TrainingStage(Stage):
             if slow and is_first_process():
                 print(SLOW, flush=True)
             folder = folder_of(self.model, self.revision)
-            tell_malloc(sum(file.stat().st_size for file in folder.glob("*.safetensors")))
+            tune_malloc(sum(file.stat().st_size for file in folder.glob("*.safetensors")))
             self.train(examples, state, made)
             cached = made
         if not is_first_process():  # one process of a distributed run writes the outputs
@@ -131,7 +131,7 @@ class TrainingStage(Stage):
         shutil.rmtree(self.state, ignore_errors=True)
 
 
-def tell_malloc(weights: int) -> None:
+def tune_malloc(weights: int) -> None:
     """Have glibc keep freed memory if the model is small, and return large blocks to the system at once if it is not.
 
     Keeping is fast: the system clears each page that it gives, which was a third of the CPU time of a training of the
@@ -168,7 +168,7 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
+def save_checkpoint(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
     """Write a trained model, its tokenizer, its log and a digest to the folder `made`, atomically.
 
     All processes of a distributed run must call it: saving a sharded model needs all of them.
@@ -190,8 +190,8 @@ def leave(trainer: Any, tokenizer: Any, state: Path, made: Path) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
-def is_whole(made: Path) -> bool:
-    """Whether a folder that `leave` wrote still matches its digest."""
+def matches_digest(made: Path) -> bool:
+    """Whether a folder that `save_checkpoint` wrote still matches its digest."""
     digest_file = made / "digest"
     return digest_file.is_file() and digest_file.read_text() == digest_of_files([made / "checkpoint"])
 
@@ -203,13 +203,13 @@ def last_complete_checkpoint(state: Path) -> str | None:
     """
     from torch import distributed
 
-    found = [looked_for(state) if is_first_process() else None]
+    shared = [last_complete_in(state) if is_first_process() else None]
     if distributed.is_initialized():
-        distributed.broadcast_object_list(found)
-    return found[0]
+        distributed.broadcast_object_list(shared)
+    return shared[0]
 
 
-def looked_for(state: Path) -> str | None:
+def last_complete_in(state: Path) -> str | None:
     """`last_complete_checkpoint` in a single process."""
     complete = []
     for folder in sorted(state.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])):

@@ -182,11 +182,11 @@ class MakeBase(Stage):
     def cli_cmd(self) -> None:
         draw = drawer(self.speaks, random.Random(self.seed))
         examples = pl.DataFrame([draw() for _ in range(self.traces)])
-        drawn = self.state / "traces.parquet"
-        write_table(examples, drawn)
+        examples_file = self.state / "traces.parquet"
+        write_table(examples, examples_file)
         Train(
             model=str(self.start or self.new(examples)),
-            set=drawn,
+            set=examples_file,
             out=self.out,
             history=self.history,
             state=self.state / "trainer",

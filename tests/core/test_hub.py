@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, TOY_BASE, hub_cache
 
 from mrt.core.digest import identity_of_model
-from mrt.core.hub import cached, folder_of, gives_back, missing, tokenizer_of
+from mrt.core.hub import cached, folder_of, missing, round_trips, tokenizer_of
 from mrt.training.log import log_of
 
 NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
@@ -61,12 +61,12 @@ def test_a_tokenizer_whose_settings_name_a_wrong_class_is_read_from_its_file(tmp
     for name, wrong in (("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizerFast"}), ("config.json", LLAMA)):
         settings = json.loads((tmp_path / name).read_text())
         (tmp_path / name).write_text(json.dumps(settings | wrong))
-    assert not gives_back(AutoTokenizer.from_pretrained(tmp_path))
+    assert not round_trips(AutoTokenizer.from_pretrained(tmp_path))
     found, right = tokenizer_of(tmp_path, padding_side="left"), tokenizer_of(TOY_BASE)
     text = "Wait, 5.\n\nSo it is"
     assert found.encode(text) == right.encode(text) and found.padding_side == "left"
     assert (found.eos_token, found.chat_template) == (right.eos_token, right.chat_template)
-    assert gives_back(AutoTokenizer.from_pretrained(found.name_or_path))  # as vLLM reads it
+    assert round_trips(AutoTokenizer.from_pretrained(found.name_or_path))  # as vLLM reads it
     assert right.name_or_path == str(TOY_BASE)
 
 

@@ -37,7 +37,7 @@ from mrt.figures import (
 )
 from mrt.figures.figure import figures
 from mrt.figures.stage import of_runs
-from mrt.figures.style import Appearance, ModelStyle, save, with_intervals, with_room
+from mrt.figures.style import Appearance, ModelStyle, save, spaced_ticks, with_intervals
 from mrt.figures.tables import Layout, latex, markdown, page
 from mrt.methods.warmstart import CONSTRUCTIONS, Paths, examples
 from mrt.sampling.tree import Tree
@@ -177,7 +177,7 @@ def test_unknown_lengths_stay_unknown():
 
 def test_ticks_stand_apart_from_the_last_one_shown():
     """Not from the one before: of many that are close together, more than the first are shown."""
-    assert with_room([*range(1000, 15000, 1000)], 1120) == [*range(1000, 15000, 2000)]
+    assert spaced_ticks([*range(1000, 15000, 1000)], 1120) == [*range(1000, 15000, 2000)]
 
 
 def test_a_method_has_one_colour_and_models_without_a_parent_differ():
@@ -332,7 +332,7 @@ def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
     ]
     data = table_of(PREFIXES, rows)
     assert progress.spacing(data) == 2
-    curve = progress.held(data.filter(p=1).rename({"maj": "J"}), progress.spacing(data))
+    curve = progress.at_every_nth(data.filter(p=1).rename({"maj": "J"}), progress.spacing(data))
     assert curve.group_by("prefix", maintain_order=True).len().rows() == [(0, 3), (2, 3), (4, 3)]  # of 3 and 5 no J
     _, table = scaling.draw({"prefixes": data}, styles(m="base"), [[3, 5]])
     points = table.filter(p=1).sort("point").select("point", "prefix", "n", "tokens").rows()
@@ -342,7 +342,7 @@ def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
 def test_a_trace_that_has_ended_keeps_its_last_J():
     lengths = {"a": 1, "b": 3, "c": 2}
     rows = [("m", "s", name, 0, j, j / 4) for name, k in lengths.items() for j in range(k + 1)]
-    table = progress.held(table_of("model dataset problem_id sample prefix J", rows), 1)
+    table = progress.at_every_nth(table_of("model dataset problem_id sample prefix J", rows), 1)
     assert table.height == 3 * 3  # up to prefix 2, the 95th percentile, rounded down
     last = table.filter(prefix=2).select("problem_id", "J")
     assert dict(last.iter_rows()) == {"a": 0.25, "b": 0.5, "c": 0.5}

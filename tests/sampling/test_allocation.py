@@ -26,7 +26,7 @@ def settled(answers, rules=(FILTER,), **how):
     trace = Trace(len(answers), MOST, Allocation(**how), list(rules))
     while asked := trace.next():
         for prefix, count in asked.items():
-            done = trace.drawn[prefix]
+            done = trace.answers[prefix]
             assert 0 < count <= MOST - done
             trace.add(prefix, answers[prefix, done : done + count])
     return trace
@@ -42,14 +42,14 @@ curves = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.6, 0.9, 1.0]), min_size=1, m
 @given(curves, st.integers(0, 100), st.integers(1, 5), st.integers(1, 25))
 def test_every_prefix_has_its_first_answers_and_none_more_than_all(curve, seed, first, batch):
     trace = settled(answers_of(curve, seed), first=first, batch=batch)
-    assert trace.drawn.min() >= min(first, MOST) and trace.drawn.max() <= MOST
-    assert (trace.right <= trace.drawn).all()
+    assert trace.answers.min() >= min(first, MOST) and trace.answers.max() <= MOST
+    assert (trace.right <= trace.answers).all()
 
 
 @given(curves.filter(lambda c: len(c) > 1), st.integers(0, 100))
 def test_the_prefix_kept_is_the_one_that_the_training_set_takes(curve, seed):
     trace = settled(answers_of(curve, seed))
-    counts = zip(trace.drawn, trace.right, strict=True)
+    counts = zip(trace.answers, trace.right, strict=True)
     rows = [("p", 0, j, len(curve) - 1, int(n), r / n) for j, (n, r) in enumerate(counts)]
     table = pl.DataFrame(rows, schema=["problem_id", "sample", "prefix", "episodes", "answers", "J"], orient="row")
     assert best_prefixes(table)["prefix"].item() == trace.best()
@@ -69,8 +69,8 @@ def test_limits_that_are_met_exactly_are_decided_as_for_the_training_set(curve):
 
 
 def test_hopeless_and_plainly_solved_traces_get_few_answers():
-    assert settled(answers_of([0.0] * 10)).drawn.sum() <= 40
-    assert settled(answers_of([0.0] * 3 + [1.0] * 7)).drawn.sum() <= 80  # of 200
+    assert settled(answers_of([0.0] * 10)).answers.sum() <= 40
+    assert settled(answers_of([0.0] * 3 + [1.0] * 7)).answers.sum() <= 80  # of 200
 
 
 def test_few_decisions_change_for_few_answers():
@@ -80,9 +80,9 @@ def test_few_decisions_change_for_few_answers():
         curve = np.where(np.arange(12) < rng.integers(1, 16), rng.beta(0.5, 4), rng.beta(8, 0.5))
         answers = rng.random((12, MOST)) < curve[:, None]
         trace = settled(answers)
-        J, now = answers.mean(axis=1), trace.right / trace.drawn
+        J, now = answers.mean(axis=1), trace.right / trace.answers
         changed += FILTER.decide(J[1:].max(), J[0]) != FILTER.decide(now[trace.best()], now[0])
-        drawn += trace.drawn.sum()
+        drawn += trace.answers.sum()
     assert changed <= 2 and drawn < 100 * 12 * MOST / 3
 
 

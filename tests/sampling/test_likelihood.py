@@ -154,7 +154,7 @@ def test_an_end_may_close_the_answer_and_the_box(braces):
     scored = as_written(braces, "box{", "x^{2}")
     logprob = {token: SimpleNamespace(logprob=log(p)) for token, p in (("}}", 0.5), ("}", 0.25))}
     following = {braces.convert_tokens_to_ids(token): value for token, value in logprob.items()}
-    places = [{i: SimpleNamespace(logprob=log(0.5))} for i in scored.own]
+    places = [{i: SimpleNamespace(logprob=log(0.5))} for i in scored.target]
     output = SimpleNamespace(prompt_logprobs=[None, *places], outputs=[SimpleNamespace(logprobs=[following])])
     assert exp(log_probability(braces, output, scored)) == pytest.approx(0.5**5)
 

@@ -20,7 +20,17 @@ from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, PROVER, ROLLOUTS
 from mrt.episodes.parameterization import Backtracking
 from mrt.problems.sources import prefix_accuracy
 from mrt.traces import page
-from mrt.traces.page import Folder, along, apart, attempts_of, fitting, kinds, summary, traces_of, with_bounds
+from mrt.traces.page import (
+    Folder,
+    align_chunks,
+    attempts_of,
+    fitting,
+    kinds,
+    split_completion,
+    summary,
+    traces_of,
+    with_bounds,
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +56,7 @@ def unpacked(file):
 @given(st.text(), st.lists(st.text(min_size=1), max_size=4), st.text())
 def test_a_completion_is_taken_apart_without_loss(before, episodes, after):
     text = before + "".join(episodes) + after
-    first, found, rest = apart(text, episodes)
+    first, found, rest = split_completion(text, episodes)
     assert first + "".join(found) + rest == text and found in ([], episodes)
 
 
@@ -182,15 +192,20 @@ def test_only_the_named_tables_are_read(folder):
     only = [folder / "rollouts/base/toy.parquet", folder / "grades/base/toy.rollouts.parquet"]
     found = traces_of(Folder(folder, only), "base", "toy")
     assert all("J" not in t and not t["episodes"] for traces in found.values() for t in traces)
-    assert set(Folder(folder).found()) == {"base", "other"}
+    assert set(Folder(folder).datasets()) == {"base", "other"}
 
 
 def test_curves_measured_elsewhere_lie_along_the_right_trace(folder, tmp_path):
     thought = "One step. Another. And so on."
     chunks = [("One step.", 0.2), (" Another.", 0.4), ("Not there.", 0.5), ("And so on.", 0.9)]
-    assert along("<think>\n" + thought, chunks) == ([8, 18, 27], [0.2, 0.4, 0.9])
-    assert along("<think>\nWell. " + thought, chunks) is along(thought, []) is along("", chunks) is None
-    assert along("One step. Then something else.", chunks) is None  # of another text that opens alike
+    assert align_chunks("<think>\n" + thought, chunks) == ([8, 18, 27], [0.2, 0.4, 0.9])
+    assert (
+        align_chunks("<think>\nWell. " + thought, chunks)
+        is align_chunks(thought, [])
+        is align_chunks("", chunks)
+        is None
+    )
+    assert align_chunks("One step. Then something else.", chunks) is None  # of another text that opens alike
     rollouts = ROLLOUTS.read(folder / "rollouts/base/toy.parquet")
     row = rollouts.filter(problem_id="p/2?#", sample=1).row(0, named=True)
     steps = [{"text": step, "accuracy": 0.5} for step in row["text"].removeprefix("<think>").split("\n\n")[:2]]

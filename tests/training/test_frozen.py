@@ -60,7 +60,7 @@ def test_probabilities_are_those_of_each_text_alone(toy):
     brace = [i for i in tokenizer.get_vocab().values() if tokenizer.decode([i]).startswith("}")]
     frozen = Frozen(model, tokenizer, "cpu")
     found = frozen.log_probabilities(texts)
-    whole = [([*prompt, *scored.before], scored.own) for prompt, scored in texts]
+    whole = [([*prompt, *scored.before], scored.target) for prompt, scored in texts]
     for (before, own), logp in zip(whole, found, strict=True):
         with torch.no_grad():
             alone = model(torch.tensor([before + own])).logits[0].log_softmax(-1)

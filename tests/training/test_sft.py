@@ -17,7 +17,7 @@ from mrt.core.digest import digest_of_files
 from mrt.core.hub import tokenizer_of
 from mrt.training.log import log_of
 from mrt.training.sft import SFT, Train, arguments, bucketed_order, make_trainer, tokenize
-from mrt.training.stage import is_whole, last_complete_checkpoint
+from mrt.training.stage import last_complete_checkpoint, matches_digest
 
 RECIPE = SFT(**{
     "learning_rate": 1e-3, "epochs": 1, "batch_size": 4, "micro_batch_size": 2, "max_length": 256, "bf16": False,
@@ -242,11 +242,11 @@ def test_a_damaged_kept_checkpoint_is_not_taken(tmp_path, capsys):
     made = tmp_path / "made"
     (made / "checkpoint").mkdir(parents=True)
     (made / "checkpoint" / "model.safetensors").write_bytes(b"whole")
-    assert not is_whole(made)
+    assert not matches_digest(made)
     (made / "digest").write_text(digest_of_files([made / "checkpoint"]))
-    assert is_whole(made)
+    assert matches_digest(made)
     (made / "checkpoint" / "model.safetensors").write_bytes(b"half")
-    assert not is_whole(made)
+    assert not matches_digest(made)
 
 
 def test_incomplete_checkpoints_are_not_resumed_from(tmp_path):

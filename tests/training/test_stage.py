@@ -10,7 +10,7 @@ from conftest import ROOT
 pytestmark = pytest.mark.fast
 BATCHES = """
 import numpy as np
-from mrt.training.stage import tell_malloc
+from mrt.training.stage import tune_malloc
 {call}
 def resident():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) / 1024
@@ -24,7 +24,7 @@ print(resident() - before)
 
 BLOCKS = """
 import resource
-from mrt.training.stage import tell_malloc
+from mrt.training.stage import tune_malloc
 {call}
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -45,11 +45,11 @@ def printed(script, call):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_batches_of_other_lengths_do_not_fill_the_memory():
     """Of 20 MiB that are kept, and 20 batches that are not."""
-    assert printed(BATCHES, "tell_malloc(10**9)") < 30
+    assert printed(BATCHES, "tune_malloc(10**9)") < 30
     assert printed(BATCHES, "") > 60  # this test would see it
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_a_small_model_asks_once_for_its_memory():
     """Five blocks of 50 MB have 60,000 pages of 4 kB; the system may give larger ones."""
-    assert 10 * printed(BLOCKS, "tell_malloc(2 * 10**6)") < printed(BLOCKS, "tell_malloc(10**9)")
+    assert 10 * printed(BLOCKS, "tune_malloc(2 * 10**6)") < printed(BLOCKS, "tune_malloc(10**9)")

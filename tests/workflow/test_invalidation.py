@@ -151,7 +151,7 @@ def new_helper(folder):
     edit("mrt/analysis/regret.py", "import polars as pl\n", "import polars as pl\n\nfrom mrt.helper import SIDES\n")(
         folder
     )
-    edit("mrt/analysis/regret.py", "found.shape[1] != 4", "found.shape[1] != SIDES")(folder)
+    edit("mrt/analysis/regret.py", "majorities.shape[1] != 4", "majorities.shape[1] != SIDES")(folder)
 
 
 def moved(folder):

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from workflow.terminal import tell_results
+from workflow.terminal import print_results
 
 
 def run_of(*rules: str) -> Any:
@@ -33,7 +33,7 @@ def test_the_table_at_the_end_fits_80_columns(
     alone = pl.Series("difference_over", [None, None, "problems", "runs and problems"])
     summary = summary.with_columns(read, alone, pl.Series("n", [5, 2, 4, 9]), pl.lit(5).alias("of"))
     summary.write_parquet(tmp_path / "tables" / "pass1.parquet")
-    tell_results(run_of("pass1", "all"), str(tmp_path), {"mrt_2": "MRT [STaR], 2 iterations"})
+    print_results(run_of("pass1", "all"), str(tmp_path), {"mrt_2": "MRT [STaR], 2 iterations"})
     said = capsys.readouterr().err
     table, rest = said.split("Tables: ")
     cells = [line.split() for line in table.splitlines() if line.strip()]
@@ -50,8 +50,8 @@ def test_the_table_at_the_end_fits_80_columns(
 
 
 def test_nothing_is_said_where_accuracy_was_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell_results(run_of("pass1"), str(tmp_path), {})
+    print_results(run_of("pass1"), str(tmp_path), {})
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "pass1.parquet").touch()  # of an earlier run
-    tell_results(run_of("regret"), str(tmp_path), {})
+    print_results(run_of("regret"), str(tmp_path), {})
     assert capsys.readouterr().err == ""

@@ -96,8 +96,8 @@ def section(folder: Path, commit: str) -> str:
     models = (folder / "tables" / "runs.md").read_text()
     command = COMMAND.format(files=files)
     note = f"{NOTES[folder.name]} " if folder.name in NOTES else ""
-    begun = f"## {heading}\n\n{note}At commit {commit}:\n\n```sh\n{command}\n```\n\n"
-    return f"{begun}{claims}\n### Its models\n\n{models}"
+    head = f"## {heading}\n\n{note}At commit {commit}:\n\n```sh\n{command}\n```\n\n"
+    return f"{head}{claims}\n### Its models\n\n{models}"
 
 
 def page(old: str, new: dict[str, str]) -> str:
@@ -128,8 +128,8 @@ if __name__ == "__main__":
     if unknown := [str(folder) for folder in folders if folder.name not in EXPERIMENTS]:
         sys.exit(f"{', '.join(unknown)}: the page has no such experiment, but {', '.join(EXPERIMENTS)}")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    found = {EXPERIMENTS[folder.name][0]: section(folder, commit.strip()) for folder in folders}
+    sections = {EXPERIMENTS[folder.name][0]: section(folder, commit.strip()) for folder in folders}
     try:
-        write_text(page(out.read_text() if out.exists() else "", found), out)
+        write_text(page(out.read_text() if out.exists() else "", sections), out)
     except ValueError as error:
         sys.exit(f"{out}: {error}")

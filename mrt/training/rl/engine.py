@@ -50,7 +50,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
         self.llm.apply_model(packed_again)
         self.llm.reset_prefix_cache()
 
-    vllm_environment.tell(cpu)
+    vllm_environment.configure(cpu)
     # TRL would take port 29500 if it is free, and so would another job that starts at the same time.
     with socket.socket() as free:
         free.bind(("", 0))

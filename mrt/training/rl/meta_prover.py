@@ -44,11 +44,11 @@ class MetaProver:
         Without answers the prompts were scored, which takes logits of all that is read.
         """
         (known, of_known), (all_, of_all) = distinct(self.cached), distinct([*self.cached, *prompts])
-        drawn = sum(map(sum, answers))
-        behind = sum(pairs(len(p), len(p) + n) for p, own in zip(prompts, answers, strict=False) for n in own)
-        logits = drawn if answers else all_ - known
-        flops = self.sizes.sampling(all_ - known + drawn, of_all - of_known + behind, logits)
-        self.spent.add(tokens_forced=drawn / share, tokens_read=(all_ - known) / share, flops=flops / share)
+        generated = sum(map(sum, answers))
+        behind = sum(pairs(len(p), len(p) + n) for p, lengths in zip(prompts, answers, strict=False) for n in lengths)
+        logits = generated if answers else all_ - known
+        flops = self.sizes.sampling(all_ - known + generated, of_all - of_known + behind, logits)
+        self.spent.add(tokens_forced=generated / share, tokens_read=(all_ - known) / share, flops=flops / share)
         self.cached += prompts
 
     def accuracy_at(self, forced: Sequence[str], problems: Sequence[Row]) -> list[float]:
@@ -82,11 +82,11 @@ class MetaProver:
             self.spent.add(flops=self.frozen.taken() / share)
         else:
             logps = [-inf] * len(texts_of)
-            whole = [[*ids, *text.before, *text.own] for ids, text in zip(before, scored, strict=True)]
+            whole = [[*ids, *text.before, *text.target] for ids, text in zip(before, scored, strict=True)]
             room = [i for i, ids in enumerate(whole) if self.fits(ids)]
             texts = [whole[i] for i in room]
             outputs = self.read(texts, cached=True)
-            unread = [n for n, i in enumerate(room) if not readable(outputs[n], scored[i].own)]
+            unread = [n for n, i in enumerate(room) if not readable(outputs[n], scored[i].target)]
             for n, output in zip(unread, self.read([texts[n] for n in unread], cached=False), strict=True):
                 outputs[n] = output
             for i, output in zip(room, outputs, strict=True):
@@ -124,11 +124,11 @@ class MetaProver:
             [{"prompt_token_ids": i} for i in ids], sampling_params=parameters, use_tqdm=False
         )
         texts = [
-            text_of(self.tokenizer, drawn, stop, before, self.kept)
+            text_of(self.tokenizer, answer, stop, before, self.kept)
             for before, output in zip((end_of(self.tokenizer, i) for i in ids), outputs, strict=True)
-            for drawn in output.outputs
+            for answer in output.outputs
         ]
-        self.count_forced(ids, [[len(drawn.token_ids) for drawn in output.outputs] for output in outputs], share)
+        self.count_forced(ids, [[len(answer.token_ids) for answer in output.outputs] for output in outputs], share)
         problems = [problem_of[prompt] for prompt in prompts for _ in range(self.answers)]
         right = np.reshape(right_forced(self.task, texts, problems), (len(prompts), self.answers))
         return dict.fromkeys(problem_of, 0.0) | dict(zip(prompts, right.mean(axis=1).tolist(), strict=True))

@@ -22,7 +22,7 @@ from mrt.training.rl.engine import cpu_vllm
 from mrt.training.rl.recipe import RL
 from mrt.training.rl.trainer import make_trainer_class
 from mrt.training.schedule import carried_steps_of, in_words
-from mrt.training.stage import TrainingStage, last_complete_checkpoint, leave
+from mrt.training.stage import TrainingStage, last_complete_checkpoint, save_checkpoint
 from mrt.training.variant import Variant
 
 
@@ -81,7 +81,7 @@ class Train(TrainingStage):
             trainer.processing_class.pad_token = None
             for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
                 config.pad_token_id = None
-        leave(trainer, trainer.processing_class, state, made)
+        save_checkpoint(trainer, trainer.processing_class, state, made)
 
     def trainer_class(self, usual: dict[str, Any]) -> type:
         """The trainer; where that works, one that reads each prompt once."""

@@ -196,15 +196,15 @@ def make_trainer_class() -> type:
             """
             rank = self.accelerator.process_index // self.vllm_generation.tensor_parallel_size
 
-            def drawn(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
+            def generate_seeded(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
                 self.draws += 1
                 each = [sampling_params.clone() for _ in prompts]
-                for place, own in enumerate(each):
-                    own.seed = seed_of(self.recipe.seed, self.state.global_step, self.draws, rank, place)
-                    own.detokenize = own.detokenize and vllm_reads(self.processing_class, own.stop)
+                for place, parameters in enumerate(each):
+                    parameters.seed = seed_of(self.recipe.seed, self.state.global_step, self.draws, rank, place)
+                    parameters.detokenize = parameters.detokenize and vllm_reads(self.processing_class, parameters.stop)
                 return generate(prompts, sampling_params=each, **options)
 
-            return drawn
+            return generate_seeded
 
         def _get_train_sampler(self, dataset: Any = None) -> Any:
             return Carrying(
@@ -235,8 +235,8 @@ def make_trainer_class() -> type:
                 _, completion_ids, logprobs, _ = self.vllm_generation.generate(
                     prompts=prompt_ids, images=None, num_generations=self.num_generations
                 )
-            drawn = [[token[0] for token in completion] for completion in logprobs]
-            return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": drawn}
+            sampled_logps = [[token[0] for token in completion] for completion in logprobs]
+            return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": sampled_logps}
 
         def outcome(self, prompts: list[str], **columns: Any) -> list[float]:
             """The reward of each completion, by the variant or else its outcome less what length costs."""
@@ -269,15 +269,15 @@ def make_trainer_class() -> type:
 
             A group may lie in several processes, each of which works it out.
             """
-            own, size = self.slice_of(count), self.num_generations
-            first = own.start // size * size
+            local, size = self.slice_of(count), self.num_generations
+            first = local.start // size * size
             groups = [
                 values_of(self.variant, self.group.part(slice(start, start + size)), self.recipe.values())
-                for start in range(first, own.stop, size)
+                for start in range(first, local.stop, size)
             ]
             width = max((values.size(1) for values in groups if values.dim() == 2), default=0)
             wide = [torch.nn.functional.pad(v, (0, width - v.size(1))) if v.dim() == 2 else v for v in groups]
-            return torch.cat(wide)[own.start - first : own.stop - first]
+            return torch.cat(wide)[local.start - first : local.stop - first]
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             self.draws, self.stopped = 0, [False] * len(inputs)
@@ -290,8 +290,8 @@ def make_trainer_class() -> type:
                 print(FAR.format(self.state.global_step + 1), flush=True)
             self.count_sampled(output)
             outcomes, stopped = self.group.outcomes[self.slice_of(len(inputs))], torch.tensor(self.stopped)
-            begun = map(len, self.mu.encode(x["prefix_text"] for x in inputs))
-            whole = torch.tensor([b + n for b, n in zip(begun, self.lengths, strict=True)])
+            prefix_lengths = map(len, self.mu.encode(x["prefix_text"] for x in inputs))
+            whole = torch.tensor([b + n for b, n in zip(prefix_lengths, self.lengths, strict=True)])
             self.note("outcome", self.mean_of(outcomes[~stopped]))
             self.note("trace_tokens", self.mean_of(whole[~stopped]))
             if asks == "stop":
@@ -385,8 +385,8 @@ def make_trainer_class() -> type:
 
         def count_sampled(self, output: dict[str, Any]) -> None:
             """Count the sampled completions, also those of which no token is learnt."""
-            asked = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
-            prompts, lengths = [ids[m].tolist() for ids, m in asked], self.lengths
+            masked = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
+            prompts, lengths = [ids[m].tolist() for ids, m in masked], self.lengths
             completions = [ids[:n].tolist() for ids, n in zip(output["completion_ids"], lengths, strict=True)]
             self.mu.cached = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
             read, attended = distinct(prompts)

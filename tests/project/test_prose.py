@@ -1,0 +1,231 @@
+"""Prose of the pages, docstrings and comments: short sentences, short lines, plain words, one interval a sentence.
+
+`prose.toml` holds the exceptions: how many findings of each kind a page or a folder of code still has. It may only
+shrink. `python tests/project/test_prose.py PAGE ...` prints the findings of these pages; without pages it lowers the
+counts of the file where there are fewer findings.
+
+Spelling is not checked: no dictionary is among the dependencies.
+"""
+
+import ast
+import inspect
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parents[2]
+EXCEPTIONS = Path(__file__).with_name("prose.toml")
+WORDS, CHARACTERS = 35, 160  # of a sentence; of a line of Markdown
+GENERATED = {"artifacts", "claims", "configuration", "figures"}  # pages
+INTERVAL = re.compile(r"\[[-+−]?\d[\d.,%  ]*(?:,| to) ?[-+−]?\d[\d.,%]*\]")
+DIALECT = {  # a pattern, and the plain words
+    r"\b(?:stands?|stood)\b(?! for\b)": "is, lies; differs",
+    r"\bbehind\b": "after",
+    r"\btold\b": "given, passed; reported",
+    r"\bbegun\b": "started",
+    r"\bdrawn\b": "sampled; plotted",
+    r"\bown\b(?![ -]\w)|\bof (?:its|their|his) own\b": "its",
+    r"\b(?:found|looked for) (?:there|here)\b|\bas (?:it|they) (?:was|were) found\b": "the noun",
+    r"\b(?:be|is|are|was|were|been) asked\b|\basks? (?:for|of)\b": "queried, requested",
+    r"\b(?:made|takes?n?|built|read) anew\b|\banew\b": "again, from scratch",
+    r"\bin (?:whose|its|their) (?:stead|place)\b": "instead",
+    r"\bnothing that\b|\bnobody\b|\bsomebody\b|\bwhoever\b": "the passive, or who it is",
+    r"\bso many\b": "that many, n",
+    r"\bto be had\b|\bat hand\b|\bin hand\b": "available",
+    r"\bleads? clearly\b|\bclearly (?:leads?|better|above|below)\b": "significantly",
+    r"\bas (?:trained|TRL has it)\b": "the term",
+    r"\bin no (?:fingerprint|slice)\b": "excluded from",
+    r"\brooms?\b": "subpackage",
+    r"\bit is (?:let|left) alone\b|\blet alone\b": "ignored",
+    r"\bsay\)|, say,": "for example",
+}
+PLAIN = {re.compile(pattern, re.IGNORECASE): plain for pattern, plain in DIALECT.items()}
+CLAUSE = re.compile(  # in place of a noun; questions may be asked
+    r"\bwhat (?:an?|the|it|its|they|their|each|this|these|one|is|are|was|were|has|no|else|nobody)\b(?![^.?!]*\?)", re.I
+)
+SECTION = re.compile(r"^(?:Args|Returns|Raises|Yields):$")
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a paragraph, without white space around them."""
+    return re.split(r"(?<=[.!?])[)*_”\"]*\s+(?=[^a-z\s])", " ".join(text.split()))
+
+
+def paragraphs(markdown: str) -> Iterator[tuple[int, str]]:
+    """Paragraphs, items and headings of a page, with the line that each begins in; tables and code are left out.
+
+    A piece of code within a sentence counts as one word.
+    """
+    parser = MarkdownIt("commonmark").enable("table")
+    table = False
+    for token in parser.parse(markdown):
+        if token.type in ("table_open", "table_close"):
+            table = token.type == "table_open"
+        if token.type == "inline" and not table:
+            line = token.map[0] + 1
+            parts = ["\n" if t.type in ("softbreak", "hardbreak") else t.content for t in token.children]
+            parts = [
+                "`code`" if t.type == "code_inline" else part for t, part in zip(token.children, parts, strict=True)
+            ]
+            yield line, "".join(part for t, part in zip(token.children, parts, strict=True) if t.type != "html_inline")
+
+
+def as_markdown(docstring: str) -> str:
+    """A docstring, its lists of arguments and errors as items."""
+    lines, within = [], False
+    for line in inspect.cleandoc(docstring).split("\n"):
+        if SECTION.match(line):
+            within = True
+            lines += ["", line, ""]
+        elif within and line.startswith("    "):
+            item = re.match(r"    \S[^:]{0,60}: ", line)
+            lines.append(("- " if item else "  ") + line.strip())
+        else:
+            within = within and not line
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def prose_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Paragraphs of a page, or of the docstrings and comments of a module, each with its line, or its docstring's."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        yield from paragraphs(text)
+        return
+    for node in ast.walk(ast.parse(text)):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and (docstring := ast.get_docstring(node, clean=False)):
+            yield from ((node.body[0].lineno, part) for _, part in paragraphs(as_markdown(docstring)))
+    comment, first, last = list[str](), 0, 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not re.match(r"# (?:fmt|type|noqa)\b", token.string):
+            alone = not token.line[: token.start[1]].strip()
+            if comment and not (alone and token.start[0] == last + 1):
+                yield first, " ".join(comment)
+                comment = []
+            first = first if comment else token.start[0]
+            comment.append(re.sub(r"  # type: .*", "", token.string).lstrip("# "))
+            last = token.start[0] if alone else 0
+    if comment:
+        yield first, " ".join(comment)
+
+
+def findings_in(path: Path) -> Iterator[tuple[str, int, str]]:
+    """Findings in a file: kind, line, and what was found."""
+    for line, paragraph in prose_of(path):
+        for sentence in sentences(paragraph):
+            words = sum(bool(re.search(r"\w", word)) for word in sentence.split())
+            if words > WORDS:
+                yield "sentence", line, f"{words} words: {sentence[:80]} ..."
+            if len(INTERVAL.findall(sentence)) > 1:
+                yield "intervals", line, sentence[:120]
+            for pattern, plain in PLAIN.items():
+                for match in pattern.finditer(sentence):
+                    yield "dialect", line, f"{match[0]} ({plain}): {sentence[:80]}"
+            for match in CLAUSE.finditer(sentence):
+                yield "clause", line, f"{match[0]} ... (its noun): {sentence[:80]}"
+    if path.suffix == ".md":
+        code = False
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            code ^= line.lstrip().startswith("```")
+            shown = re.sub(r"\]\([^)]*\)|<https?://[^>]*>", "]", line)
+            if not (code or line.lstrip().startswith("|")) and len(shown) > CHARACTERS:
+                yield "line", number, f"{len(shown)} characters"
+
+
+def pages() -> dict[str, list[Path]]:
+    """Files by the name that `prose.toml` has for them: a page, or a folder of code."""
+    docs = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in GENERATED]
+    readmes = sorted((ROOT / "experiments").rglob("README.md"))
+    files = {str(p.relative_to(ROOT)): [p] for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs, *readmes)}
+    for path in sorted(path for room in ("mrt", "workflow") for path in (ROOT / room).rglob("*.py")):
+        files.setdefault(str(path.parent.relative_to(ROOT)), []).append(path)
+    return files
+
+
+def counts_of(files: list[Path]) -> dict[str, int]:
+    return dict(sorted(Counter(kind for path in files for kind, _, _ in findings_in(path)).items()))
+
+
+def exceptions() -> dict[str, dict[str, int]]:
+    return tomllib.loads(EXCEPTIONS.read_text()) if EXCEPTIONS.exists() else {}
+
+
+PAGES = pages()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("page", PAGES)
+def test_prose_is_plain(page):
+    allowed, counts = exceptions().get(page, {}), counts_of(PAGES[page])
+    more = {kind: count for kind, count in counts.items() if count > allowed.get(kind, 0)}
+    assert not more, f"{page} has {more}, allowed are {allowed}: python {Path(__file__).relative_to(ROOT)} {page}"
+    assert counts == allowed, f"there are fewer: lower the counts, by python {Path(__file__).relative_to(ROOT)}"
+
+
+@pytest.mark.fast
+def test_exceptions_are_of_pages():
+    assert exceptions().keys() <= PAGES.keys()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("A short sentence. Another one, with `a piece of code` and [a link](https://example.org).", []),
+        ("One sentence " + "that goes on and on " * 7 + ".", ["sentence"]),
+        ("A sentence " + "of words " * 10 + ".\nAnother " + "of words " * 10 + ".", []),
+        ("| a table | " + "with a cell " * 30 + "|\n|---|---|\n| stands | told |", []),
+        ("```\nwhat it is told " + "x" * 200 + "\n```", []),
+        ("x" * 161, ["line"]),
+        ("[a link](https://example.org/" + "x" * 200 + ")", []),
+        ("Accuracy is 0.5 [0.4, 0.6].", []),
+        ("Accuracy is 0.5 [0.4, 0.6], that of the base 0.3 [0.2, 0.4].", ["intervals"]),
+        ("It stands below. `what it is` stands for none.", ["dialect"]),
+        ("- what it is told", ["dialect", "clause"]),
+        ("What is it? Behind the code.", ["dialect"]),
+    ],
+)
+def test_each_kind_is_found(tmp_path, text, kinds):
+    (tmp_path / "page.md").write_text(text)
+    assert [kind for kind, _, _ in findings_in(tmp_path / "page.md")] == kinds
+
+
+@pytest.mark.fast
+def test_docstrings_and_comments_are_read_and_code_is_not(tmp_path):
+    long = "word " * 20
+    code = f'"""A module.\n\n    python -m it is told\n\nArgs:\n    a: {long}\n    b: {long}\n"""\n'
+    code += f'told = "it is told"  # {long}\n# {long}\n# {long}.\n'
+    (tmp_path / "module.py").write_text(code)
+    assert [(kind, line) for kind, line, _ in findings_in(tmp_path / "module.py")] == [("sentence", 10)]
+
+
+def main(names: list[str]) -> None:
+    """Print findings, or lower the counts; without a file of exceptions, write one."""
+    for name in names:
+        for path in PAGES[name]:
+            for kind, line, text in findings_in(path):
+                print(f"{path.relative_to(ROOT)}:{line}: {kind}: {text}")
+    if names:
+        return
+    old, tables = exceptions(), []
+    for page, files in PAGES.items():
+        counts = counts_of(files)
+        if old:
+            counts = {kind: min(count, old.get(page, {}).get(kind, 0)) for kind, count in counts.items()}
+        if rows := [f"{kind} = {count}" for kind, count in counts.items() if count]:
+            tables.append("\n".join([f'["{page}"]', *rows]))
+    head = "# Findings of test_prose.py that are left, by page and kind: these counts may only shrink.\n\n"
+    EXCEPTIONS.write_text(head + "\n\n".join(tables) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
