@@ -15,7 +15,7 @@ from mrt.config import lineage, measuring
 from mrt.config.schema import Config
 from mrt.config.sections import Measure
 from mrt.core.cli import command_of
-from mrt.core.digest import off
+from mrt.core.digest import turns_off
 from mrt.figures.figure import figures
 from workflow.paths import Paths
 
@@ -128,7 +128,7 @@ class Figures:
     def settings(self, name: str) -> str:
         """All that a figure or table gets, as JSON; the order of the models is theirs in the legend."""
         values = {path.split(".")[-1]: self.setting(path) for path in self.entries[name].figure.settings}
-        options = {option: value for option, value in values.items() if not off(value)}
+        options = {option: value for option, value in values.items() if not turns_off(value)}
         settings = {"tables": self.tables(name), "models": self.models(name)}
         return json.dumps(settings | ({"options": options} if options else {}))
 

@@ -31,8 +31,8 @@ class Fingerprints:
         """As `mrt.core.fingerprint.fingerprint`. Raises ValueError as that does."""
         name = " ".join((stage, *plugins))
         if name not in self.known:
-            found = reached(stage, *plugins)
-            self.known[name] = (found.hashed, list(found.libraries))
+            closure = reached(stage, *plugins)
+            self.known[name] = (closure.hashed, list(closure.libraries))
             self.write(self.file)
             for old in sorted(self.file.parent.glob("*.json"), key=age)[MOST:]:
                 old.unlink(missing_ok=True)

@@ -108,11 +108,11 @@ class Paths:
 
     def earlier_sets(self, w: Wildcards) -> list[str]:
         """The training sets of earlier iterations that a model is trained on too, the first one first."""
-        models, name, found = self.experiment.models, w.model, list[str]()
+        models, name, sets = self.experiment.models, w.model, list[str]()
         while models[name].accumulate:
             name = str(models[name].parent)
-            found.insert(0, self.of_model("sets", model=name))
-        return found
+            sets.insert(0, self.of_model("sets", model=name))
+        return sets
 
     def if_learnt(self, kind: str) -> Input:
         """The parent's artifact, of models whose method learns from it."""

@@ -44,8 +44,8 @@ class JobResources:
 
     def cores(self, gpus: Number) -> Callable[[Wildcards, int], int]:
         """CPU cores of a job: some with each GPU, else its threads, which Snakemake caps at what the login node has."""
-        own = self.experiment.cluster.cpus_per_gpu
-        return lambda w, threads: max(threads, own * gpus(w))
+        per_gpu = self.experiment.cluster.cpus_per_gpu
+        return lambda w, threads: max(threads, per_gpu * gpus(w))
 
     def training_cores(self, w: Wildcards, threads: int) -> int:
         """CPU cores of a training, on each node."""
@@ -82,8 +82,8 @@ class JobResources:
         def memory(w: Wildcards, attempt: int) -> int:
             config, dataset = self.experiment, w.get("dataset")
             learnt = w.model if dataset else lineage.teacher(config, w.model)
-            drawn = self.bill.work(rule, learnt, dataset or str(config.models[w.model].problems)).drawn
-            return round(attempt * (least + each * drawn / 2**20))
+            generated = self.bill.work(rule, learnt, dataset or str(config.models[w.model].problems)).generated
+            return round(attempt * (least + each * generated / 2**20))
 
         return memory
 

@@ -146,10 +146,10 @@ def tell_of_unknown_records(results: Path) -> None:
     elsewhere = not here.is_file() or here.read_text() != mark.identity
     if not elsewhere and not mark.name:
         return
-    begun = f"in {mark.checkout}, with another .snakemake" if elsewhere else f"as {mark.name}"
+    where = f"in {mark.checkout}, with another .snakemake" if elsewhere else f"as {mark.name}"
     way_back = "work there, or copy its .snakemake here" if elsewhere else f"call it {mark.name} again"
     logger.warning(
-        f"{results} was begun {begun}. What made each file is recorded there, and not here: where settings or code have"
+        f"{results} was begun {where}. What made each file is recorded there, and not here: where settings or code have"
         f" changed since, NOTHING RUNS AGAIN, and tables may be of other settings. Either {way_back}; or make all anew"
         " (--forceall); or, if all is of these settings and this code, have it recorded here:"
         " snakemake --cores 1 --touch --forceall"

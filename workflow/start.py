@@ -130,19 +130,19 @@ def refuse_what_does_not_fit(workflow: Workflow) -> None:
     if not is_local(workflow):
         return
     trainings = planned_trainings(workflow)
-    asked = {job.wildcards.model: job.resources.get("nodes", 1) for job in trainings}
-    if several := [f"The training of {name} takes {nodes} nodes." for name, nodes in asked.items() if nodes > 1]:
+    nodes_of = {job.wildcards.model: job.resources.get("nodes", 1) for job in trainings}
+    if several := [f"The training of {name} takes {nodes} nodes." for name, nodes in nodes_of.items() if nodes > 1]:
         raise WorkflowError(
             "\n".join(sorted(several))
             + "\nThis machine is one node: use SLURM (--profile slurm), leave out cluster.training_nodes, set"
             " cluster.gpus_per_node and cluster.training_gpus to what this machine has, or lower what a training holds"
             " (`mrt plan` tells)."
         )
-    there = len(accelerator.cards())  # without GPUs a training that would take some runs on the CPU
+    available = len(accelerator.cards())  # without GPUs a training that would take some runs on the CPU
     most = max((int(str(job.params.launch).split()[3]) for job in trainings), default=0)  # not `gpu`, which is capped
-    if there and most > there:
+    if available and most > available:
         raise WorkflowError(
-            f"A training takes {most} GPUs, this machine has {there}. Set cluster.gpus_per_node and"
+            f"A training takes {most} GPUs, this machine has {available}. Set cluster.gpus_per_node and"
             " cluster.training_gpus to what it has, or use SLURM (--profile slurm)."
         )
 

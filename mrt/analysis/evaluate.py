@@ -156,10 +156,10 @@ def halfway(answers: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
         maj_at_k_table(answers.join(of, on=PREFIX, how="semi"), PREFIX, [int(used)])
         for (used,), of in half.filter(pl.col("used") > 0).group_by("used")
     ]
-    found = pl.concat([part.select(*PREFIX, affordable_maj="maj") for part in majorities]) if majorities else None
+    by_prefix = pl.concat([part.select(*PREFIX, affordable_maj="maj") for part in majorities]) if majorities else None
     half = half.select(*PREFIX, "affordable")
     empty = half.with_columns(pl.lit(None, pl.Float64).alias("affordable_maj"))
-    return empty if found is None else half.join(found, on=PREFIX, how="left", validate="1:1")
+    return empty if by_prefix is None else half.join(by_prefix, on=PREFIX, how="left", validate="1:1")
 
 
 def budget_forcing(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:

@@ -68,8 +68,8 @@ class Architecture(Settings):
         raw = sizes_in(folder)
         usual = ("num_attention_heads", "num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size")
         if missing := [name for name in (*usual, "max_position_embeddings") if name not in raw]:
-            told = f"{folder / 'config.json'} does not say {', '.join(missing)}"
-            raise UnknownSizes(f"{told}: give the model its sizes, models.NAME.architecture")
+            problem = f"{folder / 'config.json'} does not say {', '.join(missing)}"
+            raise UnknownSizes(f"{problem}: give the model its sizes, models.NAME.architecture")
         heads = raw["num_attention_heads"]
         return cls(
             parameters=sum(map(parameters_in, weights_in(folder))),
@@ -106,15 +106,15 @@ def weights_in(folder: Path) -> list[Path]:
     These are the shards that its index names; without one, `model.safetensors`; else all but Mistral's `consolidated*`.
     Raises UnknownSizes if there are none, or if a shard is not there.
     """
-    found = [folder / name for name in shards(folder)]
-    if found == [folder / WEIGHTS] and not found[0].is_file():
-        found = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith("consolidated")]
-    if lacking := [file.name for file in found if not file.is_file()]:
+    files = [folder / name for name in shards(folder)]
+    if files == [folder / WEIGHTS] and not files[0].is_file():
+        files = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith("consolidated")]
+    if lacking := [file.name for file in files if not file.is_file()]:
         raise UnknownSizes(f"{folder} lacks {', '.join(lacking)}, which its index names: complete the folder")
-    if not found:
-        told = f"{folder} has no safetensors, in which parameters are counted"
-        raise UnknownSizes(f"{told}: give the model its sizes, models.NAME.architecture")
-    return found
+    if not files:
+        problem = f"{folder} has no safetensors, in which parameters are counted"
+        raise UnknownSizes(f"{problem}: give the model its sizes, models.NAME.architecture")
+    return files
 
 
 def parameters_in(file: Path) -> int:
@@ -140,15 +140,17 @@ class Card(BaseModel):
     def hardware(self) -> Hardware | None:
         """The GPU's numbers; None without a GPU. Raises ValueError if they are not known."""
         given = {"memory": self.gpu_memory, "flops": self.gpu_flops, "bandwidth": self.gpu_bandwidth}
-        told = {name: value for name, value in given.items() if value is not None}
+        specified = {name: value for name, value in given.items() if value is not None}
         if self.gpu is None:
-            if told:
-                raise ValueError(f"gpu_{next(iter(told))} is of a GPU that has no name; give it one, `gpu: mine` say")
+            if specified:
+                raise ValueError(
+                    f"gpu_{next(iter(specified))} is of a GPU that has no name; give it one, `gpu: mine` say"
+                )
             return None
         if self.gpu in GPUS:
-            return GPUS[self.gpu]._replace(**told)
-        if len(told) < len(given):
-            lacking = ", ".join(f"gpu_{name}" for name in given if name not in told)
+            return GPUS[self.gpu]._replace(**specified)
+        if len(specified) < len(given):
+            lacking = ", ".join(f"gpu_{name}" for name in given if name not in specified)
             near = get_close_matches(self.gpu.lower(), GPUS, n=1)
             instead = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GPUS)}."
             raise ValueError(
@@ -156,7 +158,7 @@ class Card(BaseModel):
                 " there: gpu_memory in GiB, gpu_flops (dense, bfloat16) and gpu_bandwidth (bytes) a second, from its"
                 " data sheet"
             )
-        return Hardware(**told)
+        return Hardware(**specified)
 
 
 class Cluster(Card):

@@ -23,12 +23,12 @@ MOVED = {
 def check_yaml(file: Path | str) -> None:
     """Raise ValueError, with file and line, if a file is not a YAML mapping."""
     try:
-        found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise ValueError(f"{file}{line}: not YAML ({getattr(error, 'problem', None) or error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{file}: the names of the sections (results, problems, models, ...) belong at its top level")
 
 
@@ -38,35 +38,35 @@ def with_runs(config: dict[str, Any]) -> dict[str, Any]:
     runs = training.get("runs", 1) if isinstance(training, dict) else 1
     if not isinstance(models, dict) or not isinstance(runs, int):
         return config
-    known = {name: own for name, own in models.items() if isinstance(own, dict) and not own.get("replicate_of")}
-    trained = {name: own for name, own in known.items() if own.get("parent")}
+    known = {name: spec for name, spec in models.items() if isinstance(spec, dict) and not spec.get("replicate_of")}
+    trained = {name: spec for name, spec in known.items() if spec.get("parent")}
     roles = {
-        name: {role: own[role] for role in ("parent", "teacher") if isinstance(own.get(role), str)}
-        for name, own in trained.items()
+        name: {role: spec[role] for role in ("parent", "teacher") if isinstance(spec.get(role), str)}
+        for name, spec in trained.items()
     }
     parents = {model for of in roles.values() for model in of.values()}
     added: dict[str, Any] = {}
     for seed in range(1, runs):
-        own_of = {name: f"{name}_seed{seed}" for name in known if name in trained or name in parents}
-        for name, copy in own_of.items():
-            own = known[name]
+        copy_of = {name: f"{name}_seed{seed}" for name in known if name in trained or name in parents}
+        for name, copy in copy_of.items():
+            spec = known[name]
             if name in trained:
-                of_seed = {role: own_of[model] for role, model in roles[name].items() if model in own_of}
+                of_seed = {role: copy_of[model] for role, model in roles[name].items() if model in copy_of}
                 added[copy] = {"replicate_of": name, "seed": seed, **of_seed}
             else:
-                again = {key: value for key, value in own.items() if key != "training_log"}  # one log, of one training
-                added[copy] = {**again, "label": f"{own.get('label') or name}, seed {seed}"}
+                again = {key: value for key, value in spec.items() if key != "training_log"}  # one log, of one training
+                added[copy] = {**again, "label": f"{spec.get('label') or name}, seed {seed}"}
     return {**config, "models": {**added, **models}} if added else config
 
 
 def taken_names(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Models whose names `training.runs` gives to the runs of others."""
     models = config.get("models")
-    own = models if isinstance(models, dict) else {}
+    given = models if isinstance(models, dict) else {}
     for name in with_runs(config).get("models") or ():
         original, _, seed = str(name).rpartition("_seed")
-        other = own.get(name)
-        if isinstance(other, dict) and original in own and seed.isdecimal() and other.get("replicate_of") != original:
+        other = given.get(name)
+        if isinstance(other, dict) and original in given and seed.isdecimal() and other.get("replicate_of") != original:
             yield f"models.{name}", f"`training.runs` calls a run of {original} so; give this model another name"
 
 
@@ -85,11 +85,11 @@ def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(models, dict):
         return config
     full = dict(models)
-    for name, own in models.items():
-        original = models.get(str(own.get("replicate_of"))) if isinstance(own, dict) else None
+    for name, spec in models.items():
+        original = models.get(str(spec.get("replicate_of"))) if isinstance(spec, dict) else None
         if isinstance(original, dict):
-            label = f"{original.get('label') or own['replicate_of']}, seed {own.get('seed')}"
-            full[name] = {**original, "label": label, **own}
+            label = f"{original.get('label') or spec['replicate_of']}, seed {spec.get('seed')}"
+            full[name] = {**original, "label": label, **spec}
     return {**config, "models": full}
 
 

@@ -95,14 +95,14 @@ class Training(NamedTuple):
 @cache
 def zero_3() -> dict[str, float]:
     """DeepSpeed's sizes in elements, not bytes: from mrt/training/zero3.json, else its defaults (zero/config.py)."""
-    told = json.loads(ZERO_3.read_text())["zero_optimization"]
+    configured = json.loads(ZERO_3.read_text())["zero_optimization"]
     names = {
         "reduce_bucket_size": 5e8,
         "stage3_prefetch_bucket_size": 5e7,
         "stage3_max_live_parameters": 1e9,
         "sub_group_size": 1e9,
     }
-    return {name: float(told.get(name, default)) for name, default in names.items()}
+    return {name: float(configured.get(name, default)) for name, default in names.items()}
 
 
 def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, float]:
@@ -188,7 +188,7 @@ def engine_parts(a: Architecture, engine: Engine, hardware: Hardware, gpus: int)
     }
 
 
-def told(parts: dict[str, float]) -> str:
+def breakdown(parts: dict[str, float]) -> str:
     """Parts in GiB, and their sum."""
     return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items()) + f": {total(parts):.1f} GiB"
 
@@ -213,13 +213,13 @@ def sampling_gpus(a: Architecture, engine: Engine, hardware: Hardware, most: int
     If these are more than `most`, the fewest that hold the weights and one sequence. Raises ValueError if even these
     are too many, or do not divide the attention heads.
     """
-    there = [n for n in NUMBERS if n <= most and engine_fits(a, engine, hardware, n)]
-    ample = [n for n in there if 2 * engine.width * a.parameters <= n * engine.share * hardware.memory * GIB]
-    if fitting := [n for n in ample or there if divides(a, n)]:
+    sufficient = [n for n in NUMBERS if n <= most and engine_fits(a, engine, hardware, n)]
+    ample = [n for n in sufficient if 2 * engine.width * a.parameters <= n * engine.share * hardware.memory * GIB]
+    if fitting := [n for n in ample or sufficient if divides(a, n)]:
         return fitting[0]
-    if there:
+    if sufficient:
         raise ValueError(
-            f"{a.heads} attention heads ({a.kv_heads} of keys) cannot be spread over {(ample or there)[0]} GPUs"
+            f"{a.heads} attention heads ({a.kv_heads} of keys) cannot be spread over {(ample or sufficient)[0]} GPUs"
         )
     return check_engine(a, engine, hardware, max(n for n in NUMBERS if n <= most))
 
@@ -229,8 +229,8 @@ def check_engine(a: Architecture, engine: Engine, hardware: Hardware, gpus: int,
     if engine_fits(a, engine, hardware, gpus):
         return gpus
     parts = engine_parts(a, engine, hardware, gpus)
-    room, (weights, cache, own) = engine.share * hardware.memory, (size / GIB for size in parts.values())
-    longest = int((room - weights - own) / cache * engine.longest) if room > weights + own else 0
+    room, (weights, cache, overhead) = engine.share * hardware.memory, (size / GIB for size in parts.values())
+    longest = int((room - weights - overhead) / cache * engine.longest) if room > weights + overhead else 0
     fits = [f"engine.max_model_len {rounded(longest)}"] if rounded(longest) else []
     if more := next((n for n in NUMBERS if n > gpus and engine_fits(a, engine, hardware, n) and divides(a, n)), None):
         fits.append(f"{more} GPUs")
@@ -238,7 +238,7 @@ def check_engine(a: Architecture, engine: Engine, hardware: Hardware, gpus: int,
         fits.append(card)
     raise ValueError(
         f"{what} with engine.max_model_len {engine.longest:,} does not fit on {counted(gpus)} of {hardware.memory:g}"
-        f" GiB, of which the engine has {room:.1f} ({engine.share:g}): {told(parts)}. {fitting(fits)}"
+        f" GiB, of which the engine has {room:.1f} ({engine.share:g}): {breakdown(parts)}. {fitting(fits)}"
     )
 
 
@@ -281,7 +281,7 @@ def check_training(a: Architecture, training: Training, hardware: Hardware, shar
     raise ValueError(
         f"training it with a micro-batch of {training.rows} x {training.length:,} tokens does not fit on"
         f" {counted(gpus)} of {hardware.memory:g} GiB, of which {USABLE * hardware.memory:.1f} can be used:"
-        f" {told(parts)}. {fitting(fits)}"
+        f" {breakdown(parts)}. {fitting(fits)}"
     )
 
 

@@ -63,8 +63,8 @@ def kind_of(field: dict[str, Any]) -> str:
 
 def bounds_of(field: dict[str, Any]) -> str:
     options = [field, *field.get("anyOf", [])]
-    found = [text.format(option[key]) for option in options for key, text in BOUNDS.items() if key in option]
-    return f" ({', '.join(dict.fromkeys(found))})" if found else ""
+    bounds = [text.format(option[key]) for option in options for key, text in BOUNDS.items() if key in option]
+    return f" ({', '.join(dict.fromkeys(bounds))})" if bounds else ""
 
 
 def meaning_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
@@ -77,8 +77,8 @@ def default_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
     """A field's default as a config would have it; of a group, the settings that differ from the group's own."""
     default = field.get("default")
     if isinstance(default, dict):
-        own = groups.get(field.get("$ref", "").rsplit("/", 1)[-1], {}).get("properties", {})
-        differs = {name: value for name, value in default.items() if value != own.get(name, {}).get("default")}
+        properties = groups.get(field.get("$ref", "").rsplit("/", 1)[-1], {}).get("properties", {})
+        differs = {name: value for name, value in default.items() if value != properties.get(name, {}).get("default")}
         return (
             f"`{{{', '.join(f'{name}: {json.dumps(value)}' for name, value in differs.items())}}}`" if differs else ""
         )

@@ -75,7 +75,7 @@ def cpu_on_purpose() -> bool:
     return os.environ.get("MRT_DEVICE", "").lower() == "cpu"
 
 
-def there() -> bool:
+def gpu_available() -> bool:
     """Whether this process should use a GPU: one was given to it, or its machine has some. Does not import torch."""
     if cpu_on_purpose():
         return False
@@ -87,7 +87,7 @@ def there() -> bool:
 
 def cards() -> list[Card]:
     """The GPUs that this process may use; none if it is to use the CPU."""
-    if not there():
+    if not gpu_available():
         return []
     listed = [Card(*words) for words in ask_driver("index", "uuid")]
     given = named()
@@ -122,7 +122,7 @@ def on_gpu() -> bool:
             "SLURM gave this job none of its node's GPUs: name them in the configuration, cluster.gpu, or use the CPU"
             " on purpose, `export MRT_DEVICE=cpu`"
         )
-    if there():
+    if gpu_available():
         build = torch.version.cuda
         driver = next((words[0] for words in ask_driver("driver_version")), None)
         problem = too_old(driver, build) if build else "this torch is built for CPUs"
@@ -143,8 +143,8 @@ def emulates_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 def too_old(driver: str | None, build: str) -> str | None:
     """Why a driver is too old for a torch built for this CUDA; None if it is not, or its version is unknown."""
-    needed, found = OLDEST_DRIVER.get(int(build.partition(".")[0]), 0), (driver or "").partition(".")[0]
-    return f"CUDA {build} needs driver {needed} or later" if found.isdecimal() and int(found) < needed else None
+    needed, installed = OLDEST_DRIVER.get(int(build.partition(".")[0]), 0), (driver or "").partition(".")[0]
+    return f"CUDA {build} needs driver {needed} or later" if installed.isdecimal() and int(installed) < needed else None
 
 
 def another_process_can() -> bool:
@@ -152,8 +152,8 @@ def another_process_can() -> bool:
     process would initialize CUDA.
     """
     code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
-    own = os.environ | {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
-    return subprocess.run([sys.executable, "-c", code], env=own, capture_output=True).returncode == 0
+    environment = os.environ | {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == 0
 
 
 def complaint(build: str | None, driver: str | None, problem: str | None) -> str:
@@ -181,19 +181,19 @@ def claim(count: int) -> None:
     elif not holder and "LOCAL_RANK" in os.environ:
         return
     os.environ[HOLDER] = str(os.getpid())  # for its own children to join
-    if not there():
+    if not gpu_available():
         return
-    found = cards()
-    if count > len(found):
+    gpus = cards()
+    if count > len(gpus):
         raise NoGPU(
-            f"{count} GPUs are asked for, {len(found)} are there: {', '.join(card.name for card in found) or 'none'}. "
+            f"{count} GPUs are asked for, {len(gpus)} are there: {', '.join(card.name for card in gpus) or 'none'}. "
             "Lower cluster.training_gpus or cluster.gpus_per_node for trainings, engine.tensor_parallel_size for "
             f"sampling; set {DEVICES} if nvidia-smi does not list your cards"
         )
     if LOCKS in os.environ:
         return
     check_room(count)
-    held = collect(found, count)
+    held = collect(gpus, count)
     tell_others(held)
     os.environ[LOCKS] = os.pathsep.join(str(lock_of(card)) for card in held)
     os.environ[DEVICES] = ",".join(card.name for card in held)

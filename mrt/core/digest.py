@@ -22,7 +22,7 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()
 
 
-def off(value: object) -> bool:
+def turns_off(value: object) -> bool:
     """Whether this value turns a setting off: by convention, None and False do."""
     return value is None or value is False
 
@@ -31,7 +31,7 @@ def canonical(value: Any, without: Collection[str] = ()) -> Any:
     """Settings as JSON values, perhaps without some fields, in the one form that params and keys compare.
 
     All values are there, defaults too, so that a stage gets what the plan had. A field alone is left out that is off
-    (`off`), and would be by default: of its class, and of the setting that holds its group. So a new option of this
+    (`turns_off`), and would be by default: of its class, and of the setting that holds its group. So a new option of this
     kind changes no params and no keys.
     """
     values = switched_on(value, to_jsonable_python(value))  # as their types say: a number of a float field is a float
@@ -46,7 +46,7 @@ def switched_on(value: Any, dumped: Any, default: Any = None) -> Any:
         return {
             name: switched_on(getattr(value, name), each, defaults[name])
             for name, each in dumped.items()
-            if not (off(each) and off(fields[name].default) and off(defaults[name]))
+            if not (turns_off(each) and turns_off(fields[name].default) and turns_off(defaults[name]))
         }
     if isinstance(value, dict):
         return {name: switched_on(value.get(name), each) for name, each in dumped.items()}
@@ -62,7 +62,9 @@ def slice_of(settings: BaseModel, without: Collection[str] = ()) -> str:
 
 def options_of(**options: Any) -> str:
     """Options of a stage as canonical JSON; those that are off are left out."""
-    return json.dumps({name: canonical(value) for name, value in options.items() if not off(value)}, sort_keys=True)
+    return json.dumps(
+        {name: canonical(value) for name, value in options.items() if not turns_off(value)}, sort_keys=True
+    )
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:

@@ -199,8 +199,10 @@ class Normal(ast.NodeVisitor):
             files = [self.scope.origin(each.value) for each in value.keywords if each.arg in ("file", None)]
             if not set(files) - {"sys.stderr"}:
                 parts = [*value.args, *(each.value for each in value.keywords)]
-                told = [each for part in parts for each in (part.values if isinstance(part, ast.JoinedStr) else [part])]
-                self.show(effects) if (effects := [each for each in told if self.acts(each)]) else None
+                printed = [
+                    each for part in parts for each in (part.values if isinstance(part, ast.JoinedStr) else [part])
+                ]
+                self.show(effects) if (effects := [each for each in printed if self.acts(each)]) else None
                 return
         self.generic_visit(node)
 
@@ -380,7 +382,7 @@ def reached(*stages: str) -> Reached:
     uses = {what: [label(use) for each in those for use in each.uses] for what, those in known.items()}
     rows = sorted(digest(label(what), digests[what], *uses[what]) for what in known)
     libraries = {library for those in known.values() for each in those for library in each.libraries}
-    named = {f"{what.module}.{what.name}": found for what, found in digests.items()}
+    named = {f"{what.module}.{what.name}": value for what, value in digests.items()}
     return Reached(dict(sorted(named.items())), tuple(sorted(libraries)), digest(*map(label, starts), "", *rows))
 
 

@@ -59,7 +59,7 @@ PATIENCE = 120.0  # seconds to wait for the host to start; after that the stage 
 def main(stage: Sequence[str]) -> NoReturn:
     """Run a stage, given as module and options, in the host or in this process; without a stage, start the host."""
     owner = os.environ.get("MRT_FORK_SERVER", "off")
-    host = reach(int(owner)) if owner.isdecimal() and not accelerator.there() else None
+    host = reach(int(owner)) if owner.isdecimal() and not accelerator.gpu_available() else None
     if not stage:
         sys.exit()
     if host:
@@ -84,8 +84,8 @@ def reach(owner: int) -> socket.socket | None:
     path = address(owner)
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # so that only one host is started
-        if found := connected(path):
-            return found
+        if connection := connected(path):
+            return connection
         with contextlib.suppress(OSError):
             path.unlink()
         command = [sys.executable, "-m", "mrt.core.fork_server", "--host", str(path), str(owner)]
@@ -100,8 +100,8 @@ def reach(owner: int) -> socket.socket | None:
         )
         until = time.monotonic() + PATIENCE
         while host.poll() is None and time.monotonic() < until:
-            if found := connected(path):
-                return found
+            if connection := connected(path):
+                return connection
             time.sleep(0.05)
         return None
 
@@ -152,13 +152,13 @@ def hand_over(host: socket.socket, stage: Sequence[str]) -> int:
 
 def received(connection: socket.socket, size: int) -> bytes:
     """Read exactly `size` bytes. Raises EOFError if the other end closes before."""
-    found = b""
-    while len(found) < size:
-        part = connection.recv(size - len(found))
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
         if not part:
             raise EOFError
-        found += part
-    return found
+        data += part
+    return data
 
 
 def serve(path: Path, owner: int) -> None:
@@ -167,9 +167,9 @@ def serve(path: Path, owner: int) -> None:
     vllm_environment.configure(cpu=True)
     for name in IMPORTS:
         module, _, attribute = name.partition(":")
-        found = import_module(module)
+        imported = import_module(module)
         if attribute:
-            getattr(found, attribute)
+            getattr(imported, attribute)
     gc.collect()
     gc.freeze()  # else the first garbage collection in a fork touches, and so copies, all imported objects
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -25,10 +25,10 @@ class Settings(BaseModel):
         for name, field in cls.model_fields.items() if isinstance(given, dict) else ():
             if not isinstance(given.get(name), dict):
                 continue
-            own, default = getattr(made, name), field.get_default(call_default_factory=True)
-            if isinstance(default, Settings) and type(own) is type(default):
+            group, default = getattr(made, name), field.get_default(call_default_factory=True)
+            if isinstance(default, Settings) and type(group) is type(default):
                 unset = type(default).model_construct(set(), **dict(default))  # only what is given counts as set
-                setattr(made, name, overlaid(unset, own))
+                setattr(made, name, overlaid(unset, group))
         return made
 
 
@@ -37,12 +37,12 @@ def unrepeated(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
     Python's own reading would take the last one.
     """
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in mapping:
             raise ValueError(f"the key {key!r} stands twice; keep one of them")
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 def defaults(group: type[BaseModel]) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def overlaid(below: Group, above: Group | None) -> Group:
     """A group, with what another sets of it, and of the groups within it."""
     if above is None:
         return below
-    own = {name: getattr(above, name) for name in above.model_fields_set}
-    groups = {name: (getattr(below, name), value) for name, value in own.items() if isinstance(value, Settings)}
+    given = {name: getattr(above, name) for name in above.model_fields_set}
+    groups = {name: (getattr(below, name), value) for name, value in given.items() if isinstance(value, Settings)}
     both = {name: overlaid(*pair) for name, pair in groups.items() if type(pair[0]) is type(pair[1])}
-    return below.model_copy(update=own | both)
+    return below.model_copy(update=given | both)
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from mrt.core.lock import refuse_if_superseded
 
 provenance: dict[str, Any] = {}  # what the running stage writes into the metadata of its tables; set by `mrt.core.cli`
 REMAKE = "Delete it and run snakemake again to remake it."
-FOUND_BY_CONTENT = {".cache", ".state"}  # folders that jobs of an earlier run may add to
+KEPT_BY_CONTENT = {".cache", ".state"}  # folders that jobs of an earlier run may add to
 
 
 def temporary_name(path: Path) -> Path:
@@ -29,7 +29,7 @@ def temporary_name(path: Path) -> Path:
 
 def put(part: Path, path: Path) -> None:
     """Rename what was written to its place. Raises Superseded if this job's run is over and another one has begun."""
-    if not FOUND_BY_CONTENT.intersection(path.parts):
+    if not KEPT_BY_CONTENT.intersection(path.parts):
         refuse_if_superseded()
     if part.is_dir() and path.exists():
         shutil.rmtree(path)

@@ -74,7 +74,7 @@ class Reached(BaseModel):
 class Work:
     """Work of jobs: tokens generated (`drawn`), prefilled (`read`) and trained on, and the longest context of these."""
 
-    drawn: float = 0.0
+    generated: float = 0.0
     read: float = 0.0
     read_unshared: float = 0.0  # without a prefix cache
     trained: float = 0.0
@@ -82,7 +82,7 @@ class Work:
 
     def __add__(self, other: "Work") -> "Work":
         return Work(
-            self.drawn + other.drawn,
+            self.generated + other.generated,
             self.read + other.read,
             self.read_unshared + other.read_unshared,
             self.trained + other.trained,
@@ -122,7 +122,7 @@ def seconds_of(
     step = max(
         (2 * n + batch * architecture.cache_bytes * work.context / 2) / bandwidth, batch * (2 * n + attention) / flops
     )
-    decoding = work.drawn / batch * step / reached.decode
+    decoding = work.generated / batch * step / reached.decode
     reading = work.read * (2 * n + attention) / (flops * reached.prefill)
     training = work.trained * 4 * (2 * n + attention) / (flops * reached.training)
     return decoding + reading + training
@@ -136,7 +136,7 @@ class Lengths:
         self.guessed: set[str] = set()  # values that neither results nor the configuration give
         self.problems = cache(self.problems)  # type: ignore[method-assign]
 
-    def found(self, *path: str) -> Path | None:
+    def existing(self, *path: str) -> Path | None:
         file = Path(self.config.results, *path)
         return file if self.look and file.is_file() else None
 
@@ -155,7 +155,7 @@ class Lengths:
 
     def rollout(self, model: str, dataset: str) -> float:
         """Mean tokens of a rollout: of existing rollouts, else as expected for the model or its nearest ancestor."""
-        if file := self.found("rollouts", model, f"{dataset}.parquet"):
+        if file := self.existing("rollouts", model, f"{dataset}.parquet"):
             mean = pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item()
             if mean is not None:  # imported completions may have no counts
                 return float(mean)
@@ -181,9 +181,9 @@ class Bill:
         at = expected.episodes / settings.every + 1  # prefixes per thought
         read = length + at * forcing
         unshared = at * (expected.prompt_tokens + length / 2 + forcing)
-        drawn = at * settings.answers * min(expected.answer_tokens, settings.decoding.max_tokens)
+        generated = at * settings.answers * min(expected.answer_tokens, settings.decoding.max_tokens)
         prompts = thoughts * expected.prompt_tokens
-        return Work(thoughts * drawn, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
+        return Work(thoughts * generated, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
 
     def work(self, rule: str, model: str, dataset: str) -> Work:
         """Work of a rule's jobs for a model on a dataset (for a trained model, its training dataset)."""
@@ -198,11 +198,11 @@ class Bill:
             thoughts = count * min(
                 sampling.prover.traces or sampling.samples, measuring.samples(config, model, dataset)
             )
-            found = self.prefixes(dataset, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
+            forced_work = self.prefixes(dataset, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
             if sampling.prover.estimate == "likelihood":  # two tokens of an answer are read; few are sampled
-                return replace(found, drawn=0)
+                return replace(forced_work, generated=0)
             share = ALLOCATED if measuring.filters(config, model, dataset) else 1.0
-            return replace(found, drawn=found.drawn * share)
+            return replace(forced_work, generated=forced_work.generated * share)
         if rule == "force_budget":
             forced, length = measuring.forcing(config), self.lengths.rollout(model, dataset)
             thoughts = count * min(forced.traces or config.evaluation.samples, config.evaluation.samples)
@@ -212,17 +212,19 @@ class Bill:
             return Work(thoughts * (extended + answers), thoughts * length, thoughts * unshared, 0, length + extended)
         if rule == "search_tree":
             tree = config.training.tree
-            begun = count * tree.breadth * tree.depth  # nodes of beams; a child of each of their rollouts, at most
-            children = begun * tree.rollouts if tree.child_rollouts else 0
+            expanded = count * tree.breadth * tree.depth  # nodes of beams; a child of each of their rollouts, at most
+            children = expanded * tree.rollouts if tree.child_rollouts else 0
             length = tree.decoding.max_tokens / 4  # of half of `max_tokens`, as rounds begin ever deeper, one half
-            drawn = (begun * tree.rollouts + children * (tree.child_rollouts or 0)) * length
-            return Work(drawn, (begun + children) * prompt, drawn, 0, prompt + tree.decoding.max_tokens)
+            generated = (expanded * tree.rollouts + children * (tree.child_rollouts or 0)) * length
+            return Work(generated, (expanded + children) * prompt, generated, 0, prompt + tree.decoding.max_tokens)
         if rule == "linearize":
-            asked = config.evaluation.linearized
-            assert asked is not None
-            attempts = count * asked.samples * asked.attempts
-            drawn = attempts * asked.decoding.max_tokens / 2
-            return Work(drawn, attempts * (prompt + asked.window), attempts * (prompt + asked.window), 0, asked.window)
+            chains = config.evaluation.linearized
+            assert chains is not None
+            attempts = count * chains.samples * chains.attempts
+            generated = attempts * chains.decoding.max_tokens / 2
+            return Work(
+                generated, attempts * (prompt + chains.window), attempts * (prompt + chains.window), 0, chains.window
+            )
         recipe = lineage.recipe(config, model)
         parents = self.lengths.rollout(lineage.teacher(config, model), dataset)
         if isinstance(recipe, RL):
@@ -232,14 +234,14 @@ class Bill:
                 completions * length, count * prompt, completions * prompt, completions * (length + prompt), length
             )
             prompts = count * recipe.epochs  # asked once, whatever the number of their completions
-            asked_at = lineage.variant(config, model).asked_at(prompts, completions, expected.episodes)
-            if not asked_at:
+            queries = lineage.variant(config, model).queries(prompts, completions, expected.episodes)
+            if not queries:
                 return made
             answers = (recipe.answers or recipe.num_generations) * min(expected.answer_tokens, recipe.answer_tokens)
             if recipe.estimate == "likelihood":  # read, not sampled; the parent reads the thoughts too
                 again = completions * (length + prompt) if recipe.mu == "parent" else 0
-                return made + Work(0, asked_at * 40 + again, asked_at * (prompt + length / 2), 0, length)
-            return made + Work(asked_at * answers, asked_at * 40, asked_at * (prompt + length / 2), 0, length)
+                return made + Work(0, queries * 40 + again, queries * (prompt + length / 2), 0, length)
+            return made + Work(queries * answers, queries * 40, queries * (prompt + length / 2), 0, length)
         sets = 1 + sum(
             1 for _ in takewhile(lambda name: config.models[name].accumulate, lineage.ancestry(config, model))
         )
@@ -271,7 +273,7 @@ class Bill:
             for dataset in datasets
         )
         longest = self.start + seconds / jobs
-        text = 4.0 * (work.drawn + work.read) * 0.4  # characters a token, compressed
+        text = 4.0 * (work.generated + work.read) * 0.4  # characters a token, compressed
         disk = 4.0 * architecture.parameters if training else 2 * text  # a checkpoint in 32 bits; a table, and `.cache`
         gpu_seconds = gpus * (seconds + jobs * self.start)
         return Planned(rule, model, datasets, jobs, work, gpus, gpu_seconds, longest, disk)
@@ -299,7 +301,7 @@ def with_actual(bill: Bill, plan: Planned, pool: str) -> Planned:
     folder = Path("logs", bill.config.results.name, plan.rule)
     files = (folder / plan.model / pool).glob("*.log") if pool else [folder / f"{plan.model}.log"]
     took = [TOOK.search(file.read_text(errors="replace")) for file in files if file.is_file()]
-    if seconds := [float(found[1]) for found in took if found]:
+    if seconds := [float(match[1]) for match in took if match]:
         plan.actual = plan.gpus * sum(seconds)
     return plan
 
@@ -309,8 +311,8 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
     of = {(p.rule, p.model, dataset): p for p in plans for dataset in p.datasets}
 
     def then(path: tuple[float, list[str]], *steps: tuple[str, str, str]) -> tuple[float, list[str]]:
-        there = [of[step] for step in steps if step in of]
-        return path[0] + sum(p.seconds for p in there), [*path[1], *(f"{STAGES[p.rule]} {p.model}" for p in there)]
+        known = [of[step] for step in steps if step in of]
+        return path[0] + sum(p.seconds for p in known), [*path[1], *(f"{STAGES[p.rule]} {p.model}" for p in known)]
 
     def ready(model: str) -> tuple[float, list[str]]:
         trained = config.models[model]

@@ -51,7 +51,7 @@ def speeds(engine: Engine, hardware: Hardware, sizes: Sizes) -> tuple[float, flo
         seconds = time.monotonic() - began
         generated = sum(c.tokens for group in completions for c in group) if decodes else 0
         read = sum(engine.count([r.prompt for r in requests]))
-        work = Work(drawn=generated, read=read, context=context)
+        work = Work(generated=generated, read=read, context=context)
         return seconds_of(work, architecture, hardware, gpus, at_once, ideal) / seconds
 
     for _ in range(2):

@@ -24,7 +24,7 @@ class Described(NamedTuple):
 
     rule: str
     wildcards: dict[str, str]
-    told: dict[str, str]
+    fields: dict[str, str]
 
 
 def described(printed: str) -> Iterator[Described]:

@@ -26,7 +26,7 @@ from mrt.config import measuring, roots, sizing
 from mrt.config.checks.sizes import memory_and_gpus
 from mrt.config.hardware import GPUS, Card
 from mrt.config.load import check_yaml, load
-from mrt.config.memory import engine_parts, told, training_parts
+from mrt.config.memory import breakdown, engine_parts, training_parts
 from mrt.config.schema import Config
 from mrt.core.cli import Stage, run
 from mrt.core.settings import laid_over
@@ -132,7 +132,7 @@ def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:
         else:
             assert hardware is not None
             parts = engine_parts(size, sizing.engine_size(config, model), hardware, plan.gpus)
-        models = lines.setdefault(f"{told(parts)} on each of {plan.gpus}, {what}", {})
+        models = lines.setdefault(f"{breakdown(parts)} on each of {plan.gpus}, {what}", {})
         models[model] = None
     if not hardware:
         return []
@@ -156,7 +156,7 @@ def figures(plans: list[Planned]) -> list[str]:
     )
     return [
         str(sum(p.jobs for p in plans)),
-        *(short(n) for n in (work.drawn, work.read, work.read_unshared, work.trained)),
+        *(short(n) for n in (work.generated, work.read, work.read_unshared, work.trained)),
         f"{sum(p.gpu_seconds for p in plans) / 3600:.3g}",
         actual,
         short(sum(p.disk for p in plans)) + "B",

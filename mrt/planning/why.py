@@ -57,9 +57,9 @@ class Job:
 def planned_jobs(printed: str) -> list[Job]:
     """The jobs that a dry run printed, without targets, which make nothing: `all`, and figures by their numbers."""
     return [
-        Job(job.rule, " ".join(job.wildcards.values()), job.told["output"].split(", "), job.told.get("reason", ""))
+        Job(job.rule, " ".join(job.wildcards.values()), job.fields["output"].split(", "), job.fields.get("reason", ""))
         for job in described(printed)
-        if "output" in job.told
+        if "output" in job.fields
     ]
 
 
@@ -89,20 +89,20 @@ def changed_code(job: Job) -> list[str]:
                 each for each in made.get("plugins", ()) if ".py:" not in each or Path(each.partition(":")[0]).is_file()
             ]
             then, now = made["definitions"], reached(made["stage"], *plugins).definitions
-            told = [f"{name} is changed" for name in sorted(now) if name in then and then[name] != now[name]]
+            changes = [f"{name} is changed" for name in sorted(now) if name in then and then[name] != now[name]]
             # of the others, one that has only moved to another module is the same
             ours, theirs = (
                 {ends(n): n for n in sorted(of) if n not in others} for of, others in ((now, then), (then, now))
             )
             for name, whole in ours.items():
                 if name not in theirs or then[theirs[name]] != now[whole]:
-                    told.append(f"{whole} is {'changed' if name in theirs else 'new'}")
-            told += [f"{whole} is gone" for name, whole in theirs.items() if name not in ours]
+                    changes.append(f"{whole} is {'changed' if name in theirs else 'new'}")
+            changes += [f"{whole} is gone" for name, whole in theirs.items() if name not in ours]
             libraries = versions(made["stage"], *plugins) if made["versions"] else {}
-            return told + [
-                f"{name}: {made['versions'].get(name, 'not used')} -> {found}"
-                for name, found in libraries.items()
-                if found != made["versions"].get(name)
+            return changes + [
+                f"{name}: {made['versions'].get(name, 'not used')} -> {installed}"
+                for name, installed in libraries.items()
+                if installed != made["versions"].get(name)
             ]
     return []
 
@@ -114,15 +114,15 @@ def ends(name: str) -> str:
 
 def values(listed: str) -> list[Any]:
     """The params that Snakemake lists, as `'a', 'b'` or `<nothing exclusive>`; JSON among them parsed."""
-    found: list[Any] = []
+    parsed: list[Any] = []
     literals = re.findall(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,'\"]+", listed.strip().removeprefix(NOTHING))
     for text in literals:
         one = ast.literal_eval(text) if text[0] in "'\"" else text
         try:
-            found.append(json.loads(one))
+            parsed.append(json.loads(one))
         except ValueError:
-            found.append(one)
-    return [one for one in found if not (isinstance(one, str) and HEX.fullmatch(one))]
+            parsed.append(one)
+    return [one for one in parsed if not (isinstance(one, str) and HEX.fullmatch(one))]
 
 
 def changed_settings(before: list[Any], now: list[Any]) -> Iterator[str]:
@@ -153,16 +153,16 @@ def is_kept(job: Job) -> bool:
     return lacks and any(folder.is_dir() and any(folder.iterdir()) for folder in kept)
 
 
-def what_they_do(jobs: list[Job]) -> dict[str, str]:
+def actions_of(jobs: list[Job]) -> dict[str, str]:
     """For each job that trains or samples, whether it will or may do so; for other jobs, an empty text."""
     by_name = {job.name: job for job in jobs}
     engine = set(reached("mrt.sampling.engine:Engine").definitions)
     does: dict[str, str] = {}
 
-    def told(job: Job) -> str:
+    def action(job: Job) -> str:
         if job.name not in does:
             does[job.name] = ""  # ends the recursion if jobs depend on each other in a cycle
-            anew = any([told(by_name[name]).startswith("will") for name in job.behind if name in by_name])
+            anew = any([action(by_name[name]).startswith("will") for name in job.behind if name in by_name])
             code = {cause.split()[0] for cause in job.causes if cause.startswith("mrt.")}
             requests_only = len(code) == len(job.causes) and not engine & code
             kind = "train" if job.rule.startswith("train") or job.rule == "toy_base" else "sample"
@@ -175,7 +175,7 @@ def what_they_do(jobs: list[Job]) -> dict[str, str]:
                 does[job.name] = f"may {kind}: only if what it is given turns out different"
         return does[job.name]
 
-    return {job.name: told(job).removesuffix("will") for job in jobs}
+    return {job.name: action(job).removesuffix("will") for job in jobs}
 
 
 class Why(Stage):
@@ -191,10 +191,10 @@ class Why(Stage):
         for job in jobs:
             explain(job, made_by)
         for rule in (REQUEST, *STAGES):
-            self.add_own_causes([job for job in jobs if job.rule == rule and job.behind and not job.causes])
+            self.add_direct_causes([job for job in jobs if job.rule == rule and job.behind and not job.causes])
         print(report(jobs))
 
-    def add_own_causes(self, jobs: list[Job]) -> None:
+    def add_direct_causes(self, jobs: list[Job]) -> None:
         """Fill in the causes of jobs of one rule that depend on others: for these Snakemake looks no further.
 
         So it is asked again, for this rule alone, as if the other jobs had run and made what they made before.
@@ -205,20 +205,20 @@ class Why(Stage):
             printed = dry_run(self.configfile, [job.outputs[0] for job in jobs], "--allowed-rules", jobs[0].rule)
         except ValueError:  # some of what they read is missing: each is asked for by itself
             for job in jobs if len(jobs) > 1 else []:
-                self.add_own_causes([job])
+                self.add_direct_causes([job])
             return
         alone = {job.name: job for job in planned_jobs(printed)}
         for job in jobs:
-            if found := alone.get(job.name):
-                explain(found, {})
-                job.causes = found.causes
+            if planned := alone.get(job.name):
+                explain(planned, {})
+                job.causes = planned.causes
 
 
 def report(jobs: list[Job]) -> str:
     """Jobs by cause, then those that only depend on them."""
     if not jobs:
         return "Nothing would run."
-    does = what_they_do(jobs)
+    does = actions_of(jobs)
     counts = [
         f"{sum(what.startswith(kind) for what in does.values())} {kind}"
         for kind in ("will train", "may train", "will sample", "may sample")

@@ -80,7 +80,7 @@ class CompletionCache:
 
     def __init__(self, folder: Path, engine: Engine, *, track_versions: bool = True) -> None:
         self.folder = folder
-        self.found: dict[str, Completion] = {}
+        self.completions: dict[str, Completion] = {}
         self.pieces: dict[Path, tuple[int, int]] = {}  # files already read: modification time and size
         weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
         self.shown = [json.dumps(engine.kept)] if engine.kept else []  # special tokens that texts keep
@@ -102,10 +102,10 @@ class CompletionCache:
 
         Each file is read once; if one that was read has changed or disappeared, all are read again.
         """
-        there = {piece: state_of(piece) for piece in sorted(self.folder.glob("*.parquet"))}
-        if any(there.get(piece) != state for piece, state in self.pieces.items()):
-            self.found, self.pieces = {}, {}
-        for piece in [piece for piece in there if piece not in self.pieces]:
+        states = {piece: state_of(piece) for piece in sorted(self.folder.glob("*.parquet"))}
+        if any(states.get(piece) != state for piece, state in self.pieces.items()):
+            self.completions, self.pieces = {}, {}
+        for piece in [piece for piece in states if piece not in self.pieces]:
             try:
                 table = pl.read_parquet(piece).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
             except FileNotFoundError:  # removed since the folder was listed
@@ -114,27 +114,27 @@ class CompletionCache:
                 print(f"{piece}: cannot be read; its completions are sampled again", flush=True)
                 piece.unlink(missing_ok=True)
                 continue
-            self.pieces[piece] = there[piece]
+            self.pieces[piece] = states[piece]
             for key, *rest in table.filter(pl.col("key").str.starts_with(self.decided_by)).iter_rows():
-                self.found[key] = Completion(*rest)
-        return self.found
+                self.completions[key] = Completion(*rest)
+        return self.completions
 
-    def add(self, drawn: Sequence[tuple[str, Completion]]) -> None:
+    def add(self, new: Sequence[tuple[str, Completion]]) -> None:
         """Store completions in a new file."""
-        rows = [(key, c.text, c.tokens, c.finish_reason, c.mean_logprob) for key, c in drawn]
-        piece = self.folder / f"{digest(*(key for key, _ in drawn))}.parquet"
+        rows = [(key, c.text, c.tokens, c.finish_reason, c.mean_logprob) for key, c in new]
+        piece = self.folder / f"{digest(*(key for key, _ in new))}.parquet"
         write_table(pl.DataFrame(rows, schema=SCHEMA, orient="row"), piece)
-        self.found.update(drawn)
+        self.completions.update(new)
         self.pieces[piece] = state_of(piece)
 
 
 def state_of(piece: Path) -> tuple[int, int]:
     """A file's modification time and size; zeros if it is gone."""
     try:
-        found = piece.stat()
+        status = piece.stat()
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 _caches: WeakKeyDictionary[Engine, dict[tuple[Path, bool], CompletionCache]] = WeakKeyDictionary()
@@ -174,9 +174,9 @@ class Job:
         self.keys: list[list[str]] = []  # of each request
         self.roots: list[int] = []  # of each request, the first request of its chain of follow-ups; decides the shard
         self.waiting: deque[Request] = deque()  # for the engine
-        self.asked: list[tuple[int, int, int]] = []  # (request, first, count) by engine request number
+        self.parts: list[tuple[int, int, int]] = []  # (request, first, count) by engine request number
         self.lacking: dict[int, int] = {}  # number of missing completions by request
-        self.found = self.missing = 0
+        self.cached = self.missing = 0
 
     def take(self, requests: Iterable[Request]) -> None:
         """Number new requests, queue their missing completions, and take the follow-ups of complete requests."""
@@ -198,10 +198,10 @@ class Job:
             self.roots.append(number if root is None else root)
             self.lacking[number] = sum(key not in self.known for key in keys)
             self.missing += self.lacking[number]
-            self.found += len(keys) - self.lacking[number]
+            self.cached += len(keys) - self.lacking[number]
             if self.settings.has(self.roots[number]):
                 for first, count in gaps([key in self.known for key in keys]):
-                    self.asked.append((number, first, count))
+                    self.parts.append((number, first, count))
                     self.waiting.append(replace(request, n=count, seed=request.seed + first))
             if not self.lacking[number]:
                 ready.append(number)
@@ -211,10 +211,10 @@ class Job:
         """Number the follow-up requests of a complete request; returns those that are complete."""
         return self.number(self.then(number, self.completions(number)), self.roots[number]) if self.then else []
 
-    def receive(self, index: int, drawn: list[Completion]) -> list[tuple[str, Completion]]:
+    def receive(self, index: int, completions: list[Completion]) -> list[tuple[str, Completion]]:
         """Take the completions of engine request `index`; returns them with their keys."""
-        number, first, count = self.asked[index]
-        named = list(zip(self.keys[number][first : first + count], drawn, strict=True))
+        number, first, count = self.parts[index]
+        named = list(zip(self.keys[number][first : first + count], completions, strict=True))
         self.known.update(named)
         self.lacking[number] -= count
         self.follow_all([] if self.lacking[number] else [number])
@@ -245,19 +245,19 @@ def draw(
     cache = cache_of(engine, settings.folder, track_versions=track_versions) if settings.folder else None
     job = Job(cache, settings, then)
     job.take(requests)
-    of_shard = f" ({sum(count for _, _, count in job.asked)} by shard {settings.shard})" if settings.shard else ""
+    of_shard = f" ({sum(count for _, _, count in job.parts)} by shard {settings.shard})" if settings.shard else ""
     if cache:
-        print(f"{job.found} completions cached, {job.missing} to sample{of_shard}", flush=True)
+        print(f"{job.cached} completions cached, {job.missing} to sample{of_shard}", flush=True)
     if settings.gather:
         lacking = Counter[int]()
-        for number, _, count in job.asked:
+        for number, _, count in job.parts:
             lacking[shard_of(job.roots[number]) % settings.gather] += count
         refuse(settings, lacking)
     unsaved: list[tuple[str, Completion]] = []
     since = time.monotonic()
     try:
-        for index, drawn in engine.stream(job.waiting):
-            unsaved += job.receive(index, drawn)
+        for index, completions in engine.stream(job.waiting):
+            unsaved += job.receive(index, completions)
             if cache and time.monotonic() - since > SECONDS_A_PIECE:
                 cache.add(unsaved)
                 unsaved, since = [], time.monotonic()

@@ -63,7 +63,7 @@ class Linearize(SamplingStage):
 
     def cli_cmd(self) -> None:
         settings, words, engine = self.linearized, self.parameterization, self.sampler
-        problems, cache = self.own_shard(PROBLEMS.read(self.problems, ["id", "problem"]))
+        problems, cache = self.rows_of_shard(PROBLEMS.read(self.problems, ["id", "problem"]))
         chats = [self.prompt.render(engine.tokenizer, text) for text in problems["problem"]]
         problem_tokens = engine.count(chats)
         traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]

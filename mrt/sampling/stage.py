@@ -50,7 +50,7 @@ class SamplingStage(Stage):
         settings = cache or self.cache
         return draw(self.sampler, requests, settings, then, track_versions=self.track_versions, shard_of=shard_of)
 
-    def own_shard(self, table: pl.DataFrame) -> tuple[pl.DataFrame, CacheSettings]:
+    def rows_of_shard(self, table: pl.DataFrame) -> tuple[pl.DataFrame, CacheSettings]:
         """The rows of this shard, of which each is sampled whole, and the cache without the shard."""
         if not self.cache.shard:
             return table, self.cache
@@ -66,7 +66,7 @@ class TraceStage(SamplingStage):
 
     def shard_of_traces(self, most: int | None) -> tuple[pl.DataFrame, CacheSettings]:
         """The traces of this shard, whole, so that the engine reads each once; and the cache without the shard."""
-        return self.own_shard(self.traces(most))
+        return self.rows_of_shard(self.traces(most))
 
     def traces(self, most: int | None) -> pl.DataFrame:
         """The first `most` traces of each problem, one row each.

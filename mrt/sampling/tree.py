@@ -152,7 +152,7 @@ class Search(SamplingStage):
         return (reference(self.task),)
 
     def cli_cmd(self) -> None:
-        table, cache = self.own_shard(PROBLEMS.read(self.problems, ["id"]))
+        table, cache = self.rows_of_shard(PROBLEMS.read(self.problems, ["id"]))
         rows = problem_rows(self.problems)
         problems = [rows[name] for name in table["id"]]
         trees = self.grown(problems, cache)

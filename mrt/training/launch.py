@@ -59,7 +59,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--cpus", type=int, default=1, help="CPU cores on each node, if there are several")
     parser.add_argument("stage", nargs=argparse.REMAINDER, help="module and its options")
     options = parser.parse_args(arguments)
-    if accelerator.there() and (options.nodes == options.processes == 1 or "mrt.training.sft" in options.stage[:1]):
+    if accelerator.gpu_available() and (
+        options.nodes == options.processes == 1 or "mrt.training.sft" in options.stage[:1]
+    ):
         os.environ.setdefault(ALLOCATOR, "expandable_segments:True")
     if options.nodes == options.processes == 1:
         fork_server.main(options.stage)

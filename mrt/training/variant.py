@@ -65,7 +65,7 @@ class Variant:
         """The settings that it reads, by name."""
         return dict(list(signature(self.function).parameters.items())[1:])
 
-    def asked_at(self, prompts: float, completions: float, episodes: float) -> float:
+    def queries(self, prompts: float, completions: float, episodes: float) -> float:
         """Prefixes at which it asks mu, given how many prompts, completions and episodes of a completion there are.
 
         Completions of a group share the prefix of their prompt.

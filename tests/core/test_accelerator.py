@@ -168,7 +168,7 @@ def test_on_the_cpu_nothing_is_claimed(machine, tmp_path, purpose):
 )
 def test_cards_are_named_up_to_the_first_that_is_none(monkeypatch, given, names):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    assert accelerator.named() == names and accelerator.there() == bool(names)
+    assert accelerator.named() == names and accelerator.gpu_available() == bool(names)
 
 
 def test_all_users_may_lock(machine, tmp_path):

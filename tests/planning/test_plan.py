@@ -23,7 +23,7 @@ from mrt.planning.why import planned_jobs
 PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
 amounts = st.floats(0, 1e12)
 works = st.builds(
-    Work, drawn=amounts, read=amounts, read_unshared=amounts, trained=amounts, context=st.floats(1, 32_768)
+    Work, generated=amounts, read=amounts, read_unshared=amounts, trained=amounts, context=st.floats(1, 32_768)
 )
 
 
@@ -32,7 +32,7 @@ def test_work_takes_longer_on_less_and_twice_as_long_twice(work, name, gpus):
     hardware = GPUS[name]
     took = seconds_of(work, QWEN_7B, hardware, gpus, 512, Reached())
     slower = seconds_of(work, QWEN_7B, hardware, gpus, 512, Reached(prefill=0.25, decode=0.25, training=0.2))
-    twice = Work(2 * work.drawn, 2 * work.read, 0, 2 * work.trained, work.context)
+    twice = Work(2 * work.generated, 2 * work.read, 0, 2 * work.trained, work.context)
     assert slower == pytest.approx(2 * took)
     assert seconds_of(twice, QWEN_7B, hardware, gpus, 512, Reached()) == pytest.approx(2 * took)
     assert seconds_of(work, QWEN_7B, hardware, 2 * gpus, 512, Reached()) <= took * 1.0001
@@ -49,7 +49,7 @@ def test_a_key_that_stands_twice_in_the_default_configuration_is_an_error(tmp_pa
 
 
 def test_decoding_one_sequence_reads_the_weights_at_every_token():
-    one = Work(drawn=1000, context=1)
+    one = Work(generated=1000, context=1)
     took = seconds_of(one, QWEN_7B, GPUS["h100"], 1, 1, Reached.ideal())
     assert took == pytest.approx(1000 * 2 * QWEN_7B.parameters / GPUS["h100"].bandwidth, rel=1e-3)
 
@@ -57,7 +57,7 @@ def test_decoding_one_sequence_reads_the_weights_at_every_token():
 def test_the_answers_of_the_meta_prover_by_hand():
     bill = Bill(PAPER)
     found = bill.work("force_answers", "base_7b", "numina_10k")  # 20 answers at 21 prefixes of a trace of 8,000 tokens
-    assert found.drawn == 10_000 * 21 * 20 * 400
+    assert found.generated == 10_000 * 21 * 20 * 400
     assert found.read == pytest.approx(10_000 * (150 + 8000 + 21 * 40))
     assert found.read_unshared == pytest.approx(10_000 * 21 * (150 + 4000 + 40))
 
@@ -79,7 +79,7 @@ def test_children_of_a_beam_are_sampled_from_too():
         return Bill(load(laid_over(raw, {"training": {"tree": tree}}))).work("search_tree", "base", "toy_train")
 
     beams, all_ = work(breadth=2, depth=3, rollouts=4), work(breadth=2, depth=3, rollouts=4, child_rollouts=5)
-    assert all_.drawn == 6 * beams.drawn  # each of the 4 rollouts has a child, and that has 5 of its own
+    assert all_.generated == 6 * beams.generated  # each of the 4 rollouts has a child, and that has 5 of its own
     assert all_.read == 5 * beams.read
 
 
@@ -99,7 +99,7 @@ def test_rl_asks_mu_once_at_the_prefix_of_a_prompt():
         raw["models"][name]["rl"] = (raw["models"][name].get("rl") or {}) | {"variant": variant}
         config = load(raw)
         plain = Bill(config).work("train_rl", name, config.models[name].problems)
-        return plain.drawn
+        return plain.generated
 
     without = drawn("implicit")
     assert drawn("termination") == drawn("explicit") > without
@@ -254,7 +254,7 @@ def test_a_job_of_several_datasets_has_the_time_of_all():
     bill, sets = Bill(PAPER), ("aime2024", "math500")
     both, *each = (bill.plan("sample_rollouts", "base_7b", of, 1) for of in (sets, *sets))
     assert both.seconds + bill.start == pytest.approx(sum(plan.seconds for plan in each))
-    assert both.work.drawn == sum(plan.work.drawn for plan in each)
+    assert both.work.generated == sum(plan.work.generated for plan in each)
     assert bill.runtime("sample_rollouts", "base_7b", sets) > bill.runtime("sample_rollouts", "base_7b", sets[0])
 
 

@@ -7,9 +7,9 @@ import pytest
 from conftest import ROOT
 
 WORDS = {"own", "found", "told", "asked", "there", "begun", "drawn"}
-LEFT = 383  # uses of identifiers with one of these words, split at `_`; it may only shrink
+LEFT = 6  # uses of identifiers with one of these words, split at `_`; it may only shrink
 LONG = 60  # lines of a function without its docstring and the functions within it
-LONG_LEFT = {"mrt/config/checks.py: raw_mistakes"}  # may only shrink
+LONG_LEFT: set[str] = set()  # may only shrink
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 pytestmark = pytest.mark.fast
 

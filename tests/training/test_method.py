@@ -96,9 +96,9 @@ def test_the_bill_and_the_slice_follow_from_what_a_variant_asks_and_reads(here):
     unread = {name: recipe.unread("mrt_rl") for name, recipe in recipes.items()}
     assert unread[CLIPPED] - unread["explicit"] == {"centred"}
     assert {"alpha", "centred", "estimate", "mu", "answers"} <= unread["nothing.py:own"]
-    forced = Bill(config).work("train_rl", "clipped", "toy_train").drawn
+    forced = Bill(config).work("train_rl", "clipped", "toy_train").generated
     config.models["clipped"].rl.variant = "nothing.py:own"
-    assert Bill(config).work("train_rl", "clipped", "toy_train").drawn < forced
+    assert Bill(config).work("train_rl", "clipped", "toy_train").generated < forced
     assert lineage.sources(config, "clipped") == lineage.sources(config, "short") == ("rollouts",)
 
 

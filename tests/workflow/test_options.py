@@ -187,7 +187,7 @@ def test_what_gathers_asks_for_no_gpu_and_no_time_or_memory_to_sample():
 def test_what_reads_answers_asks_for_memory_by_their_number():
     resources = options_of("config/paper.yaml").resources
     a_set, measures = SimpleNamespace(model="mrt_1.5b_1", get=lambda name: None), resources.bill
-    tokens = measures.work("force_answers", "base_1.5b", "numina_10k").drawn
+    tokens = measures.work("force_answers", "base_1.5b", "numina_10k").generated
     assert resources.reading("force_answers")(a_set, 1) == round(2000 + 12 * tokens / 2**20) > 20_000
     assert resources.reading("force_answers", least=0)(a_set, 2) == round(2 * 12 * tokens / 2**20)
 

@@ -27,8 +27,8 @@ def tolerances(given: Given) -> Mistakes:
 def rl_recipes(given: Given) -> dict[str, RL]:
     """The shared hyperparameters of RL and those of models that have their own, by their path."""
     shared = given.training.rl if given.training else None
-    own = {f"models.{n}.rl": overlaid(shared or RL(), model.rl) for n, model in given.models.items() if model.rl}
-    return ({"training.rl": shared} if shared else {}) | own
+    by_model = {f"models.{n}.rl": overlaid(shared or RL(), model.rl) for n, model in given.models.items() if model.rl}
+    return ({"training.rl": shared} if shared else {}) | by_model
 
 
 def rl_batches(given: Given) -> Mistakes:
