@@ -20,7 +20,14 @@ STAGES = [
     *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "training.toy_base"),
     *("training.sets", "training.prompts", "training.sft", "training.rl"),
     *("training.log", "training.cost", "figures.pass1", "figures.regret", "figures.runs", "figures.provenance"),
-    *("sampling.likelihood", "problems.contamination", "planning.calibrate", "planning.trial", "traces.page"),
+    *(
+        "sampling.likelihood",
+        "sampling.pool",
+        "problems.contamination",
+        "planning.calibrate",
+        "planning.trial",
+        "traces.page",
+    ),
 ]
 
 

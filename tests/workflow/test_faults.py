@@ -17,6 +17,8 @@ import polars as pl
 import pytest
 from conftest import ROOT, checkout, copy_of, snakemake
 
+from workflow.sampling import SAMPLED
+
 TIMES_KILLED = {
     "sample_rollouts": 2,
     "force_answers": 2,
@@ -34,9 +36,24 @@ def commands(finished):
     found = {}
     for rule, block in re.findall(r"^(?:local)?rule (\w+):\n(.*?)\n\n", done.stdout + done.stderr, re.M | re.S):
         outputs = re.search(r"^ +output: (.*)$", block, re.M)
-        if outputs and rule not in found:
+        if rule == "request":  # a line of text, written by the shell
+            continue
+        if outputs and rule not in found and on_the_training_set(rule, block):
             found[rule] = (outputs[1].split(", "), re.search(r"^Shell command: (.*)", block, re.M | re.S)[1])
+    for sampled in SAMPLED.values():  # what one of these samples, the other makes a table of
+        if sampled.samples in found:
+            (mark, sample), (tables, gather) = ((found[rule][0], found[rule][1]) for rule in sampled[:2])
+            found[sampled.samples] = tables, f"{sample} && {gather}"
+            assert len(mark) == 1
     return found
+
+
+def on_the_training_set(rule, block):
+    """Whether a job may stand for its rule: of what is sampled, the same (model, dataset) for both rules."""
+    rules = {name for sampled in SAMPLED.values() for name in sampled[:2]}
+    only_evaluated = ("force_budget", "gather_forced")
+    place = "toy_test" if rule == "gather_forced" else "_evaluation" if rule in only_evaluated else "toy_train"
+    return rule not in rules or ("model=base" in block and f"={place}" in block)
 
 
 def start(command, folder):
@@ -60,7 +77,8 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
     before = {name: content(folder / name) for name in outputs}
     for name in outputs:
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
-    shutil.rmtree(folder / "results" / "tiny" / ".cache")
+    if not rule.startswith("gather_"):  # these sample nothing
+        shutil.rmtree(folder / "results" / "tiny" / ".cache")
     log = folder / re.search(r"> (\S+) 2>&1", command)[1]
     log.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(8 * wanted):
@@ -68,9 +86,8 @@ def kill_and_run(rule, outputs, command, finished, folder, seed):
         try:
             job.wait(rng.uniform(0.05, within))
             within = time.monotonic() - since  # it was sooner
-            shutil.rmtree(
-                folder / "results" / "tiny" / ".cache", ignore_errors=True
-            )  # would make the next sooner still
+            if not rule.startswith("gather_"):  # it would make the next sooner still
+                shutil.rmtree(folder / "results" / "tiny" / ".cache", ignore_errors=True)
         except subprocess.TimeoutExpired:
             killed += 1
         with suppress(ProcessLookupError):
