@@ -37,8 +37,11 @@ if "models" not in config:
 
     configfile: "config.yaml"
 
+
 if "running" in config:
-    raise WorkflowError("--config running= is no setting any more: jobs of an earlier run are found by this run's (docs/operations.md)")
+    raise WorkflowError(
+        "--config running= is no setting any more: jobs of an earlier run are found by this run's (docs/operations.md)"
+    )
 
 
 report: "workflow/report/workflow.rst"
