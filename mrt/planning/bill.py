@@ -222,9 +222,8 @@ class Bill:
             assert chains is not None
             attempts = count * chains.samples * chains.attempts
             generated = attempts * chains.decoding.max_tokens / 2
-            return Work(
-                generated, attempts * (prompt + chains.window), attempts * (prompt + chains.window), 0, chains.window
-            )
+            read = attempts * (prompt + chains.window)
+            return Work(generated, read, read, 0, chains.window)
         recipe = lineage.recipe(config, model)
         parents = self.lengths.rollout(lineage.teacher(config, model), dataset)
         if isinstance(recipe, RL):

@@ -501,7 +501,21 @@ def test_what_carries_results_counts_too(stage, names):
     assert {f"mrt.{name}" for name in names} <= set(reached.definitions)
 
 
-SAID = {"description", "desc", "unit", "total", "ge", "le", "gt", "lt", "min_length", "max_length", "pattern"}
+SAID = {
+    "description",
+    "desc",
+    "unit",
+    "total",
+    "mininterval",
+    "leave",
+    "ge",
+    "le",
+    "gt",
+    "lt",
+    "min_length",
+    "max_length",
+    "pattern",
+}
 
 
 def spared(node):

@@ -52,7 +52,7 @@ def gathered(file, folder=None):
     """The table of a request: from the completion cache, or sampled by a job of its own."""
     request = json.loads(file.read_text())
     cache = {"folder": folder / request["settings"]["names"][1], "gather": 1} if folder else {}
-    stage = Sample(settings=request["settings"], inputs=request["inputs"], engine=ENGINE, cache=CacheSettings(**cache))
+    stage = Sample(settings=request["settings"], engine=ENGINE, cache=CacheSettings(**cache), **request["inputs"])
     stage.cli_cmd()
     return pl.read_parquet(request["inputs"]["out"])
 

@@ -243,9 +243,11 @@ def test_a_job_on_a_cluster_has_the_configuration_of_the_plan(tmp_path, monkeypa
     planned["evaluation"]["samples"] = 5
     (folder / "planned.json").write_text(json.dumps(planned, default=str))
     monkeypatch.setenv("MRT_PLANNED_CONFIG", str(folder / "planned.json"))
+    monkeypatch.setenv("MRT_RUN", f"1 {folder}/.running")  # as a run leaves it to its jobs
     target = "gather_rollouts:model=base,dataset=toy_test"
     job = snakemake(folder, "-n", "-p", "--mode", "remote", "--force", "--target-jobs", target).stdout
     assert '"samples": 5' in job
+    monkeypatch.delenv("MRT_RUN")
     by_hand = snakemake(folder, "-n", "-p", "--force", f"{planned['results']}/rollouts/base/toy_test.parquet").stdout
     assert '"samples": 4' in by_hand
 

@@ -19,7 +19,7 @@ from mrt.planning.why import (
     planned_jobs,
     report,
     values,
-    what_they_do,
+    actions_of,
 )
 
 
@@ -116,7 +116,7 @@ def test_what_is_kept_may_do_where_only_the_output_is_gone(tmp_path):
     for (cause, expected), name in zip(causes.items(), ("kept", "never_made", "kept"), strict=True):
         outputs = [str(tmp_path / "models" / name), str(tmp_path / "models" / f"{name}.history.parquet")]
         job = Job("train", name, outputs, "", [cause])
-        assert what_they_do([job])[job.name].startswith(f"{expected} train"), (cause, name)
+        assert actions_of([job])[job.name].startswith(f"{expected} train"), (cause, name)
 
 
 def test_namesakes_of_two_modules_are_told_apart(tmp_path, monkeypatch):
