@@ -13,13 +13,13 @@ from mrt.core.storage import write_table
 from mrt.planning.why import (
     CHANGED,
     Job,
+    actions_of,
     changed_code,
     differences,
     explain,
     planned_jobs,
     report,
     values,
-    actions_of,
 )
 
 
