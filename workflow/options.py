@@ -14,6 +14,7 @@ from mrt.config import lengths, lineage, measuring, roots, sizing
 from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.core.digest import canonical, digest_of_files, identity_of_model, options_of
+from mrt.episodes.segmentation import way_of
 from mrt.grading.task import reference, task_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
@@ -87,6 +88,12 @@ class Options:
         dataset = self.experiment.problems[w.dataset]
         extra = list(task_of(dataset.task).columns) if dataset.task else []
         return options_of(set=canonical(dataset, {"task"}), extra=extra or None)
+
+    @property
+    def way_to_cut(self) -> tuple[str, ...]:
+        """The function of a user's file that cuts thoughts, for fingerprints; none if ours do."""
+        way = way_of(measuring.parameterization(self.experiment))
+        return (way,) if way else ()
 
     def cut(self) -> str:
         """How completions are cut, without what forces answers."""
@@ -204,7 +211,8 @@ class Options:
         """Fingerprint of RL, with what the method takes from its file and the task that judges."""
         recipe: Any = lineage.recipe(self.experiment, w.model)
         parts = parts_of(str(self.experiment.models[w.model].method), recipe.variant)
-        return self.code("training.rl", *parts, reference(self.experiment.problems[self.trained_on(w)].task))
+        way = self.way_to_cut if lineage.variant(self.experiment, w.model).asks == "boundaries" else ()
+        return self.code("training.rl", *parts, reference(self.experiment.problems[self.trained_on(w)].task), *way)
 
     def training_set(self, w: Wildcards) -> str:
         """What decides a model's training set: of the shared settings, those that its method reads."""

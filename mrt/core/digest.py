@@ -31,8 +31,8 @@ def canonical(value: Any, without: Collection[str] = ()) -> Any:
     """Settings as JSON values, perhaps without some fields, in the one form that params and keys compare.
 
     All values are there, defaults too, so that a stage gets what the plan had. A field alone is left out that is off
-    (`turns_off`), and would be by default: of its class, and of the setting that holds its group. So a new option of this
-    kind changes no params and no keys.
+    (`turns_off`) and would be by default: of its class, and of the setting that holds its group. So a new option of
+    this kind changes no params and no keys.
     """
     values = switched_on(value, to_jsonable_python(value))  # as their types say: a number of a float field is a float
     return {name: each for name, each in values.items() if name not in without} if without else values

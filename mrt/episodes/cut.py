@@ -14,6 +14,7 @@ from pydantic import Field
 from mrt.core.artifacts import EPISODES, ROLLOUTS
 from mrt.core.cli import Stage, run
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.episodes.segmentation import splitter, way_of
 from mrt.episodes.thinking import of_cell
 
 
@@ -24,11 +25,15 @@ class CutRollouts(Stage):
     out: Path = Field(description="Episodes (Parquet).")
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="How completions are cut.")
 
+    def plugins(self) -> tuple[str, ...]:
+        way = way_of(self.parameterization)
+        return (way,) if way else ()
+
     def cli_cmd(self) -> None:
-        rows = []
+        rows, split = [], splitter(self.parameterization)
         columns = [*ROLLOUTS.keys, "text", "inside", "thinking"]
         for problem_id, sample, text, inside, tags in ROLLOUTS.read(self.rollouts, columns).iter_rows():
-            episodes, closed = self.parameterization.of(of_cell(tags)).cut(text, inside=inside)
+            episodes, closed = self.parameterization.of(of_cell(tags)).cut(text, inside=inside, split=split)
             rows += [(problem_id, sample, index, episode, closed) for index, episode in enumerate(episodes or [""])]
         table = pl.DataFrame(rows, schema=EPISODES.columns, orient="row")
         EPISODES.write(table, self.out)

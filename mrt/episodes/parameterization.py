@@ -13,11 +13,11 @@ Both cut losslessly: joining the episodes restores the text. Prefix j is the fir
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mrt.core.settings import Settings
 from mrt.episodes.thinking import THINK, Thinking, take_apart
@@ -34,6 +34,9 @@ STEP_END = "\n\n"
 BLANK_LINES = re.compile(r"\r?\n(?:[^\S\n]*\n)+")  # what separates steps
 
 
+Split = Callable[[str], list[str]]
+
+
 class Cut(NamedTuple):
     """Episodes of a completion, and whether it is finished: its thought is closed, or it ended with an answer."""
 
@@ -47,11 +50,18 @@ class Segmentation(Settings):
     min_steps: int = Field(3, ge=1, description="Minimum number of steps of an episode (Appendix D).")
     max_episodes: int | None = Field(None, ge=0, description="Maximum number of cuts; the rest is one episode.")
     markers: tuple[str, ...] = Field(MARKERS, description="A step that begins with one of these opens an episode.")
-    by: Literal["markers", "steps"] = Field(
+    by: Literal["markers", "steps"] | Annotated[str, Field(pattern=r"\.py:\w+$")] = Field(
         "markers",
         description="What opens an episode: a step that begins with a marker, as in the paper, or every step, for"
-        " models whose thoughts have no markers. A step is a paragraph; blank lines separate steps.",
+        " models whose thoughts have no markers. A step is a paragraph; blank lines separate steps. Or `FILE.py:NAME`,"
+        " a function of yours (docs/your_own.md).",
     )
+
+    @model_validator(mode="after")
+    def _of_ours(self) -> Self:
+        if self.by not in ("markers", "steps") and (unread := self.model_fields_set - {"by"}):
+            raise ValueError(f"{', '.join(sorted(unread))}: {self.by} cuts by itself; leave it out")
+        return self
 
 
 class Template(Settings):
@@ -103,14 +113,17 @@ class OpenEnded(Settings):
         """Stop strings of mu's answers, besides the end-of-text token."""
         return ()
 
-    def cut(self, completion: str, before: str = "", *, inside: bool = True) -> Cut:
+    def cut(self, completion: str, before: str = "", *, inside: bool = True, split: Split | None = None) -> Cut:
         """Episodes of `before + completion`, where the completion continues the prefix `before`.
 
         `inside` says whether `before + completion` begins inside a thought. A tag that the model wrote to open its
-        thought belongs to the first episode (Figure 22). A completion without a thought has no episodes.
+        thought belongs to the first episode (Figure 22). A completion without a thought has no episodes. `split` is the
+        function of a user's file, if `segmentation` names one (`mrt.episodes.segmentation.splitter`).
         """
         opening, thought, closed, _ = take_apart(before + completion, inside=inside, thinking=self.thinking)
-        return Cut(split_episodes(opening + thought, **self.segmentation.model_dump()), closed)
+        if split is None:
+            return Cut(split_episodes(opening + thought, **self.segmentation.model_dump()), closed)
+        return Cut(split(opening + thought) if opening + thought else [], closed)
 
     def force(self, prefix: str, *, inside: bool = True) -> str:
         """Text after the chat prompt that makes mu answer at a prefix; it opens the thought if nothing else does."""
@@ -162,7 +175,7 @@ class Backtracking(Settings):
         heading = re.escape(self.step.partition("{}")[0]) + r"\d+"
         return re.compile(rf"(?:(?<=\n\n)|\A){re.escape(self.marker)}\n*(?:{heading})?")
 
-    def cut(self, completion: str, before: str = "", *, inside: bool = False) -> Cut:
+    def cut(self, completion: str, before: str = "", *, inside: bool = False, split: Split | None = None) -> Cut:
         """Episodes of `before + completion`, where the completion continues the prefix `before`."""
         text = before + completion
         cuts = sorted({0, *(end for match in self.backtrack.finditer(text) for end in match.span()), len(text)})
@@ -196,14 +209,16 @@ def split_episodes(
     min_steps: int = 3,
     max_episodes: int | None = None,
     markers: Sequence[str] = MARKERS,
-    by: Literal["markers", "steps"] = "markers",
+    by: str = "markers",
 ) -> list[str]:
     """Episodes of a thought, in order; `"".join(...)` of them is the thought. An empty thought has none.
 
     A step that begins with one of the markers opens an episode, or any step with `by="steps"`. `min_steps` is the
     number of steps that an episode needs before the next may begin, `max_episodes` the maximum number of cuts (the text
-    after the last cut is one episode). Raises ValueError if either is out of range.
+    after the last cut is one episode). Raises ValueError if either is out of range, or for another `by`.
     """
+    if by not in ("markers", "steps"):
+        raise ValueError(f"{by} is no way to cut of this package; what reads it has to load it")
     if min_steps < 1 or (max_episodes is not None and max_episodes < 0):
         raise ValueError(f"min_steps must be at least 1 and max_episodes at least 0; got {min_steps}, {max_episodes}")
     if not thought:

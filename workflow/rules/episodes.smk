@@ -11,7 +11,7 @@ rule cut_episodes:
     resources:
         mem_mb=job_resources.reading("sample_rollouts"),
     params:
-        code=options.code("episodes.cut"),
+        code=options.code("episodes.cut", *options.way_to_cut),
         settings=options.cut(),
     shell:
         "python -m mrt.episodes.cut --settings {params.settings:q} --rollouts {input:q} --out {output:q} > {log:q} 2>&1"

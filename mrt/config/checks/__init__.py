@@ -40,6 +40,7 @@ WHOLE = (
     sizes.memory_and_gpus,
     sizes.texts,
     learning.seeds,
+    sampling.segmentation,
     sampling.greedy,
     learning.weights,
     sampling.likelihoods,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from mrt.config import lineage, measuring
 from mrt.config.checks.given import Given, Mistakes, unknown
 from mrt.config.schema import Config
+from mrt.episodes.segmentation import splitter
 from mrt.grading.task import has_golds, name_of
 from mrt.sampling.engine import Decoding
 from mrt.sampling.likelihood import EXAMPLES
@@ -27,6 +28,14 @@ def meta_provers(given: Given) -> Mistakes:
                 yield f"{path}.mu", f"{sampling.mu!r} {why}; name a model that is given"
         if sampling.prover.traces and sampling.prover.traces > sampling.samples:
             yield f"{path}.prover.traces", f"{sampling.prover.traces} is more than the {sampling.samples} samples"
+
+
+def segmentation(config: Config) -> Mistakes:
+    """What is wrong with a user's way to cut thoughts."""
+    try:
+        splitter(measuring.parameterization(config))
+    except ValueError as error:
+        yield "segmentation.by", str(error)
 
 
 class Request(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.episodes.segmentation import splitter
 from mrt.episodes.thinking import answer_parts, of_cell, special_ids
 from mrt.grading.grade import right_forced
 from mrt.grading.task import Row, Task, answers_in, scores
@@ -162,6 +163,7 @@ def make_trainer_class() -> type:
                 options["rollout_func"] = self.rollout
             super().__init__(reward_funcs=self.outcome, **options)
             self.variant, self.recipe, self.parameterization = variant, recipe, parameterization
+            self.split = splitter(parameterization)
             if recipe.estimate == "likelihood" and not isinstance(parameterization, OpenEnded):
                 raise ValueError("estimate: likelihood is for thoughts; after an attempt mu repeats its answer")
             self.kept = special_ids(tokenizer, of_cell(self.train_dataset[0]["thinking"]))
@@ -406,7 +408,7 @@ def make_trainer_class() -> type:
                 texts = list(pieces(self.processing_class, end, completion[kept].tolist(), self.kept))
                 text_ends = np.cumsum([len(piece) for piece in texts])
                 before = x["prefix_text"]
-                episodes = words.cut("".join(texts), before, inside=bool(x["inside"])).episodes
+                episodes = words.cut("".join(texts), before, inside=bool(x["inside"]), split=self.split).episodes
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
                 ends.append([int(np.searchsorted(text_ends, cut - len(before))) + 1 for cut in cuts])

@@ -1,0 +1,41 @@
+"""Ways to cut a thought into episodes: ours (mrt.episodes.parameterization), or a function of a user's file.
+
+`segmentation: {by: my_cut.py:cut}` names a function of a thought that gives its episodes.
+"""
+
+from collections.abc import Callable
+from types import FunctionType
+
+from mrt.core.plugins import Kind, is_in_user_file, located
+from mrt.episodes.parameterization import OpenEnded, Parameterization
+
+WAYS = Kind("way to cut", "episodes", (FunctionType,))
+
+
+def way_of(parameterization: Parameterization) -> str | None:
+    """The function of a user's file that cuts thoughts; None: ours do."""
+    by = parameterization.segmentation.by if isinstance(parameterization, OpenEnded) else ""
+    return by if is_in_user_file(by) else None
+
+
+def splitter(parameterization: Parameterization) -> Callable[[str], list[str]] | None:
+    """What cuts a thought into episodes, for `Parameterization.cut`; None: its own settings do.
+
+    Raises ValueError, with file and line, if the user's file cannot be imported. So does what is returned, if the
+    function fails, if its episodes do not give the thought when joined, or if one of them is empty.
+    """
+    way = way_of(parameterization)
+    if way is None:
+        return None
+    function = WAYS.find(way)
+
+    def split(thought: str) -> list[str]:
+        with located(function):
+            episodes = list(function(thought))
+            whole = "".join(episodes)
+        if whole != thought or not all(episodes):
+            what = "has an empty one" if whole == thought else "does not give the thought when joined"
+            raise ValueError(f"{way}: of a thought that begins {thought[:60]!r}, the list of episodes {what}")
+        return episodes
+
+    return split
