@@ -11,7 +11,6 @@ A request is a JSON file: the stage's module (`stage`), the settings that decide
 import json
 from collections.abc import Iterator
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,20 @@ from pydantic import Field
 
 from mrt.core.cli import Stage, check_planned, run
 from mrt.core.storage import write_text
+from mrt.sampling.allocation import Allocate
+from mrt.sampling.budget_forcing import Force
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Engine, EngineSettings
+from mrt.sampling.likelihood import Score
+from mrt.sampling.linearized import Linearize
+from mrt.sampling.prover import Prove
+from mrt.sampling.rollouts import Sample
 from mrt.sampling.stage import SamplingStage
+from mrt.sampling.tree import Search
+
+STAGES: dict[str, type[SamplingStage]] = {
+    kind.__module__: kind for kind in (Sample, Prove, Allocate, Score, Force, Search, Linearize)
+}
 
 
 class SharedEngine(Engine):
@@ -40,14 +50,6 @@ class SharedEngine(Engine):
     def llm(self) -> Any:
         """The other's vLLM, which starts with the first request of all."""
         return self.engine.llm
-
-
-def stage_in(module: str) -> type[SamplingStage]:
-    """The sampling stage that a module defines. Raises ValueError if it defines none."""
-    for kind in vars(import_module(module)).values():
-        if isinstance(kind, type) and issubclass(kind, SamplingStage) and kind.__module__ == module:
-            return kind
-    raise ValueError(f"{module}: it defines no stage that samples")
 
 
 class Pool(Stage):
@@ -79,7 +81,7 @@ class Pool(Stage):
                 print(f"{dataset}: its table is made", flush=True)
                 continue
             cache = CacheSettings(folder=self.folder / dataset, shard=self.shard)
-            stage = stage_in(request["stage"])(settings=settings, engine=self.engine, cache=cache, **inputs)
+            stage = STAGES[request["stage"]](settings=settings, engine=self.engine, cache=cache, **inputs)
             check_planned(request["stage"], *stage.plugins())
             print(f"{dataset}:", flush=True)
             yield stage

@@ -166,7 +166,7 @@ PROMISED = {  # public: {what is found: where it is promised}
     "config.pad_token_id": "transformers, Configuration",
     "tokenizer.pre_tokenizer": "tokenizers, Tokenizer",
     "tokenizer.decoder": "tokenizers, Tokenizer",
-    "own.detokenize": "vLLM, SamplingParams",
+    "parameters.detokenize": "vLLM, SamplingParams",
     "result.log_probs": "our own copy of a model's output",
 }
 PRIVATE_BUT_PROMISED = {"_asdict", "_fields", "_make", "_replace", "_exit"}  # of named tuples, and of os

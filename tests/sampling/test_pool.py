@@ -5,17 +5,16 @@ import os
 
 import polars as pl
 import pytest
-from conftest import TOY_BASE
+from conftest import ROOT, TOY_BASE
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.sampling import engine as engines
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import EngineSettings
-from mrt.sampling.pool import Pool, stage_in
+from mrt.sampling.pool import STAGES, Pool
 from mrt.sampling.rollouts import Sample
 
 ENGINE = EngineSettings(max_model_len=512, cpu_cache_gib=0.1)
-STAGES = ("rollouts", "prover", "allocation", "likelihood", "budget_forcing", "tree", "linearized")
 
 
 @pytest.fixture
@@ -91,6 +90,7 @@ def test_requests_of_several_models_are_refused(requests, tmp_path):
         pool.cli_cmd()
 
 
-@pytest.mark.parametrize("name", STAGES)
-def test_every_module_that_samples_has_one_stage(name):
-    assert stage_in(f"mrt.sampling.{name}").__module__ == f"mrt.sampling.{name}"
+def test_every_stage_that_samples_is_one_of_the_pools():
+    folder = ROOT / "mrt" / "sampling"
+    stages = {f"mrt.sampling.{file.stem}" for file in folder.glob("*.py") if "\n    run(" in file.read_text()}
+    assert STAGES.keys() == stages - {"mrt.sampling.pool", "mrt.sampling.imports"}

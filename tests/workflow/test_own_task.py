@@ -149,4 +149,4 @@ def test_a_wrong_task_is_one_clear_error_before_any_job(tiny, more, message):
 def test_math_named_is_the_default_and_its_likelihood_is_read_off(tiny):
     more = {"evaluation": READ_OFF}
     named = tiny({**more, "problems": {"toy_test": {"task": "math"}}})
-    assert named == tiny(more) and named.task("toy_test") is None
+    assert named == tiny(more) and named.problems["toy_test"].task is None

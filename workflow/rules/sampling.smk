@@ -14,6 +14,8 @@ rule request:
         kind=any_of(SAMPLED),
         model=any_of(paths.sampled),
     localrule: True
+    conda:
+        ANALYSIS
     params:
         stage=lambda w: sampling.stage(w.kind, w),
         code=lambda w: sampling.code(w.kind, w),
@@ -22,10 +24,8 @@ rule request:
         engine_decides=lambda w: options.engine_decides(w.kind)(w),
         files=lambda w, input: json.dumps(sampling.files(w.kind, w)),
     shell:
-        """
-        printf '{{"stage": "mrt.%s", "settings": %s, "inputs": %s}}\n' {params.stage:q} {params.settings:q} \
-            {params.files:q} >{output:q} 2>{log:q}
-        """
+        'printf \'{{"stage": "mrt.%s", "settings": %s, "inputs": %s}}\' {params.stage:q} {params.settings:q}'
+        " {params.files:q} > {output:q} 2> {log:q}"
 
 
 for kind, sampled in SAMPLED.items():
