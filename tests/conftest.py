@@ -50,6 +50,7 @@ ENGINES = (
     ),
     *("config/test_reference", "core/test_accelerator", "core/test_hub", "episodes/test_cut", "figures/test_figures"),
     *("grading/test_equality.py::test_agreement", "grading/test_grade", "grading/test_workers", "planning/test_plan"),
+    *("planning/test_calibrate", "sampling/test_pool", "core/test_lock", "training/test_stage", "core/test_cli"),
     *("problems/test_build", "sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache"),
     *("sampling/test_engine", "sampling/test_likelihood", "sampling/test_linearized", "sampling/test_prover"),
     *("sampling/test_tokens", "sampling/test_tree", "toy/test_world", "traces/test_page", "traces/test_script"),

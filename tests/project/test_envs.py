@@ -222,7 +222,7 @@ def test_a_lock_names_no_package_index():
 def test_a_stages_environment_has_what_it_imports():
     checked = set()
     for path in (ROOT / "workflow" / "rules").glob("*.smk"):
-        for rule in re.split(r"\n(?= *rule )", path.read_text()):
+        for rule in re.split(r"\n(?= *rule\b)", path.read_text()):
             kind, shell = re.search(r"conda:\n\s+(\w+)", rule), rule.partition("shell:")[2]
             shell = shell.replace("mrt.{params.stage}", "mrt.sampling.prover mrt.sampling.allocation")
             stages = set(re.findall(r"(mrt(?:\.\w+)+) ", shell)) - {"mrt.core.fork_server"}  # which starts a stage
@@ -237,7 +237,7 @@ def test_a_stages_environment_has_what_it_imports():
         "mrt.grading.grade",
         "mrt.training.sft",
         "mrt.training.rl",
-        "mrt.sampling.tree",
+        "mrt.sampling.pool",
     } <= checked
 
 

@@ -400,6 +400,7 @@ def test_an_edit_makes_run_again_what_it_invalidates(name, finished, tmp_path):
     assert planned_jobs(folder) == with_all_jobs(expected)
 
 
+@pytest.mark.slow
 def test_a_dataset_that_is_not_evaluated_any_more_samples_nothing(finished, tmp_path):
     """Snakemake compares the sets of requests, so that the jobs of their models run. They find all tables made."""
     folder = copy_of(finished, tmp_path / "elsewhere")

@@ -1,11 +1,14 @@
 """Another workflow uses this one as a module, from a folder of its own."""
 
+import pytest
 from conftest import ROOT, TOY_BASE, snakemake
 
 from mrt.core.artifacts import ROLLOUTS
 from mrt.core.digest import identity_of_model
 from mrt.core.fingerprint import fingerprint
 from mrt.core.storage import read_provenance
+
+pytestmark = pytest.mark.slow
 
 SNAKEFILE = f"""
 configfile: "toy.yaml"

@@ -4,7 +4,10 @@ import re
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT, TOY_BASE
+
+pytestmark = pytest.mark.slow
 
 
 def test_what_two_jobs_sample_at_once_is_sampled_once(toy_problems, tmp_path):
