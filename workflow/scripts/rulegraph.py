@@ -17,6 +17,13 @@ text = sys.stdin.read()
 labels = dict(re.findall(r'(\d+)\s*\[label\s*=\s*"([^"]+)"', text))
 graph = nx.DiGraph(re.findall(r"(\d+)\s*->\s*(\d+)", text))
 graph.remove_nodes_from([node for node, label in labels.items() if label in ("all", "check_contamination")])
+# A sampled table is one box: its request, what samples it, and what gathers it.
+gathers = [node for node in graph if labels[node].startswith("gather_")]
+requests = [node for node in graph if labels[node] == "request"]
+samplers = {node for request in requests for node in graph.successors(request)} - set(gathers)
+sampler_of = {node: samplers.intersection(graph.predecessors(node)).pop() for node in gathers}
+graph.remove_nodes_from(requests)
+graph = nx.relabel_nodes(graph, sampler_of)
 graph.remove_edges_from(list(nx.selfloop_edges(graph)))  # datasets wait for those they must not share with
 again = [edge for edge in graph.edges if labels[edge[0]] == "train"]
 graph.remove_edges_from(again)
