@@ -10,6 +10,7 @@ A request is a JSON file: the stage's module (`stage`), the settings that decide
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from pydantic import Field
 
 from mrt.core.cli import Stage, check_planned, run
+from mrt.core.lock import held
 from mrt.core.storage import write_text
 from mrt.sampling.allocation import Allocate
 from mrt.sampling.budget_forcing import Force
@@ -68,7 +70,9 @@ class Pool(Stage):
             if (stage.model, stage.revision) != (first.model, first.revision):
                 raise ValueError(f"{stage.model} is not {first.model}: the requests are of several models")
             vars(stage)["sampler"] = SharedEngine(first)
-            stage.cli_cmd()
+            cache = stage.lock()
+            with held(cache) if cache else nullcontext():
+                stage.cli_cmd()
         write_text("", self.out)
 
     def stages(self) -> Iterator[SamplingStage]:
