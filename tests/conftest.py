@@ -262,15 +262,17 @@ def finished(tmp_path_factory):
 
     In the folder MRT_FINISHED, if the environment names one: .ci/run calls pytest twice.
     """
-    own = tmp_path_factory.getbasetemp()
-    shared = Path(os.environ.get("MRT_FINISHED") or (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own))
+    temporary = tmp_path_factory.getbasetemp()
+    shared = Path(
+        os.environ.get("MRT_FINISHED") or (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary)
+    )
     with FileLock(shared / "finished.lock"):
         if not (shared / "finished").exists():
             folder = checkout(tmp_path_factory.mktemp("tiny"))
             shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
             snakemake(folder, "--cores", "2")
             folder.rename(shared / "finished")
-    return copy_of(shared / "finished", own / "finished_run")
+    return copy_of(shared / "finished", temporary / "finished_run")
 
 
 class Cluster:

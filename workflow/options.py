@@ -14,7 +14,7 @@ from mrt.config import lengths, lineage, measuring, roots, sizing
 from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.core.digest import canonical, digest_of_files, identity_of_model, options_of
-from mrt.episodes.segmentation import way_of
+from mrt.episodes.segmentation import ways_of
 from mrt.grading.task import reference, task_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
@@ -92,8 +92,7 @@ class Options:
     @property
     def way_to_cut(self) -> tuple[str, ...]:
         """The function of a user's file that cuts thoughts, for fingerprints; none if ours do."""
-        way = way_of(measuring.parameterization(self.experiment))
-        return (way,) if way else ()
+        return ways_of(measuring.parameterization(self.experiment))
 
     def cut(self) -> str:
         """How completions are cut, without what forces answers."""
@@ -114,17 +113,13 @@ class Options:
         return self.options(**weights, names=names, seed=self.experiment.seed, **options)
 
     def rollouts(self, w: Wildcards) -> str:
-        decoding, samples = (
-            measuring.sampling_on(self.experiment, w.dataset).decoding,
-            measuring.samples(self.experiment, w.model, w.dataset),
-        )
-        evaluation = self.experiment.evaluation
+        decoding = measuring.sampling_on(self.experiment, w.dataset).decoding
+        samples, evaluation = measuring.samples(self.experiment, w.model, w.dataset), self.experiment.evaluation
         cut: dict[str, Any] = {}
         if evaluation.episodes and w.dataset in evaluation.problems:
             cut = {"episodes": evaluation.episodes, "parameterization": self.words}
-        return self.of_sampling(
-            w, samples=samples, decoding=decoding, prompt=lineage.prompt_of(self.experiment, w.model), **cut
-        )
+        prompt = lineage.prompt_of(self.experiment, w.model)
+        return self.of_sampling(w, samples=samples, decoding=decoding, prompt=prompt, **cut)
 
     def completions(self, w: Wildcards) -> str:
         imported = self.experiment.models[w.model].rollouts
@@ -136,10 +131,6 @@ class Options:
         if measuring.sampling_on(self.experiment, w.dataset).prover.estimate == "likelihood":
             return "sampling.likelihood"
         return "sampling.allocation" if measuring.filters(self.experiment, w.model, w.dataset) else "sampling.prover"
-
-    def prover_code(self, w: Wildcards) -> str:
-        stage = self.prover_stage(w)
-        return self.code(stage) if stage == "sampling.prover" else self.judging(stage)(w)
 
     def prover_golds(self, w: Wildcards) -> str | list[str]:
         """The gold answers, an input of stages that need them."""
@@ -164,10 +155,8 @@ class Options:
         return self.of_sampling(w, search=search, task=self.experiment.problems[w.dataset].task, **options)
 
     def linearized(self, w: Wildcards) -> str:
-        settings = self.experiment.evaluation.linearized
-        return self.of_sampling(
-            w, linearized=settings, parameterization=self.words, prompt=lineage.prompt_of(self.experiment, w.model)
-        )
+        settings, prompt = self.experiment.evaluation.linearized, lineage.prompt_of(self.experiment, w.model)
+        return self.of_sampling(w, linearized=settings, parameterization=self.words, prompt=prompt)
 
     def engine(self, name: str) -> Any:
         """All engine settings of a model; most change no distribution (docs/operations.md)."""
@@ -230,10 +219,8 @@ class Options:
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = lineage.recipe(self.experiment, w.model)
         seed, prefixes = self.experiment.seed + recipe.seed, lineage.prefix_share(self.experiment, w.model)
-        prompt, longest = (
-            lineage.prompt_of(self.experiment, self.paths.parent(w)),
-            lengths.longest(self.experiment, w.model),
-        )
+        prompt = lineage.prompt_of(self.experiment, self.paths.parent(w))
+        longest = lengths.longest(self.experiment, w.model)
         of_prefixes = recipe.model_dump(include={"least_prefix", "max_prompt_length"}, exclude_none=True)
         forced = lineage.variant(self.experiment, w.model).asks != "nothing"
         words = self.words if forced or self.experiment.backtracking else None

@@ -26,7 +26,7 @@ class Paths:
         self.experiment = experiment
         self.results = str(experiment.results)
         self.shard_count = experiment.cluster.shards
-        self.trained = [name for name, model in experiment.models.items() if model.parent]
+        self.trained = lineage.trained(experiment)
         self.sampled = [name for name, model in experiment.models.items() if not model.rollouts]
         self.logged = [name for name, model in experiment.models.items() if model.training_log]
 

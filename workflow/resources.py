@@ -98,8 +98,7 @@ class JobResources:
         experiment = self.experiment
 
         def sampler(w: Wildcards) -> str:
-            dataset = pooled(experiment, w.model, w.pool)[0]
-            return measuring.mu(experiment, w.model, dataset) if rule == "force_answers" else w.model
+            return measuring.sampler(experiment, rule, w.model, pooled(experiment, w.model, w.pool)[0])
 
         def gpus(w: Wildcards) -> int:
             return sizing.sampling_gpus(experiment, sampler(w))

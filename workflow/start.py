@@ -19,7 +19,6 @@ from mrt.core import accelerator
 from mrt.core.storage import write_text
 from workflow import running
 from workflow.fingerprints import Fingerprints
-from workflow.running import is_job
 
 Workflow = Any  # Snakemake's, which comes without types
 LONGEST_RUN = 90 * 24 * 3600  # seconds: records of older runs are removed
@@ -65,7 +64,7 @@ def fork_stages() -> None:
 
     See mrt/core/fork_server.py; not if MRT_FORK_SERVER=off, nor in a cluster's job, which has one such stage or none.
     """
-    if is_job():
+    if running.is_job():
         if "SLURM_JOB_ID" in os.environ:
             os.environ["MRT_FORK_SERVER"] = "off"
     elif os.environ.get("MRT_FORK_SERVER") != "off":
@@ -95,7 +94,7 @@ def hold_to_the_plan(workflow: Workflow, fingerprints: Fingerprints, config: dic
 def planned_config() -> dict[str, Any] | None:
     """The configuration that the run was planned with, if this Snakemake runs one of its jobs."""
     file = Path(os.environ.get("MRT_PLANNED_CONFIG", ""))
-    if not is_job() or not file.is_file():
+    if not running.is_job() or not file.is_file():
         return None
     config: dict[str, Any] = json.loads(file.read_text())
     return config

@@ -49,6 +49,11 @@ def mu(config: Config, name: str, dataset: str) -> str:
     return sampling_on(config, dataset).mu or name
 
 
+def sampler(config: Config, rule: str, name: str, dataset: str) -> str:
+    """The model whose engine a rule's job runs on a dataset: mu for forced answers, else the job's model itself."""
+    return mu(config, name, dataset) if rule == "force_answers" else name
+
+
 def asks_mu(config: Config) -> bool:
     """Whether a measure asks the meta-prover."""
     return any(measure in OF_MU for measure in config.evaluation.measures)

@@ -14,7 +14,7 @@ from pydantic import Field
 from mrt.core.artifacts import EPISODES, ROLLOUTS
 from mrt.core.cli import Stage, run
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.episodes.segmentation import splitter, way_of
+from mrt.episodes.segmentation import splitter, ways_of
 from mrt.episodes.thinking import of_cell
 
 
@@ -26,8 +26,7 @@ class CutRollouts(Stage):
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="How completions are cut.")
 
     def plugins(self) -> tuple[str, ...]:
-        way = way_of(self.parameterization)
-        return (way,) if way else ()
+        return ways_of(self.parameterization)
 
     def cli_cmd(self) -> None:
         rows, split = [], splitter(self.parameterization)

@@ -12,10 +12,10 @@ from mrt.episodes.parameterization import OpenEnded, Parameterization
 WAYS = Kind("way to cut", "episodes", (FunctionType,))
 
 
-def way_of(parameterization: Parameterization) -> str | None:
-    """The function of a user's file that cuts thoughts; None: ours do."""
+def ways_of(parameterization: Parameterization) -> tuple[str, ...]:
+    """The function of a user's file that cuts thoughts, for fingerprints; none: ours do."""
     by = parameterization.segmentation.by if isinstance(parameterization, OpenEnded) else ""
-    return by if is_in_user_file(by) else None
+    return (by,) if is_in_user_file(by) else ()
 
 
 def splitter(parameterization: Parameterization) -> Callable[[str], list[str]] | None:
@@ -24,10 +24,9 @@ def splitter(parameterization: Parameterization) -> Callable[[str], list[str]] |
     Raises ValueError, with file and line, if the user's file cannot be imported. So does what is returned, if the
     function fails, if its episodes do not give the thought when joined, or if one of them is empty.
     """
-    way = way_of(parameterization)
-    if way is None:
+    if not (ways := ways_of(parameterization)):
         return None
-    function = WAYS.find(way)
+    way, function = ways[0], WAYS.find(ways[0])
 
     def split(thought: str) -> list[str]:
         with located(function):

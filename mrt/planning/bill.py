@@ -250,26 +250,16 @@ class Bill:
     def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int) -> Planned:
         """The plan of the jobs that sample on datasets together, or that train on one."""
         datasets = (datasets,) if isinstance(datasets, str) else tuple(datasets)
-        config, work = self.config, sum((self.work(rule, model, dataset) for dataset in datasets), Work())
-        training, runs = (
-            rule.startswith("train"),
-            measuring.mu(config, model, datasets[0]) if rule == "force_answers" else model,
-        )
+        config, works = self.config, [self.work(rule, model, dataset) for dataset in datasets]
+        training, work = rule.startswith("train"), sum(works, Work())
+        runs = measuring.sampler(config, rule, model, datasets[0])
         architecture = roots.architecture(config, runs)
         nodes, processes = (
             sizing.training_processes(config, model) if training else (1, sizing.sampling_gpus(config, runs) or 1)
         )
-        gpus = nodes * processes
+        gpus, sequences = nodes * processes, config.engine.max_num_seqs
         seconds = sum(  # contexts of datasets differ
-            seconds_of(
-                self.work(rule, model, dataset),
-                architecture,
-                self.hardware,
-                gpus,
-                config.engine.max_num_seqs,
-                self.reached,
-            )
-            for dataset in datasets
+            seconds_of(each, architecture, self.hardware, gpus, sequences, self.reached) for each in works
         )
         longest = self.start + seconds / jobs
         text = 4.0 * (work.generated + work.read) * 0.4  # characters a token, compressed

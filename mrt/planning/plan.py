@@ -125,7 +125,7 @@ def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:
     config, reached = bill.config, bill.reached
     hardware = config.cluster.hardware
     for plan in plans if hardware else []:
-        model = measuring.mu(config, plan.model, plan.datasets[0]) if plan.rule == "force_answers" else plan.model
+        model = measuring.sampler(config, plan.rule, plan.model, plan.datasets[0])
         size, what = roots.architecture(config, model), "training" if plan.rule.startswith("train") else "sampling"
         if what == "training":
             parts = training_parts(size, sizing.training_size(config, plan.model), plan.gpus)

@@ -11,6 +11,7 @@ gathers the shards (`--cache.gather 4`) samples nothing and starts no engine. `m
 all datasets of a model with one engine.
 """
 
+import functools
 import json
 import time
 from collections import Counter, deque
@@ -75,6 +76,12 @@ def engine_decides(settings: EngineSettings) -> str:
     return f"{settings.max_model_len} {settings.dtype}"
 
 
+@functools.cache
+def identity(model: str, revision: str | None) -> str:
+    """`identity_of_model`, once in a process: gigabytes are read for it, and a pool has a cache for each dataset."""
+    return identity_of_model(model, revision)
+
+
 class CompletionCache:
     """Completions by key; each key begins with `decided_by`, a hash of what all requests of a job share."""
 
@@ -82,7 +89,7 @@ class CompletionCache:
         self.folder = folder
         self.completions: dict[str, Completion] = {}
         self.pieces: dict[Path, tuple[int, int]] = {}  # files already read: modification time and size
-        weights = storage.provenance["weights"] = identity_of_model(engine.model, engine.revision)
+        weights = storage.provenance["weights"] = identity(engine.model, engine.revision)
         self.shown = [json.dumps(engine.kept)] if engine.kept else []  # special tokens that texts keep
         self.decided_by = digest(
             weights,

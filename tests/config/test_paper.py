@@ -164,11 +164,13 @@ def config(name: str) -> Config:
     return load(RAW[name], [FILES[name]])
 
 
-def has(found: Any, wanted: dict[str, Any]) -> bool:
+def has(settings: Any, wanted: dict[str, Any]) -> bool:
     """Whether settings have all of these values, group by group."""
     for name, value in wanted.items():
-        own = getattr(found, name)
-        assert has(own, value) if isinstance(value, dict) else own == value, f"{name}: {own}, the paper has {value}"
+        actual = getattr(settings, name)
+        assert has(actual, value) if isinstance(value, dict) else actual == value, (
+            f"{name}: {actual}, the paper has {value}"
+        )
     return True
 
 
@@ -184,9 +186,9 @@ def test_the_models_are_the_papers(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_all_that_is_of_the_hub_is_pinned(name):
-    found = config(name)
-    pins = {m.path: m.revision for m in found.models.values() if m.revision}
-    pins |= {p.hub.path: p.hub.revision for p in found.problems.values()}
+    experiment = config(name)
+    pins = {m.path: m.revision for m in experiment.models.values() if m.revision}
+    pins |= {p.hub.path: p.hub.revision for p in experiment.problems.values()}
     assert len(pins) >= 4
     for path, revision in pins.items():
         assert re.fullmatch(r"[0-9a-f]{40}", revision), path
@@ -214,34 +216,34 @@ def test_the_problem_sets_are_the_papers():
     assert omni.per_difficulty * len(omni.difficulties) == 40 and omni.difficulties == [4, 4.5, 5, 5.5]
     assert search.problems["numina"].count == 20_000  # Section 8.4
     assert search.problems["aime_1989_2023"].keep == {"Year": (1989, 2023)}
-    for found in (paper, search):
-        for name, entry in found.problems.items():
-            assert (entry.split == "train") == (name in {m.problems for m in found.models.values()})
-            assert entry.split == "test" or set(found.evaluation.problems) <= set(entry.disjoint_from)
+    for experiment in (paper, search):
+        for name, entry in experiment.problems.items():
+            assert (entry.split == "train") == (name in {m.problems for m in experiment.models.values()})
+            assert entry.split == "test" or set(experiment.evaluation.problems) <= set(entry.disjoint_from)
 
 
 def test_star_has_the_values_of_table_2():
-    found = config("paper")
+    experiment = config("paper")
     for name, (_, method, _) in TRAINED.items():
         if method in ("star", "mrt"):
-            assert has(lineage.recipe(found, name), TABLE_2)
+            assert has(lineage.recipe(experiment, name), TABLE_2)
             weighted = method == "mrt"  # Appendix B.2
-            assert lineage.recipe(found, name).weighted == weighted
-            assert found.models[name].rules.weight == ("progress" if weighted else "none")
-            assert has(found.models[name].rules, {"minimum_progress": 0, "minimum_J": 0})  # Algorithm 1, line 7
-            assert found.models[name].accumulate == name.endswith("_2")  # Algorithm 1, lines 2 and 10
-    assert has(found.training, TRAINING) and has(found.training, ALGORITHM_1)
+            assert lineage.recipe(experiment, name).weighted == weighted
+            assert experiment.models[name].rules.weight == ("progress" if weighted else "none")
+            assert has(experiment.models[name].rules, {"minimum_progress": 0, "minimum_J": 0})  # Algorithm 1, line 7
+            assert experiment.models[name].accumulate == name.endswith("_2")  # Algorithm 1, lines 2 and 10
+    assert has(experiment.training, TRAINING) and has(experiment.training, ALGORITHM_1)
 
 
 def test_rl_has_the_values_of_table_3():
-    found = config("paper")
+    experiment = config("paper")
     for name, (_, method, _) in TRAINED.items():
         if method not in ("star", "mrt"):
-            assert has(lineage.recipe(found, name), TABLE_3 | {"decoding": TABLE_3_DECODING})
+            assert has(lineage.recipe(experiment, name), TABLE_3 | {"decoding": TABLE_3_DECODING})
         if method == "mrt_rl":
-            assert has(lineage.recipe(found, name), ALGORITHM_2)
-    assert lineage.recipe(found, "length_penalty_deepscaler").alpha == 0.4  # the paper names none
-    assert found.engine.gpu_memory_utilization == GPU_MEMORY
+            assert has(lineage.recipe(experiment, name), ALGORITHM_2)
+    assert lineage.recipe(experiment, "length_penalty_deepscaler").alpha == 0.4  # the paper names none
+    assert experiment.engine.gpu_memory_utilization == GPU_MEMORY
 
 
 @pytest.mark.parametrize(("method", "scaled"), [("grpo", "group"), ("mrt_rl", "group"), ("length_penalty", "none")])
@@ -252,21 +254,21 @@ def test_trl_trains_on_deepscaler_as_grpo_was_published(method, scaled, told):
 
 
 def test_evaluation_has_the_values_of_section_8_and_appendix_f():
-    found = config("paper")
-    assert has(found.evaluation, EVALUATION)
-    assert set(found.evaluation.models) == {*MODELS["paper"], *TRAINED}
-    assert measuring.forcing(found).answered() == [0, 2, 4, 6, 8]
-    assert has(found.segmentation, SEGMENTATION)
+    experiment = config("paper")
+    assert has(experiment.evaluation, EVALUATION)
+    assert set(experiment.evaluation.models) == {*MODELS["paper"], *TRAINED}
+    assert measuring.forcing(experiment).answered() == [0, 2, 4, 6, 8]
+    assert has(experiment.segmentation, SEGMENTATION)
 
 
 def test_the_case_study_has_the_values_of_section_5_and_appendix_d():
-    found = config("paper_case_study")
-    assert has(found.evaluation, CASE_STUDY)
-    assert {1, 2, 8, 16, 32} <= set(measuring.ks(found, "direct_32b"))  # Figure 24
-    assert has(found.segmentation, SEGMENTATION)
+    experiment = config("paper_case_study")
+    assert has(experiment.evaluation, CASE_STUDY)
+    assert {1, 2, 8, 16, 32} <= set(measuring.ks(experiment, "direct_32b"))  # Figure 24
+    assert has(experiment.segmentation, SEGMENTATION)
     assert (
-        measuring.samples(found, "base_32b", "omni_math_40") == 4
-        and measuring.samples(found, "direct_32b", "omni_math_40") == 32
+        measuring.samples(experiment, "base_32b", "omni_math_40") == 4
+        and measuring.samples(experiment, "direct_32b", "omni_math_40") == 32
     )
 
 
@@ -281,20 +283,22 @@ def test_the_commands_of_the_case_study_are_right():
 
 
 def test_backtracking_has_the_values_of_tables_4_and_5():
-    found = config("backtracking_paper")
+    experiment = config("backtracking_paper")
     for name, (_, method, _) in TRAINED_TO_BACKTRACK.items():
         if method in ("grpo", "mrt_rl"):
-            assert has(lineage.recipe(found, name), TABLE_5 | {"decoding": TABLE_5_DECODING})
+            assert has(lineage.recipe(experiment, name), TABLE_5 | {"decoding": TABLE_5_DECODING})
         else:
-            assert has(lineage.recipe(found, name), TABLE_4)
-    assert has(lineage.recipe(found, "mrt_rl_3b"), ALGORITHM_2)
-    assert has(found.training, ALGORITHM_1)
-    assert lineage.teacher(found, "warmstart_3b") == "base_8b"  # Appendix A.2
-    assert found.training.tree.child_rollouts == found.training.tree.rollouts == 4  # real steps seldom coincide
+            assert has(lineage.recipe(experiment, name), TABLE_4)
+    assert has(lineage.recipe(experiment, "mrt_rl_3b"), ALGORITHM_2)
+    assert has(experiment.training, ALGORITHM_1)
+    assert lineage.teacher(experiment, "warmstart_3b") == "base_8b"  # Appendix A.2
+    assert (
+        experiment.training.tree.child_rollouts == experiment.training.tree.rollouts == 4
+    )  # real steps seldom coincide
     # Appendix B.3: the loss is weighted by information gain
-    assert lineage.recipe(found, "mrt_8b").weighted and found.models["mrt_8b"].rules.weight == "progress"
-    assert found.engine.gpu_memory_utilization == GPU_MEMORY
-    assert has(found.evaluation, SEARCH)
+    assert lineage.recipe(experiment, "mrt_8b").weighted and experiment.models["mrt_8b"].rules.weight == "progress"
+    assert experiment.engine.gpu_memory_utilization == GPU_MEMORY
+    assert has(experiment.evaluation, SEARCH)
 
 
 @pytest.mark.parametrize(
@@ -307,8 +311,8 @@ def test_backtracking_has_the_values_of_tables_4_and_5():
     ],
 )
 def test_the_configs_are_planned_without_a_network(tmp_path, name, jobs):
-    found = planned(checkout(tmp_path), "--configfile", f"config/{name}.yaml")
-    assert {job: int(found.get(job, 0)) for job in jobs} == jobs
+    experiment = planned(checkout(tmp_path), "--configfile", f"config/{name}.yaml")
+    assert {job: int(experiment.get(job, 0)) for job in jobs} == jobs
 
 
 # ---- where models and data are loaded from
@@ -428,9 +432,9 @@ def test_models_come_out_of_the_hubs_cache(tmp_path):
     path, revision = model["path"], model["revision"]
     files = {file.name: file for file in TOY_BASE.iterdir() if file.name != "README.md"}
     hub_cache(tmp_path, "model", path, revision, files)
-    found = offline(tmp_path, "-c", LOAD, path, revision)
-    assert found.returncode == 0, found.stderr
-    kind, tokens, encoded, thoughts, *other = found.stdout.split()
+    experiment = offline(tmp_path, "-c", LOAD, path, revision)
+    assert experiment.returncode == 0, experiment.stderr
+    kind, tokens, encoded, thoughts, *other = experiment.stdout.split()
     assert kind == json.loads((TOY_BASE / "config.json").read_text())["model_type"]
     assert int(tokens) > 10 and int(encoded) > 1 and thoughts == "1"
     assert other == ["no", "other"]  # of another revision nothing is there

@@ -228,7 +228,7 @@ def test_a_stages_environment_has_what_it_imports():
             stages = set(re.findall(r"(mrt(?:\.\w+)+) ", shell)) - {"mrt.core.fork_server"}  # which starts a stage
             for stage in stages if kind else ():
                 checked.add(stage)
-                judges = "options.judging" in rule or "options.prover_code" in rule
+                judges = "options.judging" in rule or "sampling.code" in rule
                 needed = set(reached(stage, *(["mrt.tasks.math:Math"] if judges else [])).libraries)
                 assert {canonicalize_name(name) for name in needed} <= set(asked(kind[1].lower())), (path.name, stage)
     assert {

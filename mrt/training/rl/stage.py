@@ -11,7 +11,7 @@ from mrt.core.artifacts import RL_PROMPTS
 from mrt.core.digest import options_of, slice_of
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.episodes.segmentation import way_of
+from mrt.episodes.segmentation import ways_of
 from mrt.grading.task import Choice, reference, task_of
 from mrt.sampling.cache import engine_decides
 from mrt.sampling.engine import EngineSettings
@@ -45,8 +45,8 @@ class Train(TrainingStage):
         return advantages_of(self.method, self.recipe.variant)
 
     def plugins(self) -> tuple[str, ...]:
-        way = way_of(self.parameterization)
-        return (*parts_of(self.method, self.recipe.variant), reference(self.task), *([way] if way else []))
+        parts = parts_of(self.method, self.recipe.variant)
+        return (*parts, reference(self.task), *ways_of(self.parameterization))
 
     def cli_cmd(self) -> None:
         examples, recipe = RL_PROMPTS.read(self.prompts).to_dicts(), self.recipe
