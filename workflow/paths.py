@@ -7,6 +7,7 @@ from typing import Any
 
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
+from mrt.core.artifacts import Artifact
 from mrt.training.method import RLMethod, SFTMethod
 from mrt.training.sets import tables_of
 
@@ -33,6 +34,10 @@ class Paths:
     def artifact(self, kind: str, suffix: str = "parquet", model: str = "{model}", dataset: str = "{dataset}") -> str:
         """An artifact of a model on a dataset; by default the pattern of all."""
         return f"{self.results}/{kind}/{model}/{dataset}.{suffix}"
+
+    def table(self, artifact: Artifact, model: str = "{model}", dataset: str = "{dataset}") -> str:
+        """The table of an artifact of a model on a dataset; by default the pattern of all."""
+        return f"{self.results}/{artifact.path.format(m=model, d=dataset)}"
 
     def problems(self, dataset: str = "{dataset}") -> str:
         return f"{self.results}/problems/{dataset}.parquet"
