@@ -14,6 +14,7 @@ from pydantic import validate_call
 
 from mrt.core.artifacts import Artifact
 from mrt.core.plugins import Kind, is_in_user_file, located
+from mrt.core.settings import suggestion
 from mrt.core.storage import read_table
 
 # Tables of other stages, which figures read and a configuration lists like measures.
@@ -142,8 +143,9 @@ def measures(references: Iterable[str] = ()) -> dict[str, Measure]:
             if added.name in (*known, *OTHERS, "direct", "reading", "trees"):
                 raise ValueError(f"{reference}: there is a measure {added.name} already; give yours another name")
             known[added.name] = added
-        elif reference not in OTHERS and reference not in known:
-            MEASURES.find(reference)  # which raises
+        elif reference not in (*known, *OTHERS):
+            near = suggestion(reference, [*known, *OTHERS])
+            raise ValueError(f"there is no measure {reference!r}{near} (or FILE.py:NAME, of a file of yours)")
     for name, each in known.items():
         for of, columns in each.reads.values():
             if isinstance(of, str):
