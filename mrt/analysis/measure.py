@@ -109,7 +109,7 @@ def measure(
         if lacking := [key for key in keys if key not in columns]:
             raise ValueError(f"{function.__name__}: the key {lacking[0]} is none of the columns {', '.join(columns)}")
         path = f"metrics/{{m}}/{{d}}.{function.__name__}.parquet"
-        about = " ".join(cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
+        about = " ".join(cleandoc(function.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
         return Measure(function, reads, Artifact(columns, keys, path, about, notes or {}))
 
     return decorated

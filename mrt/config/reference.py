@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
+from mrt.analysis.measure import measures
 from mrt.config.schema import Config
 from mrt.core.artifacts import OTHERS, TABLES
 from mrt.core.cli import Stage, run
@@ -110,7 +111,8 @@ def page() -> str:
 
 ARTIFACTS = """# Artifacts
 
-Generated from `mrt/core/artifacts.py` by `python -m mrt.config.reference --out docs`; do not edit.
+Generated from `mrt/core/artifacts.py` and `mrt/analysis/measures/` by `python -m mrt.config.reference --out docs`; do
+not edit.
 
 All lie under `results/<experiment>/` (setting `results`); `m` is a model, `d` a dataset. Columns that name a row are
 **bold**.
@@ -120,13 +122,19 @@ Every table says in its metadata what made it: `mrt show FILE`.
 | file | what it holds | columns |
 |---|---|---|
 """
-TYPES = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "true or false"}
+TYPES = {
+    pl.String: "text",
+    pl.Int64: "integer",
+    pl.UInt32: "integer",
+    pl.Float64: "number",
+    pl.Boolean: "true or false",
+}
 
 
 def artifacts() -> str:
     """The page of artifacts in Markdown."""
     rows = []
-    for table in TABLES:
+    for table in (*TABLES, *(each.writes for each in measures().values())):
         columns = []
         for name, kind in {**table.columns, **table.optional}.items():
             notes = "; ".join(filter(None, (TYPES[kind], table.notes.get(name, ""))))

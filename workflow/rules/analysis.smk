@@ -22,7 +22,7 @@ rule measure_progress:
 
 for name in measures.known:
 
-    # A measure of a model on a dataset: a function of tables and settings. On a cluster all have the group `measures`.
+    # A measure of a model on a dataset: a function of tables and settings.
     rule:
         name:
             f"measure_{name}"
@@ -33,7 +33,7 @@ for name in measures.known:
         log:
             paths.log(f"measure_{name}", "model", "dataset"),
         group:
-            lambda w: workflow.group_settings.overwrite_groups.get("measures")
+            group_of("measures")
         conda:
             ANALYSIS
         resources:

@@ -42,6 +42,11 @@ def with_threads(stage):
     return f"OMP_NUM_THREADS={{threads}} python -m {stage} > {{log:q}} 2>&1"
 
 
+def group_of(kind):
+    """The group of all rules of a kind: what the profile gives to its name, which is known when jobs are planned."""
+    return lambda w: workflow.group_settings.overwrite_groups.get(kind)
+
+
 wildcard_constraints:
     model=any_of(experiment.models),
     dataset=any_of(experiment.problems),
