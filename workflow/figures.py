@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from snakemake.io import multiext, report
 
-from mrt.analysis.measure import OTHERS, measures, name_of
+from mrt.analysis.measure import FURTHER, OTHERS, measures, name_of
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
 from mrt.core.cli import command_of
@@ -21,7 +21,6 @@ from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
 
-FURTHER_MEASURES = ("direct", "reading", "trees")  # tables that no setting asks for
 LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
     "rl_log": "a model that RL trained, or one with a training_log",
@@ -41,8 +40,8 @@ class Figures:
         self.user_files = [str(file) for file in experiment.figures or ()]
         self.entries = figures(experiment.figures or ())
         for entry in self.entries.values():
-            if unknown := set(entry.figure.measures) - {*self.known, *OTHERS, *FURTHER_MEASURES}:
-                known = ", ".join((*self.known, *OTHERS, *FURTHER_MEASURES))
+            if unknown := set(entry.figure.measures) - {*self.known, *OTHERS, *FURTHER}:
+                known = ", ".join((*self.known, *OTHERS, *FURTHER))
                 raise ValueError(f"{entry.stage}: there is no measure {', '.join(sorted(unknown))}; there are {known}")
             for path in filter(None, (*entry.figure.settings, entry.figure.needs)):
                 try:
@@ -89,7 +88,7 @@ class Figures:
         return {
             m: {d: self.measure(measure, m, d) for d in measuring.measured_on(experiment, m)}
             for m in fewer.get(measure, models)
-            if measure not in self.known or measuring.is_measurable(experiment, self.known[measure], m)
+            if measure not in self.known or measuring.is_measurable(experiment, self.known, measure, m)
         }
 
     def of_first_tree(self) -> dict[str, Tables]:
@@ -111,7 +110,7 @@ class Figures:
         models = (
             self.experiment.evaluation.models if figure.first_run_only else measuring.measured_runs(self.experiment)
         )
-        made = {*self.configured, "cost", *FURTHER_MEASURES}
+        made = {*self.configured, "cost", *FURTHER}
         read = [m for m in figure.measures if m in made or not figure.skips_unmeasured]
         return {measure: self.measured(measure, models) for measure in read}
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from mrt.analysis.measure import MEASURES, Measure
 from mrt.core.cli import Stage, run
+from mrt.core.storage import write_table
 
 
 class Evaluate(Stage):
@@ -29,7 +30,7 @@ class Evaluate(Stage):
     def cli_cmd(self) -> None:
         measure: Measure = MEASURES.find(self.measure)
         table = measure.measured(self.tables, self.options)
-        measure.writes.write(table, self.out)
+        write_table(table, self.out, measure.keys)
         print(f"{measure.name}: {table.height} rows")
 
 

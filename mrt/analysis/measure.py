@@ -3,9 +3,11 @@
 A measure is a function in `mrt/analysis/measures/*.py`, or in a file of a user's (`my_measure.py:words`).
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, cleandoc, signature
+from graphlib import CycleError, TopologicalSorter
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ from mrt.core.storage import read_table
 
 # Tables of other stages, which figures read and a configuration lists like measures.
 OTHERS = ("progress", "traces", "constructions", "sft_log", "rl_log", "cost")
-MU = ("prover", "progress")  # folders of what the meta-prover says
+FURTHER = ("direct", "reading", "trees")  # those that no setting lists
 
 
 class Read(NamedTuple):
@@ -31,11 +33,12 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """A pure function of tables and settings, the tables that it reads, and the one that it gives."""
+    """A pure function of tables and settings, the tables that it reads, and the columns that it gives."""
 
     function: Callable[..., pl.DataFrame]
+    columns: Sequence[str]
+    keys: Sequence[str]  # the columns that identify a row
     reads: Mapping[str, Read]  # by parameter
-    writes: Artifact
 
     def __call__(self, *tables: pl.DataFrame | None, **settings: Any) -> pl.DataFrame:
         return self.function(*tables, **settings)
@@ -56,29 +59,29 @@ class Measure:
         return [name for name in signature(self.function).parameters if name not in self.reads]
 
     @property
-    def needed(self) -> list[str]:
+    def needed(self) -> dict[str, Read]:
         """The tables without which there is nothing to measure: those whose parameter has no default."""
         parameters = signature(self.function).parameters
-        return [name for name in self.reads if parameters[name].default is Parameter.empty]
+        return {name: read for name, read in self.reads.items() if parameters[name].default is Parameter.empty}
 
     def measured(self, files: Mapping[str, Path], options: Mapping[str, Any]) -> pl.DataFrame:
         """The measure of these tables (Parquet) with these settings.
 
-        Raises ValueError for a table that is missing or unknown, for settings of the wrong kind, and with file and line
-        for any error in a user's file.
+        Raises ValueError for a table that is missing or unknown, for settings of the wrong kind, for a result with
+        other columns, and with file and line for any error in a user's file.
         """
         if wrong := {*self.needed} - {*files} or {*files} - {*self.reads}:
             raise ValueError(f"{self.name} reads the tables {', '.join(self.reads)}; see to {', '.join(sorted(wrong))}")
         tables = {}
         for name, path in files.items():
             of, columns = self.reads[name]  # texts, which are most of a table, mostly stay on disk
-            table = of if isinstance(of, Artifact) else getattr(MEASURES.all().get(of), "writes", None)
-            tables[name] = table.read(path, columns) if table else read_table(path, columns)
+            tables[name] = of.read(path, columns) if isinstance(of, Artifact) else read_table(path, columns)
         function = validate_call(config={"arbitrary_types_allowed": True})(self.function)
         with located(self.function):
             result = function(**tables, **options)
-        if not isinstance(result, pl.DataFrame):
-            raise ValueError(f"{self.name} gives a {type(result).__name__}; it has to be a polars DataFrame")
+        given = result.columns if isinstance(result, pl.DataFrame) else [f"of a {type(result).__name__}"]
+        if sorted(given) != sorted(self.columns):
+            raise ValueError(f"{self.name} gives the columns {', '.join(given)}; it declares {', '.join(self.columns)}")
         return result
 
 
@@ -86,14 +89,13 @@ MEASURES = Kind("measure", "analysis/measures", (Measure,))
 
 
 def measure(
-    columns: Mapping[str, Any], keys: Sequence[str], notes: Mapping[str, str] | None = None, **reads: Read
+    columns: Sequence[str], keys: Sequence[str], **reads: Read
 ) -> Callable[[Callable[..., pl.DataFrame]], Measure]:
     """Decorate a function of tables and settings.
 
     Args:
-        columns: those of the table that it gives, with their types.
-        keys: the columns that tell rows apart.
-        notes: explanations of columns, for docs/artifacts.md.
+        columns: those of the table that it gives.
+        keys: the columns that identify a row.
         reads: for each parameter that is a table, its artifact, or the name of another measure, and the columns that it
             gets. A table that not all models have has a default (`mrt.config.measuring.OPTIONAL`).
 
@@ -101,26 +103,29 @@ def measure(
     """
 
     def decorated(function: Callable[..., pl.DataFrame]) -> Measure:
+        name = function.__name__
         for parameter, (of, wanted) in reads.items():
             if parameter not in signature(function).parameters:
-                raise ValueError(f"{function.__name__} has no parameter {parameter}, the name of a table that it reads")
+                raise ValueError(f"{name} has no parameter {parameter}, the name of a table that it reads")
             if isinstance(of, Artifact):
-                refuse_lacking(function.__name__, of, wanted)
-        if lacking := [key for key in keys if key not in columns]:
-            raise ValueError(f"{function.__name__}: the key {lacking[0]} is none of the columns {', '.join(columns)}")
-        path = f"metrics/{{m}}/{{d}}.{function.__name__}.parquet"
-        about = " ".join(cleandoc(function.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
-        return Measure(function, reads, Artifact(columns, keys, path, about, notes or {}))
+                if "{d}" not in of.path:
+                    raise ValueError(f"{name}: {of.path} is no table of a model on a dataset")
+                refuse_lacking(name, of.path, wanted, [*of.columns, *of.optional])
+        refuse_lacking(name, "its own table", keys, columns)
+        return Measure(function, columns, keys, reads)
 
     return decorated
 
 
-def refuse_lacking(name: str, table: Artifact, columns: Iterable[str]) -> None:
-    """Raise ValueError if a measure cannot read these columns of a table."""
-    if "{d}" not in table.path:
-        raise ValueError(f"{name}: {table.path} is no table of a model on a dataset")
-    if unknown := [column for column in columns if column not in {**table.columns, **table.optional}]:
-        raise ValueError(f"{name}: {table.path} has no column {unknown[0]}, but {', '.join(table.columns)}")
+def refuse_lacking(name: str, table: str, wanted: Iterable[str], columns: Sequence[str]) -> None:
+    """Raise ValueError if a table has not all columns that a measure wants."""
+    if lacking := [column for column in wanted if column not in columns]:
+        raise ValueError(f"{name}: {table} has no column {lacking[0]}, but {', '.join(columns)}")
+
+
+def path_of(table: Artifact | str) -> str:
+    """The path of a table that a measure reads, as artifacts have it."""
+    return table.path if isinstance(table, Artifact) else f"metrics/{{m}}/{{d}}.{table}.parquet"
 
 
 def name_of(reference: str) -> str:
@@ -140,18 +145,22 @@ def measures(references: Iterable[str] = ()) -> dict[str, Measure]:
             added: Measure = MEASURES.find(reference)
             if added.name != name_of(reference):
                 raise ValueError(f"{reference}: this function has the name {added.name}; refer to it by that")
-            if added.name in (*known, *OTHERS, "direct", "reading", "trees"):
+            if added.name in (*known, *OTHERS, *FURTHER):
                 raise ValueError(f"{reference}: there is a measure {added.name} already; give yours another name")
             known[added.name] = added
         elif reference not in (*known, *OTHERS):
             near = suggestion(reference, [*known, *OTHERS])
             raise ValueError(f"there is no measure {reference!r}{near} (or FILE.py:NAME, of a file of yours)")
-    for name, each in known.items():
-        for of, columns in each.reads.values():
-            if isinstance(of, str):
-                if of not in known:
-                    raise ValueError(f"{name} reads the measure {of}, and there is none; there are {', '.join(known)}")
-                refuse_lacking(name, known[of].writes, columns)
+    others = {name: {r.of: r for r in each.reads.values() if isinstance(r.of, str)} for name, each in known.items()}
+    for name, reads in others.items():
+        for of, read in reads.items():
+            if of not in known:
+                raise ValueError(f"{name} reads the measure {of}, and there is none; there are {', '.join(known)}")
+            refuse_lacking(name, f"the measure {of}", read.columns, known[of].columns)
+    try:
+        TopologicalSorter(others).prepare()
+    except CycleError as error:
+        raise ValueError(f"measures that read each other: {', '.join(error.args[1])}") from error
     return known
 
 
@@ -160,25 +169,18 @@ def listed() -> list[str]:
     return [*measures(), *OTHERS]
 
 
-def those(references: Iterable[str], hold: Callable[[Measure], bool]) -> list[str]:
-    """The measures of which something holds, or of one whose table they need."""
-    references = list(references)
+def needs(known: Mapping[str, Measure], name: str, *kinds: str) -> bool:
+    """Whether a measure needs a kind of table (`prover`, ...) or its grades, by itself or by measures that it reads."""
+    if name not in known:
+        return name in kinds  # of `progress`, which a configuration lists too
+    tables = [read.of for read in known[name].needed.values()]
+    return any(
+        needs(known, of, *kinds) if isinstance(of, str) else bool({*re.split("[/.]", of.path)} & {*kinds})
+        for of in tables
+    )
+
+
+def needing(references: Sequence[str], *kinds: str) -> list[str]:
+    """The measures that need one of these kinds of tables."""
     known = measures(references)
-
-    def holds(name: str) -> bool:
-        of = [known[name].reads[table].of for table in known[name].needed]
-        return hold(known[name]) or any(holds(source) for source in of if isinstance(source, str))
-
-    return [reference for reference in references if name_of(reference) in known and holds(name_of(reference))]
-
-
-def needing(references: Iterable[str], *folders: str) -> list[str]:
-    """The measures, and tables of other stages, that need an artifact in one of these folders of the results."""
-    references = list(references)
-
-    def reads(measure: Measure) -> bool:
-        tables = [measure.reads[name].of for name in measure.needed]
-        return any(isinstance(of, Artifact) and of.path.split("/")[0] in folders for of in tables)
-
-    names = {*those(references, reads), *folders}
-    return [reference for reference in references if reference in names]
+    return [reference for reference in references if needs(known, name_of(reference), *kinds)]

@@ -1,16 +1,14 @@
 """What is sampled and measured: of which models, on which datasets, how many completions, by which mu."""
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from math import inf
 from typing import Any
 
-from mrt.analysis.measure import MU, Measure, Read, measures, needing
+from mrt.analysis.measure import Measure, Read, needing, needs
 from mrt.config import lineage
 from mrt.config.schema import Config
 from mrt.config.sections import SamplingSettings
-from mrt.core.artifacts import Artifact
 from mrt.core.digest import turns_off
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.sampling.allocation import Thresholds
@@ -57,7 +55,7 @@ def mu(config: Config, name: str, dataset: str) -> str:
 
 def asks_mu(config: Config) -> bool:
     """Whether a measure asks the meta-prover."""
-    return bool(needing(config.evaluation.measures, *MU))
+    return bool(needing(config.evaluation.measures, "prover", "progress"))
 
 
 def samples(config: Config, name: str, dataset: str) -> int:
@@ -185,20 +183,12 @@ def settings_of(config: Config, measure: Measure, name: str) -> dict[str, Any]:
 
 def tables_of(config: Config, measure: Measure, name: str) -> dict[str, Read]:
     """The tables that a measure of a model reads, by parameter."""
-    return {
-        table: read for table, read in measure.reads.items() if table in measure.needed or OPTIONAL[table](config, name)
-    }
+    given = {table for table in measure.reads if table in OPTIONAL and OPTIONAL[table](config, name)}
+    return {table: read for table, read in measure.reads.items() if table in {*measure.needed, *given}}
 
 
-def is_measurable(config: Config, measure: Measure, name: str) -> bool:
+def is_measurable(config: Config, known: Mapping[str, Measure], measure: str, name: str) -> bool:
     """Whether a model has the tables that a measure needs: not all are extended, and search in a row is optional."""
-
-    def has(of: Artifact | str) -> bool:
-        if isinstance(of, str):
-            return is_measurable(config, measures(config.evaluation.measures)[of], name)
-        parts = re.split("[/.]", of.path)
-        if "linearized" in parts:
-            return config.evaluation.linearized is not None
-        return "budget_forcing" not in parts or name in extended(config)
-
-    return all(has(measure.reads[table].of) for table in measure.needed)
+    if needs(known, measure, "linearized") and not config.evaluation.linearized:
+        return False
+    return name in extended(config) or not needs(known, measure, "budget_forcing")

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
-from mrt.analysis.measure import measures
+from mrt.analysis.measure import measures, path_of
 from mrt.config.schema import Config
 from mrt.core.artifacts import OTHERS, TABLES
 from mrt.core.cli import Stage, run
@@ -125,7 +125,6 @@ Every table says in its metadata what made it: `mrt show FILE`.
 TYPES = {
     pl.String: "text",
     pl.Int64: "integer",
-    pl.UInt32: "integer",
     pl.Float64: "number",
     pl.Boolean: "true or false",
 }
@@ -134,12 +133,15 @@ TYPES = {
 def artifacts() -> str:
     """The page of artifacts in Markdown."""
     rows = []
-    for table in (*TABLES, *(each.writes for each in measures().values())):
+    for table in TABLES:
         columns = []
         for name, kind in {**table.columns, **table.optional}.items():
             notes = "; ".join(filter(None, (TYPES[kind], table.notes.get(name, ""))))
             columns.append(f"**{name}** ({notes})" if name in table.keys else f"{name} ({notes})")
         rows.append(f"| `{table.path}` | {table.about} | {', '.join(columns)} |")
+    for name, each in measures().items():
+        columns = [f"**{column}**" if column in each.keys else column for column in each.columns]
+        rows.append(f"| `{path_of(name)}` | {' '.join((each.function.__doc__ or '').split())} | {', '.join(columns)} |")
     rows += [f"| `{path}` | {about} | |" for path, about in OTHERS.items()]
     return ARTIFACTS + "\n".join(rows) + "\n"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
-from mrt.analysis.measure import listed, measures, those
+from mrt.analysis.measure import listed, measures, needing
 from mrt.analysis.votes import ENUMERATION_LIMIT
 from mrt.config.hardware import Architecture
 from mrt.core.settings import Settings
@@ -331,7 +331,7 @@ class Evaluation(SamplingSettings):
     def _fitting(self) -> Self:
         if self.weighted_votes and not self.prover.decoding.logprobs:
             raise ValueError("weighted_votes weighs by log-probabilities; set prover.decoding.logprobs: true")
-        voting = those(self.measures, lambda measure: "votes" in measure.settings)
+        voting = needing(self.measures, "prover")
         if self.prover.estimate == "likelihood" and voting:
             raise ValueError(
                 f"with prover.estimate: likelihood there are no votes; leave {', '.join(voting)} out of measures"

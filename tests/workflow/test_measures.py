@@ -28,10 +28,8 @@ from mrt.analysis.measure import Read, measure
 from mrt.core.artifacts import FORCED, ROLLOUTS
 from said import WORD
 
-COLUMNS = {"problem_id": pl.String, "words": pl.Float64}
 
-
-@measure(COLUMNS, keys=["problem_id"], rollouts=Read(ROLLOUTS, ["problem_id", "text"]))
+@measure(["problem_id", "words"], keys=["problem_id"], rollouts=Read(ROLLOUTS, ["problem_id", "text"]))
 def words(rollouts: pl.DataFrame, ks: list[int]) -> pl.DataFrame:
     share = pl.col("text").str.contains(WORD).mean() * max(ks)
     return rollouts.group_by("problem_id").agg(words=share).sort("problem_id")
@@ -55,14 +53,14 @@ def configured(*names, **more):
 
 
 def rules_of(config):
-    paths, resources = Paths(config), JobResources(config)
-    return Measures(config, paths, Options(config, paths, resources), resources)
+    paths = Paths(config)
+    return Measures(config, paths, Options(config, paths, JobResources(config)))
 
 
 def test_a_users_measure_is_planned_with_what_it_declares(mine):
     config = configured("accuracy", "my_measure.py:words", k=[1, 2], samples=10_000)
     rules = rules_of(config)
-    assert rules.output("words") == "results/tiny/metrics/{model}/{dataset}.words.parquet"
+    assert rules.paths.table("words") == "results/tiny/metrics/{model}/{dataset}.words.parquet"
     assert rules.inputs("words", BASE) == {"rollouts": "results/tiny/rollouts/base/toy_test.parquet"}
     settings = json.loads(rules.settings("words", BASE))
     assert settings == {"measure": "my_measure.py:words", "options": {"ks": [1, 2]}}
@@ -87,9 +85,12 @@ def test_a_users_measure_gives_the_table_that_it_declares(mine):
     with pytest.raises(ValueError, match="ks"):
         Evaluate(**stage, options={"ks": "two"}).cli_cmd()
     wrong = {
-        "agg(words=share)": ("agg(says=share)", "words.parquet: columns .*says.* where .*words.* belong"),
-        "share = pl": ("share = 1 / 0 * pl", "my_measure.py, line 12: ZeroDivisionError"),
-        '.sort("problem_id")': (".rows()", "words gives a list; it has to be a polars DataFrame"),
+        "agg(words=share)": (
+            "agg(says=share)",
+            "the columns problem_id, says; it declares problem_id, words",
+        ),
+        "share = pl": ("share = 1 / 0 * pl", "my_measure.py, line 10: ZeroDivisionError"),
+        '.sort("problem_id")': (".rows()", "words gives the columns of a list; it declares problem_id, words"),
     }
     for old, (new, message) in wrong.items():
         (mine / "my_measure.py").write_text(MINE.replace(old, new))
@@ -100,17 +101,18 @@ def test_a_users_measure_gives_the_table_that_it_declares(mine):
 WRONG = {
     "a name that is taken": ("words", "accuracy", "my_measure.py:accuracy: there is a measure accuracy already"),
     "of another stage": ("words", "progress", "there is a measure progress already"),
-    "a column": ('"text"]', '"texts"]', r"line 10: .*words: rollouts/{m}/{d}.parquet has no column texts, but"),
-    "a table": ("(rollouts:", "(rows:", "line 10: ValueError: words has no parameter rollouts"),
+    "a column": ('"text"]', '"texts"]', r"line 8: .*words: rollouts/{m}/{d}.parquet has no column texts, but"),
+    "a table": ("(rollouts:", "(rows:", "line 8: ValueError: words has no parameter rollouts"),
     "a setting": ("ks: list[int]", "kinds: int", "words: kinds is no table that it reads, and no setting: closing, ks"),
     "an optional table": (
         "rollouts: pl.DataFrame, ks: list[int]", "ks: list[int], rollouts=None", "rollouts is a table, whose",
     ),
-    "a key": ('keys=["problem_id"]', 'keys=["id"]', "words: the key id is none of the columns problem_id, words"),
+    "a key": ('keys=["problem_id"]', 'keys=["id"]', "words: its own table has no column id, but problem_id, words"),
     "a measure": ("Read(ROLLOUTS,", 'Read("word",', "words reads the measure word, and there is none; there are acc"),
     "of a measure": (
-        'Read(ROLLOUTS, ["problem_id", "text"])', 'Read("maj", ["text"])', "maj.parquet has no column text, but",
+        'Read(ROLLOUTS, ["problem_id", "text"])', 'Read("maj", ["text"])', "the measure maj has no column text, but",
     ),
+    "itself": ('Read(ROLLOUTS, ["problem_id", "text"])', 'Read("words", ["words"])', "read each other: words, words"),
     "not to be imported": ("from said", "from says", "my_measure.py, line 5: ModuleNotFoundError"),
 }  # fmt: skip
 
@@ -124,11 +126,14 @@ def test_what_is_wrong_with_a_users_measure_is_said_before_any_job(name, mine):
         configured("accuracy", measure)
 
 
-def test_a_measure_that_needs_forced_answers_is_checked_as_ours_are(mine):
-    asking = MINE.replace("Read(ROLLOUTS", "Read(PROVER").replace("import FORCED", "import PROVER")
+@pytest.mark.parametrize("read", ['PROVER, ["problem_id"', 'ANSWER_GRADES, ["problem_id"', '"prefixes", ["p"'])
+def test_a_measure_that_needs_forced_answers_is_checked_as_ours_are(read, mine):
+    asking = MINE.replace('ROLLOUTS, ["problem_id", "text"', read).replace("FORCED, ROLLOUTS", "ANSWER_GRADES, PROVER")
     (mine / "my_measure.py").write_text(asking)
     config = configured("my_measure.py:words")
     assert measuring.asks_mu(config) and not measuring.forces(config)
+    with pytest.raises(ValueError, match=r"there are no votes; leave my_measure.py:words out of measures"):
+        configured("my_measure.py:words", prover={"estimate": "likelihood"})
     (mine / "my_measure.py").write_text(MINE.replace("Read(ROLLOUTS", "Read(FORCED"))
     config = configured("my_measure.py:words")
     assert measuring.forces(config) and not measuring.asks_mu(config)

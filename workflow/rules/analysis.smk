@@ -29,7 +29,7 @@ for name in measures.known:
         input:
             unpack(partial(measures.inputs, name)),
         output:
-            measures.output(name),
+            paths.table(name),
         log:
             paths.log(f"measure_{name}", "model", "dataset"),
         group:

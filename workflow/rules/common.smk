@@ -27,7 +27,7 @@ paths = Paths(experiment)
 job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
 sampling = Sampling(experiment, paths, options)
-measures = Measures(experiment, paths, options, job_resources)
+measures = Measures(experiment, paths, options)
 try:
     figures = Figures(experiment, paths)
 except ValueError as error:

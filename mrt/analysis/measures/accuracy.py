@@ -9,18 +9,8 @@ from mrt.episodes.thinking import has_answer_part
 
 
 @measure(
-    {
-        "problem_id": pl.String,
-        "samples": pl.UInt32,
-        "accuracy": pl.Float64,
-        "tokens": pl.Float64,
-        "characters": pl.Float64,
-        "unfinished": pl.Float64,
-        "unparsed": pl.Float64,
-        "difficulty": pl.Float64,
-    },
+    ["problem_id", "samples", "accuracy", "tokens", "characters", "unfinished", "unparsed", "difficulty"],
     keys=["problem_id"],
-    notes={"tokens": "mean", "characters": "mean", "unfinished": "share", "unparsed": "share"},
     problems=Read(PROBLEMS, ["id", "difficulty"]),
     rollouts=Read(ROLLOUTS, [*TRACE, "tokens", "text", "inside", "thinking"]),
     grades=Read(GRADES, [*TRACE, "parsed", "correct", "score"]),
@@ -31,6 +21,7 @@ def accuracy(
     """Mean accuracy and length of each problem's completions (Table 1).
 
     A completion is finished if it holds `closing`, or, without one, if it leaves no thought open.
+    `tokens` and `characters` are means, `unfinished` and `unparsed` shares.
     """
     rows = rollouts.select("text", "inside", "thinking").iter_rows()
     finished = [closing in text if closing else has_answer_part(text, inside, tags) for text, inside, tags in rows]

@@ -6,24 +6,16 @@ from mrt.analysis.measure import Read, measure
 from mrt.analysis.progress import KIND, LENGTHS, progress_table
 from mrt.core.artifacts import ANSWER, FORCED, FORCED_GRADES, TRACE
 
-COLUMNS = {
-    "problem_id": pl.String,
-    "sample": pl.Int64,
-    "extensions": pl.Int64,
-    "accuracy": pl.Float64,
-    "thought_tokens": pl.Int64,
-    "tokens": pl.Float64,
-}
+COLUMNS = ["problem_id", "sample", "extensions", "accuracy", "thought_tokens", "tokens"]
 
 
 @measure(
     COLUMNS,
     keys=[*TRACE, "extensions"],
-    notes={"tokens": "with an answer"},
     answers=Read(FORCED, [*ANSWER, *LENGTHS, *KIND]),
     grades=Read(FORCED_GRADES, [*ANSWER, "correct", "score"]),
 )
 def budget_forcing(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
-    """Accuracy of each trace after forced extensions, and its tokens by then (Figure 29)."""
+    """Accuracy of each trace after forced extensions, and its tokens by then, with an answer (Figure 29)."""
     names = {"prefix": "extensions", "J": "accuracy", "prefix_tokens": "thought_tokens"}
-    return progress_table(answers, grades).rename(names).select(list(COLUMNS))
+    return progress_table(answers, grades).rename(names).select(COLUMNS)

@@ -8,16 +8,8 @@ from mrt.core.artifacts import PREFIX, TRACE
 
 
 @measure(
-    {
-        "problem_id": pl.String,
-        "episodes": pl.Int64,
-        "regret": pl.Float64,
-        "hopeless": pl.Float64,
-        "reached": pl.Float64,
-        "samples": pl.Int64,
-    },
+    ["problem_id", "episodes", "regret", "hopeless", "reached", "samples"],
     keys=["problem_id", "episodes"],
-    notes={"regret": "mean over traces", "hopeless": "share", "reached": "share", "samples": "traces"},
     prefixes=Read("prefixes", [*PREFIX, "p", "maj"]),
 )
 def episode_regret(prefixes: pl.DataFrame, every: int = 1) -> pl.DataFrame:

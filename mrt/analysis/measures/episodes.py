@@ -7,7 +7,7 @@ from mrt.core.artifacts import EPISODES, TRACE
 
 
 @measure(
-    {"problem_id": pl.String, "sample": pl.Int64, "episodes": pl.UInt32, "closed": pl.Boolean},
+    ["problem_id", "sample", "episodes", "closed"],
     keys=TRACE,
     pieces=Read(EPISODES, [*TRACE, "closed"]),
 )

@@ -9,21 +9,16 @@ from mrt.core.artifacts import ANSWER, LINEARIZED, LINEARIZED_GRADES, TRACE
 
 
 @measure(
-    {
-        "problem_id": pl.String,
-        "k": pl.Int64,
-        "maj": pl.Float64,
-        "pass": pl.Float64,
-        "tokens": pl.Float64,
-        "samples": pl.Int64,
-    },
+    ["problem_id", "k", "maj", "pass", "tokens", "samples"],
     keys=["problem_id", "k"],
-    notes={"k": "first attempts", "tokens": "by then, markers too; mean over texts", "samples": "texts"},
     answers=Read(LINEARIZED, [*ANSWER, "tokens", "prefix_tokens"]),
     grades=Read(LINEARIZED_GRADES, [*ANSWER, "correct", "cluster"]),
 )
 def linearized(answers: pl.DataFrame, grades: pl.DataFrame, attempts: list[int]) -> pl.DataFrame:
-    """maj@k and pass@k over the first k attempts of each text, against the tokens written by then (Figure 8)."""
+    """maj@k and pass@k over the first k attempts of each text, against the tokens written by then (Figure 8).
+
+    Values are means over a problem's texts, `samples` in number. Markers count as tokens.
+    """
     joined = graded(answers, grades, ANSWER)
     parts = []
     for k in attempts:

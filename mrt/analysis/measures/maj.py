@@ -9,18 +9,8 @@ from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
 
 
 @measure(
-    {
-        "problem_id": pl.String,
-        "k": pl.Int64,
-        "maj": pl.Float64,
-        "pass": pl.Float64,
-        "tokens": pl.Float64,
-        "samples": pl.Int64,
-        "correct": pl.Int64,
-        "answer_tokens": pl.Float64,
-    },
+    ["problem_id", "k", "maj", "pass", "tokens", "samples", "correct", "answer_tokens"],
     keys=["problem_id", "k"],
-    notes={"tokens": "k times answer_tokens", "correct": "of the samples", "answer_tokens": "mean"},
     rollouts=Read(ROLLOUTS, [*TRACE, "tokens"]),
     grades=Read(GRADES, [*TRACE, "correct", "cluster"]),
 )
@@ -28,6 +18,7 @@ def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: i
     """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 8, 17 to 20).
 
     `inserted` tokens are added once: what the prompt holds to force an answer, as at a prefix of [maj@p]_j.
+    `tokens` are k times `answer_tokens`, the mean of the `samples`, of which `correct` are right.
     """
     joined = graded(rollouts.select(*TRACE, "tokens"), grades, TRACE)
     totals = joined.group_by("problem_id").agg(

@@ -11,33 +11,16 @@ HALFWAY = ("affordable", "affordable_maj")
 
 
 @measure(
-    {
-        "problem_id": pl.String,
-        "sample": pl.Int64,
-        "episodes": pl.Int64,
-        "prefix": pl.Int64,
-        "p": pl.Int64,
-        "maj": pl.Float64,
-        "tokens": pl.Float64,
-        "answers": pl.Int64,
-        "answer_tokens": pl.Float64,
-        "affordable": pl.Int64,
-        "affordable_maj": pl.Float64,
-    },
+    [*TRACE, "episodes", "prefix", "p", "maj", "tokens", "answers", "answer_tokens", *HALFWAY],
     keys=[*PREFIX, "p"],
-    notes={
-        "episodes": "of the whole thought",
-        "tokens": "of the prefix, the stop phrase and p answers",
-        "answers": "sampled at the prefix",
-        "answer_tokens": "mean",
-        "affordable": "half-way: answers that the whole thought's tokens buy; null elsewhere",
-        "affordable_maj": "half-way: the vote of as many, at most of those sampled",
-    },
     prover=Read(PROVER, [*ANSWER, *LENGTHS, "mean_logprob"]),
     grades=Read(ANSWER_GRADES, [*ANSWER, "correct", "cluster"]),
 )
 def prefixes(prover: pl.DataFrame, grades: pl.DataFrame, votes: list[int], *, weighted: bool = False) -> pl.DataFrame:
     """[maj@p]_j of each trace at each prefix (Section 5, Figures 3, 24 to 28).
+
+    `tokens` are those of the prefix, of the stop phrase and of p answers, of `answer_tokens` on average; `answers` were
+    sampled there. `affordable` and `affordable_maj` are of `halfway`, and null at other prefixes.
 
     If `weighted`, an answer's vote is 2^(its mean token log-probability), as in the authors' figures. An answer without
     tokens, whose prompt left no room for any, is unparseable: its vote never counts. Raises ValueError if another

@@ -13,15 +13,8 @@ AXES = {"answer": "tokens", "thought": "prefix_tokens"}  # columns of the progre
 
 
 @measure(
-    {
-        "problem_id": pl.String,
-        "extensions": pl.Int64,
-        "budget": pl.Int64,
-        "regret": pl.Float64,
-        "samples": pl.Int64,
-    },
+    ["problem_id", "extensions", "budget", "regret", "samples"],
     keys=["problem_id", "extensions", "budget"],
-    notes={"extensions": "0 within the budget", "regret": "mean over traces", "samples": "traces"},
     progress=Read(PROGRESS, [*PREFIX, "prefix_tokens", "tokens", "J"]),
     forced=Read("budget_forcing", [*TRACE, "extensions", "accuracy", "thought_tokens", "tokens"]),
 )
@@ -37,7 +30,8 @@ def regret(
     With `forced` (the measure `budget_forcing`), also at the `extrapolated` budgets, one for each number of extensions:
     the curve of an extended trace continues through its points after up to that many extensions. These take the place
     of `budgets` as large (Figure 12, whose first model has a smaller budget than the second). `axis` says which tokens
-    count: those until there is an answer, or those of the thought alone (docs/metrics.md).
+    count: those until there is an answer, or those of the thought alone (docs/metrics.md). `extensions` is 0 within the
+    budget; `samples` counts traces.
     """
     progress = progress.select(*PREFIX, "J", pl.col(AXES[axis]).alias("tokens"))
     least = min(extrapolated or [], default=inf) if forced is not None else inf

@@ -4,7 +4,7 @@ import re
 from functools import partial
 
 from mrt.analysis.claims import measure_of
-from mrt.analysis.measure import MU, measures, needing
+from mrt.analysis.measure import measures, needing
 from mrt.config import measuring
 from mrt.config.checks.given import Given, Mistakes, file_mistakes, parsed, unknown
 from mrt.config.schema import Config
@@ -40,7 +40,7 @@ def numbers(given: Given) -> Mistakes:
             yield "evaluation.budgets", f"{max(evaluation.budgets)} is beyond decoding.max_tokens, {longest}"
     if "episode_regret" in evaluation.measures and not {1, 2, 4, 8} <= set(evaluation.votes):
         yield "evaluation.votes", "regret by episodes needs 1, 2, 4 and 8 among them; or leave out that measure"
-    if of_mu := needing(evaluation.measures, *MU):
+    if of_mu := needing(evaluation.measures, "prover", "progress"):
         for name in files:
             wrong = f"{name!r} is a file of completions, whose model cannot be asked; leave out {', '.join(of_mu)}"
             yield "evaluation.measures", wrong
