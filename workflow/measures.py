@@ -1,4 +1,4 @@
-"""The measures of an experiment, and what the rule of each has: inputs, settings, code, memory."""
+"""The measures of an experiment: inputs, settings, code and memory of their rules."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ class Measures:
         return self.options.code("analysis.evaluate", *MEASURES.starts(self.references[name]))
 
     def memory(self, name: str) -> Callable[[Wildcards, int], int]:
-        """Memory in MB, more at each attempt, of a job that reads these columns of what was sampled."""
+        """Memory in MB, more at each attempt, of a job that reads these columns of sampled tables."""
         sampled = [
             self.options.resources.reading(SAMPLED[kind].samples, TEXT if "text" in columns else NUMBERS)
             for of, columns in self.known[name].reads.values()

@@ -1,1 +1,1 @@
-"""Measures: each file has one, with all that is its own (`mrt.analysis.measure`)."""
+"""Measures, one a file (`mrt.analysis.measure`)."""

@@ -17,7 +17,7 @@ from mrt.core.artifacts import GRADES, ROLLOUTS, TRACE
 def maj(rollouts: pl.DataFrame, grades: pl.DataFrame, ks: list[int], inserted: int = 0) -> pl.DataFrame:
     """maj@k and pass@k of each problem, against k times its mean tokens (Figures 7, 8, 17 to 20).
 
-    `inserted` tokens are added once: what the prompt holds to force an answer, as at a prefix of [maj@p]_j.
+    `inserted` tokens, by which the prompt forces an answer, are added once, as at a prefix of [maj@p]_j.
     `tokens` are k times `answer_tokens`, the mean of the `samples`, of which `correct` are right.
     """
     joined = graded(rollouts.select(*TRACE, "tokens"), grades, TRACE)

@@ -23,7 +23,7 @@ def prefixes(prover: pl.DataFrame, grades: pl.DataFrame, votes: list[int], *, we
     sampled there. `affordable` and `affordable_maj` are of `halfway`, and null at other prefixes.
 
     If `weighted`, an answer's vote is 2^(its mean token log-probability), as in the authors' figures. An answer without
-    tokens, whose prompt left no room for any, is unparseable: its vote never counts. Raises ValueError if another
+    tokens, whose prompt fills the context, is unparseable: its vote never counts. Raises ValueError if another
     answer lacks its log-probability.
     """
     joined = graded(prover, grades, ANSWER)
