@@ -71,7 +71,9 @@ class Measure:
         other columns, and with file and line for any error in a user's file.
         """
         if wrong := {*self.needed} - {*files} or {*files} - {*self.reads}:
-            raise ValueError(f"{self.name} reads the tables {', '.join(self.reads)}; see to {', '.join(sorted(wrong))}")
+            raise ValueError(
+                f"{self.name} reads {', '.join(self.reads)}; missing or unknown: {', '.join(sorted(wrong))}"
+            )
         tables = {}
         for name, path in files.items():
             of, columns = self.reads[name]  # texts, which are most of a table, mostly stay on disk

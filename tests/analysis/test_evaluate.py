@@ -178,7 +178,7 @@ def test_episode_counts_are_a_row_a_thought():
 
 
 def test_a_missing_input_is_named(tmp_path):
-    with pytest.raises(ValueError, match="regret reads the tables progress, forced; see to progress"):
+    with pytest.raises(ValueError, match="regret reads progress, forced; missing or unknown: progress"):
         Evaluate(measure="regret", options={"budgets": [9]}, out=tmp_path / "r.parquet").cli_cmd()
 
 
