@@ -63,9 +63,10 @@ ENGINES = (
 # makes the finished run; the second does without it.
 LONGEST = (
     *("workflow/test_workflow", "training/test_rl", "project/test_real_model", "workflow/test_running"),
-    *("workflow/test_slurm", "workflow/test_backtracking", "core/test_mutations", "workflow/test_faults"),
-    *("workflow/test_invalidation", "training/test_flops", "project/test_gpu", "workflow/test_slurm_faults"),
-    *("core/test_fork_server", "core/test_hub", "training/test_sft", "traces/test_browser", "sampling/test_worker"),
+    *("workflow/test_slurm", "workflow/test_backtracking", "core/test_mutations", "training/test_method"),
+    *("training/test_flops", "training/test_sft", "sampling/test_prover", "workflow/test_faults"),
+    *("workflow/test_invalidation", "project/test_gpu", "workflow/test_slurm_faults", "core/test_fork_server"),
+    *("core/test_hub", "traces/test_browser", "sampling/test_worker"),
 )
 
 

@@ -119,7 +119,11 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
         return [0.5, 0.75]
 
     fake = SimpleNamespace(
-        kept={}, processing_class=tokenizer, parameterization=words, mu=SimpleNamespace(accuracy_at=accuracy_at)
+        kept={},
+        processing_class=tokenizer,
+        parameterization=words,
+        split=None,
+        mu=SimpleNamespace(accuracy_at=accuracy_at),
     )
     prompt, own = (tokenizer.encode(text, add_special_tokens=False) for text in (chat + first, "".join(rest) + answer))
     output = {"prompt_ids": torch.tensor([prompt]), "completion_ids": torch.tensor([[*own, 0]])}

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ import yaml
 from conftest import ROOT, checkout, copy_of, fake_cards, needs_shared, planned, planned_jobs, slow_case, snakemake
 
 from mrt.figures.figure import figures
+from workflow import start
 from workflow.sampling import SAMPLED
 
 # Figures and tables of the tiny experiment, and their numbers in the paper
@@ -273,15 +275,17 @@ def test_the_trial_with_gpus_has_them_for_sampling_and_training_alone(tmp_path):
     assert {gpus for rule in with_gpu for gpus in asked[rule]} == {"1"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("asked", "limit"), [([], 3), (["--resources", "gpu=2"], 2)])
-def test_a_run_here_has_as_many_gpu_jobs_as_cards(tmp_path, monkeypatch, asked, limit):
-    fake_cards(tmp_path, monkeypatch, 3)
-    (tmp_path / "run").mkdir()
-    folder = checkout(tmp_path / "run")
-    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
-    said = snakemake(folder, "results/tiny/problems/toy_test.parquet", "--cores", "1", *asked).stderr
-    assert re.search(r"Provided resources: .*gpu\D+(\d+)", said)[1] == str(limit), said
+@pytest.mark.parametrize(
+    ("given", "programs", "limit"),
+    [({}, [], 3), ({"gpu": 2}, [], 2), ({}, ["sbatch"], None), ({"gpu": 1}, ["sbatch"], 1)],
+)
+def test_a_run_here_has_as_many_gpu_jobs_as_cards(monkeypatch, given, programs, limit):
+    """Unless `--resources gpu=` says how many, or SLURM counts them."""
+    monkeypatch.setattr(start.accelerator, "cards", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(start.shutil, "which", lambda name: name if name in programs else None)
+    run = SimpleNamespace(global_resources=dict(given))
+    start.limit_gpus(run)
+    assert run.global_resources.get("gpu") == limit
 
 
 def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):
