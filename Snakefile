@@ -80,6 +80,7 @@ rule all:
     default_target: True
     input:
         figures.all(),
+        measures.unread(figures.read()),
         rules.traces.output,
         paths.set_rules(),
         paths.contamination_checks(),

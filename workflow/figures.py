@@ -6,14 +6,14 @@ What each is stands in its file (`mrt.figures.figure`).
 import json
 from pathlib import Path
 from shlex import join
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter
 from snakemake.io import multiext, report
 
+from mrt.analysis.measure import FURTHER, OTHERS, measures, name_of
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
-from mrt.config.sections import Measure
 from mrt.core.cli import command_of
 from mrt.core.digest import turns_off
 from mrt.figures.figure import figures
@@ -21,7 +21,6 @@ from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
 
-FURTHER_MEASURES = ("direct", "reading", "trees")  # tables that no setting asks for
 LACKING = {  # measures that not every experiment has, and what it takes
     "sft_log": "a model with a parent",
     "rl_log": "a model that RL trained, or one with a training_log",
@@ -36,11 +35,13 @@ class Figures:
 
     def __init__(self, experiment: Config, paths: Paths) -> None:
         self.experiment, self.paths = experiment, paths
+        self.known = measures(experiment.evaluation.measures)
+        self.configured = {*map(name_of, experiment.evaluation.measures)}
         self.user_files = [str(file) for file in experiment.figures or ()]
         self.entries = figures(experiment.figures or ())
         for entry in self.entries.values():
-            if unknown := set(entry.figure.measures) - {*get_args(Measure), *FURTHER_MEASURES}:
-                known = ", ".join((*get_args(Measure), *FURTHER_MEASURES))
+            if unknown := set(entry.figure.measures) - {*self.known, *OTHERS, *FURTHER}:
+                known = ", ".join((*self.known, *OTHERS, *FURTHER))
                 raise ValueError(f"{entry.stage}: there is no measure {', '.join(sorted(unknown))}; there are {known}")
             for path in filter(None, (*entry.figure.settings, entry.figure.needs)):
                 try:
@@ -81,14 +82,13 @@ class Figures:
             return self.of_first_tree()[measure]
         fewer = {
             "direct": [evaluation.direct.model] if evaluation.direct else [],
-            "linearized": models if evaluation.linearized else [],
-            "budget_forcing": [name for name in models if name in measuring.extended(experiment)],
             "traces": models if experiment.backtracking else [],
             "reading": [name for name in models if experiment.models[name].rollouts],
         }
         return {
             m: {d: self.measure(measure, m, d) for d in measuring.measured_on(experiment, m)}
             for m in fewer.get(measure, models)
+            if measure not in self.known or measuring.is_measurable(experiment, self.known, measure, m)
         }
 
     def of_first_tree(self) -> dict[str, Tables]:
@@ -110,11 +110,9 @@ class Figures:
         models = (
             self.experiment.evaluation.models if figure.first_run_only else measuring.measured_runs(self.experiment)
         )
-        measures = figure.measures
-        if figure.skips_unmeasured:
-            made = {*self.experiment.evaluation.measures, "cost"}
-            measures = tuple(m for m in measures if m in made or m not in get_args(Measure))
-        return {measure: self.measured(measure, models) for measure in measures}
+        made = {*self.configured, "cost", *FURTHER}
+        read = [m for m in figure.measures if m in made or not figure.skips_unmeasured]
+        return {measure: self.measured(measure, models) for measure in read}
 
     def files(self, name: str) -> list[str]:
         """The files of these tables; if the experiment can have none, what it lacks, which Snakemake reports."""
@@ -145,11 +143,9 @@ class Figures:
         if entry.stage in self.user_files:
             return True
         if entry.figure.needs:
-            return bool(self.setting(entry.figure.needs)) and not set(entry.figure.measures).isdisjoint(
-                evaluation.measures
-            )
+            return bool(self.setting(entry.figure.needs)) and not self.configured.isdisjoint(entry.figure.measures)
         first = entry.figure.measures[0]
-        return first in evaluation.measures and bool(self.measured(first, evaluation.models))
+        return first in self.configured and bool(self.measured(first, evaluation.models))
 
     def stage(self, name: str) -> str:
         """A figure's stage, as `Options.code` names it."""
@@ -185,6 +181,10 @@ class Figures:
     def all(self) -> list[str]:
         """All figures and tables of the experiment."""
         return [path for name in self.entries if self.wanted(name) for path in self.outputs(name)]
+
+    def read(self) -> set[str]:
+        """The measures that figures or tables of the experiment read."""
+        return {measure for entry in self.entries.values() for measure in entry.figure.measures}
 
     def provenance(self) -> dict[str, str]:
         """What the page of provenance lists: {name: path}."""

@@ -284,15 +284,3 @@ class Options:
             if self.paths.if_learnt(kind)(w) and root != lineage.root(experiment, w.model) and weights:
                 others[phase] = weights, experiment.models[root].revision
         return options_of(sampled_by=others or None)
-
-    # ---- analysis ----
-
-    def regret(self, w: Wildcards) -> str:
-        evaluation = self.experiment.evaluation
-        further = measuring.extrapolated_budgets(self.experiment, w.model)
-        axis = evaluation.regret_tokens
-        return options_of(measure="regret", budgets=evaluation.budgets, extrapolated=further, axis=axis)
-
-    def votes(self) -> str:
-        evaluation = self.experiment.evaluation
-        return options_of(measure="prefixes", votes=evaluation.votes, weighted=evaluation.weighted_votes)

@@ -5,8 +5,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from mrt.analysis.measure import path_of
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
+from mrt.core.artifacts import Artifact
 from mrt.training.method import RLMethod, SFTMethod
 from mrt.training.sets import tables_of
 
@@ -33,6 +35,10 @@ class Paths:
     def artifact(self, kind: str, suffix: str = "parquet", model: str = "{model}", dataset: str = "{dataset}") -> str:
         """An artifact of a model on a dataset; by default the pattern of all."""
         return f"{self.results}/{kind}/{model}/{dataset}.{suffix}"
+
+    def table(self, of: Artifact | str, model: str = "{model}", dataset: str = "{dataset}") -> str:
+        """The table of an artifact, or of a measure, of a model on a dataset; by default the pattern of all."""
+        return f"{self.results}/{path_of(of).format(m=model, d=dataset)}"
 
     def problems(self, dataset: str = "{dataset}") -> str:
         return f"{self.results}/problems/{dataset}.parquet"

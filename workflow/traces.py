@@ -2,7 +2,6 @@
 
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
-from mrt.config.sections import OF_MU
 from mrt.core.digest import digest_of_files, options_of
 from mrt.traces.page import assets
 from mrt.training.method import SFTMethod
@@ -44,7 +43,7 @@ class TracesPage:
         )
         kinds_of: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for of in ((m, d) for m in evaluation.models for d in measuring.measured_on(self.experiment, m)):
-            scored = not set(OF_MU).isdisjoint(measures)
+            scored = measuring.asks_mu(self.experiment)
             kinds_of[of] = [*SAMPLED, *(CUT if scored or "episodes" in measures else []), *(SCORED if scored else [])]
             kinds_of[of] += LINEARIZED if evaluation.linearized and "linearized" in measures else []
         for name, of in self.sets().items():

@@ -74,7 +74,7 @@ def of_search(config: Config, prompt: dict[str, int], forcing: dict[str, int]) -
     if searched := lineage.sampled_for_training(config, "trees"):
         solution = config.training.tree.decoding.max_tokens
         yield Text("training.tree.decoding.max_tokens", solution, {**prompt, "the solution": solution}, searched)
-    if "linearized" in evaluation.measures and (chains := evaluation.linearized):
+    if chains := measuring.linearized(config):
         parts = {**prompt, "its own text": chains.window, "an attempt": chains.decoding.max_tokens}
         measured = [name for name in evaluation.models if not config.models[name].rollouts]
         yield Text("evaluation.linearized.window", chains.window, parts, measured)

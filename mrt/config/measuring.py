@@ -1,15 +1,19 @@
 """What is sampled and measured: of which models, on which datasets, how many completions, by which mu."""
 
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from math import inf
 from typing import Any
 
+from mrt.analysis.measure import Measure, Read, needing, needs
 from mrt.config import lineage
 from mrt.config.schema import Config
-from mrt.config.sections import OF_MU, SamplingSettings
+from mrt.config.sections import SamplingSettings
+from mrt.core.digest import turns_off
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
+from mrt.sampling.linearized import Linearized
 
 
 def parameterization(config: Config) -> Parameterization:
@@ -56,7 +60,7 @@ def sampler(config: Config, rule: str, name: str, dataset: str) -> str:
 
 def asks_mu(config: Config) -> bool:
     """Whether a measure asks the meta-prover."""
-    return any(measure in OF_MU for measure in config.evaluation.measures)
+    return bool(needing(config.evaluation.measures, "prover", "progress"))
 
 
 def samples(config: Config, name: str, dataset: str) -> int:
@@ -99,6 +103,11 @@ def filters(config: Config, name: str, dataset: str) -> list[Thresholds]:
     return [Thresholds(**dict(zip(Thresholds.model_fields, values, strict=True))) for values in sorted(limits)]
 
 
+def linearized(config: Config) -> Linearized | None:
+    """How linearized search is run, if it is measured."""
+    return config.evaluation.linearized if needing(config.evaluation.measures, "linearized") else None
+
+
 def linearized_ks(config: Config) -> list[int]:
     """The k at which linearized search is measured: 1, 2, 4, ... and the number of attempts."""
     attempts = config.evaluation.linearized.attempts if config.evaluation.linearized else 0
@@ -122,7 +131,7 @@ def extended(config: Config) -> list[str]:
 
 def forces(config: Config) -> bool:
     """Whether budget forcing is measured."""
-    return "budget_forcing" in config.evaluation.measures and bool(extended(config))
+    return bool(needing(config.evaluation.measures, "budget_forcing") and extended(config))
 
 
 def budgets(config: Config, name: str) -> list[int]:
@@ -136,8 +145,9 @@ def extrapolated_budgets(config: Config, name: str) -> list[int] | None:
 
     None beside another mu too, whose J would be another curve's.
     """
-    extrapolates = forces(config) and config.evaluation.mu is None and name in extended(config)
-    return config.evaluation.budget_forcing.budgets if extrapolates else None
+    evaluation = config.evaluation
+    extrapolates = "budget_forcing" in evaluation.measures and evaluation.mu is None and name in extended(config)
+    return evaluation.budget_forcing.budgets if extrapolates else None
 
 
 def style(config: Config, name: str) -> dict[str, Any]:
@@ -153,3 +163,37 @@ def style(config: Config, name: str) -> dict[str, Any]:
         "parent": model.parent if model.parent in config.evaluation.models else None,
         "replicate_of": model.replicate_of,
     }
+
+
+SETTINGS: dict[str, Callable[[Config, str], Any]] = {  # of a model, by the parameters of measures that take them
+    "closing": lambda config, _: parameterization(config).closing,
+    "ks": ks,
+    "inserted": inserted_tokens,
+    "attempts": lambda config, _: linearized_ks(config),
+    "votes": lambda config, _: config.evaluation.votes,
+    "weighted": lambda config, _: config.evaluation.weighted_votes,
+    "budgets": lambda config, _: config.evaluation.budgets,
+    "extrapolated": extrapolated_budgets,
+    "axis": lambda config, _: config.evaluation.regret_tokens,
+    "every": lambda config, _: config.evaluation.prover.every,
+}
+OPTIONAL: dict[str, Callable[[Config, str], Any]] = {"forced": extrapolated_budgets}  # tables that some models have
+
+
+def settings_of(config: Config, measure: Measure, name: str) -> dict[str, Any]:
+    """The settings of a measure of a model; one that is off is left out."""
+    values = {parameter: SETTINGS[parameter](config, name) for parameter in measure.settings}
+    return {parameter: value for parameter, value in values.items() if not turns_off(value)}
+
+
+def tables_of(config: Config, measure: Measure, name: str) -> dict[str, Read]:
+    """The tables that a measure of a model reads, by parameter."""
+    given = {table for table in measure.reads if table in OPTIONAL and OPTIONAL[table](config, name)}
+    return {table: read for table, read in measure.reads.items() if table in {*measure.needed, *given}}
+
+
+def is_measurable(config: Config, known: Mapping[str, Measure], measure: str, name: str) -> bool:
+    """Whether a model has the tables that a measure needs: not all are extended, and search in a row is optional."""
+    if needs(known, measure, "linearized") and not config.evaluation.linearized:
+        return False
+    return name in extended(config) or not needs(known, measure, "budget_forcing")

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
+from mrt.analysis.measure import measures, path_of
 from mrt.config.schema import Config
 from mrt.core.artifacts import OTHERS, TABLES
 from mrt.core.cli import Stage, run
@@ -110,7 +111,8 @@ def page() -> str:
 
 ARTIFACTS = """# Artifacts
 
-Generated from `mrt/core/artifacts.py` by `python -m mrt.config.reference --out docs`; do not edit.
+Generated from `mrt/core/artifacts.py` and `mrt/analysis/measures/` by `python -m mrt.config.reference --out docs`; do
+not edit.
 
 All lie under `results/<experiment>/` (setting `results`); `m` is a model, `d` a dataset. Columns that name a row are
 **bold**.
@@ -120,7 +122,12 @@ Every table says in its metadata what made it: `mrt show FILE`.
 | file | what it holds | columns |
 |---|---|---|
 """
-TYPES = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "true or false"}
+TYPES = {
+    pl.String: "text",
+    pl.Int64: "integer",
+    pl.Float64: "number",
+    pl.Boolean: "true or false",
+}
 
 
 def artifacts() -> str:
@@ -132,6 +139,9 @@ def artifacts() -> str:
             notes = "; ".join(filter(None, (TYPES[kind], table.notes.get(name, ""))))
             columns.append(f"**{name}** ({notes})" if name in table.keys else f"{name} ({notes})")
         rows.append(f"| `{table.path}` | {table.about} | {', '.join(columns)} |")
+    for name, each in measures().items():
+        columns = [f"**{column}**" if column in each.keys else column for column in each.columns]
+        rows.append(f"| `{path_of(name)}` | {' '.join((each.function.__doc__ or '').split())} | {', '.join(columns)} |")
     rows += [f"| `{path}` | {about} | |" for path, about in OTHERS.items()]
     return ARTIFACTS + "\n".join(rows) + "\n"
 

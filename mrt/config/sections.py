@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from math import comb
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
+from mrt.analysis.measure import listed, measures, needing
 from mrt.analysis.votes import ENUMERATION_LIMIT
 from mrt.config.hardware import Architecture
 from mrt.core.settings import Settings
@@ -255,25 +256,6 @@ class Extrapolation(BudgetForcing):
     )
 
 
-Measure = Literal[
-    "accuracy",
-    "maj",
-    "regret",
-    "prefixes",
-    "episode_regret",
-    "budget_forcing",
-    "episodes",
-    "progress",
-    "traces",
-    "linearized",
-    "constructions",
-    "sft_log",
-    "rl_log",
-    "cost",
-]
-OF_MU = ("prefixes", "regret", "episode_regret", "progress")  # those that ask the meta-prover
-
-
 class Evaluation(SamplingSettings):
     """What is measured, for which models, on which datasets."""
 
@@ -319,7 +301,12 @@ class Evaluation(SamplingSettings):
         " paper's parallel mode has 3: attempt, backtrack, revision (Section 8.4).",
     )
     budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="How thoughts are extended.")
-    measures: list[Measure] = Field(list(get_args(Measure)), min_length=1, description="What is measured.")
+    measures: list[Annotated[str, Field(json_schema_extra=one_of(listed))]] = Field(
+        default_factory=listed,
+        min_length=1,
+        description="What is measured; by default all of these. Or a measure of yours, `FILE.py:NAME`"
+        " (docs/your_own.md).",
+    )
 
     @field_validator("problems", "models")
     @classmethod
@@ -327,6 +314,12 @@ class Evaluation(SamplingSettings):
         if len(set(names)) < len(names):
             raise ValueError("a name occurs twice")
         return names
+
+    @field_validator("measures")
+    @classmethod
+    def _known(cls, references: list[str]) -> list[str]:
+        measures(references)
+        return references
 
     @field_validator("votes")
     @classmethod
@@ -338,7 +331,7 @@ class Evaluation(SamplingSettings):
     def _fitting(self) -> Self:
         if self.weighted_votes and not self.prover.decoding.logprobs:
             raise ValueError("weighted_votes weighs by log-probabilities; set prover.decoding.logprobs: true")
-        voting = [measure for measure in ("prefixes", "episode_regret") if measure in self.measures]
+        voting = needing(self.measures, "prover")
         if self.prover.estimate == "likelihood" and voting:
             raise ValueError(
                 f"with prover.estimate: likelihood there are no votes; leave {', '.join(voting)} out of measures"

@@ -6,7 +6,7 @@ to remake it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +178,10 @@ ANSWER_GRADES = Artifact(
     {"score": "0 to 1, where an answer has partial credit"},
     optional=SCORE,
 )
+FORCED = replace(PROVER, path="budget_forcing/{m}/{d}.parquet")
+FORCED_GRADES = replace(ANSWER_GRADES, path="grades/{m}/{d}.budget_forcing.parquet")
+LINEARIZED = replace(PROVER, path="linearized/{m}/{d}.parquet")
+LINEARIZED_GRADES = replace(ANSWER_GRADES, path="grades/{m}/{d}.linearized.parquet")
 PROGRESS = Artifact(
     {
         "problem_id": pl.String,
@@ -302,7 +306,6 @@ OTHERS = {  # files that are no tables, or tables without a fixed schema here
     "models/{m}/": "a Hugging Face checkpoint: safetensors, tokenizer",
     "models/{m}.history.parquet": "what the trainer logged, a row an entry, as TRL names it",
     "models/{m}.log.parquet": "the log of a training, a row a step (`mrt/training/log.py`)",
-    "metrics/{m}/{d}.*.parquet": "measures, a row a problem or a trace (`mrt/analysis/evaluate.py`)",
     "figures/{name}.{pdf,png,parquet,csv}": "a figure, and the data that it shows",
     "tables/{name}.{md,tex,html,parquet,csv}": "a table, and its data",
     ".cache/{stage}/{m}/{d}/*.parquet": "the completion cache: key, text, tokens, finish_reason, mean_logprob",

@@ -90,7 +90,7 @@ def modules_in(folder: str) -> tuple[ModuleType, ...]:
     modules = list[ModuleType]()
     for file in sorted((PACKAGE / folder).glob("[!_]*.py")):
         with errors_located(file):
-            modules.append(import_module(f"{PACKAGE.name}.{folder}.{file.stem}"))
+            modules.append(import_module(f"{PACKAGE.name}.{folder.replace('/', '.')}.{file.stem}"))
     return tuple(modules)
 
 

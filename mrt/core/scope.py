@@ -28,7 +28,7 @@ METHODS = {"split", "join", "format", "keys", "values", "items", "with_name"}
 AT_MAKING = {"__init__", "__new__", "__post_init__", "model_post_init", "__set_name__", "__init_subclass__"}
 # Decorators that leave the definition where it is; others may register it, and then it counts without being named.
 QUIET = {"cache", "lru_cache", "dataclass", "contextmanager", "overload", "property", "classmethod", "staticmethod"}
-QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field", "variant"}
+QUIET |= {"cached_property", "setter", "abstractmethod", "wraps", "computed_field", "variant", "measure"}
 
 
 class Name(NamedTuple):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.analysis.claims import Claim, compare, direct, ends, holm, runs_needed, spent, values_of, verdict
-from mrt.analysis.evaluate import prefixes as measured_prefixes
 from mrt.analysis.intervals import Estimate, mean_of
+from mrt.analysis.measures.prefixes import prefixes as measured_prefixes
 
 
 def claim(expect="more", **other):

@@ -1,16 +1,15 @@
 import polars as pl
 import pytest
 
-from mrt.analysis.evaluate import (
-    Evaluate,
-    accuracy,
-    budget_forcing,
-    episode_counts,
-    episode_regret,
-    maj,
-    prefixes,
-    regret,
-)
+from mrt.analysis.evaluate import Evaluate
+from mrt.analysis.measures.accuracy import accuracy
+from mrt.analysis.measures.budget_forcing import budget_forcing
+from mrt.analysis.measures.episode_regret import episode_regret
+from mrt.analysis.measures.episodes import episodes
+from mrt.analysis.measures.linearized import linearized
+from mrt.analysis.measures.maj import maj
+from mrt.analysis.measures.prefixes import prefixes
+from mrt.analysis.measures.regret import regret
 from mrt.analysis.regret import normalized_regret
 from mrt.core import artifacts
 from mrt.episodes.thinking import THINK
@@ -174,18 +173,16 @@ def test_who_is_hopeless_is_decided_by_whole_thoughts():
 
 
 def test_episode_counts_are_a_row_a_thought():
-    episodes = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 0, 1], "closed": [True, True, False]})
-    assert episode_counts(episodes)["episodes"].to_list() == [2, 1]
+    pieces = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 0, 1], "closed": [True, True, False]})
+    assert episodes(pieces)["episodes"].to_list() == [2, 1]
 
 
 def test_a_missing_input_is_named(tmp_path):
-    with pytest.raises(ValueError, match="--measure regret needs --progress"):
-        Evaluate(measure="regret", out=tmp_path / "r.parquet").cli_cmd()
+    with pytest.raises(ValueError, match="regret reads progress, forced; missing or unknown: progress"):
+        Evaluate(measure="regret", options={"budgets": [9]}, out=tmp_path / "r.parquet").cli_cmd()
 
 
 def test_linearized_votes_are_of_the_attempts_so_far():
-    from mrt.analysis.evaluate import linearized
-
     clusters = [0, 1, 1, 1]  # of four attempts in a row; 1 is right
     answers = pl.DataFrame(
         [("p", 0, k, 0, "", 10, 5, 12 * (k - 1), 50, "stop", None) for k in range(1, 5)],
@@ -212,14 +209,13 @@ def test_texts_stay_on_disk(tmp_path):
     kind = {"finish_reason": ["stop", "length"], "mean_logprob": [None, -1.0]}
     pl.DataFrame({**keys, **sizes, **kind}).write_parquet(prover)
     pl.DataFrame({**keys, "correct": [True, False], "cluster": [0, 1]}).write_parquet(grades)
-    for measure in ("prefixes", "budget_forcing", "linearized"):
-        Evaluate(measure=measure, prover=prover, grades=grades, ks=[1], votes=[1], out=out).cli_cmd()
+    for measure, options in (("prefixes", {"votes": [1]}), ("budget_forcing", {}), ("linearized", {"attempts": [1]})):
+        tables = {"prover" if measure == "prefixes" else "answers": prover, "grades": grades}
+        Evaluate(measure=measure, tables=tables, options=options, out=out).cli_cmd()
         assert pl.read_parquet(out).height
 
 
 def test_linearized_measures_are_means_over_a_problems_texts():
-    from mrt.analysis.evaluate import linearized
-
     answers = pl.DataFrame(
         [("p", sample, 1, 0, "", 10 + 10 * sample, 5, 0, 50, "stop", None) for sample in range(2)],
         schema=artifacts.PROVER.columns,

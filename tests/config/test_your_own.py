@@ -1,14 +1,17 @@
-"""The configurations and the task that docs/your_own.md shows: each is accepted, the one for a GPU fits on it."""
+"""What docs/your_own.md shows: each configuration is accepted, the one for a GPU fits on it, the measure measures."""
 
 import json
 import re
 
+import polars as pl
 import pytest
 import yaml
 from conftest import ROOT
 
+from mrt.analysis.evaluate import Evaluate
 from mrt.config import sizing
 from mrt.config.load import load
+from mrt.core.artifacts import ROLLOUTS
 from mrt.core.settings import laid_over
 
 PAGE = (ROOT / "docs" / "your_own.md").read_text()
@@ -21,6 +24,17 @@ REST = {  # what a block that is a part of a configuration leaves out
 }
 QWEN3 = {"parameters": 596_049_920, "layers": 28, "hidden": 1024, "intermediate": 3072, "heads": 16, "kv_heads": 8}
 QWEN3 |= {"head_dim": 128, "vocabulary": 151_936, "context": 40_960}  # the hub would tell; tests do not ask it
+
+
+def test_the_measure_that_the_page_shows_counts_completions_with_a_word(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_measure.py").write_text(dict(SCRIPTS)["my_measure.py"])
+    texts = {("p", 0): "Wait, no.", ("p", 1): "So 4.", ("q", 0): "Await"}
+    rows = [(*key, "", text, 1, 1, "stop", None, False, None) for key, text in texts.items()]
+    ROLLOUTS.write(pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row"), tmp_path / "rollouts.parquet")
+    out = tmp_path / "words.parquet"
+    Evaluate(measure="my_measure.py:words", tables={"rollouts": "rollouts.parquet"}, out=out).cli_cmd()
+    assert pl.read_parquet(out).rows() == [("p", 2, 0.5), ("q", 1, 0.0)]
 
 
 @pytest.mark.parametrize("shown", BLOCKS, ids=range(len(BLOCKS)))

@@ -74,11 +74,12 @@ STAGES: dict[str, dict[str, str]] = {
         "progress": "--prover @prover.parquet --grades @prover_grades.parquet --out made/progress.parquet",
     },
     "analysis.evaluate": {
-        "accuracy": """--measure accuracy --problems @problems.parquet --rollouts @rollouts.parquet
-            --grades @grades.parquet --out made/accuracy.parquet""",
-        "maj": """--measure maj --rollouts @rollouts.parquet --grades @grades.parquet --ks '[1, 2]'
-            --out made/maj.parquet""",
-        "regret": "--measure regret --progress @progress.parquet --budgets '[16, 64]' --out made/regret.parquet",
+        "accuracy": """--measure accuracy --tables problems=@problems.parquet --tables rollouts=@rollouts.parquet
+            --tables grades=@grades.parquet --out made/accuracy.parquet""",
+        "maj": """--measure maj --tables rollouts=@rollouts.parquet --tables grades=@grades.parquet
+            --options '{"ks": [1, 2]}' --out made/maj.parquet""",
+        "regret": """--measure regret --tables progress=@progress.parquet --options '{"budgets": [16, 64]}'
+            --out made/regret.parquet""",
     },
     "training.sets": {
         "star": """--method star --rollouts @rollouts.parquet --grades @grades.parquet --out made/set.parquet
@@ -108,6 +109,7 @@ STAGES: dict[str, dict[str, str]] = {
 }
 PLUGINS = {  # what stages load by a name
     "grading.grade": ["mrt.tasks.math:Math"],
+    "analysis.evaluate": [f"mrt.analysis.measures.{name}:{name}" for name in ("accuracy", "maj", "regret")],
     "training.sets": ["mrt.methods.star:examples", "mrt.methods.mrt:examples", "mrt.methods.mrt:Rules"],
 }
 # What runs in place of a stage that is not cheap: prompts as RL pads them, also by a tokenizer that is to be mended.

@@ -480,7 +480,10 @@ STAGES = (
 )
 
 
-PLUGINS = {"grading.grade": ["mrt.tasks.math:Math"]}
+PLUGINS = {
+    "grading.grade": ["mrt.tasks.math:Math"],
+    "analysis.evaluate": ["mrt.analysis.measures.accuracy:accuracy"],
+}
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -96,9 +96,9 @@ READ = {
         "snakemake.workflow:Workflow (executor_plugin)",
         "whether jobs run here: handlers are not told",
     ),
-    ("workflow/rules/figures.smk", "workflow.group_settings"): (
+    ("workflow/rules/common.smk", "workflow.group_settings"): (
         "snakemake.workflow:Workflow (group_settings)",
-        "figures, whose rules have no name that a profile could give, go together on a cluster",
+        "figures and measures, of which a user may add some, go together on a cluster",
     ),
     ("workflow/start.py", "workflow.dag"): (
         "snakemake.dag:DAG.needrun_jobs",

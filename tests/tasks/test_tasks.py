@@ -10,7 +10,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.analysis.evaluate import accuracy
+from mrt.analysis.measures.accuracy import accuracy
 from mrt.analysis.progress import progress_table
 from mrt.core.artifacts import GRADES, PROBLEMS
 from mrt.core.fingerprint import reached

@@ -34,7 +34,7 @@ def measured(*models):
     jobs = {
         rule: on("toy_test", models)
         for rule in (
-            *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "count_episodes"),
+            *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "measure_episodes"),
             *("measure_progress", "grade_rollouts", "grade_answers", "cut_episodes", "force_answers"),
             *("sample_rollouts", "measure_episode_regret"),
         )
@@ -185,12 +185,7 @@ def several(*edits):
 
 MEASURES = (
     *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "measure_episode_regret"),
-    "count_episodes",
-)
-EVALUATED = merge(
-    {rule: on("toy_test") for rule in MEASURES},
-    {"measure_budget_forcing": on("toy_test", EXTENDED), "measure_maj": {"direct toy_test"}},
-    without(drawn(*RESULTS, *RUNS, *REGRETS, *FORCED), *figures_reading("progress")),
+    "measure_episodes",
 )
 TOKENIZED = merge(
     ON_TRAINING,
@@ -294,7 +289,10 @@ EDITS = {
         without(EVERYTHING, *TABLES, "traces"),
     ),
     "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
-    "a new helper that a measurement imports": (new_helper, EVALUATED),
+    "a new helper that a measurement imports": (
+        new_helper,
+        {"measure_episode_regret": on("toy_test"), **drawn("episode_regret")},
+    ),
     "a column of the training logs": (
         edit("mrt/training/log.py", '"loss": "loss",\n', '"loss": "loss",\n    "entropy_again": "entropy",\n'),
         {"tabulate_log": set(TRAINED), "add_up_cost": set(TRAINED)} | drawn(*OF_LOGS, *RUNS),
@@ -311,7 +309,7 @@ EDITS = {
         setting("evaluation.budgets", [64, 96]),
         {"measure_regret": on("toy_test"), **drawn(*figures_reading("regret"), *RUNS)},
     ),
-    "the grader": (edit(*GRADER), less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "count_episodes")),
+    "the grader": (edit(*GRADER), less_base(FROM_GRADES, *BASE_TEST_SAMPLING, "measure_episodes")),
     "the markers": (  # STaR's set does not know of episodes
         setting("segmentation.markers", ["Wait"]),
         merge(

@@ -97,7 +97,7 @@ def test_what_the_configuration_lacks_is_named_before_any_job(project):
     (folder / "config.yaml").write_text(yaml.safe_dump(config | {"figures": ["longest.py"]}))
     (folder / "helper.py").write_text("LEAST = 1\n")
     wrong = {
-        '"episodes",': ('"episode",', "longest.py: there is no measure episode; there are accuracy, maj"),
+        '"episodes",': ('"episode",', "longest.py: there is no measure episode; there are accuracy, budget_forcing"),
         "evaluation.samples": ("evaluation.sample", "longest.py: the configuration has no setting evaluation.sample"),
     }
     for old, (new, message) in wrong.items():

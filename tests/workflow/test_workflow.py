@@ -115,7 +115,7 @@ def without_aliases(plan):
     [
         ("table1", {"gather_rollouts", "grade_rollouts", "measure_accuracy"}),
         slow_case("fig7", {"gather_rollouts", "grade_rollouts", "measure_maj"}),
-        slow_case("fig23", {"gather_rollouts", "cut_episodes", "count_episodes"}),
+        slow_case("fig23", {"gather_rollouts", "cut_episodes", "measure_episodes"}),
         ("fig29", {"gather_rollouts", "cut_episodes", "gather_forced", "grade_forced", "measure_budget_forcing"}),
         slow_case("fig15", set()),
     ],

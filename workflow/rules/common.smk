@@ -7,6 +7,7 @@ from mrt.config import lineage, measuring
 from mrt.config.load import load
 from mrt.core.digest import options_of
 from workflow.figures import Figures
+from workflow.measures import Measures
 from workflow.options import Options, content_of, files_of, optional
 from workflow.paths import Paths, any_of
 from workflow.running import recorded_name
@@ -26,6 +27,7 @@ paths = Paths(experiment)
 job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
 sampling = Sampling(experiment, paths, options)
+measures = Measures(experiment, paths, options)
 try:
     figures = Figures(experiment, paths)
 except ValueError as error:
@@ -40,11 +42,9 @@ def with_threads(stage):
     return f"OMP_NUM_THREADS={{threads}} python -m {stage} > {{log:q}} 2>&1"
 
 
-def evaluate(*inputs, more=""):
-    """The command of a measure that reads these inputs of its rule, and `more` of them if they are there."""
-    files = " ".join(f"--{name} {{input.{name}:q}}" for name in inputs)
-    told = f"--settings {{params.settings:q}} {files} {more}".rstrip()
-    return f"python -m mrt.analysis.evaluate {told} --out {{output:q}} > {{log:q}} 2>&1"
+def group_of(kind):
+    """The group of all rules of a kind: what the profile gives to its name, which is known when jobs are planned."""
+    return lambda w: workflow.group_settings.overwrite_groups.get(kind)
 
 
 wildcard_constraints:

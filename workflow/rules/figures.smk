@@ -1,5 +1,4 @@
 # Tables and figures, each a target of its own name and of its numbers in the paper (`snakemake fig9`).
-# On a cluster all have the group that the profile gives to the name `figures`; it is known when jobs are planned.
 for name, entry in figures.entries.items():
 
     rule:
@@ -12,7 +11,7 @@ for name, entry in figures.entries.items():
         log:
             paths.log(name),
         group:
-            lambda w: workflow.group_settings.overwrite_groups.get("figures")
+            group_of("figures")
         conda:
             ANALYSIS
         params:

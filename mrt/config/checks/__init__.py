@@ -27,6 +27,7 @@ AS_GIVEN = (
     learning.rl_merged,
     evaluation.names,
     evaluation.numbers,
+    evaluation.settings,
     evaluation.forcing,
     evaluation.claims,
     evaluation.expectations,

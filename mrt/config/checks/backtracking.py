@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from mrt.analysis.measure import needing
 from mrt.config.checks.given import Given, Mistakes, parsed
 from mrt.sampling.prompt import Prompt
 from mrt.training.method import variant_named
@@ -46,8 +47,9 @@ def attempts_alone(given: Given) -> Mistakes:
         yield "prompt.open_thought", 'attempts stand in no thought: with `backtracking` set it to ""'
     if evaluation and evaluation.direct:
         yield "evaluation.direct", "with `backtracking` there is no thought that could be skipped"
-    if evaluation and "measures" in evaluation.model_fields_set and "budget_forcing" in evaluation.measures:
-        yield "evaluation.measures", "budget_forcing extends thoughts, and with `backtracking` there are none"
+    if evaluation and "measures" in evaluation.model_fields_set:
+        for name in needing(evaluation.measures, "budget_forcing"):
+            yield "evaluation.measures", f"{name} extends thoughts, and with `backtracking` there are none"
 
 
 def of_mu(given: Given) -> Iterator[tuple[str, dict[str, Any]]]:

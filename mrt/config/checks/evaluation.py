@@ -4,10 +4,11 @@ import re
 from functools import partial
 
 from mrt.analysis.claims import measure_of
+from mrt.analysis.measure import measures, needing
 from mrt.config import measuring
 from mrt.config.checks.given import Given, Mistakes, file_mistakes, parsed, unknown
 from mrt.config.schema import Config
-from mrt.config.sections import OF_MU, Expected, TracesPage
+from mrt.config.sections import Expected, TracesPage
 from mrt.problems.sources import prefix_accuracy
 
 
@@ -39,10 +40,22 @@ def numbers(given: Given) -> Mistakes:
             yield "evaluation.budgets", f"{max(evaluation.budgets)} is beyond decoding.max_tokens, {longest}"
     if "episode_regret" in evaluation.measures and not {1, 2, 4, 8} <= set(evaluation.votes):
         yield "evaluation.votes", "regret by episodes needs 1, 2, 4 and 8 among them; or leave out that measure"
-    if of_mu := [measure for measure in evaluation.measures if measure in OF_MU]:
+    if of_mu := needing(evaluation.measures, "prover", "progress"):
         for name in files:
             wrong = f"{name!r} is a file of completions, whose model cannot be asked; leave out {', '.join(of_mu)}"
             yield "evaluation.measures", wrong
+
+
+def settings(given: Given) -> Mistakes:
+    """Parameters of measures that are neither a table nor a setting."""
+    for name, measure in measures(given.evaluation.measures if given.evaluation else ()).items():
+        for setting in measure.settings:
+            if setting not in measuring.SETTINGS:
+                known = ", ".join(measuring.SETTINGS)
+                yield "evaluation.measures", f"{name}: {setting} is no table that it reads, and no setting: {known}"
+        for table in measure.reads:
+            if table not in measure.needed and table not in measuring.OPTIONAL:
+                yield "evaluation.measures", f"{name}: {table} is a table, whose parameter has no default"
 
 
 def forcing(given: Given) -> Mistakes:

@@ -89,7 +89,7 @@ def requests(config: Config) -> Iterator[Request]:
     if measuring.forces(config):
         forcing, path = measuring.forcing(config), "evaluation.budget_forcing"
         yield Request(f"{path}.decoding", forcing.decoding, forcing.answers, f"{path}.answers")
-    if "linearized" in evaluation.measures and (chains := evaluation.linearized):
+    if chains := measuring.linearized(config):
         path = "evaluation.linearized"
         yield Request(f"{path}.decoding", chains.decoding, chains.samples, f"{path}.samples")
 
