@@ -70,27 +70,31 @@ def record_in_jobs(workflow: Any) -> None:
     PersistenceBase.finished = recorded
 
 
-def mend_plugin(final_when_preempted: bool) -> None:
-    """Have the SLURM plugin ask squeue also while slurmctld does not answer, and take preempted jobs for what they are.
+def mend_plugin(final_when_preempted: bool, longest_pause: float) -> None:
+    """Have the SLURM plugin always ask what it asks first, at most `longest_pause` seconds apart; fail preempted jobs.
 
-    It looks up MinJobAge each time, takes no answer for a small one, and asks sacct. Where sacct cannot tell, without
-    slurmdbd say, the plugin forgets its jobs and waits for ever. So it is told what MinJobAge was at the start. For a
-    preempted job it waits until SLURM starts it again, which SLURM does not if it was told not to requeue: then it has
-    failed, and is tried again.
+    The plugin chooses between squeue and sacct each time, by MinJobAge, and takes no answer of slurmctld for a small
+    one. Where sacct cannot tell, without slurmdbd say, it forgets its jobs and waits for ever. While no job ends, it
+    asks ten seconds later each time, up to three minutes. For a preempted job it waits until SLURM starts it again,
+    which SLURM does not if it was told not to requeue: then the job has failed, and is tried again.
     """
     import snakemake_executor_plugin_slurm as plugin
 
-    age = plugin.get_min_job_age() or 300  # SLURM's default
-    plugin.get_min_job_age = lambda: age
-    ask = plugin.query_job_status
+    query_status = plugin.query_job_status
+    commands: list[str] = []
 
-    async def query(*args: Any) -> tuple[dict[str, str] | None, float]:
-        states, seconds = await ask(*args)
+    async def query(command: str, log: Any) -> tuple[dict[str, str] | None, float]:
+        commands.append(command)
+        states, seconds = await query_status(commands[0], log)
         if states and final_when_preempted:
             states = {job: "FAILED" if state == "PREEMPTED" else state for job, state in states.items()}
         return states, seconds
 
     plugin.query_job_status = query
+    pause = plugin.Executor.next_seconds_between_status_checks
+    plugin.Executor.next_seconds_between_status_checks = pause.setter(
+        lambda self, seconds: pause.fset(self, min(seconds, longest_pause))
+    )
 
 
 class Mark(NamedTuple):

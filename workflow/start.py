@@ -33,7 +33,10 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
     def run() -> None:
         running.begin(experiment.results)
         if workflow.executor_plugin.name == "slurm":
-            running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
+            running.mend_plugin(
+                final_when_preempted=workflow.executor_settings.no_requeue,
+                longest_pause=workflow.remote_execution_settings.seconds_between_status_checks,
+            )
         hold_to_the_plan(workflow, fingerprints, config)
         refuse_what_does_not_fit(workflow)
         refuse_missing_reporters(workflow, experiment.training.report_to)

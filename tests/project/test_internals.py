@@ -26,13 +26,13 @@ OTHERS = (
 
 # {(file, what is found): (the place upstream, why nothing public does it)}
 PATCHED = {
-    ("workflow/running.py", "plugin.get_min_job_age"): (
-        "snakemake_executor_plugin_slurm:get_min_job_age",
-        "without slurmctld's answer the plugin asks sacct, which may not be there, and waits for ever; no setting",
+    ("workflow/running.py", "plugin.Executor.next_seconds_between_status_checks"): (
+        "snakemake_interface_executor_plugins.executors.remote:RemoteExecutor.next_seconds_between_status_checks",
+        "the plugin asks up to three minutes apart, for which the next stage of short jobs waits; no setting",
     ),
     ("workflow/running.py", "plugin.query_job_status"): (
         "snakemake_executor_plugin_slurm:query_job_status",
-        "the plugin waits for ever for a preempted job that is not requeued; no setting",
+        "the plugin waits for ever for a preempted job that is not requeued, and where sacct knows nothing; no setting",
     ),
     ("workflow/running.py", "PersistenceBase.finished"): (
         "snakemake.persistence:PersistenceBase.finished",
@@ -135,6 +135,7 @@ READ = {
 }
 SAME = {  # the same places in other files
     ("workflow/running.py", "workflow.remote_execution_settings"),
+    ("workflow/start.py", "workflow.remote_execution_settings"),
     ("workflow/running.py", "snakemake.persistence.PersistenceBase"),
     ("workflow/terminal.py", "workflow.dag"),
     ("workflow/rules/common.smk", "workflow.configfiles"),

@@ -3,6 +3,7 @@
 A user sees: the next run waits for what jobs of the killed one still make, and uses it; nothing is written late.
 """
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -154,7 +155,7 @@ RESULTS = config.get("results", "results")
 onstart:
     running.begin(Path(RESULTS))
     if workflow.executor_plugin.name == "slurm":
-        running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
+        running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue, longest_pause=2)
 
 
 rule a:
@@ -370,3 +371,27 @@ def started(checkout):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_killed_run_on_slurm(case, started):
     started[case].result()
+
+
+def test_slurm_is_asked_often_and_always_the_same_way(monkeypatch):
+    plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
+    from workflow import running
+
+    asked = []
+
+    async def query(command, log):
+        asked.append(command)
+        return ({"1": "PREEMPTED", "2": "RUNNING"}, 0.1) if len(asked) > 1 else (None, None)
+
+    monkeypatch.setattr(plugin, "query_job_status", query)
+    usual = plugin.Executor.next_seconds_between_status_checks
+    monkeypatch.setattr(plugin.Executor, "next_seconds_between_status_checks", usual)
+    running.mend_plugin(final_when_preempted=True, longest_pause=30)
+    states = [asyncio.run(plugin.query_job_status(command, None))[0] for command in ("squeue --name x", "sacct")]
+    assert states == [None, {"1": "FAILED", "2": "RUNNING"}]
+    assert asked == ["squeue --name x", "squeue --name x"]
+    executor, pauses = object.__new__(plugin.Executor), []
+    for seconds in (2, 12, 180):
+        executor.next_seconds_between_status_checks = seconds
+        pauses.append(executor.next_seconds_between_status_checks)
+    assert pauses == [2, 12, 30]

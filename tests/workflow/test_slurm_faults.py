@@ -39,7 +39,7 @@ if running.is_job():
 
 onstart:
     running.begin(Path("results"))
-    running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue)
+    running.mend_plugin(final_when_preempted=workflow.executor_settings.no_requeue, longest_pause=2)
 
 
 ATTEMPT = lambda wildcards, attempt: attempt
