@@ -141,6 +141,7 @@ class Options:
         options: dict[str, Any] = {"filters": filters} if filters else {}
         if stage == "sampling.allocation":
             options["allocation"] = self.experiment.training.allocation
+            options["everywhere"] = measuring.asks_everywhere(self.experiment, w.model, w.dataset)
         if stage != "sampling.prover":
             options["task"] = self.experiment.problems[w.dataset].task
         prover = measuring.sampling_on(self.experiment, w.dataset).prover

@@ -94,13 +94,20 @@ def filters(config: Config, name: str, dataset: str) -> list[Thresholds]:
     scored = config.training.prover.estimate == "likelihood"
     if not (config.training.allocation or scored) or dataset in config.evaluation.problems:
         return []
+    limits = {each.limits for each in readers_of_J(config, name, dataset) if each}
+    return [Thresholds(**dict(zip(Thresholds.model_fields, values, strict=True))) for values in sorted(limits)]
+
+
+def asks_everywhere(config: Config, name: str, dataset: str) -> bool:
+    """Whether a method that has no filter reads a model's answers on a dataset, those at all prefixes."""
+    return None in readers_of_J(config, name, dataset)
+
+
+def readers_of_J(config: Config, name: str, dataset: str) -> list[Thresholds | None]:
+    """The filters of the models that learn from a model's answers on a dataset; None of a method without a filter."""
     children = [m for m in config.models.values() if m.method and (m.parent, m.problems) == (name, dataset)]
     settings = [m.method_settings for m in children if "prover" in m.trained_by.reads]
-    thresholds = [each for each in settings if isinstance(each, Thresholds)]
-    if len(thresholds) < len(settings):  # some method reads the answers at all prefixes
-        return []
-    limits = {tuple(getattr(each, field) for field in Thresholds.model_fields) for each in thresholds}
-    return [Thresholds(**dict(zip(Thresholds.model_fields, values, strict=True))) for values in sorted(limits)]
+    return [each if isinstance(each, Thresholds) else None for each in settings]
 
 
 def linearized(config: Config) -> Linearized | None:

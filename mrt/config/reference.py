@@ -127,6 +127,7 @@ TYPES = {
     pl.Int64: "integer",
     pl.Float64: "number",
     pl.Boolean: "true or false",
+    pl.List(pl.String): "texts",
 }
 
 

@@ -135,7 +135,9 @@ PROVER = Artifact(
         "problem_tokens": "of the chat prompt",
         "prefix_tokens": "of z_0:j",
         "prompt_tokens": "chat prompt, prefix and stop phrase; of linearized search what the model saw",
+        "allocated": "with `training.allocation`: the filters that it counts for",
     },
+    optional={"allocated": pl.List(pl.String)},
 )
 EXTENSIONS = Artifact(
     {

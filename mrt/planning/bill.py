@@ -201,7 +201,8 @@ class Bill:
             forced_work = self.prefixes(dataset, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
             if sampling.prover.estimate == "likelihood":  # two tokens of an answer are read; few are sampled
                 return replace(forced_work, generated=0)
-            share = ALLOCATED if measuring.filters(config, model, dataset) else 1.0
+            everywhere = measuring.asks_everywhere(config, model, dataset)
+            share = ALLOCATED if measuring.filters(config, model, dataset) and not everywhere else 1.0
             return replace(forced_work, generated=forced_work.generated * share)
         if rule == "force_budget":
             forced, length = measuring.forcing(config), self.lengths.rollout(model, dataset)

@@ -16,15 +16,18 @@ have `answers` at every prefix are simulated. A trace is settled when
     - with probability 1 - `error`, the filter would decide the same given all answers at every prefix, and
     - if it keeps the trace, the best prefix's J is expected to exceed the kept one's by at most `tolerance`.
 
+Each filter allocates by itself, as if it were alone; filters share the answers that several of them want. The column
+`allocated` names the filters that an answer counts for, so that one more filter changes no training set of another.
+
 The answers of a prefix are the first ones, by seed, that `mrt.sampling.prover` draws there. At prefixes with fewer
 answers than the kept one, J is a rough estimate, and a high value may be luck; so `mrt.methods.mrt` chooses among the
 prefixes with the most answers. The first `first` answers of every prefix are drawn unconditionally, so their mean is
 unbiased; measures (regret, maj@k at a prefix) use evaluation sets, whose prefixes always get all answers.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +78,16 @@ class Thresholds(Settings):
         " likelihood the best one is else often a later one, by differences that no answers would show.",
     )
 
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """The thresholds, which alone tell filters apart."""
+        return tuple(getattr(self, name) for name in Thresholds.model_fields)
+
+    @property
+    def key(self) -> str:
+        """The filter in the column `allocated` of forced answers."""
+        return " ".join(f"{name}={limit}" for name, limit in zip(Thresholds.model_fields, self.limits, strict=True))
+
     def best(self, J: Floats) -> int:
         """The prefix to keep, given J at all: the shortest within `tolerance` of the best, never the empty one."""
         return 1 + int((J[1:] >= J[1:].max() - self.tolerance - ROUNDING).argmax())
@@ -118,12 +131,10 @@ def paths_of_J(answers: Ints, right: Ints | Floats, stay: float, paths: int, rng
 
 
 class Trace:
-    """Counts the answers at the prefixes of a trace, and decides which to draw next; prefix 0 is the empty one."""
+    """Counts a filter's answers at the prefixes of a trace, and decides which come next; prefix 0 is the empty one."""
 
-    def __init__(
-        self, prefixes: int, most: int, allocation: Allocation, filters: Sequence[Thresholds], seed: int = 0
-    ) -> None:
-        self.allocation, self.filters, self.most, self.seed = allocation, filters or [Thresholds()], most, seed
+    def __init__(self, prefixes: int, most: int, allocation: Allocation, rule: Thresholds, seed: int = 0) -> None:
+        self.allocation, self.rule, self.most, self.seed = allocation, rule, most, seed
         self.answers = np.zeros(prefixes, dtype=np.int64)
         self.right = np.zeros(prefixes)
         self.rounds = 0
@@ -154,13 +165,9 @@ class Trace:
         missing = self.most - self.answers
         whole = (self.right + rng.binomial(missing, J)) / self.most  # J from all answers, simulated on each path
         now = self.right / self.answers
-        open_ = keeps = False
-        for rule in self.filters:
-            decided = bool(rule.decide(now[kept], now[0]))
-            keeps |= decided
-            open_ |= (
-                float(np.mean(rule.decide(whole[:, 1:].max(axis=1), whole[:, 0]) != decided)) > self.allocation.error
-            )
+        keeps = bool(self.rule.decide(now[kept], now[0]))
+        otherwise = self.rule.decide(whole[:, 1:].max(axis=1), whole[:, 0]) != keeps
+        open_ = float(np.mean(otherwise)) > self.allocation.error
         lost = float(np.mean(J[:, 1:].max(axis=1) - J[:, kept]))
         if not open_ and not (keeps and lost > self.allocation.tolerance):
             return {}
@@ -176,6 +183,70 @@ class Trace:
         return behind or {j: min(self.allocation.batch, int(missing[j])) for j in candidates}
 
 
+class Answers:
+    """The answers at the prefixes of one trace, drawn as its filters want them, one filter after the other.
+
+    At the end, each prefix has at least `everywhere` answers.
+    """
+
+    def __init__(self, places: Sequence[Place], traces: Sequence[Trace], everywhere: int = 0) -> None:
+        self.places, self.traces, self.everywhere = places, traces, everywhere
+        self.drawn: list[list[Completion]] = [[] for _ in places]
+        self.scores: list[list[float]] = [[] for _ in places]
+        self.settled = 0  # how many filters are
+        self.wanted: dict[int, int] = {}  # by prefix, of the filter that comes next
+        self.waiting = 0  # unanswered requests
+
+    def requests(self) -> list[tuple[int, Request]]:
+        """What to draw next, by prefix; empty if all filters are settled."""
+        while self.settled < len(self.traces):
+            trace = self.traces[self.settled]
+            self.wanted = trace.next()
+            if not self.wanted:
+                self.settled += 1
+            elif requests := self.lacking({j: int(trace.answers[j]) + count for j, count in self.wanted.items()}):
+                return requests
+            else:
+                self.give()
+        return self.lacking(dict.fromkeys(range(len(self.places)), self.everywhere))
+
+    def lacking(self, counts: Mapping[int, int]) -> list[tuple[int, Request]]:
+        """Requests for as many answers at each prefix as it lacks.
+
+        Follow-ups run first, so that they find the text before them in the prefix cache.
+        """
+        requests = []
+        for j, count in counts.items():
+            whole, known = self.places[j].request, len(self.drawn[j])
+            if count > known:
+                part = replace(whole, n=count - known, seed=whole.seed + known, priority=-1 if known else 0)
+                requests.append((j, part))
+        self.waiting = len(requests)
+        return requests
+
+    def add(self, j: int, completions: Sequence[Completion], scores: Sequence[float]) -> None:
+        """Answers that were drawn at a prefix."""
+        self.drawn[j] += completions
+        self.scores[j] += scores
+        self.waiting -= 1
+        if not self.waiting:
+            self.give()
+
+    def give(self) -> None:
+        """Hand the filter what it wanted."""
+        for j, count in self.wanted.items():
+            trace = self.traces[self.settled]
+            known = int(trace.answers[j])
+            trace.add(j, self.scores[j][known : known + count])
+
+    def allocated(self) -> list[list[list[str]]]:
+        """The filters that each answer at each prefix counts for."""
+        return [
+            [[t.rule.key for t in self.traces if index < t.answers[j]] for index in range(len(answers))]
+            for j, answers in enumerate(self.drawn)
+        ]
+
+
 class Allocate(Prove):
     """Force answers at every prefix of every thought, but only as many as the filter's decision needs."""
 
@@ -185,6 +256,7 @@ class Allocate(Prove):
     filters: list[Thresholds] = Field(
         [Thresholds()], min_length=1, description="Filters whose decisions must be settled."
     )
+    everywhere: bool = Field(False, description="All answers at every prefix too, for a method without a filter.")
 
     def plugins(self) -> tuple[str, ...]:
         return (reference(self.task),)
@@ -192,50 +264,43 @@ class Allocate(Prove):
     def cli_cmd(self) -> None:
         traces, cache = self.shard_of_traces(self.prover.traces)
         places = list(self.places(traces))
-        answers = self.allocate(places, cache)
+        by_trace = self.allocate(places, cache)
         if self.cache.shard:
             return
-        self.write(places, answers)
+        answers = [drawn for trace in by_trace for drawn in trace.drawn]
+        self.write(places, answers, [names for trace in by_trace for names in trace.allocated()])
         most = self.prover.answers * len(places)
         print(f"{sum(map(len, answers))} of the {most} answers that every prefix would have had together")
 
-    def allocate(self, places: Sequence[Place], cache: CacheSettings) -> list[list[Completion]]:
-        """The answers at each place."""
+    def allocate(self, places: Sequence[Place], cache: CacheSettings) -> list[Answers]:
+        """The answers at the places of each trace, in order."""
         problems, task = problem_rows(self.problems), task_of(self.task)
-        answers: list[list[Completion]] = [[] for _ in places]
-        first: dict[tuple[str, int], int] = {}  # index of each trace's first place
-        for number, at in enumerate(places):
-            first.setdefault((at.problem_id, at.sample), number)
-        sizes = Counter((at.problem_id, at.sample) for at in places)
-        traces = {
-            name: Trace(size, self.prover.answers, self.allocation, self.filters, self.seed_of(*name))
-            for name, size in sizes.items()
-        }
-        place_of: list[int] = []  # the place of each request
-        waiting: Counter[tuple[str, int]] = Counter()  # unanswered requests of each trace
+        everywhere = self.prover.answers if self.everywhere else 0
+        traces = [
+            Answers(group, [self.trace(group, rule) for rule in self.filters], everywhere)
+            for group in (list(rows) for _, rows in groupby(places, lambda at: at.trace))
+        ]
+        origin: list[tuple[Answers, int]] = []  # the trace and the prefix of each request
 
-        def ask(name: tuple[str, int]) -> list[Request]:
-            requests = []
-            for j, count in traces[name].next().items():
-                number = first[name] + j
-                whole, sampled = places[number].request, len(answers[number])
-                place_of.append(number)
-                requests.append(replace(whole, n=count, seed=whole.seed + sampled, priority=-1 if sampled else 0))
-            waiting[name] = len(requests)
-            return requests
+        def ask(trace: Answers) -> list[Request]:
+            requests = trace.requests()
+            origin.extend((trace, j) for j, _ in requests)
+            return [request for _, request in requests]
 
         def then(request: int, completions: list[Completion]) -> list[Request]:
-            number = place_of[request]
-            name = places[number].problem_id, places[number].sample
-            answers[number] += completions
-            rows = [problems[name[0]]] * len(completions)
-            traces[name].add(number - first[name], right_forced(task, [c.text for c in completions], rows))
-            waiting[name] -= 1
-            return [] if waiting[name] else ask(name)
+            trace, j = origin[request]
+            rows = [problems[trace.places[j].problem_id]] * len(completions)
+            trace.add(j, completions, right_forced(task, [c.text for c in completions], rows))
+            return [] if trace.waiting else ask(trace)
 
-        requests = [request for name in traces for request in ask(name)]
-        self.draw(requests, then, cache=cache, shard_of=lambda request: places[place_of[request]].trace)
-        return answers
+        requests = [request for trace in traces for request in ask(trace)]
+        self.draw(requests, then, cache=cache, shard_of=lambda number: origin[number][0].places[0].trace)
+        return traces
+
+    def trace(self, places: Sequence[Place], rule: Thresholds) -> Trace:
+        """What a filter has of the trace at these places."""
+        seed = self.seed_of(places[0].problem_id, places[0].sample)
+        return Trace(len(places), self.prover.answers, self.allocation, rule, seed)
 
 
 if __name__ == "__main__":

@@ -124,8 +124,13 @@ class Prove(TraceStage):
                 seed = self.seed_of(problem_id, sample, prefix.j, "prover")
                 yield Place(problem_id, sample, trace, prefix, Request(prefix, self.prover.answers, seed, decoding))
 
-    def write(self, places: Sequence[Place], answers: Sequence[Sequence[Completion]]) -> None:
-        """Write the forced answers of each place."""
+    def write(
+        self,
+        places: Sequence[Place],
+        answers: Sequence[Sequence[Completion]],
+        allocated: Sequence[Sequence[Sequence[str]]] | None = None,
+    ) -> None:
+        """Write the forced answers of each place, with the filters that each answer is `allocated` to, if given."""
         problem_tokens = self.sampler.count(place.prefix.chat for place in places)
         prefix_tokens = self.sampler.count(place.prefix.text() for place in places)
         prompt_tokens = self.sampler.count(place.prefix for place in places)
@@ -135,7 +140,11 @@ class Prove(TraceStage):
             for at, size, completions in zip(places, sizes, answers, strict=True)
             for index, c in enumerate(completions)
         ]
-        table = pl.DataFrame(rows, schema=PROVER.columns, orient="row").sort(PROVER.keys)
+        table = pl.DataFrame(rows, schema=PROVER.columns, orient="row")
+        if allocated is not None:
+            filters = [names for place in allocated for names in place]
+            table = table.with_columns(pl.Series("allocated", filters, PROVER.optional["allocated"]))
+        table = table.sort(PROVER.keys)
         PROVER.write(table, self.out)
         thoughts = len({(at.problem_id, at.sample) for at in places})
         print(f"{table.height} forced answers at {len(places)} prefixes of {thoughts} thoughts")

@@ -9,13 +9,16 @@ set, which counts the traces that each rule kept and dropped.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from pydantic import Field, ValidationError
 
+from mrt.analysis.progress import progress_table
 from mrt.core.artifacts import (
+    ANSWER,
     ANSWER_GRADES,
     EPISODES,
     GRADES,
@@ -33,7 +36,7 @@ from mrt.core.hub import folder_of, tokenizer_of
 from mrt.core.plugins import located
 from mrt.episodes.parameterization import Backtracking, OpenEnded, Parameterization
 from mrt.episodes.thinking import THINK, Thinking
-from mrt.sampling.allocation import ROUNDING
+from mrt.sampling.allocation import ROUNDING, Thresholds
 from mrt.sampling.prompt import Prompt
 from mrt.training.method import SFTMethod, method_named, parts_of
 
@@ -71,12 +74,29 @@ class Source:
     prompt: Prompt
     seed: int
     model: tuple[str, str | None] | None = None  # to train, with its revision, of a method that reads the tokenizer
+    rule: Thresholds | None = None  # of a method that filters by J
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table of TABLES. Raises ValueError if the method's `reads` has it not."""
+        """A table of TABLES. Raises ValueError if the method's `reads` has it not.
+
+        Of answers that were allocated to several filters, and of their J, it has those of the method's own filter.
+        """
         if name not in self.files:
             raise ValueError(f"the table {name} is none of {', '.join(self.files)}; add it to `reads` of the method")
+        if name in ("prover", "prover_grades", "progress") and self.rule and self.allocated is not None:
+            if name == "progress":
+                return progress_table(self.table("prover"), self.table("prover_grades"))
+            table = TABLES[name].read(self.files[name])
+            return table.join(self.allocated, on=ANSWER, how="semi", maintain_order="left")
         return TABLES[name].read(self.files[name])
+
+    @cached_property
+    def allocated(self) -> pl.DataFrame | None:
+        """The keys of the answers that were allocated to the filter; None if all prefixes have all answers."""
+        answers = PROVER.read(self.files["prover"], [*ANSWER, "allocated"])
+        if "allocated" not in answers.columns or self.rule is None:
+            return None
+        return answers.filter(pl.col("allocated").list.contains(self.rule.key)).select(ANSWER)
 
 
 class ModelTexts:
@@ -215,6 +235,7 @@ class MakeSet(Stage):
                 settings.append(method.settings[1].model_validate(self.method_settings))
             except ValidationError as error:
                 raise ValueError(f"method_settings: {error}") from error
+            source.rule = settings[0] if isinstance(settings[0], Thresholds) else None
         with located(method.examples):
             examples, rules = method.examples(source, *settings)
         RULES.write(rules, self.out_rules)

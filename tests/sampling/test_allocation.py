@@ -2,14 +2,14 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import TOY_BASE
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrt.config.load import load
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import OpenEnded
 from mrt.methods.mrt import best_prefixes
-from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Thresholds, Trace, paths_of_J
+from mrt.sampling.allocation import LEVELS, Allocate, Allocation, Answers, Thresholds, Trace, paths_of_J
 from mrt.sampling.cache import CacheSettings
 from mrt.sampling.engine import Completion, Decoding, EngineSettings, Request
 from mrt.sampling.prompt import Prompt
@@ -21,9 +21,9 @@ FILTER = Thresholds(minimum_J=0.6)
 ADD = Trace.add
 
 
-def settled(answers, rules=(FILTER,), **how):
+def settled(answers, rule=FILTER, **how):
     """A trace whose answers [prefixes, MOST] were drawn as far as needed."""
-    trace = Trace(len(answers), MOST, Allocation(**how), list(rules))
+    trace = Trace(len(answers), MOST, Allocation(**how), rule)
     while asked := trace.next():
         for prefix, count in asked.items():
             done = trace.answers[prefix]
@@ -134,6 +134,47 @@ def test_an_answer_that_closes_the_thought_once_more_counts(toy_problems, tmp_pa
     assert added and all(added)
 
 
+@given(
+    st.lists(curves, min_size=1, max_size=3),
+    st.lists(st.sampled_from([0.0, 0.3, 0.6, 0.9]), min_size=1, max_size=3, unique=True),
+    st.booleans(),
+    st.integers(0, 50),
+)
+@settings(deadline=None, max_examples=20)
+def test_a_filter_gets_the_same_answers_whatever_the_others_are(of_traces, limits, everywhere, seed):
+    rules = [Thresholds(minimum_J=limit) for limit in limits]
+
+    def allocated(rules):
+        traces = []
+        for number, curve in enumerate(of_traces):
+            right = answers_of(curve, seed + number)
+            at = prefixes("", ["a"] * (len(curve) - 1), True, OpenEnded())
+            places = [Place("p", number, number, prefix, Request(prefix, MOST, 0, Decoding())) for prefix in at]
+            of_rules = [Trace(len(places), MOST, Allocation(paths=10), rule, seed) for rule in rules]
+            answers = Answers(places, of_rules, MOST if everywhere else 0)
+            while requests := answers.requests():
+                for j, request in requests:
+                    assert request.seed == len(answers.drawn[j]) and request.n <= MOST - request.seed
+                    part = right[j, request.seed : request.seed + request.n]
+                    answers.add(j, [Completion(str(r), 1, "stop", None) for r in part], list(part))
+            traces.append(answers)
+        return traces
+
+    together = allocated(rules)
+    for rule in rules:
+        for alone, shared in zip(allocated([rule]), together, strict=True):
+            marks = [[rule.key in names for names in place] for place in shared.allocated()]
+            own = [[rule.key in names for names in place] for place in alone.allocated()]
+            assert [sum(place) for place in marks] == [sum(place) for place in own]
+            assert all(place == sorted(place, reverse=True) for place in marks)  # the first ones
+    counts = [len(drawn) for trace in together for drawn in trace.drawn]
+    assert counts == [
+        MOST if everywhere else max(int(trace.answers[j]) for trace in answers.traces)
+        for answers in together
+        for j in range(len(answers.places))
+    ]
+
+
 @pytest.mark.slow
 def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problems, tmp_path):
     """In one go, in parts, and again from the cache."""
@@ -176,7 +217,7 @@ def test_answers_are_drawn_until_the_kept_prefix_is_close_to_the_best():
     """That the trace is kept is plain from the beginning; which prefix is the best one is not."""
     asked = []
     for tolerance in (0.05, 1.0):
-        trace = Trace(3, MOST, Allocation(stay=0.0, tolerance=tolerance), [Thresholds()])
+        trace = Trace(3, MOST, Allocation(stay=0.0, tolerance=tolerance), Thresholds())
         for prefix, right in enumerate((0, 5, 5)):
             trace.add(prefix, [True] * right + [False] * (10 - right))
         asked.append(trace.next())

@@ -3,12 +3,14 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from mrt.analysis.progress import progress_table
 from mrt.core import artifacts
 from mrt.core import fingerprint as fp
 from mrt.episodes.parameterization import OpenEnded, Template
 from mrt.episodes.thinking import THINK
 from mrt.methods import mrt, star
 from mrt.methods.mrt import Rules, best_prefixes
+from mrt.sampling.prompt import Prompt
 from mrt.training.method import SFTMethod, methods, parts_of
 from mrt.training.sets import READ, ModelTexts, Source, suffix_set
 
@@ -264,3 +266,33 @@ def test_a_table_that_a_method_does_not_read_is_an_error(tmp_path):
         source.table("progress")
     with pytest.raises(ValueError, match="no tokenizer; add it to `reads`"):
         ModelTexts(source)
+
+
+def test_a_filter_sees_the_answers_that_were_allocated_to_it_alone(tmp_path):
+    mine, other = Rules(minimum_J=0.6), Rules(minimum_J=0.9)
+    keys = {"problem_id": "p", "sample": 0}
+    lengths = {"tokens": 1, "problem_tokens": 1, "prefix_tokens": 1, "prompt_tokens": 1}
+    rows, grades = [], []
+    for prefix in (0, 1):
+        for index in range(4):
+            answer = keys | {"prefix": prefix, "answer_index": index}
+            filters = [other.key, *([mine.key] if index < 2 else [])]
+            end = {"text": str(index), "finish_reason": "stop", "mean_logprob": None, "allocated": filters}
+            rows.append(answer | lengths | end)
+            right = prefix == 1 and index < 2  # J is 1 by the filter's own two answers, and 0.5 by all four
+            grades.append(answer | {"answer": "1", "parsed": True, "correct": right, "cluster": 0})
+    prover = pl.DataFrame(rows, schema={**artifacts.PROVER.columns, **artifacts.PROVER.optional})
+    grades = pl.DataFrame(grades, schema=artifacts.ANSWER_GRADES.columns)
+    files = {name: tmp_path / f"{name}.parquet" for name in ("prover", "prover_grades", "progress")}
+    artifacts.PROVER.write(prover, files["prover"])
+    artifacts.ANSWER_GRADES.write(grades, files["prover_grades"])
+    artifacts.PROGRESS.write(progress_table(prover, grades), files["progress"])
+
+    def seen(rule):
+        source = Source(files, OpenEnded(), Prompt(), 0, rule=rule)
+        return source.table("progress")["J"].to_list(), source.table("prover").height
+
+    assert seen(mine) == ([0.0, 1.0], 4)
+    assert seen(other) == seen(None) == ([0.0, 0.5], 8)
+    artifacts.PROVER.write(prover.drop("allocated"), files["prover"])
+    assert seen(mine) == ([0.0, 0.5], 8)
