@@ -71,7 +71,7 @@ LONGEST = (
 
 
 def name_of(item):
-    return str(item.path.relative_to(ROOT / "tests").with_suffix(""))
+    return str(item.path.with_suffix("")).removeprefix(f"{ROOT}/tests/")
 
 
 def pytest_collection_modifyitems(items):

@@ -15,7 +15,7 @@ from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.core.digest import canonical, digest_of_files, identity_of_model, options_of
 from mrt.episodes.segmentation import ways_of
-from mrt.grading.task import reference, task_of
+from mrt.grading.task import poses, reference, task_of
 from mrt.sampling.imports import Completions
 from mrt.training.launch import ZERO_3
 from mrt.training.method import SFTMethod, parts_of
@@ -87,7 +87,13 @@ class Options:
         """A dataset, whose task judges it later, and the further columns that the task reads."""
         dataset = self.experiment.problems[w.dataset]
         extra = list(task_of(dataset.task).columns) if dataset.task else []
-        return options_of(set=canonical(dataset, {"task"}), extra=extra or None)
+        task = dataset.task if poses(dataset.task) else None
+        return options_of(set=canonical(dataset, {"task"}), extra=extra or None, task=task)
+
+    def dataset_code(self, w: Wildcards) -> str:
+        """Fingerprint of the stage that makes a dataset, with the task, if it changes how a problem is posed."""
+        task = self.experiment.problems[w.dataset].task
+        return self.code("problems.build", *([reference(task)] if poses(task) else []))
 
     @property
     def way_to_cut(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from mrt.core.cli import Stage, run
 from mrt.core.storage import write_text
 from mrt.figures.figure import figures
 from mrt.grading.task import TASKS, task_of
+from mrt.training.method import variants
 
 BOUNDS = {
     "minimum": "at least {}",
@@ -106,7 +107,17 @@ def page() -> str:
             continue
         lines += [f"## {name}", "", group.get("description", ""), "", "| setting | value | default | meaning |"]
         lines += ["|---|---|---|---|", *rows_of(group, {**schema["$defs"], **group.get("$defs", {})}), ""]
-    return "\n".join(lines)
+        if columns := task_of(name.removeprefix("Task ")).columns if name in tasks else ():
+            lines += [
+                f"Columns of the source that it reads by default: {', '.join(f'`{each}`' for each in columns)}.",
+                "",
+            ]
+    lines += ["## Variants of RL", "", "| variant | asks mu | its parameters | what it is |", "|---|---|---|---|"]
+    for name, variant in variants().items():
+        parameters = ", ".join(f"`{each}`" for each in variant.parameters) or "none"
+        about = " ".join((variant.function.__doc__ or "").partition("\n\n")[0].split())
+        lines.append(f"| `{name}` | {variant.asks} | {parameters} | {about} |")
+    return "\n".join([*lines, ""])
 
 
 ARTIFACTS = """# Artifacts

@@ -36,6 +36,10 @@ class Task(Settings):
     columns: ClassVar[Sequence[str]] = ()  # of the source, beside those of every problem set: all rows need them
     _workers: int | None = PrivateAttr(1)  # processes that judge; None: as many as available CPUs
 
+    def posed(self, problem: Row) -> Row:
+        """A problem as models get it, with its gold answer, and all that the task reads; made with the dataset."""
+        return problem
+
     def answer(self, part: str, problem: Row) -> str | None:
         """The answer that an answer part gives; None without one. A task has this method or `answers`."""
         raise NotImplementedError(f"{type(self).__name__} has neither `answer` nor `answers`")
@@ -108,6 +112,8 @@ def task_of(choice: Choice | None = None, workers: int | None = 1) -> Task:
             f"{name_of(choice)} has the settings {', '.join(kind.model_fields) or 'none'}; "
             + "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})" for e in error.errors())
         ) from error
+    if isinstance(task.columns, str):
+        raise ValueError(f"{name_of(choice)}: columns is the text {task.columns!r}; write ({task.columns!r},)")
     task._workers = workers
     return task
 
@@ -115,6 +121,11 @@ def task_of(choice: Choice | None = None, workers: int | None = 1) -> Task:
 def has_golds(choice: Choice | None) -> bool:
     """Whether a chosen task has texts of gold answers, so that J may be read off."""
     return TASKS.find(name_of(choice)).golds is not Task.golds
+
+
+def poses(choice: Choice | None) -> bool:
+    """Whether a chosen task changes how a problem is posed, so that it decides the dataset too."""
+    return TASKS.find(name_of(choice)).posed is not Task.posed
 
 
 def problem_rows(path: Path) -> dict[str, Row]:

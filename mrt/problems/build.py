@@ -23,6 +23,7 @@ from pydantic import Field
 from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
 from mrt.grading.answers import boxed
+from mrt.grading.task import Choice, Task, reference, task_of
 from mrt.problems.decontamination import Sets, squeezed, toy_key
 from mrt.problems.filters import (
     MAYBE_NO_ANSWER,
@@ -294,12 +295,14 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
 
 
 def build(
-    name: str, settings: Dataset, others: Iterable[str] = (), extra: Sequence[str] = ()
+    name: str, settings: Dataset, others: Iterable[str] = (), extra: Sequence[str] = (), task: Task | None = None
 ) -> tuple[pl.DataFrame, Tally]:
     """The table of a dataset (docs/artifacts.md: `problems/{d}.parquet`), and what each rule dropped.
 
     `others` are the texts of the problems that must not occur in the set, `extra` the further columns of the source
-    that its task reads. Raises ValueError if the source lacks one of these, or a row a value of it.
+    that its task reads. `task` is given if it changes how a problem is posed.
+
+    Raises ValueError if the source lacks such a column, if a row has no value there, or if the task cannot pose it.
     """
     tally = Tally()
     if settings.toy:
@@ -328,6 +331,9 @@ def build(
             rows = tally.filter("equal text in disjoint sets", rows, lambda row: not sets.has(row.problem))
             rows = tally.filter("shingle overlap with disjoint sets", rows, lambda row: not sets.overlaps(row.problem))
         rows = take(rows, settings, tally)
+        if task:
+            for row in rows:
+                pose(row, task, settings)
     if not rows:
         raise ValueError(f"{settings.origin}: 0 problems are left for set {name}\n{tally}")
     table = {
@@ -339,8 +345,19 @@ def build(
         "source": [row.source or settings.origin for row in rows],
         "split": [settings.split] * len(rows),
     }
-    further = {"extra": pl.Series([row.extra for row in rows], dtype=pl.String)} if extra else {}
+    further = {"extra": pl.Series([row.extra for row in rows], dtype=pl.String)} if extra or task else {}
     return pl.DataFrame(table, schema=PROBLEMS.columns).with_columns(**further), tally
+
+
+def pose(row: Row, task: Task, settings: Dataset) -> None:
+    """Have the task pose a problem; raises ValueError, which names the row, if it cannot."""
+    given = {"id": row.id, "problem": row.problem, "answer": row.answer, **json.loads(row.extra or "{}")}
+    try:
+        posed = dict(task.posed(given))
+    except ValueError as error:
+        raise ValueError(f"{settings.origin}, {place(settings, row.line)}: {error}") from error
+    row.problem, row.answer = posed.pop("problem"), posed.pop("answer")
+    row.extra = json.dumps({name: value for name, value in posed.items() if name != "id"}, sort_keys=True)
 
 
 def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:
@@ -375,7 +392,11 @@ class Problems(Stage):
         default_factory=list, description="Datasets (Parquet) of `disjoint_from`, each named <set>.parquet."
     )
     extra: list[str] = Field([], description="Further columns of the source, which the task reads.")
+    task: Choice | None = Field(None, description="The task, if it changes how a problem is posed.")
     out: Path = Field(description="The dataset (Parquet).")
+
+    def plugins(self) -> tuple[str, ...]:
+        return (reference(self.task),) if self.task else ()
 
     def cli_cmd(self) -> None:
         given = {path.stem: path for path in self.disjoint}
@@ -385,7 +406,7 @@ class Problems(Stage):
                 f"but --disjoint gives {', '.join(given) or 'nothing'}"
             )
         others = [text for path in given.values() for text in PROBLEMS.read(path, ["problem"])["problem"].to_list()]
-        table, tally = build(self.name, self.set, others, self.extra)
+        table, tally = build(self.name, self.set, others, self.extra, task_of(self.task) if self.task else None)
         PROBLEMS.write(table, self.out)
         print(f"{tally}\n{self.name}: {len(table)} problems in {self.out}")
         if self.set.toy and self.set.split != "train":

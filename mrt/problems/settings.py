@@ -69,8 +69,8 @@ class Dataset(Settings):
     split: Literal["train", "val", "test"] = Field("test", description="What the set is for.")
     task: str | dict[str, Any] | None = Field(
         None,
-        description="How answers are judged: the name of a task, or its name and settings, `{name: math, by: ...}`."
-        " `math`, or a file of yours, `my_task.py:Task`, relative to the working folder; null for `math`.",
+        description="How answers are judged: the name of a task (docs/your_own.md lists them; `math` if not given), or"
+        " its name and settings, `{name: math, by: ...}`. Or a file of yours, `my_task.py:Task`.",
     )
     columns: Columns = Field(default_factory=Columns, description="Source column of each field.")
     answer_from_solution: bool = Field(

@@ -18,6 +18,7 @@ PAGE = (ROOT / "docs" / "your_own.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 SCRIPTS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
 FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl", "my_measurements.jsonl")
+FILES += ("my_questions.jsonl", "gpqa.jsonl", "my_capitals.jsonl")
 REST = {  # what a block that is a part of a configuration leaves out
     "problems": {"train": {"file": FILES[1], "split": "train"}, "test": {"file": FILES[2], "split": "test"}},
     "evaluation": {"problems": ["test"], "measures": ["accuracy"]},
@@ -42,7 +43,9 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for i, name in enumerate(FILES):
         rows = (
-            {"problem": f"What is {j} + 1?", "answer": str(j + 1), "tolerance": 0.05}
+            {"problem": f"What is {j} + 1?", "answer": str(j + 1), "tolerance": 0.05, "options": [str(j), str(j + 1)]}
+            | {"Question": f"What is {j} + 1?", "Correct Answer": str(j + 1)}
+            | {f"Incorrect Answer {i}": str(j - i) for i in (1, 2, 3)}
             for j in range(64 * i, 64 * i + 64)
         )
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from mrt.figures.figure import figures
-
 BIN = Path(sys.executable).parent
 STAGES = [
     *("problems.build", "episodes.cut", "grading.grade"),
@@ -70,7 +68,8 @@ def test_no_two_rooms_import_each_other_however_far_round():
     for place, (room, modules, _) in enumerate(table):
         assert graph[room] <= set(list(drawn)[:place]), f"{room} stands above a room that it imports"
         files = {path.name.removesuffix(".py") for path in (ROOT / "mrt" / room).glob("[!_.]*")}
-        files -= set(figures()) if room == "figures" else set()  # figures.md lists them
+        if room in ("tasks", "methods", "figures"):  # a new file of these is no edit of the page
+            files -= {path.stem for path in (ROOT / "mrt" / room).glob("*.py")} - {*re.findall(r"`(.+?)`", modules)}
         assert {name.rstrip("/") for name in re.findall(r"`(.+?)`", modules)} == files, room
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,10 +70,12 @@ def test_a_variant_depends_on_no_order_and_is_finite(name, outcomes, J, data):
     order = data.draw(st.permutations(range(len(outcomes))))
     permuted = Group(*(v[order] for v in (group.outcomes, group.penalties, group.lengths, group.J)),
                      [boundaries[i] for i in order], group.stopped[order])  # fmt: skip
-    settings = {each: RL().values()[each] for each in chosen.parameters}
+    recipe, parameters = RL().values(), signature(chosen.function).parameters
+    defaults = {each: 1.0 if of.default is of.empty else of.default for each, of in parameters.items()}
+    settings = {each: recipe.get(each, defaults[each]) for each in chosen.parameters}
     values = values_of(chosen, group, settings)
     assert values.isfinite().all() and values_of(chosen, permuted, settings).allclose(values[order])
-    assert len(values) == len(outcomes) and values.dim() == 1 + (chosen.asks == "boundaries")
+    assert len(values) == len(outcomes) and values.dim() in ((1, 2) if chosen.asks == "boundaries" else (1,))
 
 
 def test_values_that_are_none_of_a_group_are_an_error():

@@ -11,7 +11,7 @@ rule build_dataset:
     conda:
         ANALYSIS
     params:
-        code=options.code("problems.build"),
+        code=options.dataset_code,
         content=lambda w: content_of(experiment.problems[w.dataset].local),
         settings=options.dataset,
         execution=files_of("disjoint"),

@@ -1,6 +1,7 @@
 """The configuration as it was given, and what checks of it share."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from mrt.config.sections import Evaluation, Model, Training
 from mrt.core.settings import suggestion
-from mrt.grading.task import task_of
+from mrt.grading.task import poses, task_of
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 
@@ -69,12 +70,13 @@ class Given:
         ids: dict[str, list[str] | Exception] = {}
         for name, dataset in self.problems.items():
             if dataset.file and dataset.file.is_file() and dataset.file.stat().st_size <= READ_AT_ONCE:
+                task = None
+                with suppress(ValueError):  # `datasets.sources` says what is wrong with the task
+                    task = task_of(dataset.task) if dataset.task else None
                 try:
-                    extra = task_of(dataset.task).columns if dataset.task else ()
-                except ValueError:  # `datasets.sources` says what is wrong with the task
-                    extra = ()
-                try:
-                    ids[name] = build(name, dataset, extra=extra)[0]["id"].to_list()
+                    extra = task.columns if task else ()
+                    table, _ = build(name, dataset, extra=extra, task=task if task and poses(dataset.task) else None)
+                    ids[name] = table["id"].to_list()
                 except (ValueError, OSError) as error:
                     ids[name] = error
         return ids
