@@ -62,6 +62,7 @@ if running.is_job():
     running.record_in_jobs(workflow)
 else:
     running.tell_of_unknown_records(experiment.results)
+    start.tell_of_short_trainings(experiment)
 start.prepare(workflow, experiment, options.fingerprints, config)
 
 
