@@ -149,7 +149,9 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     if mistakes or loaded is None:
         named = [table.named(mistake) for mistake in mistakes] if table else mistakes
         lines = [f"  {mistake}" for mistake in dict.fromkeys(named)]
-        raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistake{'s' * (len(lines) > 1)}):", *lines]))
+        raise ValueError(
+            "\n".join([f"the configuration is not right ({len(lines)} mistake{'s' * (len(lines) > 1)}):", *lines])
+        )
     return loaded
 
 

@@ -113,8 +113,8 @@ class Prove(TraceStage):
         if self.learnt_from and traces.height and not traces["closed"].any():
             cut = traces.filter(pl.col("finish_reason") == "length").height
             raise ValueError(
-                f"{self.rollouts}: none of the {traces.height} thoughts is closed ({cut} were cut off at max_tokens), so"
-                f" that mu would be asked where {self.names[0]} never ends. Look at them with `mrt traces`; then raise"
+                f"{self.rollouts}: none of the {traces.height} thoughts is closed ({cut} were cut off at max_tokens):"
+                f" mu would be asked where {self.names[0]} never ends. Look at them with `mrt traces`; then raise"
                 " training.decoding.max_tokens, or teach the model to close its thoughts first: a cold start on more"
                 " examples, or for more steps"
             )

@@ -89,8 +89,8 @@ def remarks(history: Path) -> list[str]:
     """What tells that a training run here may have taught nothing, from its trainer's history (Parquet)."""
     log = log_of(history)
     what = "problems" if "reward" in log.columns else "examples"
-    count = log["examples"].max()
-    found = [too_few(log.height, what if count is None else f"{count} {what}")]
+    counts = log["examples"].drop_nulls().unique().to_list()  # an older history has none
+    found = [too_few(log.height, " ".join([*map(str, counts), what]))]
     found += [NO_GRADIENT if log.height and (log["grad_norm"] == 0).all() else None]
     if what == "examples":
         losses = log.select(pl.coalesce("weighted_loss", "loss"), "epoch").drop_nulls()

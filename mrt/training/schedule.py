@@ -47,8 +47,8 @@ def did_not_fall(losses: Sequence[float], epochs: Sequence[float]) -> str | None
         return None
     parts = ("epoch", "epoch") if last >= 2 else ("steps", "ones")
     return (
-        f"the loss did not fall: {fmean(before):.4g} in the first {parts[0]}, {fmean(after):.4g} in the last {parts[1]}."
-        " Change learning_rate, lower batch_size or raise epochs; `mrt show` shows what the set holds"
+        f"the loss did not fall: {fmean(before):.4g} in the first {parts[0]}, {fmean(after):.4g} in the last"
+        f" {parts[1]}. Change learning_rate, lower batch_size or raise epochs; `mrt show` shows what the set holds"
     )
 
 

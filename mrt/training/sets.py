@@ -230,7 +230,9 @@ def why_empty(rules: pl.DataFrame) -> str:
     """Which rules dropped how many of what, and what to change."""
     dropped = [f"{count} by `{rule}`" for rule, _, count in rules.iter_rows() if count]
     first = [f"{kept} {rule}" for rule, kept, _ in rules.head(1).iter_rows()]
-    lost = f"Of {first[0]}, these were dropped: {', '.join(dropped)}" if first and dropped else "There was nothing to keep"
+    lost = (
+        f"Of {first[0]}, these were dropped: {', '.join(dropped)}" if first and dropped else "There was nothing to keep"
+    )
     return (
         f"{lost}. Look at them with `mrt traces`; then loosen what drops most (`rules`), raise training.samples, add"
         " problems, raise training.decoding.max_tokens where thoughts are cut off, or teach the parent first"

@@ -86,7 +86,7 @@ class Given:
 
 
 def unknown(path: str, name: str, known: Collection[str], of: str = "", defined: Collection[str] = ()) -> Mistakes:
-    """The mistake of an unknown name, with a suggestion; of one that is `defined`, but not in the list `of`, with it."""
+    """The mistake of an unknown name, with a suggestion; of one that is `defined`, with the list `of` that lacks it."""
     if name not in known:
         where = f" in {of}, which has {', '.join(known)}" if name in defined else suggestion(name, known)
         yield path, f"there is no {name!r}{where}"
