@@ -1,4 +1,4 @@
-"""What a run says in the terminal: a line for each job that ended, and at its end the table and what was made.
+"""What a run says in the terminal: a line for each job that ended, and at its end the table and the files made.
 
 The bars are those of the logger plugin `rich` (profiles/default/config.yaml); they stand below these lines, and only in
 a terminal. Snakemake's whole text is in .snakemake/log/.
@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -29,7 +29,7 @@ KINDS = ("models", "sets", "tables", "figures")  # folders of results, by what p
 class JobLines(logging.Handler):
     """Prints `12/117  sample_rollouts base toy_test  34 s` when a job has ended, and the warnings of its log.
 
-    Of the line the other handlers may have their own: `lines` says whether to print it.
+    `lines` says whether to print the line, which Snakemake's plain text makes needless.
     """
 
     def __init__(self, *, lines: bool) -> None:
@@ -37,6 +37,7 @@ class JobLines(logging.Handler):
         self.lines = lines
         self.started: dict[int, tuple[str, float, list[str]]] = {}
         self.ended = self.total = 0
+        self.made: set[str] = set()  # outputs of the jobs that have started
 
     def emit(self, record: Any) -> None:
         event = getattr(record, "event", None)
@@ -44,6 +45,7 @@ class JobLines(logging.Handler):
             self.total = record.stats.get("total", 0)
         elif event == LogEvent.JOB_INFO:
             name = " ".join([record.rule_name, *map(str, record.wildcards.values())])
+            self.made.update(map(str, record.output or ()))
             self.started[record.jobid] = (name, time.monotonic(), [str(log) for log in record.log or ()])
         elif event == LogEvent.JOB_FINISHED:
             self.ended += 1
@@ -61,14 +63,15 @@ def warnings_of(name: str, logs: Iterable[str]) -> list[str]:
     return [f"{name}: {line}" for line in dict.fromkeys(lines)]
 
 
-def print_jobs() -> None:
+def print_jobs() -> JobLines:
     """Print a line for each job that ends, where a logger plugin shows bars in place of Snakemake's text.
 
     Snakemake's advice to share results between workflows, a line for each rule that can, is left out.
     """
     plain = any(type(handler) is logging.StreamHandler for handler in logger.handlers)
-    logger.addHandler(JobLines(lines=not plain))
     logger.addFilter(lambda record: "is eligible for caching between workflows" not in record.getMessage())
+    logger.addHandler(shown := JobLines(lines=not plain))
+    return shown
 
 
 def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
@@ -95,12 +98,14 @@ def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
     return table
 
 
-def print_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None:
-    """Print what this run made, what may be wrong with it, what of the rest is out of date, and the next commands.
+def print_results(
+    workflow: Any, results: str, labels: Mapping[str, str], made: Collection[str], targets: Collection[str] = ()
+) -> None:
+    """Print the files of this run, its warnings, the other files that are out of date, and the next commands.
 
-    Of pass@1, if this run was to make it, the table too. `labels` are those of all models.
+    Of pass@1, if this run was to make it, the table too. `labels` are those of all models; `made`
+    are the files that this run made, `targets` its targets.
     """
-    made = sorted({str(file) for job in workflow.dag.needrun_jobs() for file in job.output if job.rule.name != "all"})
     lines, summary = [], Path(results, "tables", "pass1.parquet")
     if any(job.rule.name == "pass1" for job in workflow.dag.jobs) and summary.is_file():
         from mrt.figures.pass1 import readings  # only now: its imports take time
@@ -110,11 +115,11 @@ def print_results(workflow: Any, results: str, labels: Mapping[str, str]) -> Non
         lines = [f"{labels.get(m, m)} on {d}: n = {n} of {of} problems" for m, d, n, of in fewer.iter_rows()]
         lines += readings(table, labels)
     lines += remarks_of(results, labels)
-    lines += [f"Made: {kind}" for kind in made_of_each_kind(made, results)]
+    lines += [f"Made: {kind}" for kind in made_of_each_kind(sorted(made), results)]
     files = [os.path.relpath(path) for path in workflow.configfiles]
     files = files if files != ["config.yaml"] else []
     options = f" --configfile {' '.join(map(quote, files))}" if files else ""
-    if {*workflow.dag_settings.targets} - {"all"} and (rest := rest_of(files)):
+    if {*targets} - {"all"} and (rest := rest_of(files)):
         old = [file.stem for file in rest if file.exists()]
         lines += [f"Out of date: {', '.join(old)}"] if old else []
         lines += [f"Not made yet: {more} of the figures and tables"] if (more := len(rest) - len(old)) else []
@@ -123,7 +128,8 @@ def print_results(workflow: Any, results: str, labels: Mapping[str, str]) -> Non
         lines.append(f"Traces, to look at in a browser: {page}")
     if any(suffix in file for file in made for suffix in (".png", ".html")):
         lines.append(f"All on one page: snakemake --report report.html{options}")
-    print(*lines, sep="\n", file=sys.stderr)
+    if lines:
+        print(*lines, sep="\n", file=sys.stderr)
 
 
 def remarks_of(results: str, labels: Mapping[str, str]) -> list[str]:
@@ -131,8 +137,8 @@ def remarks_of(results: str, labels: Mapping[str, str]) -> list[str]:
     from mrt.training.log import remarks  # only now: its imports take time
 
     histories = {name: Path(results, "models", f"{name}.history.parquet") for name in labels}
-    found = {name: remarks(file) for name, file in histories.items() if file.is_file()}
-    return [f"warning: {labels[name]}: {remark}" for name, of_model in found.items() for remark in of_model]
+    by_model = {name: remarks(file) for name, file in histories.items() if file.is_file()}
+    return [f"warning: {labels[name]}: {remark}" for name, of_model in by_model.items() for remark in of_model]
 
 
 def made_of_each_kind(files: Iterable[str], results: str) -> list[str]:

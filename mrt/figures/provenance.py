@@ -48,8 +48,8 @@ def describe(files: dict[str, Path]) -> pl.DataFrame:
 def remarks(files: dict[str, Path]) -> list[str]:
     """Of each training whose log says that it may have taught nothing, the sentence that says so."""
     logs = {name: read_table(path) for name, path in files.items() if name.startswith("model ")}
-    found = {name: log["remark"].drop_nulls() for name, log in logs.items() if "remark" in log.columns}
-    return [f"{name}: {remark}." for name, of_model in found.items() for remark in of_model]
+    by_model = {name: log["remark"].drop_nulls() for name, log in logs.items() if "remark" in log.columns}
+    return [f"{name}: {remark}." for name, of_model in by_model.items() for remark in of_model]
 
 
 class Provenance(Stage):

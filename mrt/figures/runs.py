@@ -57,13 +57,13 @@ def baseline(names: Iterable[str], models: Mapping[str, ModelStyle]) -> str | No
 def trainings(tables: Tables) -> dict[str, tuple[float | None, float, str | None]]:
     """Examples and steps of each model that was trained here, means over runs, and what may be wrong with them."""
     logs = [tables[name] for name in ("sft_log", "rl_log") if name in tables and tables[name].height]
-    found = {}
+    learnt = {}
     for (model,), log in pl.concat(logs, how="diagonal_relaxed").group_by("model") if logs else ():
         of_runs = log.sort("step").group_by("run", maintain_order=True).last()
         examples = of_runs["examples"].mean() if "examples" in log.columns else None
         remarks = of_runs["remark"].drop_nulls().unique(maintain_order=True) if "remark" in log.columns else ()
-        found[str(model)] = (examples, of_runs["step"].mean(), "; ".join(remarks) or None)
-    return found  # type: ignore[return-value]  # means of numbers are numbers
+        learnt[str(model)] = (examples, of_runs["step"].mean(), "; ".join(remarks) or None)
+    return learnt  # type: ignore[return-value]  # means of numbers are numbers
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:

@@ -275,7 +275,7 @@ def curves(
     filled = []
     for axis, (name, x) in zip(axes, product(sets, over), strict=True):
         here = table.filter(pl.col("dataset") == name)
-        unknown = []  # models of imported completions, say, without token counts
+        unknown = []  # models whose completions were imported without token counts
         for model in models:
             rows = here.filter(pl.col("model") == model)
             if rows[x].count():

@@ -90,12 +90,12 @@ def remarks(history: Path) -> list[str]:
     log = log_of(history)
     what = "problems" if "reward" in log.columns else "examples"
     counts = log["examples"].drop_nulls().unique().to_list()  # an older history has none
-    found = [too_few(log.height, " ".join([*map(str, counts), what]))]
-    found += [NO_GRADIENT if log.height and (log["grad_norm"] == 0).all() else None]
+    causes = [too_few(log.height, " ".join([*map(str, counts), what]))]
+    causes += [NO_GRADIENT if log.height and (log["grad_norm"] == 0).all() else None]
     if what == "examples":
         losses = log.select(pl.coalesce("weighted_loss", "loss"), "epoch").drop_nulls()
-        found.append(did_not_fall(losses["weighted_loss"].to_list(), losses["epoch"].to_list()))
-    return [remark for remark in found if remark]
+        causes.append(did_not_fall(losses["weighted_loss"].to_list(), losses["epoch"].to_list()))
+    return [remark for remark in causes if remark]
 
 
 def check_log(file: Path) -> None:
@@ -144,9 +144,9 @@ class MakeLog(Stage):
         if self.file:
             log = imported_log(self.file)
         elif self.history:
-            log, found = log_of(self.history), "; ".join(remarks(self.history))
+            log, text = log_of(self.history), "; ".join(remarks(self.history))
             last = pl.col("step") == pl.col("step").max()
-            log = log.with_columns(pl.when(last).then(pl.lit(found or None, pl.String)).alias("remark"))
+            log = log.with_columns(pl.when(last).then(pl.lit(text or None, pl.String)).alias("remark"))
         else:
             raise ValueError("give --history or --file")
         write_table(log, self.out, ["step"])

@@ -11,11 +11,11 @@ NO_GRADIENT = "no step had a gradient: what is left is the parent, but for weigh
 
 
 def too_few(steps: int, what: str, *, most: bool = False) -> str | None:
-    """What is wrong with a training of so many steps, and what to change; None if nothing is.
+    """The warning of a training of too few steps, with the remedy; None if it has enough.
 
     Args:
-        steps: of the training; with `most`, as many as it can have.
-        what: what it learns from, as `4 examples`.
+        steps: of the training; with `most`, the most that it can have.
+        what: the data that it learns from, as `4 examples`.
     """
     if steps >= FEWEST:
         return None
@@ -27,7 +27,7 @@ def too_few(steps: int, what: str, *, most: bool = False) -> str | None:
 
 
 def did_not_fall(losses: Sequence[float], epochs: Sequence[float]) -> str | None:
-    """What is wrong where the loss of the last epoch is not below that of the first; None if it is, or is not known.
+    """The warning of a loss that is not lower in the last epoch than in the first; None if it is, or is not known.
 
     An epoch has all examples, so that two of them compare. Of a training of fewer than two, the first and the last
     third of the steps are compared.

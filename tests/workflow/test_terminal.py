@@ -13,11 +13,10 @@ from workflow import terminal
 from workflow.terminal import JobLines, print_results
 
 
-def run_of(*jobs: tuple[str, list[str]], targets: tuple[str, ...] = ()) -> Any:
-    """A run of Snakemake that had jobs of these rules, with their outputs."""
-    made = [SimpleNamespace(rule=SimpleNamespace(name=rule), output=output) for rule, output in jobs]
-    dag = SimpleNamespace(jobs=made, needrun_jobs=lambda: made)
-    return SimpleNamespace(configfiles=["other.yaml"], dag=dag, dag_settings=SimpleNamespace(targets=targets))
+def run_of(*rules: str) -> Any:
+    """A run of Snakemake that had jobs of these rules."""
+    jobs = [SimpleNamespace(rule=SimpleNamespace(name=rule)) for rule in rules]
+    return SimpleNamespace(configfiles=["other.yaml"], dag=SimpleNamespace(jobs=jobs))
 
 
 def test_the_table_at_the_end_fits_80_columns(
@@ -39,7 +38,7 @@ def test_the_table_at_the_end_fits_80_columns(
     file = tmp_path / "tables" / "pass1.parquet"
     summary.write_parquet(file)
     made = [str(file), str(file.with_suffix(".html")), str(tmp_path / "models" / "mrt_2")]
-    print_results(run_of(("pass1", made), ("all", [])), str(tmp_path), {"mrt_2": "MRT [STaR], 2 iterations"})
+    print_results(run_of("pass1", "all"), str(tmp_path), {"mrt_2": "MRT [STaR], 2 iterations"}, made)
     said = capsys.readouterr().err
     table, rest = said.split("Made: ", 1)
     cells = [line.split() for line in table.splitlines() if line.strip()]
@@ -68,13 +67,13 @@ def test_of_a_target_alone_what_is_out_of_date_is_told_and_no_table_of_another_r
         for name in ("regret", "progress")
     )
     monkeypatch.setattr(terminal, "dry_run", lambda files: planned)
-    figure = ("loss", [str(tmp_path / "figures" / "loss.png")])
-    print_results(run_of(figure, targets=("loss",)), str(tmp_path), {})
+    figure = [str(tmp_path / "figures" / "loss.png")]
+    print_results(run_of("loss"), str(tmp_path), {}, figure, {"loss"})
     said = capsys.readouterr().err
     assert f"Made: 1 figure in {tmp_path}/figures: loss\n" in said and "pass@1" not in said
     assert "Out of date: regret\nNot made yet: 1 of the figures and tables\n" in said
     assert " --configfile other.yaml (`mrt why --configfile other.yaml` says why)\n" in said
-    print_results(run_of(figure), str(tmp_path), {})  # a run of all: nothing is left
+    print_results(run_of("loss"), str(tmp_path), {}, figure)  # a run of all: nothing is left
     assert "Out of date" not in capsys.readouterr().err
 
 
@@ -89,7 +88,15 @@ def test_a_job_that_has_ended_shows_the_warnings_of_its_log_once(
         shown.emit(logging.makeLogRecord({"event": event, **fields}))
 
     tell(LogEvent.RUN_INFO, stats={"total": 10})
-    tell(LogEvent.JOB_INFO, jobid=3, rule_name="train", wildcards={"model": "star_1"}, log=[str(tmp_path / "log")])
+    tell(
+        LogEvent.JOB_INFO,
+        jobid=3,
+        rule_name="train",
+        wildcards={"model": "star_1"},
+        log=[str(tmp_path / "log")],
+        output=["models/star_1"],
+    )
     tell(LogEvent.JOB_FINISHED, job_id=3)
     line = [" 1/10  train star_1  0 s"] if lines else []
+    assert shown.made == {"models/star_1"}
     assert capsys.readouterr().err.splitlines() == [*line, "train star_1: warning: 3 steps"]
