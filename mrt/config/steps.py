@@ -15,7 +15,7 @@ READ_AT_ONCE = 50_000_000  # bytes: a larger file has more than enough rows
 
 
 def most_problems(config: Config, dataset: str) -> int | None:
-    """The most problems that a dataset can have: that it requests, in its file, or in its table; None if nothing tells."""
+    """The most problems that a dataset can have: by its settings, its file, or its table; None if nothing tells."""
     settings = config.problems[dataset]
     file, table = settings.file, config.results / "problems" / f"{dataset}.parquet"
     if settings.size:
