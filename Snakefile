@@ -22,7 +22,7 @@ os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.envi
 start.import_from_here()
 start.fork_stages()
 start.limit_gpus(workflow)
-print_jobs()
+shown = print_jobs()
 if planned := start.planned_config():
     config.clear()
     config.update(planned)
@@ -62,6 +62,7 @@ if running.is_job():
     running.record_in_jobs(workflow)
 else:
     running.tell_of_unknown_records(experiment.results)
+    start.tell_of_short_trainings(experiment)
 start.prepare(workflow, experiment, options.fingerprints, config)
 
 
@@ -71,7 +72,7 @@ onstart:
 
 onsuccess:
     labels = {name: measuring.style(experiment, name)["label"] for name in experiment.models}
-    print_results(workflow, paths.results, labels)
+    print_results(workflow, paths.results, labels, shown.made, workflow.dag_settings.targets)
     if workflow.dag_settings.forceall and not workflow.dag_settings.targets:  # made anew, or touched: all of it
         running.claim_records(experiment.results, again=True)
 

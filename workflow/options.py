@@ -150,6 +150,7 @@ class Options:
             options["everywhere"] = measuring.asks_everywhere(self.experiment, w.model, w.dataset)
         if stage != "sampling.prover":
             options["task"] = self.experiment.problems[w.dataset].task
+        options["learnt_from"] = w.dataset not in self.experiment.evaluation.problems
         prover = measuring.sampling_on(self.experiment, w.dataset).prover
         return self.of_sampling(w, "prover", prover=prover, parameterization=self.words, **options)
 
@@ -217,7 +218,7 @@ class Options:
         closes = "prover" in method.reads or self.experiment.backtracking  # other thoughts are learnt whole
         options: dict[str, Any] = {"parameterization": self.words if closes else None}
         options |= {"method": model.method, "method_settings": model.method_settings}
-        options["seed"] = self.experiment.seed
+        options |= {"seed": self.experiment.seed, "joins": model.accumulate}
         if not self.paths.reads_tokenizer(w):
             return options_of(**options)
         prompt = lineage.prompt_of(self.experiment, w.model if method.asks_new_prompt else self.paths.parent(w))

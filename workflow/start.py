@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 from mrt.config import lineage, roots
 from mrt.config.schema import Config
+from mrt.config.steps import short_trainings
 from mrt.core import accelerator
 from mrt.core.storage import write_text
 from workflow import running
@@ -54,6 +56,14 @@ def begin() -> None:
     for run in _runs:
         run()
     _runs.clear()
+
+
+def tell_of_short_trainings(experiment: Config) -> None:
+    """Warn of trainings that are still to be made and cannot have enough steps to teach anything."""
+    for remark in short_trainings(experiment):
+        name = remark.removeprefix("models.").partition(":")[0]
+        if not (experiment.results / "models" / name).exists():
+            logger.warning(remark)
 
 
 def import_from_here() -> None:

@@ -1,4 +1,4 @@
-"""What a run says in the terminal: a line for each job that ended, and at its end the table and where the figures are.
+"""What a run says in the terminal: a line for each job that ended, and at its end the table and the files made.
 
 The bars are those of the logger plugin `rich` (profiles/default/config.yaml); they stand below these lines, and only in
 a terminal. Snakemake's whole text is in .snakemake/log/.
@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -20,14 +20,24 @@ from rich.table import Table
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from mrt.planning.dry_run import described, dry_run
+
+WARNING = "warning: "  # begins a line of a log that people should see (mrt/training/stage.py)
+KINDS = ("models", "sets", "tables", "figures")  # folders of results, by what people look for there
+
 
 class JobLines(logging.Handler):
-    """Prints `12/117  sample_rollouts base toy_test  34 s` when a job has ended."""
+    """Prints `12/117  sample_rollouts base toy_test  34 s` when a job has ended, and the warnings of its log.
 
-    def __init__(self) -> None:
+    `lines` says whether to print the line, which Snakemake's plain text makes needless.
+    """
+
+    def __init__(self, *, lines: bool) -> None:
         super().__init__()
-        self.started: dict[int, tuple[str, float]] = {}
+        self.lines = lines
+        self.started: dict[int, tuple[str, float, list[str]]] = {}
         self.ended = self.total = 0
+        self.made: set[str] = set()  # outputs of the jobs that have started
 
     def emit(self, record: Any) -> None:
         event = getattr(record, "event", None)
@@ -35,18 +45,33 @@ class JobLines(logging.Handler):
             self.total = record.stats.get("total", 0)
         elif event == LogEvent.JOB_INFO:
             name = " ".join([record.rule_name, *map(str, record.wildcards.values())])
-            self.started[record.jobid] = (name, time.monotonic())
+            self.made.update(map(str, record.output or ()))
+            self.started[record.jobid] = (name, time.monotonic(), [str(log) for log in record.log or ()])
         elif event == LogEvent.JOB_FINISHED:
             self.ended += 1
-            name, start = self.started.pop(record.job_id, (f"job {record.job_id}", time.monotonic()))
+            name, start, logs = self.started.pop(record.job_id, (f"job {record.job_id}", time.monotonic(), []))
             width = len(str(self.total))
-            print(f"{self.ended:{width}}/{self.total}  {name}  {time.monotonic() - start:.0f} s", file=sys.stderr)
+            line = f"{self.ended:{width}}/{self.total}  {name}  {time.monotonic() - start:.0f} s"
+            for text in ([line] if self.lines else []) + warnings_of(name, logs):
+                print(text, file=sys.stderr)
 
 
-def print_jobs() -> None:
-    """Print a line for each job that ends, where the plugin `rich` shows bars only."""
-    if any(type(handler).__module__.startswith("snakemake_logger_plugin_rich") for handler in logger.handlers):
-        logger.addHandler(JobLines())
+def warnings_of(name: str, logs: Iterable[str]) -> list[str]:
+    """The warnings in the logs of a job, each once."""
+    texts = [file.read_text(errors="replace") for file in map(Path, logs) if file.is_file()]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith(WARNING)]
+    return [f"{name}: {line}" for line in dict.fromkeys(lines)]
+
+
+def print_jobs() -> JobLines:
+    """Print a line for each job that ends, where a logger plugin shows bars in place of Snakemake's text.
+
+    Snakemake's advice to share results between workflows, a line for each rule that can, is left out.
+    """
+    plain = any(type(handler) is logging.StreamHandler for handler in logger.handlers)
+    logger.addFilter(lambda record: "is eligible for caching between workflows" not in record.getMessage())
+    logger.addHandler(shown := JobLines(lines=not plain))
+    return shown
 
 
 def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
@@ -73,20 +98,79 @@ def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
     return table
 
 
-def print_results(workflow: Any, results: str, labels: Mapping[str, str]) -> None:
-    """Print pass@1 of every model, if this run was to make it, where all results are, and the report's command."""
-    tables, figures = Path(results, "tables"), sorted(Path(results, "figures").glob("*.png"))
-    summary = tables / "pass1.parquet"
-    if not any(job.rule.name == "pass1" for job in workflow.dag.jobs) or not summary.is_file():
-        return
-    from mrt.figures.pass1 import readings  # only now: its imports take time
+def print_results(
+    workflow: Any, results: str, labels: Mapping[str, str], made: Collection[str], targets: Collection[str] = ()
+) -> None:
+    """Print the files of this run, its warnings, the other files that are out of date, and the next commands.
 
-    Console(stderr=True, highlight=False, markup=False).print(accuracies(table := pl.read_parquet(summary), labels))
-    configs = [quote(os.path.relpath(path)) for path in workflow.configfiles]
-    options = f" --configfile {' '.join(configs)}" if configs != ["config.yaml"] else ""
-    lines = [f"Tables: {tables}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
-    lines += [f"Traces, to look at in a browser: {page}"] if (page := Path(results, "traces.html")).is_file() else []
-    fewer = table.filter(pl.col("n") < pl.col("of"), difficulty="all").select("model", "dataset", "n", "of")
-    remarks = [f"{labels.get(m, m)} on {d}: n = {n} of {of} problems" for m, d, n, of in fewer.iter_rows()]
-    lines = [*remarks, *readings(table, labels), *lines]
-    print(*lines, f"All on one page: snakemake --report report.html{options}", sep="\n", file=sys.stderr)
+    Of pass@1, if this run was to make it, the table too. `labels` are those of all models; `made`
+    are the files that this run made, `targets` its targets.
+    """
+    lines, summary = [], Path(results, "tables", "pass1.parquet")
+    if any(job.rule.name == "pass1" for job in workflow.dag.jobs) and summary.is_file():
+        from mrt.figures.pass1 import readings  # only now: its imports take time
+
+        Console(stderr=True, highlight=False, markup=False).print(accuracies(table := pl.read_parquet(summary), labels))
+        fewer = table.filter(pl.col("n") < pl.col("of"), difficulty="all").select("model", "dataset", "n", "of")
+        lines = [f"{labels.get(m, m)} on {d}: n = {n} of {of} problems" for m, d, n, of in fewer.iter_rows()]
+        lines += readings(table, labels)
+    lines += remarks_of(results, labels)
+    lines += [f"Made: {kind}" for kind in made_of_each_kind(sorted(made), results)]
+    files = [os.path.relpath(path) for path in workflow.configfiles]
+    files = files if files != ["config.yaml"] else []
+    options = f" --configfile {' '.join(map(quote, files))}" if files else ""
+    if {*targets} - {"all"} and (rest := rest_of(files)):
+        old = [file.stem for file in rest if file.exists()]
+        lines += [f"Out of date: {', '.join(old)}"] if old else []
+        lines += [f"Not made yet: {more} of the figures and tables"] if (more := len(rest) - len(old)) else []
+        lines.append(f"To make all of it: snakemake --cores {os.cpu_count()}{options} (`mrt why{options}` says why)")
+    if (page := Path(results, "traces.html")).is_file() and str(page) in made:
+        lines.append(f"Traces, to look at in a browser: {page}")
+    if any(suffix in file for file in made for suffix in (".png", ".html")):
+        lines.append(f"All on one page: snakemake --report report.html{options}")
+    if lines:
+        print(*lines, sep="\n", file=sys.stderr)
+
+
+def remarks_of(results: str, labels: Mapping[str, str]) -> list[str]:
+    """Of each model, what tells that its training may have taught nothing."""
+    from mrt.training.log import remarks  # only now: its imports take time
+
+    histories = {name: Path(results, "models", f"{name}.history.parquet") for name in labels}
+    by_model = {name: remarks(file) for name, file in histories.items() if file.is_file()}
+    return [f"warning: {labels[name]}: {remark}" for name, of_model in by_model.items() for remark in of_model]
+
+
+def made_of_each_kind(files: Iterable[str], results: str) -> list[str]:
+    """The files that people look at, by kind: models, sets, tables, figures, and where the others are."""
+    names: dict[str, dict[str, None]] = {}
+    others = 0
+    for file in files:
+        path = Path(os.path.relpath(file, results))
+        kind = path.parts[0]
+        if kind in KINDS and len(path.parts) == 2:
+            names.setdefault(kind, {})[path.name.partition(".")[0] if kind != "models" else path.name] = None
+        else:
+            others += 1
+    names["models"] = {name: None for name in names.get("models", {}) if not name.endswith(".parquet")}
+    lines = [
+        f"{len(of)} {kind.removesuffix('s') if len(of) == 1 else kind} in {Path(results, kind)}: {', '.join(of)}"
+        for kind, of in names.items()
+        if of
+    ]
+    return lines + ([f"{others} other file{'s' * (others > 1)} in {results}"] if others else [])
+
+
+def rest_of(files: Sequence[str]) -> list[Path]:
+    """The figures, tables and pages that a run of all would make, with these configurations: a dry run tells.
+
+    None where it fails, or where the configuration was changed on the command line, which it would not know.
+    """
+    if {"--config", "-C"} & {*sys.argv}:
+        return []
+    try:
+        jobs = described(dry_run([Path(file) for file in files]))
+    except ValueError:
+        return []
+    outputs = [Path(file) for job in jobs for file in job.fields.get("output", "").split(", ")]
+    return list({file.with_suffix(""): file for file in outputs if file.suffix in (".png", ".md", ".html")}.values())

@@ -21,7 +21,9 @@ MOVED = {
 
 
 def check_yaml(file: Path | str) -> None:
-    """Raise ValueError, with file and line, if a file is not a YAML mapping."""
+    """Raise ValueError, with file and line, if a file is missing or not a YAML mapping."""
+    if not Path(file).is_file():
+        raise ValueError(f"there is no configuration file {file} in {Path.cwd()}; name one with --configfile")
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -147,7 +149,9 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     if mistakes or loaded is None:
         named = [table.named(mistake) for mistake in mistakes] if table else mistakes
         lines = [f"  {mistake}" for mistake in dict.fromkeys(named)]
-        raise ValueError("\n".join([f"the configuration is not right ({len(lines)} mistakes):", *lines]))
+        raise ValueError(
+            "\n".join([f"the configuration is not right ({len(lines)} mistake{'s' * (len(lines) > 1)}):", *lines])
+        )
     return loaded
 
 

@@ -6,6 +6,7 @@ What is worked out from it are functions of a `Config`, in modules that import o
 |---|---|
 | `lineage` | a model's ancestors, runs, teacher, prompt, recipe and variant |
 | `measuring` | what is sampled and measured of a model on a dataset, by which mu |
+| `steps` | the most examples and steps that a training can have |
 | `roots` | the weights that a lineage begins with: where they are, their sizes, their context |
 | `lengths` | the longest texts that an engine samples |
 | `sizing` | the GPUs of an engine, the nodes and processes of a training |

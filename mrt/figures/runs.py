@@ -19,7 +19,8 @@ from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shortfall, usual_samples
 from mrt.figures.tables import Layout
 
-FIGURE = Figure(TRAINING, ("cost", "accuracy", "regret"), paper=("Section 9",), skips_unmeasured=True)
+MEASURES = ("cost", "accuracy", "regret", "sft_log", "rl_log")
+FIGURE = Figure(TRAINING, MEASURES, paper=("Section 9",), skips_unmeasured=True)
 
 OUTCOME_REWARD = ("grpo", "star")  # methods that a difference is taken to, the first that there is
 NOTE = (
@@ -42,12 +43,27 @@ SCHEMA = {
     "difference_over": pl.String,  # runs and problems, or problems, where a training has one run
     "generated_tokens": pl.Float64,
     "flops": pl.Float64,
+    "examples": pl.Float64,  # of its set, or problems of RL; the mean over runs
+    "steps": pl.Float64,
+    "remark": pl.String,  # what tells that its training may have taught nothing
 }
 
 
 def baseline(names: Iterable[str], models: Mapping[str, ModelStyle]) -> str | None:
     """The model, among those named, that the others are compared with."""
     return next((n for method in OUTCOME_REWARD for n in names if models[n].method == method), None)
+
+
+def trainings(tables: Tables) -> dict[str, tuple[float | None, float, str | None]]:
+    """Examples and steps of each model that was trained here, means over runs, and what may be wrong with them."""
+    logs = [tables[name] for name in ("sft_log", "rl_log") if name in tables and tables[name].height]
+    learnt = {}
+    for (model,), log in pl.concat(logs, how="diagonal_relaxed").group_by("model") if logs else ():
+        of_runs = log.sort("step").group_by("run", maintain_order=True).last()
+        examples = of_runs["examples"].mean() if "examples" in log.columns else None
+        remarks = of_runs["remark"].drop_nulls().unique(maintain_order=True) if "remark" in log.columns else ()
+        learnt[str(model)] = (examples, of_runs["step"].mean(), "; ".join(remarks) or None)
+    return learnt  # type: ignore[return-value]  # means of numbers are numbers
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
@@ -61,6 +77,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
         of_run = cost.group_by("model", "run").agg(pl.col("generated_tokens", "flops").sum().cast(pl.Float64))
         means = of_run.group_by("model").agg(pl.col("generated_tokens", "flops").mean())
         totals = {name: tuple(sums) for name, *sums in means.iter_rows()}
+    learnt = trainings(tables)
     rows: list[tuple[Any, ...]] = []
     for (dataset, value), here in values.group_by("dataset", "value", maintain_order=True):
         grids = {name: runs_of(of, "x") for name in models if (of := here.filter(pl.col("model") == name)).height}
@@ -80,7 +97,8 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
                 difference = (*paired, len(shared), "problems" if fixed else "runs and problems")
             counts = here.filter(pl.col("model") == name)["samples"]
             sizes = (len(grid.values), len(grid.problems), here["problem_id"].n_unique(), counts.min(), counts.max())
-            rows.append((dataset, name, value, *sizes, *interval, *difference, *totals.get(name, (0.0, 0.0))))
+            of_training = (*totals.get(name, (0.0, 0.0)), *learnt.get(name, (None, None, None)))
+            rows.append((dataset, name, value, *sizes, *interval, *difference, *of_training))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -93,6 +111,11 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         [models[n].label, str(first[n]["runs"]), f"{first[n]['generated_tokens']:,.0f}", f"{first[n]['flops']:.2e}"]
         for n in names
     ]
+    if table["steps"].count():
+        header += ["examples", "steps"]
+        for line, name in zip(cells, names, strict=True):
+            counts = (first[name][column] for column in ("examples", "steps"))
+            line += ["" if count is None else f"{count:,.0f}" for count in counts]
     runs = most_runs(table, models)
     for (dataset, value), here in table.group_by("dataset", "value", maintain_order=True):
         header.append(f"{dataset}: {value} (n = {here['of'].to_numpy().max()})")
@@ -104,7 +127,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     difference = DIFFERENCE.format(reference=models[reference].label) if reference else ""
     note = NOTE.format(over=over(runs), difference=difference)
     marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
-    return Layout("training runs", header, cells, set(), note + (f" {SINGLE}" if marked else ""))
+    remarks = [f" {models[n].label}: {remark}." for n in names if (remark := first[n]["remark"])]
+    return Layout("training runs", header, cells, set(), note + (f" {SINGLE}" if marked else "") + "".join(remarks))
 
 
 def cell(row: Mapping[str, Any], runs: int) -> str:

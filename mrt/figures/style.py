@@ -275,11 +275,17 @@ def curves(
     filled = []
     for axis, (name, x) in zip(axes, product(sets, over), strict=True):
         here = table.filter(pl.col("dataset") == name)
+        unknown = []  # models whose completions were imported without token counts
         for model in models:
             rows = here.filter(pl.col("model") == model)
-            if rows.height:
+            if rows[x].count():
                 errorbar(axis, rows[x], rows, y, **look.line(model))
+            elif rows.height:
+                unknown.append(models[model].label)
         axis.set_title(heading(name, here))
+        if unknown:
+            text = f"not drawn, as {x} are not known:\n{', '.join(unknown)}"
+            axis.text(0.02, 0.02, text, transform=axis.transAxes, fontsize=6, wrap=True)
         filled.append((axis, here))
     return figure, filled
 

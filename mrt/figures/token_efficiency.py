@@ -28,6 +28,10 @@ NOTE = (
     " both reach, with a 95 % interval over {over}; ≥ and ≤: one curve lies wholly above the other, and the"
     " ratio is a bound. Bold: the interval excludes 1 from above, where both models were measured on all problems."
 )
+NOTHING = (
+    "No two models have known token counts of the same problems, so there is nothing to compare. Imported completions"
+    " have them where their rows have `tokens`."
+)
 SCHEMA = {
     "mode": pl.String,
     "dataset": pl.String,
@@ -108,10 +112,9 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
                     cells[-1][-1] = f"{text}, {less}" if less else text
                     if row["ratio_low"] > 1 and row["bound"] != "at most" and row["n"] == row["of"]:
                         bold.add((len(cells) - 1, len(cells[-1]) - 1))
+    note = NOTE.format(over=over(runs)) if cells else NOTHING
     marked = runs > 1 and table.filter(pl.col("over") == "problems").height
-    return Layout(
-        "token efficiency", header, cells, bold, NOTE.format(over=over(runs)) + (f" {SINGLE}" if marked else "")
-    )
+    return Layout("token efficiency", header, cells, bold, note + (f" {SINGLE}" if marked else ""))
 
 
 if __name__ == "__main__":

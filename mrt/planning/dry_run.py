@@ -8,9 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mrt.config.load import check_yaml
 
-def dry_run(files: Iterable[Path], targets: Iterable[str] = (), *options: str) -> str:
-    """What a dry run of the workflow prints. Raises ValueError, with the end of its output, if it fails."""
+
+def dry_run(files: Sequence[Path], targets: Iterable[str] = (), *options: str) -> str:
+    """What a dry run of the workflow prints. Raises ValueError, with the end of its output, if it fails.
+
+    Configuration files are read here first: Snakemake tells of a missing or broken one without its line.
+    """
+    for file in files:
+        check_yaml(file)
     command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "host", "--nolock", "--workflow-profile", "none"]
     command += [*options, *(["--configfile", *map(str, files)] if files else []), "--", *targets]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -28,6 +28,7 @@ from mrt.config.hardware import GPUS, Card
 from mrt.config.load import check_yaml, load
 from mrt.config.memory import breakdown, engine_parts, training_parts
 from mrt.config.schema import Config
+from mrt.config.steps import short_trainings
 from mrt.core.cli import Stage, run
 from mrt.core.settings import laid_over
 from mrt.planning.bill import CORE, CPU, STAGES, Bill, Planned, Reached, Work, longest_path, planned
@@ -114,6 +115,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
             f"hours: {bill.reached.in_words()}",
             *guessed,
+            *short_trainings(bill.config),
             *memory_taken(bill, plans),
         ]
     )

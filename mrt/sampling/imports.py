@@ -340,6 +340,9 @@ class Import(Stage):
         READING.write(pl.DataFrame(read, schema=READING.columns, orient="row"), self.reading)
         print(f"{table.height} of {len(rows)} rows imported")
         print(*(f"{count} {what}" for what, count in read), sep="\n")
+        if uncounted := table["tokens"].null_count():
+            what = f"{uncounted} of {table.height} completions have no `tokens`"
+            print(f"warning: {what}: figures and tables against tokens leave them out")
         if unsampled := len(ids) - table["problem_id"].n_unique():
             print(
                 f"{unsampled} problems of {self.problems.stem} have no completion: this model is measured without them"

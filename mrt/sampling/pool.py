@@ -9,6 +9,7 @@ A request is a JSON file: the stage's module (`stage`), the settings that decide
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cached_property
@@ -17,6 +18,7 @@ from typing import Any
 
 from pydantic import Field
 
+from mrt.core import accelerator
 from mrt.core.cli import Stage, check_planned, run
 from mrt.core.lock import held
 from mrt.core.storage import write_text
@@ -50,8 +52,21 @@ class SharedEngine(Engine):
 
     @cached_property
     def llm(self) -> Any:
-        """The other's vLLM, which starts with the first request of all."""
-        return self.engine.llm
+        """The other's vLLM, which starts with the first request of all.
+
+        Raises ValueError if its cache does not hold one text; vLLM's own words advise settings that a CPU has not.
+        """
+        try:
+            return self.engine.llm
+        except ValueError as error:
+            if "gpu_memory_utilization" not in str(error) or accelerator.on_gpu():
+                raise
+            size, longest = self.settings.cpu_cache_gib, self.settings.max_model_len
+            needed = re.search(r"\(([\d.]+) GiB KV", str(error))
+            raise ValueError(
+                f"engine.cpu_cache_gib: a cache of {size:g} GiB does not hold one text of {longest or 'as many'}"
+                f" tokens{f', which takes {needed[1]} GiB' if needed else ''}; raise it, or lower engine.max_model_len"
+            ) from error
 
 
 class Pool(Stage):

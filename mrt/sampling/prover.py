@@ -105,6 +105,20 @@ class Prove(TraceStage):
     out: Path = Field(description="Forced answers (Parquet).")
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="How an answer is forced.")
+    learnt_from: bool = Field(False, description="A model learns from them: that no thought is closed is an error.")
+
+    def traces(self, most: int | None) -> pl.DataFrame:
+        """Those of `TraceStage`. Raises ValueError if a model is to learn from them and none is closed."""
+        traces = super().traces(most)
+        if self.learnt_from and traces.height and not traces["closed"].any():
+            cut = traces.filter(pl.col("finish_reason") == "length").height
+            raise ValueError(
+                f"{self.rollouts}: none of the {traces.height} thoughts is closed ({cut} were cut off at max_tokens):"
+                f" mu would be asked where {self.names[0]} never ends. Look at them with `mrt traces`; then raise"
+                " training.decoding.max_tokens, or teach the model to close its thoughts first: a cold start on more"
+                " examples, or for more steps"
+            )
+        return traces
 
     def cli_cmd(self) -> None:
         traces, cache = self.shard_of_traces(self.prover.traces)

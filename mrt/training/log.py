@@ -18,10 +18,11 @@ from mrt.core.cli import Stage, run
 from mrt.core.storage import read_table, write_table
 from mrt.problems.sources import read_file, read_rows
 from mrt.training.flops import Sizes
+from mrt.training.schedule import NO_GRADIENT, did_not_fall, too_few
 
 RL_LOG = {"step": pl.Int64, "reward": pl.Float64, "completion_tokens": pl.Float64}
 """Columns that every RL log has: the step; the mean outcome and length of completions, from the question on."""
-SIZES = ("parameters", *Sizes._fields)
+SIZES = ("parameters", "examples", *Sizes._fields)
 SFT_COLUMNS = {  # name in the log: TRL's name, or ours
     "step": "step",
     "epoch": "epoch",
@@ -84,6 +85,19 @@ def log_of(history: Path) -> pl.DataFrame:
     return table_of(weighted, RL_COLUMNS if by_rl else SFT_COLUMNS)
 
 
+def remarks(history: Path) -> list[str]:
+    """What tells that a training run here may have taught nothing, from its trainer's history (Parquet)."""
+    log = log_of(history)
+    what = "problems" if "reward" in log.columns else "examples"
+    counts = log["examples"].drop_nulls().unique().to_list()  # an older history has none
+    causes = [too_few(log.height, " ".join([*map(str, counts), what]))]
+    causes += [NO_GRADIENT if log.height and (log["grad_norm"] == 0).all() else None]
+    if what == "examples":
+        losses = log.select(pl.coalesce("weighted_loss", "loss"), "epoch").drop_nulls()
+        causes.append(did_not_fall(losses["weighted_loss"].to_list(), losses["epoch"].to_list()))
+    return [remark for remark in causes if remark]
+
+
 def check_log(file: Path) -> None:
     """Raise ValueError if the first row of a log lacks a required column."""
     _, first = next(iter(read_rows(file)), (0, {}))
@@ -130,7 +144,9 @@ class MakeLog(Stage):
         if self.file:
             log = imported_log(self.file)
         elif self.history:
-            log = log_of(self.history)
+            log, text = log_of(self.history), "; ".join(remarks(self.history))
+            last = pl.col("step") == pl.col("step").max()
+            log = log.with_columns(pl.when(last).then(pl.lit(text or None, pl.String)).alias("remark"))
         else:
             raise ValueError("give --history or --file")
         write_table(log, self.out, ["step"])

@@ -1,9 +1,55 @@
 """How many steps a training takes, on which examples, and at which learning rates."""
 
 import math
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from itertools import islice
+from statistics import fmean
 from typing import Any
+
+FEWEST = 10  # steps; by fewer a model is hardly changed at the rates that are usual
+NO_GRADIENT = "no step had a gradient: what is left is the parent, but for weight decay"
+
+
+def too_few(steps: int, what: str, *, most: bool = False) -> str | None:
+    """The warning of a training of too few steps, with the remedy; None if it has enough.
+
+    Args:
+        steps: of the training; with `most`, the most that it can have.
+        what: the data that it learns from, as `4 examples`.
+    """
+    if steps >= FEWEST:
+        return None
+    number = f"{'at most ' if most else ''}{steps} step{'s' * (steps != 1)}"
+    return (
+        f"{number} on {what}: fewer than {FEWEST} hardly teach anything. Lower batch_size, raise epochs, or have more"
+        " to learn from: more problems, more training.samples, looser rules"
+    )
+
+
+def did_not_fall(losses: Sequence[float], epochs: Sequence[float]) -> str | None:
+    """The warning of a loss that is not lower in the last epoch than in the first; None if it is, or is not known.
+
+    An epoch has all examples, so that two of them compare. Of a training of fewer than two, the first and the last
+    third of the steps are compared.
+
+    Args:
+        losses, epochs: loss of each step, and the passes over the examples by its end [steps].
+    """
+    if len(losses) < 2:
+        return None
+    last, third = epochs[-1], len(losses) // 3 or 1
+    before, after = losses[:third], losses[-third:]
+    if last >= 2:
+        ends = list(zip(losses, epochs, strict=True))
+        before = [loss for loss, end in ends if end <= 1 + 1e-6]
+        after = [loss for loss, end in ends if end > last - 1 + 1e-6]
+    if not before or not after or fmean(after) < fmean(before):
+        return None
+    parts = ("epoch", "epoch") if last >= 2 else ("steps", "ones")
+    return (
+        f"the loss did not fall: {fmean(before):.4g} in the first {parts[0]}, {fmean(after):.4g} in the last"
+        f" {parts[1]}. Change learning_rate, lower batch_size or raise epochs; `mrt show` shows what the set holds"
+    )
 
 
 def steps_of(count: int, batch: int, epochs: float) -> int:
@@ -27,6 +73,9 @@ def in_words(what: str, count: int, batch: int, epochs: float, warmup: float, *,
         carried: whether all steps are whole (`carried_steps_of`).
     """
     steps = (carried_steps_of if carried else steps_of)(count, batch, epochs)
+    if not carried and batch > count:
+        text = f"{count} {what}, all in each step (batch_size is {batch}), epochs: {epochs:g}: {steps} steps, the first"
+        return f"{text} {warm(steps, warmup)} warm up"
     text = f"{count} {what}, {batch} a step, epochs: {epochs:g}: {steps} steps, the first {warm(steps, warmup)} warm up"
     if (used := steps * batch) < count:
         return f"{text}; {used} of the {what} are trained on, {count - used} are left out (epochs is below 1)"

@@ -205,6 +205,7 @@ class MakeSet(Stage):
     )
     seed: int = Field(0, ge=0, description="Seed of what a method draws.")
     method_settings: dict[str, Any] = Field({}, description="Settings of the method itself, as JSON.")
+    joins: bool = Field(False, description="Sets of earlier iterations are learnt too: this one may be empty.")
     out: Path = Field(description="Training set (Parquet).")
     out_rules: Path = Field(description="Table of rules: how many traces each kept and dropped (Parquet).")
 
@@ -239,9 +240,24 @@ class MakeSet(Stage):
         with located(method.examples):
             examples, rules = method.examples(source, *settings)
         RULES.write(rules, self.out_rules)
-        SET.write(examples, self.out)
         for rule, kept, dropped in rules.iter_rows():
-            print(f"{rule}: {kept} kept, {dropped} dropped")
+            print(f"{rule}: {kept} kept, {dropped} dropped", flush=True)
+        if examples.is_empty() and not self.joins:
+            raise ValueError(f"{self.out}: the training set is empty. {why_empty(rules)}")
+        SET.write(examples, self.out)
+
+
+def why_empty(rules: pl.DataFrame) -> str:
+    """Which rules dropped how many of what, and what to change."""
+    dropped = [f"{count} by `{rule}`" for rule, _, count in rules.iter_rows() if count]
+    first = [f"{kept} {rule}" for rule, kept, _ in rules.head(1).iter_rows()]
+    lost = (
+        f"Of {first[0]}, these were dropped: {', '.join(dropped)}" if first and dropped else "There was nothing to keep"
+    )
+    return (
+        f"{lost}. Look at them with `mrt traces`; then loosen what drops most (`rules`), raise training.samples, add"
+        " problems, raise training.decoding.max_tokens where thoughts are cut off, or teach the parent first"
+    )
 
 
 if __name__ == "__main__":

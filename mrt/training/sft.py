@@ -27,8 +27,8 @@ from mrt.core.storage import read_table
 from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
-from mrt.training.schedule import EveryStepLearns, in_words
-from mrt.training.stage import EndsOnce, TrainingStage, last_complete_checkpoint, save_checkpoint, show_progress
+from mrt.training.schedule import EveryStepLearns, in_words, steps_of, too_few
+from mrt.training.stage import EndsOnce, TrainingStage, last_complete_checkpoint, save_checkpoint, show_progress, warn
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -36,11 +36,16 @@ TRAINED_ON = ("prompt", "completion", "weight")
 class SFT(Settings):
     """Hyperparameters of supervised fine-tuning; the defaults are Table 2's."""
 
-    execution: ClassVar = {"save_steps"}  # fields that do not affect the weights
+    execution: ClassVar = {"save_steps", "small_set"}  # fields that do not affect the weights
 
     learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 2).")
     epochs: float = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")
     batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples per step, over all devices (Table 2).")
+    small_set: Literal["shrink", "refuse"] = Field(
+        "shrink",
+        description="A set of fewer examples than `batch_size`: each step takes all of them (shrink), or the training"
+        " stops before its first step, and where the configuration tells before any job (refuse).",
+    )
     micro_batch_size: int = Field(4, ge=1, description="Examples a device trains on at once; gradients accumulate.")
     max_length: int = Field(
         16384, ge=8, le=10_000_000, description="Longest example in tokens (Table 2); longer ones are dropped."
@@ -245,8 +250,12 @@ class Train(TrainingStage):
         print(f"{len(rows)} examples, {dropped} dropped as longer than {self.recipe.max_length} tokens", flush=True)
         if not rows:
             raise ValueError(f"{self.set}: all examples are longer than recipe.max_length; raise it")
-        recipe = self.recipe
-        print(in_words("examples", len(rows), recipe.batch_size, recipe.epochs, recipe.warmup_ratio), flush=True)
+        recipe, count = self.recipe, len(rows)
+        if recipe.small_set == "refuse" and count < recipe.batch_size:
+            wrong = f"{self.set}: a step takes {recipe.batch_size} examples, and there are {count}"
+            raise ValueError(f"{wrong}; lower recipe.batch_size, or set recipe.small_set: shrink")
+        print(in_words("examples", count, recipe.batch_size, recipe.epochs, recipe.warmup_ratio), flush=True)
+        warn(too_few(steps_of(count, recipe.batch_size, recipe.epochs), f"{count} examples"))
         args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         trainer = make_trainer(model, tokenizer, rows, self.recipe, args)

@@ -27,6 +27,7 @@ from mrt.core.hub import folder_of
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.devices import parameters
 from mrt.training.flops import Sizes
+from mrt.training.schedule import NO_GRADIENT, did_not_fall
 
 SLOW = "bf16: this CPU has no bfloat16 instructions; with `bf16: false` it trains several times faster"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's malloc.h
@@ -163,6 +164,12 @@ def show_progress(trainer: Any) -> None:
     trainer.add_callback(Bar)
 
 
+def warn(what: str | None) -> None:
+    """Print a warning, if there is one; what runs the stage shows such lines of its log (workflow/terminal.py)."""
+    if what and is_first_process():
+        print(f"warning: {what}", flush=True)
+
+
 def is_first_process() -> bool:
     """Whether this is the first process of a distributed run, or the only one."""
     return os.environ.get("RANK", "0") == "0"
@@ -175,11 +182,14 @@ def save_checkpoint(trainer: Any, tokenizer: Any, state: Path, made: Path) -> No
     """
     trainer.save_model(str(state / "final"))
     if trainer.accelerator.is_main_process:
-        sizes = {"parameters": parameters(trainer.model), **Sizes.of(trainer.model)._asdict()}
+        sizes = {"parameters": parameters(trainer.model), "examples": len(trainer.train_dataset)}
+        sizes |= Sizes.of(trainer.model)._asdict()
         history = [sizes | entry for entry in trainer.state.log_history]
         norms = [entry["grad_norm"] for entry in history if "grad_norm" in entry]
         if norms and not any(norms):
-            print("no step had a gradient: what is left is the parent, but for weight decay", flush=True)
+            warn(NO_GRADIENT)
+        steps = [entry for entry in history if "loss" in entry and "reward" not in entry]
+        warn(did_not_fall([entry["loss"] for entry in steps], [entry["epoch"] for entry in steps]))
         with atomic_folder(made) as folder:
             shutil.move(state / "final", folder / "checkpoint")
             tokenizer.save_pretrained(folder / "checkpoint")

@@ -1,4 +1,4 @@
-"""What docs/your_own.md shows: each configuration is accepted, the one for a GPU fits on it, the measure measures."""
+"""What docs/your_own.md shows: configurations are accepted, trainings teach, one fits its GPU, the measure measures."""
 
 import json
 import re
@@ -6,11 +6,12 @@ import re
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, checkout, snakemake
 
 from mrt.analysis.evaluate import Evaluate
 from mrt.config import sizing
 from mrt.config.load import load
+from mrt.config.steps import short_trainings
 from mrt.core.artifacts import ROLLOUTS
 from mrt.core.settings import laid_over
 
@@ -38,8 +39,9 @@ def test_the_measure_that_the_page_shows_counts_completions_with_a_word(tmp_path
     assert pl.read_parquet(out).rows() == [("p", 2, 0.5), ("q", 1, 0.0)]
 
 
-@pytest.mark.parametrize("shown", BLOCKS, ids=range(len(BLOCKS)))
-def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The working folder with the files that the page's configurations name."""
     monkeypatch.chdir(tmp_path)
     for i, name in enumerate(FILES):
         rows = (
@@ -53,6 +55,10 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
         (tmp_path / name).write_text(script)
     row = {"problem_id": "test-0", "model": "Qwen/QwQ-32B", "text": "<think>\n4\n</think>\n\n\\boxed{4}"}
     (tmp_path / "traces.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def config_of(shown):
+    """The configuration of a block of the page, completed where it is a part of one."""
     given = yaml.safe_load(shown)
     whole = given if "results" in given else laid_over(REST | {"results": "results/mine"}, given)
     whole["evaluation"] = {"models": list(whole["models"])} | whole["evaluation"]
@@ -60,6 +66,33 @@ def test_what_the_page_shows_is_a_configuration(shown, tmp_path, monkeypatch):
         whole["models"].setdefault("base", {"path": "some/model", "architecture": QWEN3 | {"context": 2**17}})
     if "cluster" in whole:
         whole["models"]["base"]["architecture"] = QWEN3
-    config = load(whole)
-    if "cluster" in whole:
+    return load(whole)
+
+
+@pytest.mark.parametrize("shown", BLOCKS, ids=range(len(BLOCKS)))
+def test_what_the_page_shows_is_a_configuration(shown, files):
+    config = config_of(shown)
+    if config.cluster.gpu:
         assert sizing.training_processes(config, "mrt_1") == (1, 1) and sizing.sampling_gpus(config, "mrt_1") == 1
+
+
+@pytest.mark.slow
+def test_the_training_that_the_page_shows_teaches(tmp_path):
+    """As it stands, on a CPU: the child's interval lies above its parent's, and nothing warns."""
+    folder = checkout(tmp_path)
+    (shown,) = (block for block in BLOCKS if block.startswith("# small.yaml"))
+    (folder / "small.yaml").write_text(shown)
+    said = snakemake(folder, "--cores", "2", "--configfile", "small.yaml").stderr
+    assert "warning: " not in said and "hardly teach" not in said
+    table = pl.read_parquet(folder / "results" / "small" / "tables" / "pass1.parquet").filter(difficulty="all")
+    low, high = (dict(table.select("model", f"accuracy_{end}").iter_rows()) for end in ("low", "high"))
+    assert low["mrt_1"] > high["base"]
+    runs = pl.read_parquet(folder / "results" / "small" / "tables" / "runs.parquet")
+    assert runs.filter(model="mrt_1")["steps"][0] >= 50
+
+
+@pytest.mark.parametrize("mark", ["cluster: {", "cold: {parent: instruct"])
+def test_a_recipe_that_the_page_shows_for_few_problems_has_enough_steps(mark, files):
+    """Of the 64 problems of these files too, so that no run of it warns before it begins."""
+    (shown,) = (block for block in BLOCKS if mark in block)
+    assert not [*short_trainings(config_of(shown))]

@@ -69,6 +69,20 @@ def test_a_table_says_what_made_it(tmp_path, monkeypatch, capsys):
     assert '"stage": "mrt.episodes.cut"' in shown and "1 rows" in shown and "7" in shown
 
 
+def test_a_model_folder_is_shown_with_its_training(tmp_path, capsys):
+    folder = tmp_path / "mrt_1"
+    folder.mkdir()
+    with pytest.raises(ValueError, match=r"is a folder, of no model: name a table"):
+        Show(file=folder).cli_cmd()
+    (folder / "config.json").write_text('{"model_type": "qwen2", "hidden_size": 96}')
+    (folder / "model.safetensors").write_bytes(b"x" * 1234)
+    write_table(pl.DataFrame({"step": [1, 2], "loss": [0.5, 0.25]}), tmp_path / "mrt_1.log.parquet")
+    Show(file=folder, rows=1).cli_cmd()
+    shown = capsys.readouterr().out
+    assert "model.safetensors: 1,234 bytes" in shown and "model_type: qwen2, hidden_size: 96" in shown
+    assert "0.25" in shown and "0.5 " not in shown
+
+
 def test_linked_folders_take_no_space(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").write_text("1")

@@ -391,6 +391,13 @@ def test_a_model_without_token_counts_has_no_curve_and_spoils_none(drawn):
     none = maj.with_columns(unknown.alias("tokens"))
     _, table = drawn(maj_tokens, {"maj": none})
     assert table["tokens"].null_count() == table.height
+    layout = token_efficiency.layout(token_efficiency.summary({"maj": none}, MODELS), MODELS)
+    assert not layout.cells and layout.note.startswith("No two models have known token counts")
+    figure, _ = maj_tokens.draw({"maj": without_tokens(model="base")}, MODELS)
+    (axis,) = [each for each in figure.axes if each.get_visible()]
+    assert axis.texts[0].get_text().endswith(f"not known:\n{MODELS['base'].label}")
+    drawn_labels = {line.get_label() for line in axis.get_lines()}
+    assert MODELS["star_1"].label in drawn_labels and MODELS["base"].label not in drawn_labels
     efficiency = [claim(v, "star_1", "base") for v in ("token efficiency", "linearized token efficiency")]
     for table in (none, without_tokens(model="base"), maj.clear(), pl.DataFrame()):
         assert claims.summary({"maj": table, "accuracy": accuracy}, MODELS, efficiency).is_empty()

@@ -18,7 +18,7 @@ from mrt.core.settings import laid_over
 from mrt.planning.bill import Bill, Planned, Reached, Work, longest_path, planned, seconds_of
 from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 from mrt.planning.plan import Plan, short
-from mrt.planning.why import planned_jobs
+from mrt.planning.why import Why, planned_jobs
 
 PAPER = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
 amounts = st.floats(0, 1e12)
@@ -273,3 +273,13 @@ def test_calibration_changes_the_plan(tmp_path):
     plain = asdict(Bill(PAPER).plan("force_answers", "base_7b", "numina_10k", 1))
     slow = Bill(PAPER, Reached(**pl.read_parquet(tmp_path / "c.parquet").row(0, named=True)))
     assert slow.plan("force_answers", "base_7b", "numina_10k", 1).gpu_seconds > 1.9 * plain["gpu_seconds"]
+
+
+@pytest.mark.parametrize("tool", [Plan, Why])
+def test_a_configuration_file_that_is_missing_or_broken_is_named(tool, tmp_path):
+    stage = tool(configfile=[tmp_path / "mine.yaml"])
+    with pytest.raises(ValueError, match=r"there is no configuration file .*mine\.yaml"):
+        stage.cli_cmd()
+    (tmp_path / "mine.yaml").write_text("a: 1\nmodels: [b\n")
+    with pytest.raises(ValueError, match=r"mine\.yaml, line 3: not YAML"):
+        stage.cli_cmd()

@@ -94,3 +94,10 @@ def test_every_stage_that_samples_is_one_of_the_pools():
     folder = ROOT / "mrt" / "sampling"
     stages = {f"mrt.sampling.{file.stem}" for file in folder.glob("*.py") if "\n    run(" in file.read_text()}
     assert STAGES.keys() == stages - {"mrt.sampling.pool", "mrt.sampling.imports"}
+
+
+def test_a_cache_that_holds_no_text_is_named_by_its_setting(requests, tmp_path):
+    small = ENGINE.model_copy(update={"cpu_cache_gib": 0.0005})
+    pool = Pool(requests=requests, folder=tmp_path / "cache", out=tmp_path / "mark", engine=small)
+    with pytest.raises(ValueError, match=r"engine\.cpu_cache_gib: a cache of 0\.0005 GiB does not hold .* 512 tokens"):
+        pool.cli_cmd()

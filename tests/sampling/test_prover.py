@@ -1,13 +1,17 @@
 import itertools
 
 import polars as pl
+import pytest
 from conftest import TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrt.core.artifacts import ROLLOUTS
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import OpenEnded, Template
+from mrt.sampling.allocation import Allocate
 from mrt.sampling.engine import Decoding, EngineSettings
+from mrt.sampling.likelihood import Score
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.prover import Prove, ProverSettings, prefixes
 from mrt.sampling.rollouts import Sample
@@ -47,6 +51,30 @@ def test_grouped_prefixes_include_the_first_and_the_last(k, every):
     assert scored[0] == 0 and scored[-1] == k
     assert scored == sorted(set(scored))
     assert all(b - a <= every for a, b in itertools.pairwise(scored))
+
+
+def test_mu_is_not_asked_for_a_training_set_at_thoughts_none_of_which_closes(tmp_path):
+    """It is for an evaluation; no engine starts for the error."""
+    rows = [
+        (f"p{i}", 0, "q<think>\n", "and so on", 2, 1, "length" if i else "stop", None, True, None) for i in range(3)
+    ]
+    rollouts, episodes = tmp_path / "rollouts.parquet", tmp_path / "episodes.parquet"
+    ROLLOUTS.write(pl.DataFrame(rows, schema=ROLLOUTS.columns, orient="row"), rollouts)
+    CutRollouts(rollouts=rollouts, out=episodes).cli_cmd()
+    files = {
+        "rollouts": rollouts,
+        "episodes": episodes,
+        "problems": tmp_path / "none",
+        "out": tmp_path / "prover.parquet",
+    }
+    for kind in (Prove, Allocate, Score):
+        given_files = {name: file for name, file in files.items() if name in kind.model_fields}
+        stage = kind(model=str(TOY_BASE), names=("cold", "train"), learnt_from=True, **given_files)
+        with pytest.raises(
+            ValueError, match=r"none of the 3 thoughts is closed \(2 were cut off .* where cold never ends"
+        ):
+            stage.cli_cmd()
+        assert stage.model_copy(update={"learnt_from": False}).traces(None).height == 3
 
 
 def test_sampling_and_forcing_answers_with_the_real_engine(toy_problems, tmp_path, capfd):

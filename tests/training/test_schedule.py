@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.training.schedule import carried, carried_steps_of, in_words, rate, warm
+from mrt.training.schedule import carried, carried_steps_of, did_not_fall, in_words, rate, too_few, warm
 
 KINDS = ("linear", "cosine", "constant_with_warmup")
 ratios = st.floats(0, 1, exclude_max=True)
@@ -82,3 +82,32 @@ def test_the_steps_that_configurations_name_stay():
     """config/rl.yaml and those laid over it say how many steps these epochs are, of 1,000 problems at 16 a step."""
     for epochs, steps in ((0.48, 30), (0.8, 50), (0.672, 42), (0.704, 44), (0.624, 39), (0.544, 34)):
         assert carried_steps_of(1000, 16, epochs) == steps
+
+
+def test_a_batch_that_takes_the_whole_set_is_told():
+    said = "4 examples, all in each step (batch_size is 256), epochs: 3: 3 steps, the first 1 warm up"
+    assert in_words("examples", 4, 256, 3, 0.1) == said
+
+
+@pytest.mark.parametrize(("steps", "warned"), [(1, True), (9, True), (10, False), (500, False)])
+def test_fewer_than_ten_steps_are_too_few(steps, warned):
+    said = too_few(steps, "4 examples", most=True)
+    assert bool(said) == warned
+    assert said is None or said.startswith(f"at most {steps} step{'s' * (steps > 1)} on 4 examples: fewer than 10")
+
+
+@given(st.integers(1, 20), st.integers(2, 5), st.floats(0.01, 1), st.floats(-0.5, 0.5))
+def test_epochs_are_compared_however_much_their_batches_differ(of_epoch, epochs, slope, spread):
+    """An epoch's batches differ by `spread` a step; only what changes between epochs counts."""
+    ends = [(i + 1) / of_epoch for i in range(of_epoch * epochs)]
+    falling = [5 - slope * (i // of_epoch) + spread * (i % of_epoch) for i in range(of_epoch * epochs)]
+    assert did_not_fall(falling, ends) is None
+    assert "the loss did not fall" in did_not_fall(falling[::-1], [end for end in ends])
+    assert did_not_fall([1.0] * len(ends), ends) is not None
+
+
+def test_thirds_are_compared_in_a_single_epoch_and_a_single_step_says_nothing():
+    ends = [i / 9 for i in range(1, 10)]
+    assert did_not_fall([3, 3, 3, 9, 9, 9, 2, 2, 2], ends) is None
+    assert "2 in the first steps, 3 in the last ones" in did_not_fall([2, 2, 2, 1, 1, 1, 3, 3, 3], ends)
+    assert did_not_fall([3.0], [1.0]) is did_not_fall([], []) is None

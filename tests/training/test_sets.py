@@ -12,7 +12,7 @@ from mrt.methods import mrt, star
 from mrt.methods.mrt import Rules, best_prefixes
 from mrt.sampling.prompt import Prompt
 from mrt.training.method import SFTMethod, methods, parts_of
-from mrt.training.sets import READ, ModelTexts, Source, suffix_set
+from mrt.training.sets import READ, MakeSet, ModelTexts, Source, suffix_set
 
 P = "<|user|>q<|assistant|><think>\n"
 TEXTS = ["a\n\nb\n\nc\n\nWait d\n</think>\n\nyes", "e\n</think>\n\nno", "f, cut off"]
@@ -296,3 +296,22 @@ def test_a_filter_sees_the_answers_that_were_allocated_to_it_alone(tmp_path):
     assert seen(other) == seen(None) == ([0.0, 0.5], 8)
     artifacts.PROVER.write(prover.drop("allocated"), files["prover"])
     assert seen(mine) == ([0.0, 0.5], 8)
+
+
+def test_an_empty_set_is_an_error_that_says_which_rules_dropped_what(tmp_path):
+    """Of a set that is added to those of earlier iterations it is none."""
+    files = {name: tmp_path / f"{name}.parquet" for name in ("rollouts", "grades", "out", "out_rules")}
+    size = {"tokens": 1, "prompt_tokens": 1, "mean_logprob": None}
+    rollouts = ROLLOUTS.with_columns(**{name: pl.lit(value) for name, value in size.items()})
+    types = artifacts.ROLLOUTS.columns
+    artifacts.ROLLOUTS.write(
+        rollouts.select([pl.col(name).cast(kind) for name, kind in types.items()]), files["rollouts"]
+    )
+    wrong = GRADES.with_columns(correct=pl.lit(value=False), answer=pl.lit("1"), parsed=pl.lit(value=True), cluster=0)
+    columns = artifacts.GRADES.columns
+    artifacts.GRADES.write(wrong.select([pl.col(name).cast(kind) for name, kind in columns.items()]), files["grades"])
+    with pytest.raises(ValueError, match=r"set is empty\. Of 3 sampled, .*1 by `ended by itself.*2 by `answer right`"):
+        MakeSet(method="star", **files).cli_cmd()
+    assert not files["out"].exists()
+    MakeSet(method="star", joins=True, **files).cli_cmd()
+    assert artifacts.SET.read(files["out"]).is_empty()

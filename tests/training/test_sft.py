@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mrt.core.digest import digest_of_files
 from mrt.core.hub import tokenizer_of
-from mrt.training.log import log_of
+from mrt.training.log import MakeLog, log_of, remarks
 from mrt.training.sft import SFT, Train, arguments, bucketed_order, make_trainer, tokenize
 from mrt.training.stage import last_complete_checkpoint, matches_digest
 
@@ -165,6 +165,29 @@ def test_a_training_without_a_gradient_says_so_and_one_that_is_not_a_number_stop
     with pytest.raises(ValueError, match=r"step 1: the norm of the gradient is nan; lower learning_rate"):
         run(tmp_path, "nan", examples(4, float("nan")), recipe)
     assert not (tmp_path / "nan").exists()
+
+
+def test_a_training_that_cannot_teach_says_so_in_its_log_and_beside_its_steps(tmp_path, capsys):
+    few = RECIPE.model_copy(update={"batch_size": 256, "epochs": 2, "learning_rate": 1e-12})
+    stage = run(tmp_path, "few", examples(3), few)
+    said = capsys.readouterr().out
+    assert "3 examples, all in each step (batch_size is 256), epochs: 2: 2 steps" in said
+    assert "\nwarning: 2 steps on 3 examples: fewer than 10 hardly teach anything" in said
+    MakeLog(history=stage.history, out=tmp_path / "log.parquet").cli_cmd()
+    log = pl.read_parquet(tmp_path / "log.parquet")
+    assert log["examples"].to_list() == [3, 3] and log["remark"][0] is None
+    assert log["remark"][1].startswith("2 steps on 3 examples: ")
+    level = run(tmp_path, "level", examples(24) * 2, RECIPE.model_copy(update={"epochs": 2, "learning_rate": 1e-12}))
+    assert ("\nwarning: the loss did not fall" in capsys.readouterr().out) == bool(remarks(level.history))
+    taught = run(tmp_path, "taught", examples(24), RECIPE.model_copy(update={"epochs": 2}))
+    assert "warning" not in capsys.readouterr().out and remarks(taught.history) == []
+
+
+def test_a_batch_larger_than_the_set_is_refused_where_a_setting_says_so(tmp_path):
+    refusing = RECIPE.model_copy(update={"batch_size": 8, "small_set": "refuse"})
+    with pytest.raises(ValueError, match=r"a step takes 8 examples, and there are 5; lower recipe\.batch_size"):
+        run(tmp_path, "small", examples(5), refusing)
+    assert not (tmp_path / "small").exists()
 
 
 def test_sets_of_earlier_iterations_are_trained_on_too(tmp_path, monkeypatch):

@@ -143,7 +143,7 @@ def tiny(tmp_path, monkeypatch):
 def test_a_wrong_task_is_one_clear_error_before_any_job(tiny, more, message):
     with pytest.raises(ValueError, match=message) as error:
         tiny(more)
-    assert "(1 mistakes)" in str(error.value)
+    assert "(1 mistake)" in str(error.value)
 
 
 def test_math_named_is_the_default_and_its_likelihood_is_read_off(tiny):

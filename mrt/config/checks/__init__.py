@@ -7,6 +7,7 @@ which groups may be invalid by themselves; those of `WHOLE` one that is valid.
 from collections.abc import Iterator
 from typing import Any
 
+from mrt.config import steps
 from mrt.config.checks import backtracking, datasets, evaluation, learning, models, sampling, sizes
 from mrt.config.checks.given import Given, Mistakes
 from mrt.config.schema import Config
@@ -47,6 +48,7 @@ WHOLE = (
     sampling.likelihoods,
     evaluation.claimed_values,
     learning.headers,
+    steps.refused,
 )
 
 

@@ -24,7 +24,7 @@ def names(given: Given) -> Mistakes:
     if evaluation.direct:
         yield from unknown("evaluation.direct.model", evaluation.direct.model, models)
     for name in evaluation.budget_forcing.models or []:
-        yield from unknown("evaluation.budget_forcing.models", name, evaluation.models)
+        yield from unknown("evaluation.budget_forcing.models", name, evaluation.models, "evaluation.models", models)
 
 
 def numbers(given: Given) -> Mistakes:
@@ -84,7 +84,10 @@ def claims(given: Given) -> Mistakes:
     for i, claim in enumerate(rows):
         for role in ("model", "than", "gains_over"):
             if isinstance(claim, dict) and claim.get(role):
-                yield from unknown(f"claims.{i}.{role}", claim[role], given.evaluation.models)
+                models = given.evaluation.models
+                yield from unknown(
+                    f"claims.{i}.{role}", claim[role], models, "evaluation.models", given.section("models")
+                )
 
 
 def claimed_values(config: Config) -> Mistakes:

@@ -87,10 +87,11 @@ class Given:
         return ids if isinstance(ids, list) else None
 
 
-def unknown(path: str, name: str, known: Collection[str]) -> Mistakes:
-    """The mistake of an unknown name, with a suggestion."""
+def unknown(path: str, name: str, known: Collection[str], of: str = "", defined: Collection[str] = ()) -> Mistakes:
+    """The mistake of an unknown name, with a suggestion; of one that is `defined`, with the list `of` that lacks it."""
     if name not in known:
-        yield path, f"there is no {name!r}{suggestion(name, known)}"
+        where = f" in {of}, which has {', '.join(known)}" if name in defined else suggestion(name, known)
+        yield path, f"there is no {name!r}{where}"
 
 
 def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Mistakes:

@@ -27,7 +27,8 @@ def origins(given: Given) -> Mistakes:
             if model.problems in given.evaluated:
                 yield f"{path}.problems", f"{model.problems!r} is an evaluation set; train on another"
         for other in model.evaluate_on or []:
-            yield from unknown(f"{path}.evaluate_on", other, given.evaluated)
+            sets = given.section("problems")
+            yield from unknown(f"{path}.evaluate_on", other, given.evaluated, "evaluation.problems", sets)
 
 
 def parents(given: Given, name: str, model: Model) -> Mistakes:
@@ -74,37 +75,38 @@ def completions(given: Given) -> Mistakes:
     for name, model in given.models.items():
         if not model.rollouts:
             continue
-        counts = completions_taken(given, name)
-        measured = (model.evaluate_on or given.evaluated) if counts else []
+        most, asks = max(completions_taken(given, name), default=(0, ""))
+        measured = (model.evaluate_on or given.evaluated) if most else []
         taught = [pupil.problems for pupil in given.models.values() if pupil.problems and pupil.teacher == name]
-        needed = {dataset: 1 for dataset in taught} | {dataset: max(counts, default=1) for dataset in measured}
+        needed = dict.fromkeys(taught, (1, "a training")) | dict.fromkeys(measured, (most, asks))
         check = partial(check_completions, given, model, needed)
         yield from file_mistakes(f"models.{name}.rollouts.file", model.rollouts.file, check)
 
 
-def completions_taken(given: Given, name: str) -> list[int]:
-    """Numbers of completions of a problem that measures of a model take; empty if it is not measured."""
+def completions_taken(given: Given, name: str) -> list[tuple[int, str]]:
+    """Numbers of completions of a problem that measures of a model take, and what asks; empty if it is not measured."""
     if not (evaluation := given.evaluation):
         return []
-    votes = evaluation.k if "maj" in evaluation.measures else [1]
-    direct = evaluation.direct.k if evaluation.direct and evaluation.direct.model == name else []
-    return [*(votes if name in evaluation.models else []), *direct]
+    votes = (max(evaluation.k), "evaluation.k") if "maj" in evaluation.measures else (1, "evaluation.measures")
+    direct = evaluation.direct if evaluation.direct and evaluation.direct.model == name else None
+    of_direct = [(max(direct.k), "evaluation.direct.k")] if direct else []
+    return [*([votes] if name in evaluation.models else []), *of_direct]
 
 
-def check_completions(given: Given, model: Model, needed: dict[str, int]) -> None:
-    """Raise ValueError if a file lacks some of the completions that are `needed` of each problem, by dataset."""
+def check_completions(given: Given, model: Model, needed: dict[str, tuple[int, str]]) -> None:
+    """Raise ValueError if a file lacks completions of a problem: as many of each as are `needed`, by dataset."""
     assert model.rollouts
     file = model.rollouts.file
     rows = completions_in(file, model.rollouts)
-    for dataset, count in needed.items():
+    for dataset, (count, asks) in needed.items():
         if (ids := given.ids_of(dataset)) is None:
             continue
         check_ids(file, rows, ids, dataset)
         counts = Counter(row.problem_id for row in rows) & Counter(dict.fromkeys(ids, len(rows)))
         fewest = min(counts, key=lambda problem: counts[problem])
         if counts[fewest] < count:
-            has = f"{counts[fewest]} completions of problem {fewest!r} of {dataset}"
-            raise ValueError(f"{file} has {has}, and evaluation.k or evaluation.direct.k asks for {count}")
+            has = f"{counts[fewest]} completion{'s' * (counts[fewest] != 1)} of problem {fewest!r} of {dataset}"
+            raise ValueError(f"{file} has {has}, and {asks} asks for {count}")
 
 
 def cold_starts(given: Given) -> Mistakes:

@@ -22,8 +22,8 @@ from mrt.training.prompt_cache import applies, reading_prompts_once
 from mrt.training.rl.engine import cpu_vllm
 from mrt.training.rl.recipe import RL
 from mrt.training.rl.trainer import make_trainer_class
-from mrt.training.schedule import carried_steps_of, in_words
-from mrt.training.stage import TrainingStage, last_complete_checkpoint, save_checkpoint
+from mrt.training.schedule import carried_steps_of, in_words, too_few
+from mrt.training.stage import TrainingStage, last_complete_checkpoint, save_checkpoint, warn
 from mrt.training.variant import Variant
 
 
@@ -55,6 +55,7 @@ class Train(TrainingStage):
                 f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
             )
         print(in_words("problems", len(examples), groups, recipe.epochs, recipe.warmup_ratio, carried=True), flush=True)
+        warn(too_few(carried_steps_of(len(examples), groups, recipe.epochs), f"{len(examples)} problems"))
         decisive = (
             slice_of(recipe, recipe.unread(self.method)),
             slice_of(self.parameterization),

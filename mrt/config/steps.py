@@ -1,0 +1,68 @@
+"""How many steps a training takes at most, as far as a configuration tells before any job."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from mrt.config import lineage, measuring
+from mrt.config.schema import Config
+from mrt.problems.sources import read_file
+from mrt.training.method import SFTMethod
+from mrt.training.rl.recipe import RL
+from mrt.training.schedule import carried_steps_of, steps_of, too_few
+
+READ_AT_ONCE = 50_000_000  # bytes: a larger file has more than enough rows
+
+
+def most_problems(config: Config, dataset: str) -> int | None:
+    """The most problems that a dataset can have: by its settings, its file, or its table; None if nothing tells."""
+    settings = config.problems[dataset]
+    file, table = settings.file, config.results / "problems" / f"{dataset}.parquet"
+    if settings.size:
+        return settings.size
+    if file and file.is_file():
+        return len(read_file(file)) if file.stat().st_size <= READ_AT_ONCE else None
+    return int(pl.scan_parquet(table).select(pl.len()).collect().item()) if table.is_file() else None
+
+
+def most_examples(config: Config, name: str) -> int | None:
+    """The most examples that a model's set can have, one a trace; None if nothing tells, as of solution trees."""
+    model = config.models[name]
+    dataset, teacher = str(model.problems), lineage.teacher(config, name)
+    count, reads = most_problems(config, dataset), lineage.sources(config, name)
+    if count is None or "rollouts" not in reads or config.models[teacher].rollouts:
+        return None
+    limits = [measuring.samples(config, teacher, dataset)]
+    limits += [limit for limit in (config.training.prover.traces if "prover" in reads else None,) if limit]
+    limits += [limit for limit in (getattr(model.method_settings, "per_problem", None),) if limit]
+    earlier = most_examples(config, str(model.parent)) if model.accumulate else 0
+    return None if earlier is None else count * min(limits) + earlier
+
+
+def short_trainings(config: Config) -> Iterator[str]:
+    """Of each training that cannot have enough steps, a line that says so and what to change."""
+    for name in lineage.trained(config):
+        model, recipe = config.models[name], lineage.recipe(config, name)
+        if model.replicate_of:  # it has as many as the model that it repeats
+            continue
+        if isinstance(recipe, RL):
+            count = most_problems(config, str(model.problems))
+            steps = count and carried_steps_of(count, recipe.batch_size // recipe.num_generations, recipe.epochs)
+        else:
+            count = most_examples(config, name)
+            steps = count and steps_of(count, recipe.batch_size, recipe.epochs)
+        what = "problems" if isinstance(recipe, RL) else "examples, one a trace"
+        if steps and (remark := too_few(steps, f"{count} {what}", most=True)):
+            yield f"models.{name}: {remark}"
+
+
+def refused(config: Config) -> Iterator[tuple[str, str]]:
+    """Trainings whose set cannot have the examples of a step, where `recipe.small_set` refuses that."""
+    for name in lineage.trained(config):
+        model, recipe = config.models[name], lineage.recipe(config, name)
+        if isinstance(recipe, RL) or not isinstance(model.trained_by, SFTMethod) or recipe.small_set == "shrink":
+            continue
+        count = most_examples(config, name)
+        if count is not None and count < recipe.batch_size:
+            wrong = f"a step takes {recipe.batch_size} examples (recipe.batch_size), and its set has at most {count}"
+            yield f"models.{name}", f"{wrong}; lower it, or set recipe.small_set: shrink"

@@ -1,0 +1,57 @@
+"""How many steps a training can have, as far as a configuration tells."""
+
+import json
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from mrt.config.load import load
+from mrt.config.steps import most_examples, short_trainings
+from mrt.core.settings import laid_over
+
+TINY = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+
+
+def tiny(**changes):
+    """The tiny experiment with changes, by sections."""
+    return load(laid_over(TINY, changes))
+
+
+def said_of(config, name):
+    return [line for line in short_trainings(config) if line.startswith(f"models.{name}: ")]
+
+
+def test_a_training_that_can_only_have_few_steps_is_told_of():
+    (line,) = said_of(tiny(), "star_1")
+    assert line.startswith("models.star_1: at most 5 steps on 80 examples, one a trace: fewer than 10 hardly teach")
+    assert said_of(tiny(), "mrt_rl")[0].startswith("models.mrt_rl: at most 3 steps on 80 problems: ")
+    assert not said_of(tiny(training={"recipe": {"epochs": 2}}), "star_1")
+    assert not said_of(tiny(training={"rl": {"epochs": 0.5}}), "mrt_rl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"training": {"samples": 3}}, 240),
+        ({"training": {"samples": 3, "prover": {"traces": 2}}}, 160),
+        ({"problems": {"toy_train": {"toy": {"count": 7}}}}, 7),
+        ({"models": {"mrt_2": {"parent": "mrt_1", "method": "mrt", "problems": "toy_train", "accumulate": True}}}, 160),
+    ],
+)
+def test_a_set_has_at_most_an_example_a_trace(changes, count):
+    config = tiny(**changes)
+    assert most_examples(config, "mrt_2" if "mrt_2" in config.models else "mrt_1") == count
+
+
+def test_a_file_tells_how_many_problems_there_are_and_a_hub_set_does_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"problem": f"What is {i} + 1?", "answer": str(i + 1)}) for i in range(11)]
+    (tmp_path / "p.jsonl").write_text("\n".join(rows))
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    del raw["models"]["mrt_rl"]
+    raw["evaluation"]["models"].remove("mrt_rl")
+    raw["problems"]["toy_train"] = {"file": "p.jsonl", "split": "train"}
+    assert "at most 1 step on 11 examples" in said_of(load(raw), "star_1")[0]
+    raw["problems"]["toy_train"] = {"hub": {"path": "a/b", "revision": "c"}, "split": "train"}
+    assert most_examples(load(raw), "star_1") is None and not said_of(load(raw), "star_1")
