@@ -85,8 +85,11 @@ def print_results(workflow: Any, results: str, labels: Mapping[str, str]) -> Non
     configs = [quote(os.path.relpath(path)) for path in workflow.configfiles]
     options = f" --configfile {' '.join(configs)}" if configs != ["config.yaml"] else ""
     lines = [f"Tables: {tables}", *([f"Figures: {figures[0].parent} ({len(figures)})"] if figures else [])]
+    lines += (
+        [f"All on one page, to look at in a browser: {page}"] if (page := Path(results, "index.html")).is_file() else []
+    )
     lines += [f"Traces, to look at in a browser: {page}"] if (page := Path(results, "traces.html")).is_file() else []
     fewer = table.filter(pl.col("n") < pl.col("of"), difficulty="all").select("model", "dataset", "n", "of")
     remarks = [f"{labels.get(m, m)} on {d}: n = {n} of {of} problems" for m, d, n, of in fewer.iter_rows()]
     lines = [*remarks, *readings(table, labels), *lines]
-    print(*lines, f"All on one page: snakemake --report report.html{options}", sep="\n", file=sys.stderr)
+    print(*lines, f"With rules, code and run times: snakemake --report report.html{options}", sep="\n", file=sys.stderr)

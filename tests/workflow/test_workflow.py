@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,6 +42,8 @@ def test_one_command_makes_tables_and_figures(finished):
     assert (
         "rollouts mrt_1/toy_test" in page and "mrt.sampling.rollouts" in page and "vllm" in page and "minimum_J" in page
     )
+    report = (results / "index.html").read_text()
+    assert all(entry.title in unescape(" ".join(report.split())) for entry in MADE.values())
     traces = (results / "traces.html").read_text()
     assert "Traces of tiny" in traces and 'id="chunk0"' in traces and "Content-Security-Policy" in traces
     table = (results / "tables" / "pass1.md").read_text()
@@ -262,6 +265,7 @@ def test_the_report_has_the_figures(finished):
     snakemake(finished, "--report", "report.html")
     text = (finished / "report.html").read_text(errors="replace")
     assert "Normalized regret" in text and "regret.png" in text
+    assert "0 Is it better" in text and "index_in_report.html" in text
 
 
 def test_the_trial_with_gpus_has_them_for_sampling_and_training_alone(tmp_path):
