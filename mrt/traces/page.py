@@ -339,7 +339,7 @@ class Traces(Stage):
     results: CliPositionalArg[Path] = Field(description="Results folder of the experiment.")
     models: dict[str, ModelStyle] = Field(
         {},
-        description="Models in order: {model: {label, method, iteration}}, as JSON; those of the last run if not given.",
+        description="Models in order: {model: {label, method, iteration}}, as JSON; else those of the last run.",
     )
     datasets: dict[str, list[str]] = Field(
         {}, description="Datasets of each model: {model: [dataset]}, as JSON; those with rollouts if not given."

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 import yaml
 from conftest import ROOT, checkout, copy_of, fake_cards, needs_shared, planned, planned_jobs, slow_case, snakemake
+from snakemake.exceptions import WorkflowError
 
 from mrt.figures.figure import figures
 from workflow import start
@@ -290,6 +291,33 @@ def test_a_run_here_has_as_many_gpu_jobs_as_cards(monkeypatch, given, programs, 
     run = SimpleNamespace(global_resources=dict(given))
     start.limit_gpus(run)
     assert run.global_resources.get("gpu") == limit
+
+
+@pytest.mark.parametrize(
+    ("account", "partitions", "wrong"),
+    [
+        ("mine", {"batch": {}, "gpu": {"max_gpu": 8}}, None),
+        ("mine", {"elsewhere": {"cluster": "other"}}, None),
+        ("YOURS", {"batch": {}}, "slurm_account=YOURS is a placeholder"),
+        ("mine", {"batch": {}, "cpu": {}}, "this cluster has no partition cpu; it has batch, gpu"),
+    ],
+)
+def test_what_was_not_adapted_to_the_cluster_is_named_before_any_job(account, partitions, wrong, tmp_path, monkeypatch):
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'batch\\ngpu\\nbatch\\n'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "partitions.yaml").write_text(yaml.safe_dump({"partitions": partitions}))
+    jobs = [
+        SimpleNamespace(is_local=True, resources={}),
+        SimpleNamespace(is_local=False, resources={"mem_mb": 500, "slurm_account": account}),
+    ]
+    settings = SimpleNamespace(partition_config=tmp_path / "partitions.yaml")
+    run = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)), executor_settings=settings)
+    if wrong is None:
+        start.refuse_placeholders(run)
+    else:
+        with pytest.raises(WorkflowError, match=wrong):
+            start.refuse_placeholders(run)
 
 
 def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):
