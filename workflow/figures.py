@@ -200,7 +200,7 @@ class Figures:
         return {name: f"{self.stem(name)}.{suffix}" for name, suffix in pages.items() if self.wanted(name)}
 
     def report(self) -> str:
-        """What the report shows, as JSON: captions and all."""
+        """Settings of the report, as JSON: figures and tables with their captions."""
         shown = [
             {"section": entry.figure.section, "caption": html(entry.caption), "opens": entry.figure.opens, "file": path}
             for name, path in self.shown().items()

@@ -152,7 +152,7 @@ def refuse_what_does_not_fit(workflow: Workflow) -> None:
 def refuse_placeholders(workflow: Workflow) -> None:
     """Raise WorkflowError if the SLURM profile has a placeholder, or partitions that are not this cluster's.
 
-    Nothing is asked of partitions of other clusters, nor where `sinfo` does not answer.
+    Partitions of other clusters are not checked, and none where `sinfo` does not answer.
     """
     submitted = next((job for job in workflow.dag.needrun_jobs() if not job.is_local), None)
     resources = submitted.resources if submitted else {}

@@ -1,8 +1,8 @@
-"""Accuracy, tokens and cost of every model, against what it was trained from.
+"""Accuracy, tokens and cost of every model, against the model that it was trained from.
 
 Rows are models. Accuracy is pass@1 with its 95 % interval. Differences in accuracy are to the base (the first ancestor
 that was measured) and to the parent, on the problems that both were measured on; a star marks an interval that excludes
-0. Tokens are the mean length of a completion. Cost is what the training took, with that of all ancestors: tokens
+0. Tokens are the mean length of a completion. Cost is that of the training and of all ancestors' trainings: tokens
 generated and FLOPs, the mean over training runs. The tables of claims and of training runs compare methods.
 """
 
@@ -24,14 +24,14 @@ NOTE = (
     " that of a difference excludes 0. Tokens are of a completion. Tokens generated and FLOPs are those of the training"
     " and of all trainings before it."
 )
-SIDES = ("base", "parent")  # what a model is compared with
+SIDES = ("base", "parent")  # models that a model is compared with
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """A row for each dataset and model.
 
-    Columns: accuracy and tokens with intervals, and what they stand on (`mrt.figures.style.with_intervals`); for
-    `base` and `parent` the model's name, and `to_base`, `to_base_low`, `to_base_high`, `to_base_n`, `to_base_over` (see
+    Columns: accuracy and tokens with intervals and counts (`mrt.figures.style.with_intervals`); for `base` and `parent`
+    the model's name, and `to_base`, `to_base_low`, `to_base_high`, `to_base_n`, `to_base_over` (see
     `mrt.figures.pass1.summary`); generated_tokens, flops.
     """
     by = ["dataset", "model"]

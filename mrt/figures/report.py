@@ -1,4 +1,4 @@
-"""The report: one page on which all figures and tables stand, with their captions beneath.
+"""The report: one page with all figures and tables, and their captions beneath.
 
 It opens on what says whether a method is better, by how much and at what cost (`opens` in `FIGURE`); then come all
 figures and tables by section. The page is one file of HTML without scripts that needs neither server nor network, for a
@@ -81,7 +81,7 @@ class Report(Stage):
         return "<nav>" + " · ".join(f'<a href="{escape(to)}">{escape(name)}</a>' for name, to in links) + "</nav>"
 
     def section(self, name: str, shown: Iterable[Shown], *, linked: bool = True) -> str:
-        """A heading and what stands under it, perhaps with links to its files; nothing without that."""
+        """A heading with its figures, perhaps with links to their files; nothing without figures."""
         figures = [each.markup(self.links(each) if linked else "") for each in shown]
         heading = f'<h2 id="{anchor(name)}">{escape(name)}</h2>'
         return "\n".join([heading, "<section>", *figures, "</section>"]) if figures else ""
