@@ -1,14 +1,17 @@
-"""The page of traces in Chromium, opened from disk: it shows what stands in the tables, whatever models write."""
+"""The page of traces and the report in Chromium, opened from disk: they show the tables, whatever models write."""
 
 import shutil
 from urllib.parse import quote
 
 import polars as pl
 import pytest
+from conftest import ROOT
 from made import HOSTILE, MANY, backtracking, results, tree
 
 from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROBLEMS, PROGRESS, ROLLOUTS
 from mrt.episodes.parameterization import Backtracking
+from mrt.figures.report import Report
+from mrt.figures.tables import Layout, write_layout
 from mrt.traces.page import Traces
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -304,6 +307,28 @@ def test_latex_is_drawn_and_prices_are_not(browser, tmp_path):
     assert page.locator("#problem .prose .katex-html").count() == 3
     assert page.locator("#problem .prose .katex .text").bounding_box()["height"] < 30  # in one line
     page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_report_is_read_in_any_window(browser, tmp_path, scheme):
+    """Its figures are shown and none runs out of the window, which follows the screen's colours."""
+    figure, table = tmp_path / "figures" / "regret.png", tmp_path / "tables" / "pass1.html"
+    for folder in (figure.parent, table.parent):
+        folder.mkdir()
+    shutil.copy(ROOT / "docs" / "images" / "laptop_scaling.png", figure)
+    write_layout(Layout("pass1", ["model"] * 30, [["0.5 [0.1, 0.9]"] * 30], set(), "n"), table.with_suffix(""))
+    each = {"section": "1", "caption": "<p>It is " + "so " * 200 + "</p>"}
+    shown = [{**each, "opens": path == table, "file": path} for path in (figure, table)]
+    Report(title="made", shown=shown, out=tmp_path / "index.html").cli_cmd()
+    for width in (390, 1500):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.goto(f"file://{tmp_path}/index.html")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.images[0].naturalWidth") > 1000
+        assert page.locator("figcaption").last.bounding_box()["y"] > page.locator("img").bounding_box()["y"]
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+        page.close()
 
 
 def test_colours_can_be_read(opened):
