@@ -68,6 +68,7 @@ start.prepare(workflow, experiment, options.fingerprints, config)
 
 onstart:
     start.begin()
+    traces_page.record()
 
 
 onsuccess:
@@ -83,6 +84,7 @@ rule all:
         figures.all(),
         measures.unread(figures.read()),
         rules.traces.output,
+        rules.index.output,
         paths.set_rules(),
         paths.contamination_checks(),
         f"{paths.results}/tables/provenance.md",

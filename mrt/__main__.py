@@ -35,6 +35,7 @@ STAGES = {
     "training.log": "the log of a training",
     "training.cost": "what a training took",
     "figures.pass1": "the table of pass@1; the other tables and figures: docs/gallery.md",
+    "figures.report": "the report, of finished figures",
     "figures.provenance": "what made the results, for the report",
     "training.toy_base": "make the toy base reasoner",
 }

@@ -4,6 +4,7 @@ What each is stands in its file (`mrt.figures.figure`).
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -28,6 +29,20 @@ LACKING = {  # measures that not every experiment has, and what it takes
     "constructions": "a model of method warmstart, rise or rejection",
     "traces": "backtracking",
 }
+
+
+def styles(experiment: Config, shown: Collection[str]) -> dict[str, Any]:
+    """How these models appear in figures and in the page of traces, the measured ones first."""
+    order = dict.fromkeys([*measuring.measured_runs(experiment), *experiment.models])
+    return {m: measuring.style(experiment, m) for m in order if m in shown}
+
+
+def html(text: str) -> str:
+    """A caption, in reStructuredText, as HTML."""
+    from docutils.core import publish_parts  # only now: its import takes time
+
+    options = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5}
+    return publish_parts(text, writer="html5", settings_overrides=options)["body"]
 
 
 class Figures:
@@ -131,11 +146,8 @@ class Figures:
         return json.dumps(settings | ({"options": options} if options else {}))
 
     def models(self, name: str) -> dict[str, Any]:
-        """How the models of a figure appear, the measured ones first."""
-        shown = {m for of in self.tables(name).values() for m in of}
-        measured = measuring.measured_runs(self.experiment)
-        order = [*measured, *(m for m in self.experiment.models if m not in measured)]
-        return {m: measuring.style(self.experiment, m) for m in order if m in shown}
+        """How the models of a figure appear."""
+        return styles(self.experiment, {m for of in self.tables(name).values() for m in of})
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show; a user's always."""
@@ -182,6 +194,22 @@ class Figures:
         """All figures and tables of the experiment."""
         return [path for name in self.entries if self.wanted(name) for path in self.outputs(name)]
 
+    def shown(self) -> dict[str, str]:
+        """The figures and tables of the experiment as one looks at them: {name: path}."""
+        pages = {name: "html" if entry.is_table else "png" for name, entry in self.entries.items()}
+        return {name: f"{self.stem(name)}.{suffix}" for name, suffix in pages.items() if self.wanted(name)}
+
+    def report(self) -> str:
+        """Settings of the report, as JSON: figures and tables with their captions."""
+        shown = [
+            {"section": entry.figure.section, "caption": html(entry.caption), "opens": entry.figure.opens, "file": path}
+            for name, path in self.shown().items()
+            if (entry := self.entries[name])
+        ]
+        shown.sort(key=lambda each: (each["section"], not str(each["file"]).endswith(".html")))
+        pages = {"traces": "traces.html", "provenance and configuration": "tables/provenance.html"}
+        return json.dumps({"title": self.experiment.results.name, "shown": shown, "pages": pages})
+
     def read(self) -> set[str]:
         """The measures that figures or tables of the experiment read."""
         return {measure for entry in self.entries.values() for measure in entry.figure.measures}
@@ -196,6 +224,6 @@ class Figures:
             **{f"problems {d}": paths.problems(d) for d in measuring.used_problems(experiment)},
             **{f"rollouts {m}/{d}": paths.artifact("rollouts", model=m, dataset=d) for m, d in sets},
             **{f"set {m}": paths.of_model("sets", model=m) for m in trained if m not in paths.by_rl()},
-            **{f"model {m}": paths.of_model("models", "log.parquet", m) for m in trained},
+            **{f"model {m}": paths.of_model("models", "history.parquet", m) for m in trained},
             **{f"{path.parent.name} {path.stem}": str(path) for path in tables},
         }

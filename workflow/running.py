@@ -151,7 +151,9 @@ def tell_of_unknown_records(results: Path) -> None:
     if not elsewhere and not mark.name:
         return
     where = f"in {mark.checkout}, with another .snakemake" if elsewhere else f"as {mark.name}"
-    way_back = "work there, or copy its .snakemake here" if elsewhere else f"call it {mark.name} again"
+    folder = mark.name if os.path.isabs(mark.name) else Path(mark.name or results).parts[0]
+    copy = f"cp -a {Path(mark.checkout, folder)} {Path(mark.checkout, '.snakemake')} ."
+    way_back = f"work there, or copy both, dates kept: `{copy}`" if elsewhere else f"call it {mark.name} again"
     logger.warning(
         f"{results} was begun {where}. What made each file is recorded there, and not here: where settings or code have"
         f" changed since, NOTHING RUNS AGAIN, and tables may be of other settings. Either {way_back}; or make all anew"

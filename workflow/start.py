@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
@@ -23,6 +24,7 @@ from workflow import running
 from workflow.fingerprints import Fingerprints
 
 Workflow = Any  # Snakemake's, which comes without types
+PLACEHOLDER = "YOURS"  # in slurm/config.yaml
 LONGEST_RUN = 90 * 24 * 3600  # seconds: records of older runs are removed
 
 
@@ -35,6 +37,7 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
     def run() -> None:
         running.begin(experiment.results)
         if workflow.executor_plugin.name == "slurm":
+            refuse_placeholders(workflow)
             running.mend_plugin(
                 final_when_preempted=workflow.executor_settings.no_requeue,
                 longest_pause=workflow.remote_execution_settings.seconds_between_status_checks,
@@ -156,6 +159,33 @@ def refuse_what_does_not_fit(workflow: Workflow) -> None:
         raise WorkflowError(
             f"A training takes {most} GPUs, this machine has {available}. Set cluster.gpus_per_node and"
             " cluster.training_gpus to what it has, or use SLURM (--profile slurm)."
+        )
+
+
+def refuse_placeholders(workflow: Workflow) -> None:
+    """Raise WorkflowError if the SLURM profile has a placeholder, or partitions that are not this cluster's.
+
+    Partitions of other clusters are not checked, and none where `sinfo` does not answer.
+    """
+    submitted = next((job for job in workflow.dag.needrun_jobs() if not job.is_local), None)
+    resources = submitted.resources if submitted else {}
+    if left := [f"{name}={value}" for name, value in resources.items() if PLACEHOLDER in str(value)]:
+        raise WorkflowError(
+            f"slurm/config.yaml, default-resources: {', '.join(left)} is a placeholder. Write what your cluster has"
+            " there, or leave the line out."
+        )
+    file = workflow.executor_settings.partition_config
+    if file is None or not shutil.which("sinfo"):
+        return
+    named = yaml.safe_load(Path(file).read_text())["partitions"]
+    elsewhere = ("slurm_cluster", "cluster", "clusters")
+    wanted = [name for name, limits in named.items() if not set(limits or ()).intersection(elsewhere)]
+    asked = subprocess.run(["sinfo", "--all", "--noheader", "--format=%R"], capture_output=True, text=True, check=False)
+    known = sorted(set(asked.stdout.split()))
+    if known and (missing := [name for name in wanted if name not in known]):
+        raise WorkflowError(
+            f"{file}: this cluster has no partition {', '.join(missing)}; it has {', '.join(known)}. Write its"
+            ' partitions there (docs/cluster.md); `sinfo -o "%P %l %G %c %m"` tells what they allow.'
         )
 
 

@@ -124,10 +124,11 @@ def print_results(
         lines += [f"Out of date: {', '.join(old)}"] if old else []
         lines += [f"Not made yet: {more} of the figures and tables"] if (more := len(rest) - len(old)) else []
         lines.append(f"To make all of it: snakemake --cores {os.cpu_count()}{options} (`mrt why{options}` says why)")
-    if (page := Path(results, "traces.html")).is_file() and str(page) in made:
-        lines.append(f"Traces, to look at in a browser: {page}")
+    for page, what in (("index", "All on one page"), ("traces", "Traces")):
+        if str(file := Path(results, f"{page}.html")) in made:
+            lines.append(f"{what}, to look at in a browser: {file}")
     if any(suffix in file for file in made for suffix in (".png", ".html")):
-        lines.append(f"All on one page: snakemake --report report.html{options}")
+        lines.append(f"With rules, code and run times: snakemake --report report.html{options}")
     if lines:
         print(*lines, sep="\n", file=sys.stderr)
 

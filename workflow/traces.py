@@ -1,10 +1,14 @@
 """The page of traces of an experiment: which tables it is made from, and what it is told."""
 
+import json
+
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
-from mrt.core.digest import digest_of_files, options_of
-from mrt.traces.page import assets
+from mrt.core.digest import canonical, digest_of_files, turns_off
+from mrt.core.storage import write_text
+from mrt.traces.page import RECORD, assets
 from mrt.training.method import SFTMethod
+from workflow.figures import styles
 from workflow.options import content_of
 from workflow.paths import Paths
 
@@ -62,28 +66,27 @@ class TracesPage:
         return [*problems, *sets, *(self.paths.artifact(*k, *of) for of, kinds in self.kinds().items() for k in kinds)]
 
     def settings(self) -> str:
-        """What the page shows and how, as JSON."""
+        """What the page shows and how, as JSON; models and datasets in their order."""
         markers = self.experiment.segmentation.markers
         datasets: dict[str, list[str]] = {}
         for model, dataset in self.kinds():
             datasets.setdefault(model, []).append(dataset)
-        return options_of(
-            models={m: measuring.style(self.experiment, m) for m in datasets},
-            datasets=datasets,
-            sets=self.sets(),
-            markers=[self.experiment.backtracking.marker] if self.experiment.backtracking else markers,
-            backtracking=self.experiment.backtracking,
-            megabytes=self.experiment.traces.megabytes,
-            seed=self.experiment.traces.seed,
-            prefix_accuracy=self.experiment.traces.prefix_accuracy,
-            named={
-                m: its.rollouts.model
-                for m, its in self.experiment.models.items()
-                if its.rollouts and its.rollouts.model
-            }
-            if self.experiment.traces.prefix_accuracy
-            else None,
-        )
+        models = styles(self.experiment, datasets)
+        imported = {m: its.rollouts.model for m, its in self.experiment.models.items() if its.rollouts}
+        options = {
+            "models": models,
+            "datasets": {m: datasets[m] for m in models},
+            "sets": self.sets(),
+            "markers": [self.experiment.backtracking.marker] if self.experiment.backtracking else markers,
+            "backtracking": self.experiment.backtracking,
+            **self.experiment.traces.model_dump(),
+            "named": {m: name for m, name in imported.items() if name} if self.content() else None,
+        }
+        return json.dumps({name: canonical(value) for name, value in options.items() if not turns_off(value)})
+
+    def record(self) -> None:
+        """Leave these settings in the results: `mrt traces FOLDER` shows a run that goes on as this page will."""
+        write_text(self.settings(), self.experiment.results / RECORD)
 
     def content(self) -> str | None:
         """Content of the file of curves, if there is one."""

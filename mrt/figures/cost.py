@@ -17,7 +17,7 @@ from mrt.figures.runs import summary
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import Appearance, ModelStyle, below, labelled, panels, problems_in
 
-FIGURE = Figure(TRAINING, ("cost", "accuracy", "regret"), paper=("Section 9",), skips_unmeasured=True)
+FIGURE = Figure(TRAINING, ("cost", "accuracy", "regret"), paper=("Section 9",), opens=True, skips_unmeasured=True)
 
 AXES = {"generated_tokens": "tokens generated to train", "flops": "FLOPs to train"}
 

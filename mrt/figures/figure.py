@@ -29,6 +29,7 @@ class Figure(NamedTuple):
     settings: tuple[str, ...] = ()  # paths of the configuration whose values it gets
     needs: str = ""  # a setting without which there is nothing to show; any of the measures is then enough
     first_run_only: bool = False  # it shows single traces
+    opens: bool = False  # the report opens with it
     skips_unmeasured: bool = False  # it reads only those of its measures that the experiment makes
 
 

@@ -15,7 +15,7 @@ from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, with_intervals
 
-FIGURE = Figure(RESULT, ("maj", "linearized"), paper=("fig7", "fig8", "fig19"))
+FIGURE = Figure(RESULT, ("maj", "linearized"), paper=("fig7", "fig8", "fig19"), opens=True)
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

@@ -5,9 +5,11 @@
 
 The metadata of every table that a stage writes says what made it (`mrt.core.storage`): the stage, the fingerprint of
 its code, the versions of the libraries that determine its result and, for completions, the content of the model's
-weights.
+weights. The row of a model is that of its training.
 """
 
+import subprocess
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,18 @@ def remarks(files: dict[str, Path]) -> list[str]:
     return [f"{name}: {remark}." for name, of_model in by_model.items() for remark in of_model]
 
 
+def written() -> str:
+    """When this page is written, and at which commit of the code: of the page alone, as tables hold no date."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    commit, changed = (
+        subprocess.run([*git, *command], capture_output=True, text=True, check=False)
+        for command in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+    )
+    edited = ", with changes that are not committed" if changed.stdout else ""
+    code = f"commit {commit.stdout.strip()} of the code{edited}" if commit.returncode == 0 else "code without a commit"
+    return f"This page was written on {datetime.now(UTC):%d %B %Y}, at {code}."
+
+
 class Provenance(Stage):
     """Tabulate what made each result."""
 
@@ -63,7 +77,7 @@ class Provenance(Stage):
         table = describe(self.files)
         cells = [["" if value is None else str(value) for value in row] for row in table.iter_rows()]
         settings = yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True, width=110)
-        layout = Layout("provenance", table.columns, cells, set(), " ".join([NOTE, *remarks(self.files)]))
+        layout = Layout("provenance", table.columns, cells, set(), " ".join([NOTE, written(), *remarks(self.files)]))
         heading = "The configuration, with all defaults"
         for suffix, text in (
             ("md", f"{markdown(layout)}\n{heading}:\n\n```yaml\n{settings}```\n"),

@@ -16,7 +16,7 @@ from mrt.figures.figure import REGRET, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, spaced_ticks, with_intervals
 
-FIGURE = Figure(REGRET, ("regret",), paper=("fig9", "fig12"))
+FIGURE = Figure(REGRET, ("regret",), paper=("fig9", "fig12"), opens=True)
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:

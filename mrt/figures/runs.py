@@ -66,18 +66,21 @@ def trainings(tables: Tables) -> dict[str, tuple[float | None, float, str | None
     return learnt  # type: ignore[return-value]  # means of numbers are numbers
 
 
+def costs(cost: pl.DataFrame) -> dict[str, tuple[float, float]]:
+    """Tokens generated and FLOPs of each model that was trained here, with its ancestors'; the mean over runs."""
+    if cost.is_empty():
+        return {}
+    of_run = cost.group_by("model", "run").agg(pl.col("generated_tokens", "flops").sum().cast(pl.Float64))
+    means = of_run.group_by("model").agg(pl.col("generated_tokens", "flops").mean())
+    return {name: (tokens, flops) for name, tokens, flops in means.iter_rows()}
+
+
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """A row for each dataset, measured value and method."""
     regret = tables.get("regret", pl.DataFrame())
     within = regret.filter(pl.col("extensions") == 0) if regret.height else regret
     values = values_of({"accuracy": tables.get("accuracy", pl.DataFrame()), "regret": within})
-    cost = tables["cost"]
-    totals: dict[str, tuple[float, float]] = {}  # a model that was not trained here has no cost
-    if cost.height:
-        of_run = cost.group_by("model", "run").agg(pl.col("generated_tokens", "flops").sum().cast(pl.Float64))
-        means = of_run.group_by("model").agg(pl.col("generated_tokens", "flops").mean())
-        totals = {name: tuple(sums) for name, *sums in means.iter_rows()}
-    learnt = trainings(tables)
+    totals, learnt = costs(tables["cost"]), trainings(tables)
     rows: list[tuple[Any, ...]] = []
     for (dataset, value), here in values.group_by("dataset", "value", maintain_order=True):
         grids = {name: runs_of(of, "x") for name in models if (of := here.filter(pl.col("model") == name)).height}

@@ -73,6 +73,11 @@ def page(table: Layout) -> str:
     )
 
 
+def body_of(page: str) -> str:
+    """The table and its note, of such a page."""
+    return page.partition("</style>")[2].strip()
+
+
 def write_layout(table: Layout, out: Path) -> None:
     """Write `<out>.md`, `<out>.tex` and `<out>.html`."""
     for suffix, write in (("md", markdown), ("tex", latex), ("html", page)):

@@ -31,6 +31,7 @@
   const chunks = new Map();
   /** @type {{problem: any, columns: Column[], active: number}} */
   const open = { problem: null, columns: [], active: 0 };
+  /** @type {any} */ let wanted = null; // the problem that was chosen last: it opens as soon as its chunk is unpacked
   /** @type {any[]} */ let listed = [];
 
   const at = (id) => /** @type {any} */ (document.getElementById(id));
@@ -167,31 +168,43 @@
       const item = el("li", { "data-id": p.id, onclick: () => choose(p) }, el("b", {}, p.id),
         el("span", { class: "opening" }, ...visible(p.opening)),
         el("span", { class: "numbers" }, [...numbers, p.difficulty === null ? "" : `difficulty ${p.difficulty}`].filter(Boolean).join(" · ")));
-      if (p === open.problem) item.setAttribute("aria-current", "true");
+      if (p === wanted) item.setAttribute("aria-current", "true");
       return item;
     }));
   }
 
   // ---- one problem ----
 
-  /** Open a problem, by default with the models of the controls at their first samples. */
+  /** Whether the chosen models all have a thought about a problem, scored by mu. */
+  const isScored = (problem) => chosen().every((m) => (problem.models[m]?.gain ?? null) !== null);
+  const chosen = () => [at("first").value, at("second").value].filter(Boolean);
+
+  /** Open the first problem of the list at which there is most to see. */
+  async function chooseFirst() {
+    const shown = listed.find(isScored) ?? listed.find((p) => chosen().some((m) => p.models[m])) ?? listed[0];
+    if (shown) await choose(shown);
+  }
+
+  /** Open a problem, by default with the models of the controls, else with those that have traces, at their first samples. */
   async function choose(problem, columns = null) {
-    const models = [at("first").value, at("second").value].filter((m) => m && problem.models[m]);
-    if (open.problem !== problem) /** @type {any} */ (document.querySelector("main")).scrollTop = 0;
-    open.problem = problem;
-    open.columns = columns ?? models.map((model) => ({ model, sample: -1, prefix: null }));
-    open.active = Math.min(open.active, Math.max(open.columns.length - 1, 0));
-    if (!chunks.has(problem)) chunks.set(problem, await unpack(problem.chunk));
-    if (open.problem !== problem) return;
-    for (const column of open.columns) {
-      const traces = chunks.get(problem).traces[column.model] ?? [];
-      if (!traces.some((t) => t.sample === column.sample)) column.sample = (traces.find((t) => t.J) ?? traces[0])?.sample ?? 0;
-    }
+    wanted = problem;
     for (const item of at("problems").children) {
       if (item.dataset.id === problem.id) {
         item.setAttribute("aria-current", "true");
         item.scrollIntoView({ block: "nearest" });
       } else item.removeAttribute("aria-current");
+    }
+    if (!chunks.has(problem)) chunks.set(problem, await unpack(problem.chunk));
+    if (wanted !== problem) return; // another one was chosen meanwhile
+    const models = chosen().filter((m) => problem.models[m]);
+    if (!models.length) models.push(...Object.keys(index.models).filter((m) => problem.models[m]).slice(0, 2));
+    if (open.problem !== problem) /** @type {any} */ (document.querySelector("main")).scrollTop = 0;
+    open.problem = problem;
+    open.columns = columns ?? models.map((model) => ({ model, sample: -1, prefix: null }));
+    open.active = Math.min(open.active, Math.max(open.columns.length - 1, 0));
+    for (const column of open.columns) {
+      const traces = chunks.get(problem).traces[column.model] ?? [];
+      if (!traces.some((t) => t.sample === column.sample)) column.sample = (traces.find((t) => t.J) ?? traces[0])?.sample ?? 0;
     }
     show();
   }
@@ -404,7 +417,7 @@
       if (Object.hasOwn(index.models, rest[i])) columns.push({ model: rest[i], sample: whole(rest[i + 1]) ?? -1, prefix: whole(rest[i + 2]) });
     }
     at("dataset").value = problem.dataset;
-    offer(columns[0]?.model, columns.length ? columns[1]?.model ?? "" : open.problem ? undefined : "?");
+    offer(columns[0]?.model, columns.length ? columns[1]?.model ?? "" : wanted ? undefined : "?");
     list();
     await choose(problem, columns.length ? columns : null);
     return true;
@@ -425,7 +438,7 @@
       point(column, Math.min(Math.max(prefixOf(column, trace) + by, 0), trace.episodes.length));
       column.view.episodes[Math.max(column.prefix - 1, 0)]?.scrollIntoView({ block: "nearest" });
     };
-    const problem = (by) => { const next = listed[listed.indexOf(open.problem) + by]; if (next) choose(next); };
+    const problem = (by) => { const next = listed[listed.indexOf(wanted) + by]; if (next) choose(next); };
     const sample = (by) => {
       const next = traces[traces.indexOf(trace) + by];
       if (next) { Object.assign(column, { sample: next.sample, prefix: null }); show(); }
@@ -448,8 +461,8 @@
     options("sort", Object.keys(SORTS).map((name) => [name, name]));
     options("filter", Object.keys(FILTERS).map((name) => [name, name]));
     for (const id of ["search", "sort", "filter"]) at(id).addEventListener("input", list);
-    at("dataset").addEventListener("input", () => { offer(undefined, at("second").value || "?"); list(); if (listed[0]) choose(listed[0]); });
-    for (const id of ["first", "second"]) at(id).addEventListener("input", () => { list(); if (open.problem) choose(open.problem); });
+    at("dataset").addEventListener("input", () => { offer(undefined, at("second").value || "?"); list(); chooseFirst(); });
+    for (const id of ["first", "second"]) at(id).addEventListener("input", () => { list(); if (wanted) choose(wanted); });
     at("controls").addEventListener("submit", (event) => event.preventDefault());
     document.addEventListener("keydown", press);
     window.addEventListener("hashchange", follow);
@@ -463,7 +476,7 @@
     if (!(await follow())) {
       offer("", "?");
       list();
-      if (listed[0]) await choose(listed[0]);
+      await chooseFirst();
     }
     document.body.dataset.ready = "true";
   }

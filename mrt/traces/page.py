@@ -53,6 +53,7 @@ IN_REPORT = (
 )
 NORMAL = 1.96  # quantile of a 95 % interval
 POINTS = ("prefix", "prefix_tokens", "answers", "J", "progress", "low", "high")  # of a trace, along its prefixes
+RECORD = ".traces.json"  # in a results folder: the options that its last run of Snakemake makes the page with
 LINEARIZED = "linearized/{m}/{d}.parquet", "grades/{m}/{d}.linearized.parquet"
 MATH = re.compile(r"\$|\\\(|\\\[")  # what opens LaTeX in a text
 
@@ -337,7 +338,8 @@ class Traces(Stage):
 
     results: CliPositionalArg[Path] = Field(description="Results folder of the experiment.")
     models: dict[str, ModelStyle] = Field(
-        {}, description="Models in order: {model: {label, method, iteration}}, as JSON; all if not given."
+        {},
+        description="Models in order: {model: {label, method, iteration}}, as JSON; else those of the last run.",
     )
     datasets: dict[str, list[str]] = Field(
         {}, description="Datasets of each model: {model: [dataset]}, as JSON; those with rollouts if not given."
@@ -358,6 +360,9 @@ class Traces(Stage):
     excerpt: Path | None = Field(None, description="A page of at most 1.5 MB, for Snakemake's report.")
 
     def cli_cmd(self) -> None:
+        if not self.models and (record := self.results / RECORD).is_file():
+            options = json.loads(record.read_text()) | self.model_dump(include=self.model_fields_set)
+            return Traces(**options).cli_cmd()
         folder = Folder(self.results, self.tables)
         datasets = self.datasets or folder.datasets()
         if not datasets:

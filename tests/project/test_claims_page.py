@@ -7,7 +7,7 @@ import yaml
 from conftest import ROOT
 
 from mrt.analysis.claims import claims_in
-from workflow.scripts.claims import COMMAND, EXPERIMENTS, OLDER, page
+from workflow.scripts.claims import COMMAND, EXPERIMENTS, OLDER, anchored, page
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
 WORDS = "confirmed|refuted|undecided|supported|contradicted|not significant"  # of older rules, and of the present ones
@@ -54,6 +54,18 @@ def test_the_page_says_by_which_rules_it_is_made():
     assert theirs + ours == len(PLACES) and ours == sum(place.startswith("ours") for place in PLACES) and theirs >= 25
     said = {word for place in PLACES for word in re.findall(r"\b[5-9A-F]\b", place)}
     assert said == {"5", "6", "7", "8", "9", "A", "C", "E", "F"}
+
+
+def test_every_row_has_an_anchor():
+    """Of its own, which links to it name; in a section that is made again, too."""
+    anchors = re.findall(r'<a id="(\w+)"></a> \|', PAGE)
+    assert len(set(anchors)) == len(anchors) == len(PLACES) and "claims_star_12" in anchors
+    rows = ROW.format("8.4", "supported"), ROW.format("ours", "not significant")
+    text = page(
+        "",
+        {EXPERIMENTS["claims_star"][0]: "\n".join(["## x\n", anchored("\n".join(rows), "star"), "", NOTE.format(1)])},
+    )
+    assert re.findall(r'<a id="(\w+)"', text) == ["star_1", "star_2"] and "1 are supported" in text
 
 
 def test_every_row_is_a_claim_of_its_configuration():

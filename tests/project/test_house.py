@@ -17,7 +17,15 @@ STAGES = [
     *("sampling.rollouts", "sampling.imports", "sampling.prover", "sampling.allocation", "sampling.budget_forcing"),
     *("sampling.tree", "sampling.linearized", "analysis.progress", "analysis.evaluate", "training.toy_base"),
     *("training.sets", "training.prompts", "training.sft", "training.rl"),
-    *("training.log", "training.cost", "figures.pass1", "figures.regret", "figures.runs", "figures.provenance"),
+    *(
+        "training.log",
+        "training.cost",
+        "figures.pass1",
+        "figures.regret",
+        "figures.runs",
+        "figures.provenance",
+        "figures.report",
+    ),
     *(
         "sampling.likelihood",
         "sampling.pool",

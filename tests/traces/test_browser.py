@@ -1,14 +1,17 @@
-"""The page of traces in Chromium, opened from disk: it shows what stands in the tables, whatever models write."""
+"""The page of traces and the report in Chromium, opened from disk: they show the tables, whatever models write."""
 
 import shutil
 from urllib.parse import quote
 
 import polars as pl
 import pytest
+from conftest import ROOT
 from made import HOSTILE, MANY, backtracking, results, tree
 
 from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROBLEMS, PROGRESS, ROLLOUTS
 from mrt.episodes.parameterization import Backtracking
+from mrt.figures.report import Report
+from mrt.figures.tables import Layout, write_layout
 from mrt.traces.page import Traces
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -151,6 +154,47 @@ def test_prefixes_samples_and_problems_by_keys(opened):
     assert page.url.endswith("#p%2F3%3F%23/base/0/1")
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_each_of_twenty_quick_keys_counts(opened, at_once):
+    """Also those that come before the chunk of the problem before is unpacked, and others between them."""
+    page = opened()
+    ids, shown = listed(page), page.locator("#problem h2")
+    first = ids.index(shown.inner_text())
+    if at_once:
+        page.evaluate(f"for (const key of {['ArrowDown'] * 20}) ({PRESS})(key)")
+    else:
+        for _ in range(20):
+            page.keyboard.press("ArrowDown")
+    assert page.locator("#problems [aria-current]").get_attribute("data-id") == ids[first + 20]
+    page.get_by_role("heading", name=ids[first + 20], exact=True).wait_for()
+    keys = ["ArrowUp", "]", "ArrowRight", "ArrowUp", "x", "[", "ArrowLeft"] * 5
+    page.evaluate(f"for (const key of {keys}) ({PRESS})(key)")
+    page.get_by_role("heading", name=ids[first + 10], exact=True).wait_for()
+    page.wait_for_timeout(200)
+    assert shown.inner_text() == ids[first + 10]
+
+
+def test_the_page_opens_on_a_thought(opened, tmp_path):
+    """Also where the first model says nothing of the first problems, or none of the chosen ones."""
+    page = opened()
+    assert page.locator("section[data-j]").count() > 0 and page.locator("#columns article").count() == 2
+    folder = results(tmp_path / "gaps", problems=6)
+    for model, least in (("base", 3), ("other", 1)):
+        for kind in ("rollouts", "progress"):
+            path = folder / kind / model / "toy.parquet"
+            table = pl.read_parquet(path)
+            (ROLLOUTS if kind == "rollouts" else PROGRESS).write(
+                table.filter(pl.col("problem_id").str.slice(2, 1).cast(pl.Int64) >= least), path
+            )
+    Traces(results=folder).cli_cmd()
+    page = opened(of=folder)
+    assert page.locator("#problem h2").inner_text() == "p/3?#" and page.locator("section[data-j]").count() > 0
+    page.select_option("#second", "")
+    page.click("#problems li")  # of which the chosen model says nothing
+    page.get_by_role("heading", name="p/1?#", exact=True).wait_for()
+    assert page.locator("#columns h2").all_inner_texts() == ["other"] and page.locator("section[data-j]").count() > 0
+
+
 def test_two_models_side_by_side_and_a_link_to_them(opened):
     page = opened("#p%2F13%3F%23/other/1//base/0/1/base/1/0")
     titles = page.locator("#columns h2").all_inner_texts()
@@ -265,6 +309,28 @@ def test_latex_is_drawn_and_prices_are_not(browser, tmp_path):
     page.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_report_is_read_in_any_window(browser, tmp_path, scheme):
+    """Its figures are shown and none runs out of the window, which follows the screen's colours."""
+    figure, table = tmp_path / "figures" / "regret.png", tmp_path / "tables" / "pass1.html"
+    for folder in (figure.parent, table.parent):
+        folder.mkdir()
+    shutil.copy(ROOT / "docs" / "images" / "laptop_scaling.png", figure)
+    write_layout(Layout("pass1", ["model"] * 30, [["0.5 [0.1, 0.9]"] * 30], set(), "n"), table.with_suffix(""))
+    each = {"section": "1", "caption": "<p>It is " + "so " * 200 + "</p>"}
+    shown = [{**each, "opens": path == table, "file": path} for path in (figure, table)]
+    Report(title="made", shown=shown, out=tmp_path / "index.html").cli_cmd()
+    for width in (390, 1500):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.goto(f"file://{tmp_path}/index.html")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.images[0].naturalWidth") > 1000
+        assert page.locator("figcaption").last.bounding_box()["y"] > page.locator("img").bounding_box()["y"]
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+        page.close()
+
+
 def test_colours_can_be_read(opened):
     """Contrast of all text of episodes against its background is at least 4.5, in light and dark (WCAG 2.1, AA)."""
     for scheme in ("light", "dark"):
@@ -272,6 +338,7 @@ def test_colours_can_be_read(opened):
         assert page.evaluate(CONTRAST) >= 4.5
 
 
+PRESS = "key => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
 CONTRAST = """() => {
   const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
   const over = ([r, g, b, a], under) => [r, g, b].map((c, i) => c * a + under[i] * (1 - a));

@@ -18,6 +18,7 @@ from made import backtracking, results, training_set, tree
 
 from mrt.core.artifacts import ANSWER_GRADES, GRADES, PROGRESS, PROVER, ROLLOUTS
 from mrt.episodes.parameterization import Backtracking
+from mrt.figures.style import Appearance, ModelStyle
 from mrt.problems.sources import prefix_accuracy
 from mrt.traces import page
 from mrt.traces.page import (
@@ -281,3 +282,34 @@ def test_the_page_asks_nothing_of_the_network(folder, tmp_path):
     make(folder, out=tmp_path / "page.html")
     text = re.sub(r'<script type="text/plain".*?</script>', "", (tmp_path / "page.html").read_text())
     assert "default-src 'none'" in text and not re.search(r"""(src|href)=["']?https?:|url\((?!data:)|@import""", text)
+
+
+def test_models_have_the_configurations_order_and_the_figures_colours(tmp_path):
+    """Also by hand, while a run goes on: the run leaves in the results how the page will look."""
+    from mrt.config.load import load
+    from workflow.figures import Figures
+    from workflow.paths import Paths
+    from workflow.traces import TracesPage
+
+    names = ["zeta", "mid", "alpha"]  # not in alphabetical order
+    rows = [{"id": "p/0?#", "problem": "What is 1 + 2?", "answer": "3"}]
+    toy, theirs, folder = tmp_path / "toy.jsonl", tmp_path / "theirs.jsonl", tmp_path / "made"
+    toy.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    theirs.write_text(json.dumps({"problem_id": "p/0?#", "text": "It is \\boxed{3}."}) + "\n")
+    models = {name: {"label": name.upper(), "rollouts": {"file": str(theirs)}} for name in names}
+    evaluation = {"problems": ["toy"], "models": names, "measures": ["accuracy", "episodes"]}
+    config = load(
+        {"results": str(folder), "problems": {"toy": {"file": str(toy)}}, "models": models, "evaluation": evaluation}
+    )
+    paths = Paths(config)
+    look = Appearance({m: ModelStyle(**s) for m, s in Figures(config, paths).models("episode_counts").items()})
+    wanted = {name: {"label": name.upper(), "colour": look.colour(name)} for name in names}
+    assert len({each["colour"] for each in wanted.values()}) == 3
+    results(folder, problems=4, models=("alpha", "zeta"))
+    made = TracesPage(config, paths)
+    make(folder, "--settings", made.settings(), out=tmp_path / "page.html")
+    shown = unpacked(tmp_path / "page.html")["index"]["models"]
+    assert list(shown.items()) == list(wanted.items())
+    made.record()
+    make(folder, "--megabytes", "5", out=tmp_path / "by_hand.html")
+    assert list(unpacked(tmp_path / "by_hand.html")["index"]["models"].items()) == list(wanted.items())

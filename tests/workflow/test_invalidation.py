@@ -49,8 +49,8 @@ FORCING = ("force_budget", "grade_forced", "measure_budget_forcing")
 
 
 def drawn(*names):
-    """Figures and tables, and the page of provenance, which tells of them all."""
-    return {name: {""} for name in (*names, "provenance")}
+    """Figures and tables, and the report and the page of provenance, which tell of them all."""
+    return {name: {""} for name in (*names, "index", "provenance")}
 
 
 def pairs(model, *sets):
@@ -238,11 +238,6 @@ DECIDE_NOTHING = {
     "an annotation": edit(
         "mrt/training/sft.py", "lengths: Sequence[int], batch: int", "lengths: list[int], batch: int"
     ),
-    "a figure's caption, section and places in the paper": several(
-        edit("mrt/figures/regret.py", "lower is better", "less is better"),
-        edit("mrt/figures/regret.py", "FIGURE = Figure(REGRET", "FIGURE = Figure('5 Else'"),
-        edit("mrt/figures/regret.py", '"fig9", ', '"fig99", '),
-    ),
     "a new stage": lambda folder: (folder / "mrt" / "count.py").write_text("from mrt.core.cli import Stage, run\n"),
     "a new helper of figures": append("mrt/figures/style.py", UNUSED),
     "a new option of the engine's, off": edit(
@@ -288,6 +283,15 @@ EDITS = {
         edit("mrt/figures/style.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
         without(EVERYTHING, *TABLES, "traces"),
     ),
+    "a figure's caption, section and places in the paper": (  # which the report has
+        several(
+            edit("mrt/figures/regret.py", "lower is better", "less is better"),
+            edit("mrt/figures/regret.py", "FIGURE = Figure(REGRET", "FIGURE = Figure('5 Else'"),
+            edit("mrt/figures/regret.py", '"fig9", ', '"fig99", '),
+        ),
+        {"index": {""}},
+    ),
+    "the style of the report": (append("mrt/figures/report.css", "h1 { color: black; }\n"), {"index": {""}}),
     "a label": (setting("models.base.label", "The base"), without(EVERYTHING, *OF_LOGS)),
     "a new helper that a measurement imports": (
         new_helper,
@@ -295,7 +299,7 @@ EDITS = {
     ),
     "a column of the training logs": (
         edit("mrt/training/log.py", '"loss": "loss",\n', '"loss": "loss",\n    "entropy_again": "entropy",\n'),
-        {"tabulate_log": set(TRAINED), "add_up_cost": set(TRAINED)} | drawn(*OF_LOGS, *RUNS),
+        {"tabulate_log": set(TRAINED), "add_up_cost": set(TRAINED)} | drawn(*OF_LOGS, *RUNS, "overview"),
     ),
     "a constant of the SFT trainer's": (
         edit("mrt/training/sft.py", "width = 50 * batch", "width = 60 * batch"),

@@ -4,11 +4,13 @@ A user sees: the next run waits for what jobs of the killed one still make, and 
 """
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, snakemake
@@ -32,6 +34,17 @@ def test_results_of_another_checkout_are_told_of(tmp_path, monkeypatch):
         running.tell_of_unknown_records(results)
         assert len(told) == warned
     assert f"{results} was begun in {tmp_path / 'a'}, with another .snakemake." in told[0]
+    assert f"`cp -a {results} {tmp_path / 'a' / '.snakemake'} .`" in told[0]
+    monkeypatch.chdir(tmp_path / "a")
+    (tmp_path / "a" / "results" / "x").mkdir(parents=True)
+    running.claim_records(Path("results/x"))
+    subprocess.run(["cp", "-r", "results", tmp_path / "b"], check=True)
+    monkeypatch.chdir(tmp_path / "b")
+    running.tell_of_unknown_records(Path("results/x"))
+    (line,) = re.findall("`(cp -a [^`]*)`", told.pop())
+    subprocess.run(line, shell=True, check=True)  # as it is written
+    running.tell_of_unknown_records(Path("results/x"))
+    assert len(told) == 2
     shutil.copy(tmp_path / "a" / ".snakemake" / "identity", tmp_path / "b" / ".snakemake")  # as `cp -a .snakemake` does
     running.tell_of_unknown_records(results)
     assert len(told) == 2

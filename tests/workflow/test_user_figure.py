@@ -68,7 +68,7 @@ def test_a_figure_of_a_users_and_a_new_one_of_the_package_make_nothing_else_agai
         .replace("from helper import LEAST\n", "LEAST = 2\n")
     )
     new = {"longest", "shortest"}
-    assert planned_jobs(folder).keys() == {*new, "provenance"}  # the page of provenance lists them
+    assert planned_jobs(folder).keys() == {*new, "index", "provenance"}  # which show them, and list them
     assert planned_jobs(folder, "longest").keys() == {"longest"}
     assert planned_jobs(folder, "fig99").keys() == {"longest", "fig99"}
 
@@ -78,15 +78,18 @@ def test_a_figure_of_a_users_and_a_new_one_of_the_package_make_nothing_else_agai
     assert len((figures / "longest.png").read_bytes()) > 5000 and (figures / "longest.pdf").exists()
     assert pl.read_parquet(figures / "longest.parquet")["samples"].to_list() == [20] * 4
     assert "figures longest" in (folder / "results" / "mine" / "tables" / "provenance.md").read_text()
+    page = (folder / "results" / "mine" / "index.html").read_text()
+    assert "<strong>Longest thoughts</strong> (Figure 99). As <em>they</em> think." in page
+    assert page.index("<table>") < page.index("longest.csv") and 'href="traces.html"' in page
     snakemake(folder, "--report", "report.html")
     report = (folder / "report.html").read_text()
     assert "<strong>Longest thoughts</strong> (Figure 99). As <em>they</em> think." in report.replace("\\u003c", "<")
 
     elsewhere = FIGURE.replace("Figure(CASE", "Figure('0 First'").replace("fig99", "fig97")
     (folder / "mine" / "longest.py").write_text(elsewhere.format(caption="As they all think."))
-    assert planned(folder) == {}
+    assert planned_jobs(folder).keys() == {"index"}  # the report, which has the caption
     (folder / "mine" / "helper.py").write_text("LEAST = 2\n")
-    assert planned_jobs(folder).keys() == {"longest", "provenance"}
+    assert planned_jobs(folder).keys() == {"longest", "index", "provenance"}
     (folder / "mine" / "helper.py").write_text("LEAST = 1 / 0\n")
     done = snakemake(folder, "-n", check=False)
     assert done.returncode and "helper.py, line 1: ZeroDivisionError" in done.stdout + done.stderr

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 import yaml
 from conftest import ROOT, checkout, copy_of, fake_cards, needs_shared, planned, planned_jobs, slow_case, snakemake
+from snakemake.exceptions import WorkflowError
 
 from mrt.figures.figure import figures
 from workflow import start
@@ -41,6 +43,8 @@ def test_one_command_makes_tables_and_figures(finished):
     assert (
         "rollouts mrt_1/toy_test" in page and "mrt.sampling.rollouts" in page and "vllm" in page and "minimum_J" in page
     )
+    report = (results / "index.html").read_text()
+    assert all(entry.title in unescape(" ".join(report.split())) for entry in MADE.values())
     traces = (results / "traces.html").read_text()
     assert "Traces of tiny" in traces and 'id="chunk0"' in traces and "Content-Security-Policy" in traces
     table = (results / "tables" / "pass1.md").read_text()
@@ -262,6 +266,7 @@ def test_the_report_has_the_figures(finished):
     snakemake(finished, "--report", "report.html")
     text = (finished / "report.html").read_text(errors="replace")
     assert "Normalized regret" in text and "regret.png" in text
+    assert "0 Is it better" in text and "index_in_report.html" in text
 
 
 def test_the_trial_with_gpus_has_them_for_sampling_and_training_alone(tmp_path):
@@ -286,6 +291,33 @@ def test_a_run_here_has_as_many_gpu_jobs_as_cards(monkeypatch, given, programs, 
     run = SimpleNamespace(global_resources=dict(given))
     start.limit_gpus(run)
     assert run.global_resources.get("gpu") == limit
+
+
+@pytest.mark.parametrize(
+    ("account", "partitions", "wrong"),
+    [
+        ("mine", {"batch": {}, "gpu": {"max_gpu": 8}}, None),
+        ("mine", {"elsewhere": {"cluster": "other"}}, None),
+        ("YOURS", {"batch": {}}, "slurm_account=YOURS is a placeholder"),
+        ("mine", {"batch": {}, "cpu": {}}, "this cluster has no partition cpu; it has batch, gpu"),
+    ],
+)
+def test_what_was_not_adapted_to_the_cluster_is_named_before_any_job(account, partitions, wrong, tmp_path, monkeypatch):
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'batch\\ngpu\\nbatch\\n'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "partitions.yaml").write_text(yaml.safe_dump({"partitions": partitions}))
+    jobs = [
+        SimpleNamespace(is_local=True, resources={}),
+        SimpleNamespace(is_local=False, resources={"mem_mb": 500, "slurm_account": account}),
+    ]
+    settings = SimpleNamespace(partition_config=tmp_path / "partitions.yaml")
+    run = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)), executor_settings=settings)
+    if wrong is None:
+        start.refuse_placeholders(run)
+    else:
+        with pytest.raises(WorkflowError, match=wrong):
+            start.refuse_placeholders(run)
 
 
 def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):

@@ -5,7 +5,8 @@ from shlex import quote
 
 from mrt.config import lineage, measuring
 from mrt.config.load import load
-from mrt.core.digest import options_of
+from mrt.core.digest import digest_of_files, options_of
+from mrt.figures.report import STYLE
 from workflow.figures import Figures
 from workflow.measures import Measures
 from workflow.options import Options, content_of, files_of, optional

@@ -32,6 +32,32 @@ for name, entry in figures.entries.items():
                 figures.outputs(name),
 
 
+# All figures and tables on one page, with their captions beneath.
+rule index:
+    input:
+        figures.shown().values(),
+    output:
+        page=f"{paths.results}/index.html",
+        excerpt=report(
+            f"{paths.results}/index_in_report.html",
+            caption="../report/index.rst",
+            category="0 Is it better, by how much, at what cost?",
+            labels={"what": "overview", "paper": "", "form": "page"},
+        ),
+    log:
+        paths.log("index"),
+    localrule: True
+    conda:
+        ANALYSIS
+    params:
+        code=options.code("figures.report"),
+        assets=digest_of_files([STYLE]),
+        settings=lambda w: figures.report(),
+    shell:
+        "printf %s {params.settings:q} | python -m mrt.figures.report --settings - --out {output.page:q}"
+        " --excerpt {output.excerpt:q} > {log:q} 2>&1"
+
+
 # What made the results, and the configuration.
 rule provenance:
     input:

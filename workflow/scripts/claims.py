@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 from mrt.core.storage import read_table, write_text
@@ -85,19 +86,27 @@ Of {claims} rows of the paper {paper}.
 Of {questions} of ours {ours}.
 Verdicts are corrected within {families} families. Each holds a false verdict in at most 5 % of cases: at most
 {bound:.2g} of them are expected to.
-`make claims` makes this page; other pages quote it.
+`make claims` makes this page; other pages quote it. A link leads to a row by the folder of its results and its number,
+`claims.md#claims_star_12`; `results/claims_star/tables/claims.csv` has its numbers where the command has run.
 """
 
 
 def section(folder: Path, commit: str) -> str:
     """What the page says of an experiment."""
     heading, files = EXPERIMENTS[folder.name]
-    claims = markdown(layout(read_table(folder / "tables" / "claims.parquet"), {}))
+    claims = anchored(markdown(layout(read_table(folder / "tables" / "claims.parquet"), {})), folder.name)
     models = (folder / "tables" / "runs.md").read_text()
     command = COMMAND.format(files=files)
     note = f"{NOTES[folder.name]} " if folder.name in NOTES else ""
     head = f"## {heading}\n\n{note}At commit {commit}:\n\n```sh\n{command}\n```\n\n"
     return f"{head}{claims}\n### Its models\n\n{models}"
+
+
+def anchored(claims: str, name: str) -> str:
+    """A table of claims with an anchor in each row, beside its runs: `#claims_star_12` leads to the twelfth."""
+    number = count(1)
+    runs = re.compile(r"^(\|[^|]*\|[^|]*\|[^|]*\| \d[^|]*?) \|", re.MULTILINE)
+    return runs.sub(lambda row: f'{row[1]} <a id="{name}_{next(number)}"></a> |', claims)
 
 
 def page(old: str, new: dict[str, str]) -> str:

@@ -1,0 +1,116 @@
+"""The report: what it opens with, and that all figures stand there with their captions."""
+
+import json
+import re
+import shutil
+from functools import reduce
+
+import polars as pl
+import pytest
+import yaml
+from conftest import ROOT
+from measures import MODELS, of_models, table_of
+
+from mrt.figures import overview
+from mrt.figures.figure import figures
+from mrt.figures.report import QUESTION, Report
+from mrt.figures.style import ModelStyle
+from mrt.figures.tables import Layout, write_layout
+
+PNG = ROOT / "docs" / "images" / "laptop_regret.png"
+LINEAGE = {
+    "base": ModelStyle(label="Base"),
+    "star_1": ModelStyle(label="STaR", method="star", parent="base"),
+    "mrt_2": ModelStyle(label="MRT", method="mrt", parent="star_1"),
+}
+
+
+def test_models_are_compared_with_the_base_and_with_their_parents():
+    problems = [f"p{i}" for i in range(40)]
+    right = {"base": 10, "star_1": 20, "mrt_2": 22}  # of 40, the first ones
+    rows = [(m, "toy", p, float(i < n), 50.0 + n, 4) for m, n in right.items() for i, p in enumerate(problems)]
+    accuracy = table_of("model dataset problem_id accuracy tokens samples", rows)
+    spent = [(m, "toy", m, "training", 1000 * n, 1e9 * n) for m, n in right.items() if m != "base"]
+    cost = table_of("model dataset trained_model phase generated_tokens flops", spent)
+    table = overview.summary({"accuracy": accuracy, "cost": cost}, LINEAGE)
+    assert table.select("model", "base", "parent", "to_base", "to_parent", "tokens", "flops").rows() == [
+        ("base", None, None, None, None, 60.0, None),
+        ("star_1", "base", "base", 0.25, 0.25, 70.0, 2e10),
+        ("mrt_2", "base", "star_1", pytest.approx(0.3), pytest.approx(0.05), 72.0, 2.2e10),
+    ]
+    made = overview.layout(table, LINEAGE)
+    assert made.header[:5] == ["model", "accuracy", "to the base", "to the parent", "tokens"]
+    base, star, mrt = made.cells
+    assert base[2:4] == ["", ""] and star[2] == star[3] and star[2].startswith("+25.0* [")
+    assert mrt[2].startswith("+30.0* [") and mrt[3].startswith("+5.0 [-")  # of 2 problems of 40: not significant
+    assert mrt[-2:] == ["22,000", "2.2e+10"] and "over problems alone" in made.note
+
+
+def test_what_is_the_same_twice_or_not_there_is_no_column():
+    """The parent where it is the base, cost where nothing was trained, tokens of imported completions without."""
+    tables = {"accuracy": of_models("accuracy"), "cost": of_models("cost")}
+    children = {m: s.model_copy(update={"parent": None if m == "base" else "base"}) for m, s in MODELS.items()}
+    header = overview.layout(overview.summary(tables, children), children).header
+    assert header == ["model", "accuracy", "to the base", "tokens", "training: tokens generated", "training: FLOPs"]
+    given = {"accuracy": tables["accuracy"].with_columns(pl.lit(None, pl.Float64).alias("tokens"))}
+    alone = {m: ModelStyle(label=s.label) for m, s in MODELS.items()}
+    made = overview.layout(overview.summary(given | {"cost": pl.DataFrame()}, alone), alone)
+    assert made.header == ["model", "accuracy", "tokens"] and {row[-1] for row in made.cells} == {""}
+
+
+def figures_of(*names):
+    from mrt.config.load import load
+    from mrt.core.settings import laid_over
+    from workflow.figures import Figures
+    from workflow.paths import Paths
+
+    config = load(reduce(laid_over, [yaml.safe_load((ROOT / name).read_text()) for name in names]))
+    return Figures(config, Paths(config))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """The report of the laptop's experiment, with one picture for all figures; the page, and what opens it."""
+    settings = json.loads(figures_of("config.yaml").report())
+    for shown in settings["shown"]:
+        file = tmp_path / shown["file"]
+        shown["file"] = str(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".html":
+            write_layout(Layout(file.stem, ["model"], [[f"<{file.stem}>"]], set(), "Note."), file.with_suffix(""))
+        else:
+            shutil.copy(PNG, file)
+    out, excerpt = (tmp_path / "results" / "laptop" / name for name in ("index.html", "excerpt.html"))
+    Report(**settings, out=out, excerpt=excerpt).cli_cmd()
+    return settings, *(re.sub("&#64;", "@", " ".join(path.read_text().split())) for path in (out, excerpt))
+
+
+def test_the_report_opens_with_the_overview_and_three_figures_with_their_captions(made):
+    settings, page, excerpt = made
+    opening, *sections = page.split("<h2")[1:]
+    assert QUESTION in opening and "&lt;overview&gt;" in opening
+    assert re.findall(r'<img alt="(\w+)"', opening) == ["maj_tokens", "regret", "cost"]
+    captions = re.findall(r"<figcaption> ?<p><strong>(.*?)</strong>", opening)
+    entries = figures()
+    assert captions == [entries[name].title for name in ("overview", "maj_tokens", "regret", "cost")]
+    assert [re.search(">(.*?)</h2>", part)[1][0] for part in sections] == ["1", "2", "3", "4"]
+    for shown in settings["shown"]:  # each once, with its caption beneath and its data
+        name = shown["file"].rsplit("/", 1)[1].partition(".")[0]
+        (figure,) = [part for part in page.split("<figure")[1:] if f"/{name}.csv" in part]
+        assert entries[name].title in figure.split("<figcaption>")[1]
+    assert excerpt.count("<figure") == 4 and "href" not in excerpt
+
+
+def test_the_report_needs_no_network_and_runs_nothing(made):
+    page = made[1]
+    assert "default-src 'none'" in page and "<script" not in page
+    assert not re.search(r"""(src|href)=["']?(https?:|//)|url\(|@import""", page)
+
+
+def test_a_caption_is_part_of_the_page(monkeypatch):
+    before = figures_of("config.yaml")
+    entry = before.entries["regret"]
+    after = figures_of("config.yaml")
+    after.entries["regret"] = entry._replace(text="Less is *better*.")
+    assert "Less is <em>better</em>." in after.report() and before.report() != after.report()
+    assert before.settings("regret") == after.settings("regret")
