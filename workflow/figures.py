@@ -17,6 +17,7 @@ from mrt.config.schema import Config
 from mrt.core.cli import command_of
 from mrt.core.digest import turns_off
 from mrt.figures.figure import figures
+from mrt.figures.style import over
 from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
@@ -37,8 +38,8 @@ class Figures:
         self.experiment, self.paths = experiment, paths
         self.known = measures(experiment.evaluation.measures)
         self.configured = {*map(name_of, experiment.evaluation.measures)}
-        self.user_files = [str(file) for file in experiment.figures or ()]
-        self.entries = figures(experiment.figures or ())
+        self.user_files = [str(file) for file in experiment.figures.files]
+        self.entries = figures(experiment.figures.files)
         for entry in self.entries.values():
             if unknown := set(entry.figure.measures) - {*self.known, *OTHERS, *FURTHER}:
                 known = ", ".join((*self.known, *OTHERS, *FURTHER))
@@ -123,19 +124,30 @@ class Figures:
         is_possible = files and (figure.needs or tables.get(figure.measures[0]))
         return files if is_possible else [LACKING.get(figure.measures[0], "models to measure")]
 
+    def caption(self, name: str) -> str:
+        """What the report says of a figure or table."""
+        models = self.experiment.models
+        shown = [model for model in measuring.measured_runs(self.experiment) if models[model].parent]
+        runs = max((sum((models[other].replicate_of or other) == model for other in shown) for model in shown), default=0)
+        return self.entries[name].caption_over(over(runs))
+
     def settings(self, name: str) -> str:
         """All that a figure or table gets, as JSON; the order of the models is theirs in the legend."""
         values = {path.split(".")[-1]: self.setting(path) for path in self.entries[name].figure.settings}
         options = {option: value for option, value in values.items() if not turns_off(value)}
         settings = {"tables": self.tables(name), "models": self.models(name)}
-        return json.dumps(settings | ({"options": options} if options else {}))
+        drawing = {} if self.entries[name].is_table else self.experiment.figures.drawing()
+        more = {"options": options, "drawing": drawing}
+        return json.dumps(settings | {group: values for group, values in more.items() if values})
 
     def models(self, name: str) -> dict[str, Any]:
-        """How the models of a figure appear, the measured ones first."""
+        """How the models of a figure or table appear, the measured ones first; tables show no looks."""
+        unused = ("colour", "marker", "line") if self.entries[name].is_table else ()
         shown = {m for of in self.tables(name).values() for m in of}
         measured = measuring.measured_runs(self.experiment)
         order = [*measured, *(m for m in self.experiment.models if m not in measured)]
-        return {m: measuring.style(self.experiment, m) for m in order if m in shown}
+        styles = {m: measuring.style(self.experiment, m) for m in order if m in shown}
+        return {m: {part: value for part, value in style.items() if part not in unused} for m, style in styles.items()}
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show; a user's always."""
@@ -171,7 +183,8 @@ class Figures:
         if entry.is_table:
             files = {"markdown": f"{stem}.md", "page": listed("html", "table"), "latex": f"{stem}.tex"}
         else:
-            files = {"pdf": f"{stem}.pdf", "png": listed("png", "figure")}
+            vector = self.experiment.figures.format or "pdf"
+            files = {vector: f"{stem}.{vector}", "png": listed("png", "figure")}
         return {**files, "data": f"{stem}.parquet", "csv": listed("csv", "values (CSV)")}
 
     def outputs(self, name: str) -> Any:

@@ -1,7 +1,7 @@
 """The paper's claims, and what this experiment says of them.
 
 Rows are the `claims` of the configuration: what the paper says, and the same comparison here with its 95 % interval
-over training runs and problems. A claim is supported or contradicted where its difference is significant at 5 %; else
+over |over|. A claim is supported or contradicted where its difference is significant at 5 %; else
 it is not significant. p-values are corrected (Holm) for the claims about the same two methods. Where more runs would
 make an interval exclude 0 at the present estimate, the row says how many.
 """

@@ -53,8 +53,13 @@ class Entry(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """What the report says of it, in reStructuredText."""
-        return f"**{self.title}**" + (f" ({self.paper})" if self.paper else "") + f". {self.text}".rstrip()
+        """What is said of it wherever it is drawn, in reStructuredText."""
+        return self.caption_over("problems, and over training runs if there are several")
+
+    def caption_over(self, over: str) -> str:
+        """What the report of an experiment says of it, whose intervals are `over` what stands for |over|."""
+        text = f"**{self.title}**" + (f" ({self.paper})" if self.paper else "") + f". {self.text}".rstrip()
+        return text.replace("|over|", over)
 
 
 def spelled(number: re.Match[str]) -> str:

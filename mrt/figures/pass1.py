@@ -1,10 +1,10 @@
 """pass@1 of every model on every dataset.
 
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
-length of a completion in tokens. A cell is a mean with its 95 % interval (over problems, and over training runs if
-there are several) and, in parentheses, the difference to the model's parent on the problems that both were measured on
-(marked with a star where its interval excludes 0). A cell says so that stands on fewer problems than its column, or on
-fewer samples or runs than the table. The best of a column is bold, among models that were measured on all of its
+length of a completion in tokens. A cell is a mean with its 95 % interval and, in parentheses, the
+difference to the model's parent on the problems that both were measured on, marked with a star where its interval
+excludes 0. Intervals are over |over|. A cell says so that stands on fewer problems than its column, or on fewer samples
+or runs than the table. The best of a column is bold, among models that were measured on all of its
 problems. The paper sees MRT gain 2 to 3 times as much over the base as outcome-reward training does, and a length
 penalty lose accuracy.
 """
