@@ -127,8 +127,8 @@ class Figures:
     def caption(self, name: str) -> str:
         """What the report says of a figure or table."""
         models = self.experiment.models
-        shown = [model for model in measuring.measured_runs(self.experiment) if models[model].parent]
-        runs = max((sum((models[other].replicate_of or other) == model for other in shown) for model in shown), default=0)
+        trained = [model for model in self.experiment.evaluation.models if models[model].parent]
+        runs = max((len(lineage.runs(self.experiment, model)) for model in trained), default=0)
         return self.entries[name].caption_over(over(runs))
 
     def settings(self, name: str) -> str:

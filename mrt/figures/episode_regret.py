@@ -2,9 +2,9 @@
 
 What the first b episodes of a thought lose against a comparator, the better of two: thinking on, or voting after fewer
 episodes; 0 means that stopping early and voting is never better. A trace is never right if neither an answer nor a vote
-is, after any number of episodes; it counts as regret 1 (the authors drop such traces, as hopeless). Their share, over all
-datasets, stands behind each model's name. A line ends where fewer than a twentieth of the traces have so many episodes.
-Bands are 95 % intervals over |over|. The paper sees MRT lowest.
+is, after any number of episodes; it counts as regret 1 (the authors drop such traces, as hopeless). Their share, over
+all datasets, stands behind each model's name. A line ends where fewer than a twentieth of the traces have so many
+episodes. Bands are 95 % intervals over |over|. The paper sees MRT lowest.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     table = table.filter(pl.col("reached") >= 0.05)
     whole = data.sort("episodes").group_by("dataset", "model", "run", "problem_id").agg(pl.col("hopeless").last())
     hopeless = whole.group_by("model").agg(pl.col("hopeless").mean()).rows()  # a model of short thoughts may have none
-    labels = {model: f"{models[model].label} ({share:.0%} never right)" for model, share in hopeless}
+    labels = {model: f"{models[model].label}, {share:.0%} never right" for model, share in hopeless}
     named = {m: s.model_copy(update={"label": labels.get(m, s.label)}) for m, s in models.items()}
     figure, panels = curves(table, named, "episodes", "regret")
     for axis, rows in panels:

@@ -1,7 +1,8 @@
 """How models and figures look: what the configuration says of it, and what follows from a model's place in the file.
 
-A model's colour is its method's, in a darker shade for each iteration. Its marker is that of its method, and of its place
-among models of one method and iteration, whose lines differ too. Models behind it in the file change nothing of that.
+A model's colour is its method's, in a darker shade for each iteration. Its marker is that of its method, and of its
+place among models of one method and iteration, whose lines differ too. Models behind it in the file change nothing of
+that.
 """
 
 from collections import Counter
@@ -26,7 +27,8 @@ class Style(Settings):
 
     colour: str | None = Field(None, pattern=r"^#[0-9a-fA-F]{6}$", description="Red, green and blue, such as #0072B2.")
     marker: Literal["o", "s", "^", "D", "v", "P", "X", "p"] | None = Field(
-        None, description="Points of its lines: circle, square, triangle, diamond, triangle down, plus, cross, pentagon."
+        None,
+        description="Its points: circle, square, triangle, diamond, triangle down, plus, cross, pentagon.",
     )
     line: Literal["solid", "dashdot", "dotted", "dashed"] | None = Field(None, description="Its lines.")
 
@@ -38,7 +40,7 @@ class Drawing(Settings):
         None,
         ge=2,
         le=20,
-        description="Inches. By default a figure of one panel is 3.4 wide, a column of a paper, others up to 6.8, a page.",
+        description="Inches. By default one panel has 3.4, a column of a paper, and more have up to 6.8, a page.",
     )
     font_size: float | None = Field(None, ge=4, le=24, description="Points; by default 8.")
     format: Literal["pdf", "svg"] | None = Field(None, description="Vector format beside PNG; by default `pdf`.")

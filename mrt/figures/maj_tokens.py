@@ -1,9 +1,9 @@
 """maj@k against tokens.
 
 Each point is the majority vote of k completions; further left at the same height is more efficient. If the experiment
-has backtracking models, dashed lines with open points are linearized search: the first k attempts of one text. Bands are 95 % intervals over |over|.
-The paper sees MRT reach the base's accuracy with 4 to 5 times fewer tokens, and that of outcome-only training with 1.2
-to 1.6 times fewer.
+has backtracking models, dashed lines with open points are linearized search: the first k attempts of one text. Bands
+are 95 % intervals over |over|. The paper sees MRT reach the base's accuracy with 4 to 5 times fewer tokens, and that of
+outcome-only training with 1.2 to 1.6 times fewer.
 """
 
 from collections.abc import Mapping

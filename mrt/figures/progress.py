@@ -3,10 +3,10 @@
 First panel: J after j episodes; a trace that has ended keeps its last J. Other panels, one a model with the same axes:
 histogram of the change in J that each episode brings (each n episodes, where only every n-th prefix is scored); for
 backtracking models, of the backtracking episodes alone, those between a first attempt and its revision. All episodes
-count alike there. The vertical line and the number above are the mean over problems, of each the mean over its episodes;
-n says how many problems have some, where these are fewer than in the first panel (the table of claims compares models
-on the problems that all their runs have alone). Bands, and numbers in brackets, are 95 % intervals over |over|. The
-paper sees more progress with MRT.
+count alike there. The vertical line and the number above are the mean over problems, of each the mean over its
+episodes; n says how many problems have some, where these are fewer than in the first panel (the table of claims
+compares models on the problems that all their runs have alone). Bands, and numbers in brackets, are 95 % intervals over
+|over|. The paper sees more progress with MRT.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ from mrt.figures.style import (
     ModelStyle,
     carried,
     errorbar,
-    heading,
     labelled,
     name_lines,
     name_panel,
     panels,
+    problems_in,
     with_intervals,
 )
 
@@ -44,9 +44,11 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     data = tables["progress"]
     look = Appearance(models)
     every = spacing(data)
-    unit = "an episode" if every == 1 else f"{every} episodes"
+    unit = "progress" if every == 1 else f"progress of {every} episodes"
     curve = with_intervals(at_every_nth(data, every), ["dataset", "model", "prefix"], ["J"])
-    shown = {}  # episodes that are counted, by dataset (with None: its first panel) and model
+    shown: dict[
+        tuple[str, str | None], pl.DataFrame
+    ] = {}  # episodes that are counted, by dataset (with None: its first panel) and model
     for dataset in data["dataset"].unique(maintain_order=True):
         shown[dataset, None] = curve.filter(dataset=dataset)
         for model, style in models.items():
@@ -63,7 +65,11 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
                 if line.height:
                     errorbar(axis, line["prefix"], line, "J", **look.line(name))
             axis.xaxis.get_major_locator().set_params(integer=True)
-            axis.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=heading(dataset, rows))
+            axis.set(
+                xlabel="episodes kept j",
+                ylabel="$J(\\mu\\,|\\,z_{0:j})$",
+            )
+            name_panel(axis, dataset, problems_in(rows), "black")
             continue
         share = shares_of(rows["progress"].to_numpy())
         axis.stairs(share, EDGES, fill=True, color=look.colour(model), alpha=0.75)
@@ -74,9 +80,11 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         label = labelled(shown[dataset, None], models)[model].label + (f", {dataset}" if several else "")
         about = f"mean {mean['progress']:+.2f}{interval}" + (f", n = {mean['n']}" if fewer else "")
         name_panel(axis, label, about, look.colour(model))
-        axis.set(xlabel=f"progress of {unit}", ylabel="share", xlim=(EDGES[0], EDGES[-1]), yscale="log")
+        axis.set(xlabel=unit, ylabel="share", xlim=(EDGES[0], EDGES[-1]), yscale="log")
         bins = {"from": EDGES[:-1], "to": EDGES[1:], "share": share}
-        shares.append(pl.DataFrame(bins).select(pl.lit(dataset).alias("dataset"), pl.lit(model).alias("model"), pl.all()))
+        shares.append(
+            pl.DataFrame(bins).select(pl.lit(dataset).alias("dataset"), pl.lit(model).alias("model"), pl.all())
+        )
     least = min((float(s["share"].filter(s["share"] > 0).to_numpy().min()) for s in shares), default=1.0)
     for axis in of_model:
         axis.set_ylim(0.7 * least, 1.2)

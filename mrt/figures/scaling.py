@@ -6,11 +6,10 @@ are close; its band is a 95 % interval, over |over|. Dashed: p votes after the s
 model that does not think, if the experiment has one (any of k answers is right: no vote could do better); it goes on
 behind the panel's right edge. Where dashed rises above solid, voting after fewer episodes beats thinking on. n counts
 problems. A trace that has ended counts with its last prefix, so that all points of a curve are of the same traces; a
-curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in
-expectation, as a tie is broken evenly (only an answer that cannot be read, and casts no vote, makes a difference):
-these two curves differ in tokens only, unless `evaluation.weighted_votes` is on. Traces are grouped by their total
-number of episodes (those of a problem are averaged first), since the paper sees steady gains in short thoughts, and
-none, or losses, in long ones.
+curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in expectation, as a tie is
+broken evenly (only an answer that cannot be read, and casts no vote, makes a difference): these two curves differ in
+tokens only, unless `evaluation.weighted_votes` is on. Traces are grouped by their total number of episodes (those of a
+problem are averaged first), since the paper sees steady gains in short thoughts, and none, or losses, in long ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +65,7 @@ def groups(data: pl.DataFrame, wanted: Sequence[tuple[int, int]] | None) -> Iter
 
 
 def mark_episodes(axis: Any, tokens: Sequence[float], prefixes: Sequence[int]) -> None:
-    """A second axis above: how many episodes the points at these tokens have; each n-th of them where they are close."""
+    """A second axis above: how many episodes the points at these tokens have, or each n-th of them."""
     low, high = axis.get_xlim()
     points = [point for point in zip(tokens, prefixes, strict=True) if low <= point[0] <= high]
     digits = len(str(max(prefixes, default=0)))
@@ -155,7 +154,9 @@ def draw(
             if dataset not in seen:
                 axis.set_title(f"{dataset}\n{group}", fontsize="small")
             axis.tick_params(labelbottom=i + 1 == len(rows), labelleft=axis is grid[i * columns])
-        grid[i * columns].set_ylabel("\n".join(folded(models[model].label)), fontsize="small", color=look.colour(model), parse_math=False)
+        grid[i * columns].set_ylabel(
+            "\n".join(folded(models[model].label)), fontsize="small", color=look.colour(model), parse_math=False
+        )
         seen.add(dataset)
     figure.supylabel("$[\\mathrm{maj@}p]_j$", fontsize="medium")
     grid[-columns + columns // 2].set_xlabel("tokens (above each panel: episodes j)")

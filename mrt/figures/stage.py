@@ -2,8 +2,9 @@
 
 A figure module defines `draw(tables, models)`: `tables` maps each measure that the figure reads to the rows of all
 models and datasets (columns `model` and `dataset` in front), and `models` gives the models in order. `draw` returns a
-matplotlib figure and the table that it draws; `main` writes `<out>.pdf` (or `.svg`) and `.png`, and the data as `.parquet` and
-`.csv`. A table module defines `summary`, which gives the numbers, and `layout`, their text; `main_table` writes both.
+matplotlib figure and the table that it draws; `main` writes `<out>.pdf` (or `.svg`), `.png`, and the data as `.parquet`
+and `.csv`. A table module defines `summary`, which gives the numbers, and `layout`, their text; `main_table` writes
+both.
 """
 
 from collections.abc import Callable, Mapping

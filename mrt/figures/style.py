@@ -319,7 +319,9 @@ def label_ends(axis: Any) -> None:
     """Write each line's name beside the panel, in its colour and without overlaps; a thin line leads to its end."""
     axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())
     to_share = axis.transScale + axis.transLimits  # of the panel's width and height
-    points = [(look_of(line), *point) for line in axis.get_lines() for point in line.get_xydata() if all(point == point)]
+    points = [
+        (look_of(line), *point) for line in axis.get_lines() for point in line.get_xydata() if all(point == point)
+    ]
     last = {look: (x, y) for look, x, y in sorted(points, key=itemgetter(1))}  # the end of all lines of a model
     named = [line for line in axis.get_lines() if not str(line.get_label()).startswith("_") and look_of(line) in last]
     ends = [
@@ -362,12 +364,18 @@ def legend(figure: Any, axis: Any) -> None:
 def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """A legend below the panels, in as many columns as fit the figure's width; the figure grows with it."""
     points = DRAWING.get().font_size or FONT_SIZE
-    inches = points / FONT_SIZE * (0.38 + 0.053 * max(map(len, labels), default=1))  # width of a column
+    inches = points / FONT_SIZE * (0.34 + 0.05 * max(map(len, labels), default=1))  # width of a column
     rows = -(-len(labels) // max(1, int(figure.get_figwidth() / inches)))
     columns = -(-len(labels) // max(1, rows))
     figure.set_figheight(figure.get_figheight() + points / 53 * rows)  # inches
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=max(1, columns), handlelength=1.6, handletextpad=0.5, columnspacing=1.2
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=max(1, columns),
+        handlelength=1.6,
+        handletextpad=0.5,
+        columnspacing=1.2,
     )
 
 
@@ -375,8 +383,12 @@ def save(figure: Any, out: Path) -> None:
     """Write the figure as vector graphics and as PNG, without dates, so that equal figures are equal files."""
     import matplotlib.pyplot as plt
 
-    vector = DRAWING.get().format or "pdf"
-    for suffix, metadata in ((vector, {"CreationDate": None} if vector == "pdf" else {"Date": None}), ("png", {"Software": None})):
+    undated: dict[str, dict[str, None]] = {
+        "pdf": {"CreationDate": None},
+        "svg": {"Date": None},
+        "png": {"Software": None},
+    }
+    for suffix in (DRAWING.get().format or "pdf", "png"):
         with atomic_file(out.with_name(f"{out.name}.{suffix}")) as part:
-            figure.savefig(part, format=suffix, metadata=metadata)
+            figure.savefig(part, format=suffix, metadata=undated[suffix])
     plt.close(figure)
