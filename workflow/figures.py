@@ -125,7 +125,7 @@ class Figures:
         return files if is_possible else [LACKING.get(figure.measures[0], "models to measure")]
 
     def caption(self, name: str) -> str:
-        """What the report says of a figure or table."""
+        """The caption of a figure or table in the report."""
         models = self.experiment.models
         trained = [model for model in self.experiment.evaluation.models if models[model].parent]
         runs = max((len(lineage.runs(self.experiment, model)) for model in trained), default=0)

@@ -162,7 +162,7 @@ def iteration(config: Config, name: str) -> int:
 def look(config: Config, name: str) -> Style:
     """Colour, marker and line of a model, by its place in the file and as its `style` says.
 
-    A further run of a training, drawn beside the first one, has its colour and marker and another line.
+    A further run of a training has the first run's colour and marker and another line.
     """
     models = config.models
     first = {m: models[m].replicate_of or (of if (of := m.rpartition("_seed")[0]) in models else m) for m in models}

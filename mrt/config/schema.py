@@ -58,7 +58,7 @@ class Config(Settings):
     expected: Expected = Field(default_factory=Expected, description="Estimated lengths and counts, to plan with.")
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
-    figures: Figures = Field(default_factory=Figures, description="How figures are drawn; figures and tables of yours.")
+    figures: Figures = Field(default_factory=Figures, description="The look of figures; figures and tables of yours.")
     traces: TracesPage = Field(default_factory=TracesPage, description="The page that shows traces.")
     claims: list[Claim] = Field(
         [],

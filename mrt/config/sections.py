@@ -356,7 +356,7 @@ class Evaluation(SamplingSettings):
 
 
 class Figures(Drawing):
-    """How figures are drawn, and figures of yours."""
+    """The look of all figures, and figures of yours."""
 
     files: list[Path] = Field(
         [],
@@ -365,7 +365,7 @@ class Figures(Drawing):
     )
 
     def drawing(self) -> dict[str, Any]:
-        """What decides how figures look, of what is given."""
+        """The given settings of the look."""
         return self.model_dump(exclude={"files"}, exclude_none=True)
 
 

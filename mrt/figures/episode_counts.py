@@ -1,7 +1,7 @@
 """Number of episodes of a thought.
 
-A panel for each model: the share of its traces with so many episodes. The vertical line is the mean. All panels have
-the same axes. The paper's R1 model has about 5 to 45 on AIME and Omni-MATH.
+A panel for each model: the share of its traces by their number of episodes. The vertical line is the mean. All panels
+have the same axes. The paper's R1 model has about 5 to 45 on AIME and Omni-MATH.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
 """Normalized regret by episodes.
 
-What the first b episodes of a thought lose against a comparator, the better of two: thinking on, or voting after fewer
-episodes; 0 means that stopping early and voting is never better. A trace is never right if neither an answer nor a vote
-is, after any number of episodes; it counts as regret 1 (the authors drop such traces, as hopeless). Their share, over
-all datasets, stands behind each model's name. A line ends where fewer than a twentieth of the traces have so many
-episodes. Bands are 95 % intervals over |over|. The paper sees MRT lowest.
+Loss of the first b episodes of a thought against a comparator, the better of two: thinking on, or voting after fewer
+episodes. 0 means that stopping early and voting is never better. A trace is never right if neither an answer nor a vote
+is, after any number of episodes. It counts as regret 1; the authors drop such traces, as hopeless. Each model's name is
+followed by the share of these traces over all datasets. A line ends where fewer than a twentieth of the traces have
+that many episodes. Bands are 95 % intervals over |over|. The paper sees MRT lowest.
 """
 
 from collections.abc import Mapping

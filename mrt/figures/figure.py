@@ -53,11 +53,11 @@ class Entry(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """What is said of it wherever it is drawn, in reStructuredText."""
+        """The caption for any experiment, in reStructuredText."""
         return self.caption_over("problems, and over training runs if there are several")
 
     def caption_over(self, over: str) -> str:
-        """What the report of an experiment says of it, whose intervals are `over` what stands for |over|."""
+        """The caption for an experiment; `over` replaces |over|: problems, or training runs and problems."""
         text = f"**{self.title}**" + (f" ({self.paper})" if self.paper else "") + f". {self.text}".rstrip()
         return text.replace("|over|", over)
 

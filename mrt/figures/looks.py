@@ -1,8 +1,8 @@
-"""How models and figures look: what the configuration says of it, and what follows from a model's place in the file.
+"""The look of models and figures: settings, and defaults by a model's place in the file.
 
-A model's colour is its method's, in a darker shade for each iteration. Its marker is that of its method, and of its
-place among models of one method and iteration, whose lines differ too. Models behind it in the file change nothing of
-that.
+A model's colour is its method's, in a darker shade for each iteration. Each method has a marker. A further model of the
+same method and iteration has a marker and a line of its own. A model that is added at the end of the file changes no
+other's look.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ DARK = 64  # of 255; a darker colour gets lighter by iteration
 
 
 class Style(Settings):
-    """How a model is drawn. What is left out follows from its method, its iteration and its place in the file."""
+    """The look of a model in figures. Each field has a default by method, iteration and place in the file."""
 
     colour: str | None = Field(None, pattern=r"^#[0-9a-fA-F]{6}$", description="Red, green and blue, such as #0072B2.")
     marker: Literal["o", "s", "^", "D", "v", "P", "X", "p"] | None = Field(
@@ -34,13 +34,13 @@ class Style(Settings):
 
 
 class Drawing(Settings):
-    """How figures are drawn."""
+    """The look of all figures."""
 
     width: float | None = Field(
         None,
         ge=2,
         le=20,
-        description="Inches. By default one panel has 3.4, a column of a paper, and more have up to 6.8, a page.",
+        description="Inches. By default one panel has 3.4, a column of a paper, and several have up to 6.8.",
     )
     font_size: float | None = Field(None, ge=4, le=24, description="Points; by default 8.")
     format: Literal["pdf", "svg"] | None = Field(None, description="Vector format beside PNG; by default `pdf`.")

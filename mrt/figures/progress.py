@@ -1,12 +1,12 @@
 """Progress of the episodes.
 
-First panel: J after j episodes; a trace that has ended keeps its last J. Other panels, one a model with the same axes:
-histogram of the change in J that each episode brings (each n episodes, where only every n-th prefix is scored); for
-backtracking models, of the backtracking episodes alone, those between a first attempt and its revision. All episodes
-count alike there. The vertical line and the number above are the mean over problems, of each the mean over its
-episodes; n says how many problems have some, where these are fewer than in the first panel (the table of claims
-compares models on the problems that all their runs have alone). Bands, and numbers in brackets, are 95 % intervals over
-|over|. The paper sees more progress with MRT.
+First panel: J after j episodes; a trace that has ended keeps its last J. Other panels: histograms of the change in J
+that each episode brings, a panel a model, with the same axes. Where only every n-th prefix is scored, it is the change
+by n episodes. Of backtracking models, only the backtracking episodes count, those between a first attempt and its
+revision. All episodes count alike. The vertical line and the number above are the mean over problems, of each the mean
+over its episodes. n is the number of problems that have such episodes, where it is less than in the first panel. The
+table of claims compares models on the problems that all their runs have alone. Bands, and numbers in brackets, are 95 %
+intervals over |over|. The paper sees more progress with MRT.
 """
 
 from collections.abc import Mapping
@@ -46,50 +46,50 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     every = spacing(data)
     unit = "progress" if every == 1 else f"progress of {every} episodes"
     curve = with_intervals(at_every_nth(data, every), ["dataset", "model", "prefix"], ["J"])
-    shown: dict[
-        tuple[str, str | None], pl.DataFrame
-    ] = {}  # episodes that are counted, by dataset (with None: its first panel) and model
+    shown: dict[tuple[str, str], pl.DataFrame] = {}  # rows of each panel; without a model, the first one of a dataset
     for dataset in data["dataset"].unique(maintain_order=True):
-        shown[dataset, None] = curve.filter(dataset=dataset)
+        shown[dataset, ""] = curve.filter(dataset=dataset)
         for model, style in models.items():
             episodes = data.filter(dataset=dataset, model=model).drop_nulls("progress")
             episodes = backtracks(episodes) if style.parameterization == "backtracking" else episodes
             shown |= {(dataset, model): episodes} if episodes.height else {}
     figure, axes = panels(len(shown), height=1.8, least=1.6)
-    several, shares = curve["dataset"].n_unique() > 1, []
     of_model = [axis for axis, (_, model) in zip(axes, shown, strict=True) if model]
+    shares = []
     for axis, ((dataset, model), rows) in zip(axes, shown.items(), strict=True):
-        if model is None:
-            for name in models:
-                line = rows.filter(pl.col("model") == name)
-                if line.height:
-                    errorbar(axis, line["prefix"], line, "J", **look.line(name))
-            axis.xaxis.get_major_locator().set_params(integer=True)
-            axis.set(
-                xlabel="episodes kept j",
-                ylabel="$J(\\mu\\,|\\,z_{0:j})$",
-            )
-            name_panel(axis, dataset, problems_in(rows), "black")
+        if model:
+            title = labelled(shown[dataset, ""], models)[model].label
+            title += f", {dataset}" if curve["dataset"].n_unique() > 1 else ""
+            share = histogram(axis, rows, shown[dataset, ""]["n"].to_numpy().max(initial=0), title, look.colour(model))
+            axis.set(xlabel=unit)
+            bins = {"from": EDGES[:-1], "to": EDGES[1:], "share": share}
+            names = {"dataset": pl.lit(dataset), "model": pl.lit(model)}
+            shares.append(pl.DataFrame(bins).with_columns(**names))
             continue
-        share = shares_of(rows["progress"].to_numpy())
-        axis.stairs(share, EDGES, fill=True, color=look.colour(model), alpha=0.75)
-        mean = with_intervals(rows, ["model"], ["progress"]).row(0, named=True)
-        axis.axvline(mean["progress"], color="0.2", linewidth=0.8)
-        interval = f" [{mean['progress_low']:+.2f}, {mean['progress_high']:+.2f}]" if mean["n"] > 1 else ""
-        fewer = mean["n"] < shown[dataset, None]["n"].to_numpy().max(initial=0)
-        label = labelled(shown[dataset, None], models)[model].label + (f", {dataset}" if several else "")
-        about = f"mean {mean['progress']:+.2f}{interval}" + (f", n = {mean['n']}" if fewer else "")
-        name_panel(axis, label, about, look.colour(model))
-        axis.set(xlabel=unit, ylabel="share", xlim=(EDGES[0], EDGES[-1]), yscale="log")
-        bins = {"from": EDGES[:-1], "to": EDGES[1:], "share": share}
-        shares.append(
-            pl.DataFrame(bins).select(pl.lit(dataset).alias("dataset"), pl.lit(model).alias("model"), pl.all())
-        )
+        for name in filter(set(rows["model"]).__contains__, models):
+            line = rows.filter(pl.col("model") == name)
+            errorbar(axis, line["prefix"], line, "J", **look.line(name))
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$")
+        name_panel(axis, dataset, problems_in(rows), "black")
     least = min((float(s["share"].filter(s["share"] > 0).to_numpy().min()) for s in shares), default=1.0)
     for axis in of_model:
         axis.set_ylim(0.7 * least, 1.2)
     name_lines(figure, [axis for axis in axes if axis not in of_model], at_ends=False)
     return figure, pl.concat([curve, *shares], how="diagonal")
+
+
+def histogram(axis: Any, episodes: pl.DataFrame, problems: int, title: str, colour: str) -> npt.NDArray[np.float64]:
+    """The panel of a model's episodes; `problems` are those of the first panel. Returns the share in each bin."""
+    share = shares_of(episodes["progress"].to_numpy())
+    axis.stairs(share, EDGES, fill=True, color=colour, alpha=0.75)
+    mean = with_intervals(episodes, ["model"], ["progress"]).row(0, named=True)
+    axis.axvline(mean["progress"], color="0.2", linewidth=0.8)
+    interval = f" [{mean['progress_low']:+.2f}, {mean['progress_high']:+.2f}]" if mean["n"] > 1 else ""
+    fewer = f", n = {mean['n']}" if mean["n"] < problems else ""
+    name_panel(axis, title, f"mean {mean['progress']:+.2f}{interval}{fewer}", colour)
+    axis.set(ylabel="share", xlim=(EDGES[0], EDGES[-1]), yscale="log")
+    return share
 
 
 def shares_of(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

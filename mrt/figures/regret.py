@@ -2,10 +2,10 @@
 
 The area between the accuracy of the meta-prover along the thought and an oracle that is always right, divided by the
 budget; lower is better. Filled points: budgets within the model's own thoughts. Open points, right of the grey line:
-larger budgets, of models that budget forcing makes think on; the number in parentheses says how often the end of the
-thought was suppressed, and the point takes the trace and its answers after that (Section 8.5.1, Appendix F). The line
-of a model that is not extended ends at the grey line. Bands are 95 % intervals over |over|. The paper sees MRT lowest
-at every budget, within and beyond, and outcome-only training fall back to the base beyond.
+larger budgets, of models whose thoughts budget forcing extends. The number in parentheses says how often the end of the
+thought was suppressed. The point takes the trace and its answers after that (Section 8.5.1, Appendix F). The line of a
+model that is not extended ends at the grey line. Bands are 95 % intervals over |over|. The paper sees MRT lowest at
+every budget, within and beyond, and outcome-only training fall back to the base beyond.
 """
 
 from collections.abc import Mapping

@@ -1,15 +1,16 @@
 """[maj@p]_j scaling curves.
 
 A row for each model, a column for each group of traces; all panels have the same axes. Solid: accuracy when thinking is
-stopped after j episodes. Below are the tokens up to there, above the panel is j, each second, fifth or tenth where they
-are close; its band is a 95 % interval, over |over|. Dashed: p votes after the same episodes. Dotted grey: pass@k of a
-model that does not think, if the experiment has one (any of k answers is right: no vote could do better); it goes on
-behind the panel's right edge. Where dashed rises above solid, voting after fewer episodes beats thinking on. n counts
-problems. A trace that has ended counts with its last prefix, so that all points of a curve are of the same traces; a
-curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in expectation, as a tie is
-broken evenly (only an answer that cannot be read, and casts no vote, makes a difference): these two curves differ in
-tokens only, unless `evaluation.weighted_votes` is on. Traces are grouped by their total number of episodes (those of a
-problem are averaged first), since the paper sees steady gains in short thoughts, and none, or losses, in long ones.
+stopped after j episodes. Tokens up to there are below, and j above the panel: each number, or each second, fifth or
+tenth where numbers would touch. The band is a 95 % interval over |over|. Dashed: p votes after the same episodes.
+Dotted grey: pass@k of a model that does not think, if the experiment has one (any of k answers is right: no vote could
+do better); it goes on beyond the panel's right edge. Where dashed rises above solid, voting after fewer episodes beats
+thinking on. n counts problems. A trace that has ended counts with its last prefix, so that all points of a curve are of
+the same traces; a curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in
+expectation, as a tie is broken evenly (only an answer that cannot be read, and casts no vote, makes a difference):
+these two curves differ in tokens only, unless `evaluation.weighted_votes` is on. Traces are grouped by their total
+number of episodes (those of a problem are averaged first), since the paper sees steady gains in short thoughts, and
+none, or losses, in long ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -31,9 +31,9 @@ MOST_LABELS, LONGEST_LABEL = 13, 15  # most lines of labels at line ends, and ch
 
 
 class ModelStyle(BaseModel):
-    """How a model is drawn: label, method, iteration and look; its parent, if drawn.
+    """A model in a figure: label, method, iteration and look; its parent, if that is in the figure.
 
-    Without a `marker`, the look follows from the models that are drawn, and `colour` is its method's.
+    Without a `marker`, `colour` is its method's, and its look follows from its place among the figure's models.
     """
 
     label: str
@@ -134,7 +134,7 @@ def room(axis: Any) -> float:
 
 
 def name_panel(axis: Any, label: str, about: str, colour: str) -> None:
-    """A panel's title: a model's label in its colour, and what is to be said of it, in lines that fit."""
+    """A panel's title: a model's label in its colour and a remark, in lines that fit."""
     lines = [line for text in (label, about) for line in wrap(text, max(12, int(13 * room(axis) - 4)))]
     axis.set_title("\n".join(lines), color=colour, fontsize="small", parse_math=False)
 
@@ -333,7 +333,7 @@ def label_ends(axis: Any) -> None:
     for share, *_, text, _ in (ends := sorted(ends, key=itemgetter(0))):
         places.append(max(share, top + height * len(text) / 2))
         top = places[-1] + height * len(text) / 2
-    for i, (*_, text, _) in reversed([*enumerate(ends)]):  # what stands too high pushes the others down
+    for i, (*_, text, _) in reversed([*enumerate(ends)]):  # a name above the limit pushes the others down
         limit = 1.05 if i + 1 == len(ends) else places[i + 1] - height * len(ends[i + 1][2]) / 2
         places[i] = min(places[i], limit - height * len(text) / 2)
     for place, (_, end, text, line) in zip(places, ends, strict=True):
@@ -346,13 +346,13 @@ def label_ends(axis: Any) -> None:
 
 
 def folded(label: str) -> list[str]:
-    """A label in short lines, which end behind its commas where it has some."""
+    """A label in short lines, which end at its commas if it has some."""
     parts = [label] if len(label) <= LONGEST_LABEL else re.split(r"(?<=,) (?=[^()]*(?:\(|$))", label)
     return [line for part in parts for line in wrap(part, LONGEST_LABEL)]
 
 
 def look_of(line: Any) -> tuple[Any, Any]:
-    """What the lines of one model share."""
+    """Colour and marker, which all lines of one model share."""
     return line.get_color(), line.get_marker()
 
 
