@@ -18,6 +18,7 @@ from mrt.config.schema import Config
 from mrt.core.cli import command_of
 from mrt.core.digest import turns_off
 from mrt.figures.figure import figures
+from mrt.figures.style import over
 from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
@@ -52,8 +53,8 @@ class Figures:
         self.experiment, self.paths = experiment, paths
         self.known = measures(experiment.evaluation.measures)
         self.configured = {*map(name_of, experiment.evaluation.measures)}
-        self.user_files = [str(file) for file in experiment.figures or ()]
-        self.entries = figures(experiment.figures or ())
+        self.user_files = [str(file) for file in experiment.figures.files]
+        self.entries = figures(experiment.figures.files)
         for entry in self.entries.values():
             if unknown := set(entry.figure.measures) - {*self.known, *OTHERS, *FURTHER}:
                 known = ", ".join((*self.known, *OTHERS, *FURTHER))
@@ -138,16 +139,27 @@ class Figures:
         is_possible = files and (figure.needs or tables.get(figure.measures[0]))
         return files if is_possible else [LACKING.get(figure.measures[0], "models to measure")]
 
+    def caption(self, name: str) -> str:
+        """The caption of a figure or table in the report."""
+        models = self.experiment.models
+        trained = [model for model in self.experiment.evaluation.models if models[model].parent]
+        runs = max((len(lineage.runs(self.experiment, model)) for model in trained), default=0)
+        return self.entries[name].caption_over(over(runs))
+
     def settings(self, name: str) -> str:
         """All that a figure or table gets, as JSON; the order of the models is theirs in the legend."""
         values = {path.split(".")[-1]: self.setting(path) for path in self.entries[name].figure.settings}
         options = {option: value for option, value in values.items() if not turns_off(value)}
         settings = {"tables": self.tables(name), "models": self.models(name)}
-        return json.dumps(settings | ({"options": options} if options else {}))
+        drawing = {} if self.entries[name].is_table else self.experiment.figures.drawing()
+        more = {"options": options, "drawing": drawing}
+        return json.dumps(settings | {group: values for group, values in more.items() if values})
 
     def models(self, name: str) -> dict[str, Any]:
-        """How the models of a figure appear."""
-        return styles(self.experiment, {m for of in self.tables(name).values() for m in of})
+        """How the models of a figure or table appear, the measured ones first; tables show no looks."""
+        unused = ("colour", "marker", "line") if self.entries[name].is_table else ()
+        shown = styles(self.experiment, {m for of in self.tables(name).values() for m in of})
+        return {m: {part: value for part, value in style.items() if part not in unused} for m, style in shown.items()}
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show; a user's always."""
@@ -183,7 +195,8 @@ class Figures:
         if entry.is_table:
             files = {"markdown": f"{stem}.md", "page": listed("html", "table"), "latex": f"{stem}.tex"}
         else:
-            files = {"pdf": f"{stem}.pdf", "png": listed("png", "figure")}
+            vector = self.experiment.figures.format or "pdf"
+            files = {vector: f"{stem}.{vector}", "png": listed("png", "figure")}
         return {**files, "data": f"{stem}.parquet", "csv": listed("csv", "values (CSV)")}
 
     def outputs(self, name: str) -> Any:
@@ -202,7 +215,12 @@ class Figures:
     def report(self) -> str:
         """Settings of the report, as JSON: figures and tables with their captions."""
         shown = [
-            {"section": entry.figure.section, "caption": html(entry.caption), "opens": entry.figure.opens, "file": path}
+            {
+                "section": entry.figure.section,
+                "caption": html(self.caption(name)),
+                "opens": entry.figure.opens,
+                "file": path,
+            }
             for name, path in self.shown().items()
             if (entry := self.entries[name])
         ]

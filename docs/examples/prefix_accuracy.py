@@ -22,13 +22,13 @@ from mrt.analysis.progress import progress
 from mrt.analysis.regret import cumulative_regret, normalized_regret
 from mrt.episodes.parameterization import split_episodes
 from mrt.episodes.thinking import take_apart
-from mrt.figures.style import SPARE_COLOURS, errorbar, legend, panels, problems_in, with_intervals
+from mrt.figures.style import errorbar, legend, panels, problems_in, with_intervals
 
 BUDGETS = (1000, 2000, 4000, 8000)  # C_0 of Section 8.5.1, here in characters
 ROLLOUTS = 100  # continuations that one J averages, as the data's README has it
 NEAR = 0.05  # J that stays this close to the outcome, 1 or 0, has settled
 GROUPS = ((6, 10), (26, 30), (41, 45))  # total episodes of the solutions in Figure 3
-COLOURS = {"right": SPARE_COLOURS[0], "wrong": SPARE_COLOURS[6]}
+COLOURS = {"right": "#56B4E9", "wrong": "#882255"}
 GROUP = ["outcome", "model"]
 
 

@@ -10,7 +10,7 @@ contributes to them is averaged. `python -m benchmarks.intervals` measures how o
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import lgamma
+from math import hypot, lgamma, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,7 +277,7 @@ def interval_table(
         table: rows with the columns `by`, `value` and `problem`. Several rows of a problem in a group, such as its
             traces, are averaged first.
         by: columns that name a group; if empty, the whole table is one group.
-        value: column to estimate. Ends of the interval of a share (`SHARES`) are kept between 0 and 1.
+        value: column to estimate; that of a share (`SHARES`) gets the interval that `share` gives.
         problem: column of the problem's key.
         run: column of the training run, if the table has one. Not every run needs to have every problem.
 
@@ -303,16 +303,41 @@ def interval_table(
             grid = group[value].to_numpy()[None]
         runs, problems = grid.shape
         interval = mean_of(grid).interval()
-        rows.append((*key, problems, *([runs] if run else []), *(share(interval) if value in SHARES else interval)))
+        interval = share(interval, problems) if value in SHARES else interval
+        rows.append((*key, problems, *([runs] if run else []), *interval))
     counts = {"problems": pl.Int64} | ({"runs": pl.Int64} if run else {})
     estimates = dict.fromkeys(["estimate", "low", "high"], pl.Float64)
     schema: dict[str, Any] = {**{name: table.schema[name] for name in by}, **counts, **estimates}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def share(interval: Interval) -> Interval:
-    """The interval of a share, whose ends are kept between 0 and 1."""
-    return interval._replace(low=max(0.0, interval.low), high=min(1.0, interval.high))
+def share(interval: Interval, problems: int) -> Interval:
+    """The interval of a share, whose ends are kept between 0 and 1.
+
+    Where nothing varies, because all of few `problems` came out alike, it is that of as many coins (Wilson 1927).
+    """
+    if interval.low < interval.high:
+        return interval._replace(low=max(0.0, interval.low), high=min(1.0, interval.high))
+    z, mean = float(quantile(1e6)), interval.estimate
+    middle = (mean + z**2 / (2 * problems)) / (1 + z**2 / problems)
+    half = z / (1 + z**2 / problems) * sqrt(mean * (1 - mean) / problems + (z / (2 * problems)) ** 2)
+    return interval._replace(low=max(0.0, min(mean, middle - half)), high=min(1.0, max(mean, middle + half)))
+
+
+def difference_of_shares(values: npt.ArrayLike, other: npt.ArrayLike, *, fixed: bool = False) -> Interval:
+    """The interval of the difference of two shares on the same problems (see `mean_of`).
+
+    A side on which nothing varies adds what `share` does not know of it, in quadrature (Newcombe 1998).
+    """
+    result = mean_of(values, other, fixed=fixed).interval()
+    below, above = result.estimate - result.low, result.high - result.estimate
+    for grid, sign in ((np.asarray(values), 1), (np.asarray(other), -1)):
+        side = mean_of(grid, fixed=fixed).interval()
+        if side.low == side.high:
+            known = share(side, grid.shape[-1])
+            down, up = known.estimate - known.low, known.high - known.estimate
+            below, above = hypot(below, down if sign > 0 else up), hypot(above, up if sign > 0 else down)
+    return result._replace(low=result.estimate - below, high=result.estimate + above)
 
 
 def require_columns(table: pl.DataFrame, columns: Sequence[str]) -> None:

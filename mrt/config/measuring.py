@@ -10,7 +10,9 @@ from mrt.config import lineage
 from mrt.config.schema import Config
 from mrt.config.sections import SamplingSettings
 from mrt.core.digest import turns_off
+from mrt.core.settings import overlaid
 from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.figures.looks import LINES, Style, looks
 from mrt.sampling.allocation import Thresholds
 from mrt.sampling.budget_forcing import BudgetForcing
 from mrt.sampling.linearized import Linearized
@@ -157,15 +159,37 @@ def extrapolated_budgets(config: Config, name: str) -> list[int] | None:
     return evaluation.budget_forcing.budgets if extrapolates else None
 
 
-def style(config: Config, name: str) -> dict[str, Any]:
-    """How a model appears in figures: label, method (colour) and iteration (how often that method ran in a row)."""
-    model = config.models[name]
+def iteration(config: Config, name: str) -> int:
+    """How often a model's method ran in a row; 0 of a model that is not trained here."""
+    method = config.models[name].method
     methods = [config.models[ancestor].method for ancestor in lineage.ancestry(config, name)]
+    return len(list(takewhile(lambda m: m == method, methods))) if method else 0
+
+
+def look(config: Config, name: str) -> Style:
+    """Colour, marker and line of a model, by its place in the file and as its `style` says.
+
+    A further run of a training has the first run's colour and marker and another line.
+    """
+    models = config.models
+    first = {m: models[m].replicate_of or (of if (of := m.rpartition("_seed")[0]) in models else m) for m in models}
+    colours = {m: models[m].trained_by.colour if models[m].method else None for m in models if first[m] == m}
+    by_place = looks({m: (colour, iteration(config, m)) for m, colour in colours.items()})[first[name]]
+    again = [m for m in models if first[m] == first[name] != m]
+    if name in again:
+        place = LINES.index(str(by_place.line)) + 1 + again.index(name)
+        by_place = by_place.model_copy(update={"line": LINES[place % len(LINES)]})
+    return overlaid(by_place, models[name].style)
+
+
+def style(config: Config, name: str) -> dict[str, Any]:
+    """How a model appears in figures: label, method, look and iteration (how often that method ran in a row)."""
+    model = config.models[name]
     return {
         "label": model.label or name,
         "method": model.method or "base",
-        "colour": model.trained_by.colour if model.method else None,
-        "iteration": len(list(takewhile(lambda m: m == model.method, methods))) if model.method else 0,
+        **look(config, name).model_dump(),
+        "iteration": iteration(config, name),
         "parameterization": parameterization(config).kind,
         "parent": model.parent if model.parent in config.evaluation.models else None,
         "replicate_of": model.replicate_of,

@@ -163,8 +163,8 @@ FIGURES = """# Figures and tables
 Generated from the modules of `mrt/figures/` by `python -m mrt.config.reference --out docs`; do not edit.
 
 Each figure and table is a target under its name and under its numbers in the paper: `snakemake --cores 2 regret`, or
-`fig9`, makes that figure and only what it needs. The [gallery](gallery.md) has pictures. `figures` in a configuration
-adds your own, which need [one file](architecture.md#figure-a-figure-or-a-table-is-one-file).
+`fig9`, makes that figure and only what it needs. The [gallery](gallery.md) has pictures. `figures.files` in a
+configuration adds your own, which need [one file](architecture.md#figure-a-figure-or-a-table-is-one-file).
 """
 
 

@@ -16,11 +16,11 @@ What is worked out from it are functions of a `Config`, in modules that import o
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mrt.analysis.claims import Claim
 from mrt.config.hardware import Cluster
-from mrt.config.sections import Evaluation, Expected, Model, TracesPage, Training
+from mrt.config.sections import Evaluation, Expected, Figures, Model, TracesPage, Training
 from mrt.core.settings import Settings
 from mrt.episodes.parameterization import Backtracking, Segmentation, Template
 from mrt.problems.settings import Dataset
@@ -59,11 +59,7 @@ class Config(Settings):
     expected: Expected = Field(default_factory=Expected, description="Estimated lengths and counts, to plan with.")
     training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
     evaluation: Evaluation = Field(description="What is measured.")
-    figures: list[Path] | None = Field(
-        None,
-        description="Your own figures and tables beside those of `mrt/figures/`: Python files, relative to the working"
-        " folder, each with the parts that docs/architecture.md lists under Figure.",
-    )
+    figures: Figures = Field(default_factory=Figures, description="The look of figures; figures and tables of yours.")
     traces: TracesPage = Field(default_factory=TracesPage, description="The page that shows traces.")
     claims: list[Claim] = Field(
         [],
@@ -71,3 +67,10 @@ class Config(Settings):
         " row is a claim, a column a field.",
         json_schema_extra=or_a_file,
     )
+
+    @field_validator("figures", mode="before")
+    @classmethod
+    def _names_its_files(cls, given: Any) -> Any:
+        if isinstance(given, list):
+            raise ValueError("figures of yours stand in its list `files`: write `figures: {files: [my_figure.py]}`")
+        return given

@@ -11,6 +11,7 @@ from mrt.analysis.measure import listed, measures, needing
 from mrt.analysis.votes import ENUMERATION_LIMIT
 from mrt.config.hardware import Architecture
 from mrt.core.settings import Settings
+from mrt.figures.looks import Drawing, Style
 from mrt.methods.cold_start import ColdStart
 from mrt.methods.mrt import Rules
 from mrt.sampling.allocation import Allocation
@@ -41,6 +42,11 @@ class Model(Settings):
     """A model: a checkpoint, the toy base, a file of completions, or a child of another model."""
 
     label: str | None = Field(None, description="Name in tables and figures; by default the key.")
+    style: Style | None = Field(
+        None,
+        description="Colour, marker and line in figures. By default a colour for each method in a shade for each"
+        " iteration, a marker and a line, by the model's place in the file: models behind it do not change it.",
+    )
     path: str | None = Field(None, description="Checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Commit of a hub model.")
     toy: Literal["shipped", "remade"] | None = Field(
@@ -347,6 +353,20 @@ class Evaluation(SamplingSettings):
                 f" {self.prover.answers} answers there are {subsets:,}; lower prover.answers or votes"
             )
         return fitted
+
+
+class Figures(Drawing):
+    """The look of all figures, and figures of yours."""
+
+    files: list[Path] = Field(
+        [],
+        description="Your own figures and tables beside those of `mrt/figures/`: Python files, relative to the working"
+        " folder, each with the parts that docs/architecture.md lists under Figure.",
+    )
+
+    def drawing(self) -> dict[str, Any]:
+        """The given settings of the look."""
+        return self.model_dump(exclude={"files"}, exclude_none=True)
 
 
 class TracesPage(Settings):

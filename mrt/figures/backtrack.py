@@ -13,7 +13,7 @@ import polars as pl
 
 from mrt.figures.figure import CASE, Figure
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import COLUMN_WIDTH, ModelStyle, panels
+from mrt.figures.style import ModelStyle, panels
 
 FIGURE = Figure(CASE, ("traces", "progress"), paper=("fig13",), first_run_only=True)
 
@@ -52,7 +52,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         tallest = max(tallest, lines)
     for axis in axes:
         axis.set(xlim=(0, 1), ylim=(-tallest, 0.5))
-    figure.set_size_inches(COLUMN_WIDTH * len(chosen), 0.45 + 0.115 * tallest)
+    figure.set_figheight(0.45 + 0.115 * tallest)
     return figure, pl.concat([rows for _, rows in chosen])
 
 

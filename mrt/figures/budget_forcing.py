@@ -1,7 +1,7 @@
 """Budget forcing.
 
 Accuracy after the end of the thought has been suppressed 0, 2, 4, ... times, each time forcing the model to go on, by
-extensions and by tokens. Bands are 95 % intervals over problems and training runs. The paper sees MRT (STaR) ahead of
+extensions and by tokens. Bands are 95 % intervals over |over|. The paper sees MRT (STaR) ahead of
 the other two at 2, 4 and 6 extensions, with a dip at 8.
 """
 

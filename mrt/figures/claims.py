@@ -1,7 +1,7 @@
 """The paper's claims, and what this experiment says of them.
 
 Rows are the `claims` of the configuration: what the paper says, and the same comparison here with its 95 % interval
-over training runs and problems. A claim is supported or contradicted where its difference is significant at 5 %; else
+over |over|. A claim is supported or contradicted where its difference is significant at 5 %; else
 it is not significant. p-values are corrected (Holm) for the claims about the same two methods. Where more runs would
 make an interval exclude 0 at the present estimate, the row says how many.
 """
@@ -58,7 +58,7 @@ FIGURE = Figure(
 )
 
 NOTE = (
-    "Differences, or ratios where an x stands behind them, with 95 % intervals over training runs and problems"
+    "Differences, or ratios where an x stands behind them, with 95 % intervals over {over}"
     "{single}. Supported or contradicted: significant at 5 %, p corrected (Holm) for the claims about the same two"
     " methods, here {claims} in {families} families. In each family a verdict is false in at most 5 % of cases: so at"
     " most {expected:.2g} of {families} families are expected to hold a false one, and there is one anywhere in at most"
@@ -313,7 +313,8 @@ def note(table: pl.DataFrame) -> str:
     families = tested["family"].n_unique()
     bounds = {"expected": LEVEL * families, "anywhere": min(1.0, LEVEL * families)}
     single = SINGLE if "problems" in table["over"] else ""
-    return NOTE.format(single=single, claims=tested.height, families=families, **bounds)
+    over = "problems" if set(table["over"]) == {"problems"} else "training runs and problems"
+    return NOTE.format(over=over, single=single, claims=tested.height, families=families, **bounds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Number of episodes of a thought.
 
-The paper's R1 model has about 5 to 45 on AIME and Omni-MATH.
+A panel for each model: the share of its traces by their number of episodes. The vertical line is the mean. All panels
+have the same axes. The paper's R1 model has about 5 to 45 on AIME and Omni-MATH.
 """
 
 from collections.abc import Mapping
@@ -11,63 +12,52 @@ import polars as pl
 
 from mrt.figures.figure import CASE, Figure
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, labelled, legend, panels, sample_sizes
+from mrt.figures.style import Appearance, ModelStyle, labelled, name_panel, panels, room, sample_sizes
 
 FIGURE = Figure(CASE, ("episodes",), paper=("fig23",))
 
-BINS = 20
-MOST_HISTOGRAMS = 5  # with more models they overlap; then each is a row of points and a box
+BINS = 20  # at most
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
     data = tables["episodes"]
     table = data.group_by("dataset", "model", "episodes", maintain_order=True).agg(pl.len().alias("traces"))
     table = table.with_columns((pl.col("traces") / pl.col("traces").sum()).over("dataset", "model").alias("share"))
-    counts_of = sample_sizes(data, ["dataset", "model"])
-    table = table.join(counts_of, on=["dataset", "model"], maintain_order="left")
+    sizes = sample_sizes(data, ["dataset", "model"])
+    table = table.join(sizes, on=["dataset", "model"], maintain_order="left")
     look = Appearance(models)
     sets = table["dataset"].unique(maintain_order=True).to_list()
-    figure, axes = panels(len(sets), height=max(2.3, 0.4 * len(models)))  # two lines of text per model
-    for axis, name in zip(axes, sets, strict=True):
-        here = data.filter(pl.col("dataset") == name)
-        counts = {m: here.filter(pl.col("model") == m)["episodes"].to_numpy() for m in models}
-        counts = {m: c for m, c in counts.items() if c.size}
-        less = labelled(counts_of.filter(dataset=name), models)
-        labels = {m: f"{less[m].label} (n = {c.size}, mean {c.mean():.1f})" for m, c in counts.items()}
-        axis.set(title=name, xlabel="episodes of a thought")
-        if len(models) > MOST_HISTOGRAMS:
-            rows(axis, counts, labels, look)
-        else:
-            histograms(axis, counts, labels, look)
-            if len(axes) == 1:
-                legend(figure, axis)
-            else:
-                axis.legend()  # its numbers belong to this panel
+    measured = set(table.select("dataset", "model").iter_rows())
+    places = [(name, model) for name in sets for model in models if (name, model) in measured]
+    figure, axes = panels(len(places), height=1.5, columns=4, least=1.6)
+    least, most = int(data["episodes"].to_numpy().min()), int(data["episodes"].to_numpy().max())
+    width = -(-(most - least + 1) // BINS)
+    edges = np.arange(least, most + width + 1, width) - 0.5
+    highest = 0.0
+    for axis, (name, model) in zip(axes, places, strict=True):
+        values = data.filter(dataset=name, model=model)["episodes"].to_numpy()
+        shares = np.histogram(values, bins=edges)[0] / values.size
+        axis.stairs(shares, edges, fill=True, color=look.colour(model), alpha=0.75)
+        highest = max(highest, shares.max())
+        axis.axvline(values.mean(), color="0.2", linewidth=0.8)
+        label = labelled(sizes.filter(dataset=name), models)[model].label
+        about = f"mean {values.mean():.1f}, {values.size} traces"
+        name_panel(axis, label if len(sets) == 1 else f"{label}, {name}", about, look.colour(model))
+        name_bins(axis, edges, width)
+        axis.set(xlabel="episodes of a thought", ylabel="share of traces" if axis in axes[:1] else "")
+    for axis in axes:
+        axis.set_ylim(0, 1.05 * highest)
     return figure, table.sort("dataset", "model", "episodes")
 
 
-def histograms(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appearance) -> None:
-    most = max(int(c.max()) for c in counts.values())
-    width = max(1, -(-most // BINS))
-    edges = np.arange(0.5, most + width + 0.5, width)
-    for model, values in counts.items():
-        weights = np.full(values.size, 1 / values.size)
-        axis.hist(values, bins=edges, weights=weights, histtype="step", label=labels[model], **look.outline(model))
-    axis.set_ylabel("share of traces")
-    if width > 1:
-        axis.set_xlabel(f"episodes of a thought, {width} a bin")
-
-
-def rows(axis: Any, counts: dict[str, Any], labels: dict[str, str], look: Appearance) -> None:
-    jitter = np.random.default_rng(0)
-    for row, (model, values) in enumerate(reversed(counts.items())):
-        colour = look.colour(model)
-        axis.plot(values, row + jitter.uniform(-0.2, 0.2, values.size), ".", color=colour, alpha=0.6, markersize=4)
-        axis.boxplot(
-            values, positions=[row], widths=0.6, orientation="horizontal", showfliers=False, manage_ticks=False
-        )
-    axis.set_ylim(-0.7, max(len(counts), 5) - 0.3)
-    axis.set_yticks(range(len(counts)), [labels[model].replace(" (n =", "\n(n =") for model in reversed(counts)])
+def name_bins(axis: Any, edges: Any, width: int) -> None:
+    """Ticks in the middle of bins alone, as many as can be read, with the numbers of episodes in the bin."""
+    firsts = [int(edge + 0.5) for edge in edges[:-1]]
+    every = -(-len(firsts) // max(1, int(room(axis) / (0.5 if width > 1 else 0.25))))
+    shown = firsts[::every]
+    names = [f"{first}" if width == 1 else f"{first}–{first + width - 1}" for first in shown]
+    axis.set_xticks([first + (width - 1) / 2 for first in shown], names)
+    axis.set_xlim(edges[0], edges[-1])
 
 
 if __name__ == "__main__":

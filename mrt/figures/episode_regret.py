@@ -1,9 +1,10 @@
 """Normalized regret by episodes.
 
-What the first b episodes of a thought lose against the better of two: thinking on, or voting after fewer episodes; 0
-means that stopping early and voting is never better. Hopeless traces, whose comparator is never right, count as regret
-1 (the authors drop them); their share, over all datasets, follows each model's name. Bands are 95 % intervals over
-problems and training runs. The paper sees MRT lowest.
+Loss of the first b episodes of a thought against a comparator, the better of two: thinking on, or voting after fewer
+episodes. 0 means that stopping early and voting is never better. A trace is never right if neither an answer nor a vote
+is, after any number of episodes. It counts as regret 1; the authors drop such traces, as hopeless. Each model's name is
+followed by the share of these traces over all datasets. A line ends where fewer than a twentieth of the traces have
+that many episodes. Bands are 95 % intervals over |over|. The paper sees MRT lowest.
 """
 
 from collections.abc import Mapping
@@ -22,13 +23,12 @@ MOST_TICKS = 10
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    """Episodes that fewer than a twentieth of the traces reach are not drawn; hopeless traces count as regret 1."""
     data = tables["episode_regret"]
     table = with_intervals(data, ["dataset", "model", "episodes"], ["regret", "hopeless", "reached"])
     table = table.filter(pl.col("reached") >= 0.05)
     whole = data.sort("episodes").group_by("dataset", "model", "run", "problem_id").agg(pl.col("hopeless").last())
     hopeless = whole.group_by("model").agg(pl.col("hopeless").mean()).rows()  # a model of short thoughts may have none
-    labels = {model: f"{models[model].label} ({share:.0%} hopeless)" for model, share in hopeless}
+    labels = {model: f"{models[model].label}, {share:.0%} never right" for model, share in hopeless}
     named = {m: s.model_copy(update={"label": labels.get(m, s.label)}) for m, s in models.items()}
     figure, panels = curves(table, named, "episodes", "regret")
     for axis, rows in panels:

@@ -54,8 +54,13 @@ class Entry(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """What the report says of it, in reStructuredText."""
-        return f"**{self.title}**" + (f" ({self.paper})" if self.paper else "") + f". {self.text}".rstrip()
+        """The caption for any experiment, in reStructuredText."""
+        return self.caption_over("problems, and over training runs if there are several")
+
+    def caption_over(self, over: str) -> str:
+        """The caption for an experiment; `over` replaces |over|: problems, or training runs and problems."""
+        text = f"**{self.title}**" + (f" ({self.paper})" if self.paper else "") + f". {self.text}".rstrip()
+        return text.replace("|over|", over)
 
 
 def spelled(number: re.Match[str]) -> str:

@@ -1,8 +1,9 @@
 """Length of traces over RL training.
 
-Lengths count from the problem on: the prefix that a prompt has, and the completion. Thick lines: running mean over an
-eighth of the steps; thin lines: every step. Of several training runs: their mean, and as a band the smallest and the
-largest. The paper sees lengths oscillate about one value, with MRT a little shorter than GRPO.
+Lengths count from the problem on: the prefix that a prompt has, and the completion. Lines: running mean over an eighth
+of a training's steps; points: single steps. Of several training runs: their mean, and as a band the smallest and the
+largest. The steps of a model that is trained from another one in the figure are counted on from that one's last. The
+paper sees lengths oscillate about one value, with MRT a little shorter than GRPO.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,10 @@
 """Training loss of supervised fine-tuning.
 
-Thick lines: running mean over an eighth of the steps; thin lines: every step. Of several training runs: their mean, and
-as a band the smallest and the largest. At an equal token budget, a lower loss means a set that is easier to fit; it
-does not measure the trained model. Losses are means over tokens; if a recipe weights its examples, the weights are left
-out here.
+Lines: running mean over an eighth of a training's steps; points: single steps. Of several training runs: their mean,
+and as a band the smallest and the largest. The steps of a model that is trained from another one in the figure are
+counted on from that one's last. At an equal token budget, a lower loss means a set that is easier to fit; it does not
+measure the trained model. Losses are means over tokens; if a recipe weights its examples, the weights are left out
+here.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """maj@k against tokens.
 
 Each point is the majority vote of k completions; further left at the same height is more efficient. If the experiment
-has backtracking models, dashed lines are linearized search. Bands are 95 % intervals over problems and training runs.
-The paper sees MRT reach the base's accuracy with 4 to 5 times fewer tokens, and that of outcome-only training with 1.2
-to 1.6 times fewer.
+has backtracking models, dashed lines with open points are linearized search: the first k attempts of one text. Bands
+are 95 % intervals over |over|. The paper sees MRT reach the base's accuracy with 4 to 5 times fewer tokens, and that of
+outcome-only training with 1.2 to 1.6 times fewer.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import polars as pl
 
 from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, with_intervals
+from mrt.figures.style import Appearance, ModelStyle, beside, curves, errorbar, name_lines, with_intervals
 
 FIGURE = Figure(RESULT, ("maj", "linearized"), paper=("fig7", "fig8", "fig19"), opens=True)
 
@@ -43,8 +43,8 @@ def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str
             here = by_mode["linearized"].filter(dataset=rows["dataset"][0])
             for model in models:
                 line = here.filter(pl.col("model") == model)
-                errorbar(axis, line["tokens"], line, column, **look.line(model) | {"linestyle": "--", "label": None})
-            axis.plot([], [], "--", color="0.5", label="linearized")
+                errorbar(axis, line["tokens"], line, column, **beside(look.line(model)))
+            axis.plot([], [], **beside({"color": "0.5", "marker": "o", "markersize": 3.5}) | {"label": "linearized"})
     name_lines(figure, [axis for axis, _ in panels], at_ends="linearized" not in by_mode)
     return figure, pl.concat(by_mode.values())
 

@@ -1,12 +1,11 @@
 """pass@1 of every model on every dataset.
 
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
-length of a completion in tokens. A cell is a mean with its 95 % interval (over problems, and over training runs if
-there are several) and, in parentheses, the difference to the model's parent on the problems that both were measured on
-(marked with a star where its interval excludes 0). A cell says so that stands on fewer problems than its column, or on
-fewer samples or runs than the table. The best of a column is bold, among models that were measured on all of its
-problems. The paper sees MRT gain 2 to 3 times as much over the base as outcome-reward training does, and a length
-penalty lose accuracy.
+length of a completion in tokens. A cell is a mean with its 95 % interval and, in parentheses, the difference to the
+model's parent on the problems that both were measured on, marked with a star where its interval excludes 0. Intervals
+are over |over|. A cell says so that stands on fewer problems than its column, or on fewer samples or runs than the
+table. The best of a column is bold, among models that were measured on all of its problems. The paper sees MRT gain 2
+to 3 times as much over the base as outcome-reward training does, and a length penalty lose accuracy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from mrt.analysis.intervals import average_of, mean_of, runs_of, share
+from mrt.analysis.intervals import average_of, difference_of_shares, runs_of, share
 from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import (
@@ -33,7 +32,6 @@ from mrt.figures.tables import Layout
 FIGURE = Figure(RESULT, ("accuracy", "reading"), paper=("table1",))
 
 MOST_DIFFICULTIES = 10
-FLAT = "An interval without width is of problems that were all alike: of few problems it tells nothing."
 AVERAGE = "average"
 NOTE = (
     "pass@1 in percent, {samples}with 95 % intervals over {over}; in parentheses the difference to the parent, with *"
@@ -84,7 +82,8 @@ def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[
         if len(sets) > 1 and on_all.len():
             here = here.filter(pl.col("run").is_in(on_all.implode()))
             grids = [runs_of(here.filter(dataset=s), "accuracy") for s in sets]
-            estimate, low, high = share(average_of([grid.values for grid in grids]).interval())
+            average = average_of([grid.values for grid in grids]).interval()
+            estimate, low, high = share(average, min(len(grid.problems) for grid in grids))
             of_model = counts.filter(model=model)
             yield {
                 **{"dataset": AVERAGE, "model": model, "n": sum(len(grid.problems) for grid in grids)},
@@ -107,7 +106,7 @@ def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle], by: list[s
         if shared:
             grids = [runs.values[:, [p in shared for p in runs.problems]] for runs in of_both]
             fixed = any(one_run(models, name, grid) for name, grid in zip((model, parent), grids, strict=True))
-            interval = mean_of(*grids, fixed=fixed).interval()
+            interval = difference_of_shares(*grids, fixed=fixed)
             rows.append((*key, *interval, grids[0].shape[1], "problems" if fixed else "runs and problems"))
     names = {"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64}
     counts = {"difference_n": pl.Int64, "difference_over": pl.String}
@@ -157,8 +156,7 @@ def note(table: pl.DataFrame, samples: int, runs: int) -> str:
     of_each = f"{samples} samples a problem, " if samples > 1 else ""
     text = NOTE.format(samples=of_each, over=over(runs))
     marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
-    flat = table.filter(pl.col("accuracy_low") == pl.col("accuracy_high")).height
-    return " ".join([text, *([SINGLE] if marked else []), *([FLAT] if flat else [])])
+    return " ".join([text, *([SINGLE] if marked else [])])
 
 
 def readings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,7 @@
 """pass@k against tokens.
 
 Is any of k completions right? If this curve rises further than that of maj@k, the model finds right answers that do not
-win the vote. Bands are 95 % intervals over problems and training runs. The paper sees MRT best "as more tokens are
+win the vote. Bands are 95 % intervals over |over|. The paper sees MRT best "as more tokens are
 sampled" (Figure 20).
 """
 

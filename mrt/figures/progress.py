@@ -1,11 +1,12 @@
 """Progress of the episodes.
 
-Left: histogram of the change in J that each episode brings (each n episodes, where only every n-th prefix is scored);
-for backtracking models, of the backtracking episodes alone, those between a first attempt and its revision. All
-episodes count alike; the mean in the legend is over problems, of each the mean over its episodes, n how many these are
-(the table of claims compares models on the problems that all their runs have alone). Right: J after j episodes; a trace
-that has ended keeps its last J. Bands and intervals are 95 %, over problems and training runs. The paper sees more
-progress with MRT.
+First panel: J after j episodes; a trace that has ended keeps its last J. Other panels: histograms of the change in J
+that each episode brings, a panel a model, with the same axes. Where only every n-th prefix is scored, it is the change
+by n episodes. Of backtracking models, only the backtracking episodes count, those between a first attempt and its
+revision. All episodes count alike. The vertical line and the number above are the mean over problems, of each the mean
+over its episodes. n is the number of problems that have such episodes, where it is less than in the first panel. The
+table of claims compares models on the problems that all their runs have alone. Bands, and numbers in brackets, are 95 %
+intervals over |over|. The paper sees more progress with MRT.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from math import gcd
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from mrt.analysis.claims import backtracks
@@ -23,10 +25,11 @@ from mrt.figures.style import (
     ModelStyle,
     carried,
     errorbar,
-    heading,
     labelled,
-    legend,
+    name_lines,
+    name_panel,
     panels,
+    problems_in,
     with_intervals,
 )
 
@@ -37,49 +40,65 @@ TRACE = ["dataset", "model", "run", "problem_id", "sample"]
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    """Left: share of episodes by progress. Right: mean J after j episodes; a trace that has ended keeps its last J."""
+    """For each dataset mean J after j episodes, and the share of episodes by progress, a panel a model."""
     data = tables["progress"]
     look = Appearance(models)
-    sets = data["dataset"].unique(maintain_order=True).to_list()
-    figure, axes = panels(2 * len(sets), columns=2)
     every = spacing(data)
-    unit = "an episode" if every == 1 else f"{every} episodes"
+    unit = "progress" if every == 1 else f"progress of {every} episodes"
     curve = with_intervals(at_every_nth(data, every), ["dataset", "model", "prefix"], ["J"])
+    shown: dict[tuple[str, str], pl.DataFrame] = {}  # rows of each panel; without a model, the first one of a dataset
+    for dataset in data["dataset"].unique(maintain_order=True):
+        shown[dataset, ""] = curve.filter(dataset=dataset)
+        for model, style in models.items():
+            episodes = data.filter(dataset=dataset, model=model).drop_nulls("progress")
+            episodes = backtracks(episodes) if style.parameterization == "backtracking" else episodes
+            shown |= {(dataset, model): episodes} if episodes.height else {}
+    figure, axes = panels(len(shown), height=1.8, least=1.6)
+    of_model = [axis for axis, (_, model) in zip(axes, shown, strict=True) if model]
     shares = []
-    for left, right, dataset in zip(axes[::2], axes[1::2], sets, strict=True):
-        here, after = data.filter(dataset=dataset), curve.filter(dataset=dataset)
-        less = labelled(after, models)
-        for model in models:
-            rows = after.filter(pl.col("model") == model)
-            if rows.height:
-                errorbar(right, rows["prefix"], rows, "J", **look.line(model))
-            episodes = here.filter(pl.col("model") == model).drop_nulls("progress")
-            if models[model].parameterization == "backtracking":
-                episodes = backtracks(episodes)
-            if episodes.is_empty():
-                continue
-            values = episodes["progress"].to_numpy()
-            mean = with_intervals(episodes, ["model"], ["progress"]).row(0, named=True)
-            interval = f" [{mean['progress_low']:+.3f}, {mean['progress_high']:+.3f}]" if mean["n"] > 1 else ""
-            label = f"{less[model].label} (mean {mean['progress']:+.3f}{interval}, n = {mean['n']})"
-            # what lies on an edge counts half on either side: else gains and losses of one size fell into other bins
-            gains, losses = (np.histogram(sign * values, bins=EDGES)[0] for sign in (1, -1))
-            share = (gains + losses[::-1]) / (2 * values.size)
-            left.stairs(share, EDGES, label=label, **look.outline(model))
-            names = {"dataset": dataset, "model": model}
-            shares.append(
-                pl.DataFrame({"from": EDGES[:-1], "to": EDGES[1:], "share": share}).with_columns(
-                    **{k: pl.lit(v) for k, v in names.items()}
-                )
-            )
-        left.set_yscale("log")
-        left.set(xlabel=f"progress of {unit}", ylabel="share", title=dataset)
-        right.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$", title=heading(dataset, after))
-        if len(sets) == 1:
-            legend(figure, left)
-        else:
-            left.legend()
+    for axis, ((dataset, model), rows) in zip(axes, shown.items(), strict=True):
+        if model:
+            title = labelled(shown[dataset, ""], models)[model].label
+            title += f", {dataset}" if curve["dataset"].n_unique() > 1 else ""
+            share = histogram(axis, rows, shown[dataset, ""]["n"].to_numpy().max(initial=0), title, look.colour(model))
+            axis.set(xlabel=unit)
+            bins = {"from": EDGES[:-1], "to": EDGES[1:], "share": share}
+            names = {"dataset": pl.lit(dataset), "model": pl.lit(model)}
+            shares.append(pl.DataFrame(bins).with_columns(**names))
+            continue
+        for name in filter(set(rows["model"]).__contains__, models):
+            line = rows.filter(pl.col("model") == name)
+            errorbar(axis, line["prefix"], line, "J", **look.line(name))
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.set(xlabel="episodes kept j", ylabel="$J(\\mu\\,|\\,z_{0:j})$")
+        name_panel(axis, dataset, problems_in(rows), "black")
+    least = min((float(s["share"].filter(s["share"] > 0).to_numpy().min()) for s in shares), default=1.0)
+    for axis in of_model:
+        axis.set_ylim(0.7 * least, 1.2)
+    name_lines(figure, [axis for axis in axes if axis not in of_model], at_ends=False)
     return figure, pl.concat([curve, *shares], how="diagonal")
+
+
+def histogram(axis: Any, episodes: pl.DataFrame, problems: int, title: str, colour: str) -> npt.NDArray[np.float64]:
+    """The panel of a model's episodes; `problems` are those of the first panel. Returns the share in each bin."""
+    share = shares_of(episodes["progress"].to_numpy())
+    axis.stairs(share, EDGES, fill=True, color=colour, alpha=0.75)
+    mean = with_intervals(episodes, ["model"], ["progress"]).row(0, named=True)
+    axis.axvline(mean["progress"], color="0.2", linewidth=0.8)
+    interval = f" [{mean['progress_low']:+.2f}, {mean['progress_high']:+.2f}]" if mean["n"] > 1 else ""
+    fewer = f", n = {mean['n']}" if mean["n"] < problems else ""
+    name_panel(axis, title, f"mean {mean['progress']:+.2f}{interval}{fewer}", colour)
+    axis.set(ylabel="share", xlim=(EDGES[0], EDGES[-1]), yscale="log")
+    return share
+
+
+def shares_of(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Share of the values in each bin of EDGES.
+
+    What lies on an edge counts half on either side: else gains and losses of one size fell into other bins.
+    """
+    gains, losses = (np.histogram(sign * values, bins=EDGES)[0] for sign in (1, -1))
+    return np.asarray((gains + losses[::-1]) / (2 * values.size))
 
 
 def spacing(data: pl.DataFrame) -> int:

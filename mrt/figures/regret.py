@@ -1,10 +1,11 @@
 """Normalized regret against the token budget.
 
 The area between the accuracy of the meta-prover along the thought and an oracle that is always right, divided by the
-budget; lower is better. Open points are extrapolated: budget forcing makes the thought go on, and the point takes the
-trace and its answers after that many forced extensions (Section 8.5.1, Appendix F). Bands are 95 % intervals over
-problems and training runs. The paper sees MRT lowest at every budget, within and beyond, and outcome-only training fall
-back to the base beyond.
+budget; lower is better. Filled points: budgets within the model's own thoughts. Open points, right of the grey line:
+larger budgets, of models whose thoughts budget forcing extends. The number in parentheses says how often the end of the
+thought was suppressed. The point takes the trace and its answers after that (Section 8.5.1, Appendix F). The line of a
+model that is not extended ends at the grey line. Bands are 95 % intervals over |over|. The paper sees MRT lowest at
+every budget, within and beyond, and outcome-only training fall back to the base beyond.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import polars as pl
 
 from mrt.figures.figure import REGRET, Figure
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, curves, errorbar, name_lines, spaced_ticks, with_intervals
+from mrt.figures.style import Appearance, ModelStyle, beside, curves, errorbar, name_lines, spaced_ticks, with_intervals
 
 FIGURE = Figure(REGRET, ("regret",), paper=("fig9", "fig12"), opens=True)
 
@@ -29,21 +30,17 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         for model in models:
             line = outside.filter(pl.col("model") == model)
             if line.height:
-                last = rows.filter(pl.col("model") == model)[-1:]
-                line = pl.concat([last, line])
-                style = look.line(model) | {"linestyle": (0, (2, 2)), "label": None, "fillstyle": "none"}
-                errorbar(axis, line["budget"], line, "regret", **style)
-        inner, outer = rows["budget"].to_numpy(), outside["budget"].to_numpy()
-        ticks = sorted({*inner, *outer})
-        axis.set_xticks(spaced_ticks(ticks, 0.08 * ticks[-1]))
-        if outside.height:
-            edge = (inner[inner < outer.min()].max() + outer.min()) / 2
-            axis.axvline(edge, color="0.7", linewidth=0.6)
-            counts = ", ".join(map(str, outside["extensions"].unique().sort()))
-            text = f"open points: extrapolated, {counts} extensions"
-            axis.text(0.99, 0.98, text, fontsize=6, ha="right", va="top", color="0.4", transform=axis.transAxes)
+                line = pl.concat([rows.filter(pl.col("model") == model)[-1:], line])
+                errorbar(axis, line["budget"], line, "regret", **beside(look.line(model)))
+        times = dict(outside.select("budget", "extensions").iter_rows())
+        ticks = spaced_ticks(sorted({*rows["budget"], *times}), 0.12 * max(*rows["budget"], *times, 1))
+        axis.set_xticks(ticks, [f"{tick}\n({times[tick]})" if tick in times else f"{tick}" for tick in ticks])
         axis.set(xlabel="token budget $C_0$", ylabel="normalized regret")
-    name_lines(figure, [axis for axis, _ in panels], at_ends=beyond.is_empty())
+        if times:
+            inner = max(budget for budget in rows["budget"] if budget < min(times))
+            axis.axvline((inner + min(times)) / 2, color="0.6", linewidth=0.8)
+            axis.set(xlabel="token budget $C_0$ (forced extensions)")
+    name_lines(figure, [axis for axis, _ in panels])
     return figure, table
 
 

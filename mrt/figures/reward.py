@@ -1,8 +1,9 @@
 """Reward and length over RL training.
 
-Lengths are of whole traces: the prefix that a prompt has, and the completion. Thick lines: running mean over an eighth
-of the steps; thin lines: every step. Of several training runs: their mean, and as a band the smallest and the largest.
-In the paper (DeepScaleR's log) reward rises in the first phase, at an 8K budget, while length falls.
+Lengths are of whole traces: the prefix that a prompt has, and the completion. Lines: running mean over an eighth of a
+training's steps; points: single steps. Of several training runs: their mean, and as a band the smallest and the
+largest. The steps of a model that is trained from another one in the figure are counted on from that one's last. In the
+paper (DeepScaleR's log) reward rises in the first phase, at an 8K budget, while length falls.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
-"""Cost and results of training, over training runs.
+"""Cost and results of training.
 
 Rows are methods: a model and its replicates, which differ only by seed. A cell is a mean over runs and problems with
 its 95 % interval. In parentheses is the difference to the outcome-reward baseline (the first GRPO model, else the first
-STaR model), on the problems that both were measured on, marked with a star if the interval excludes 0. Cost is the mean
-over runs and includes the whole lineage. A difference between methods means nothing if it is smaller than the
-differences between runs of one method. The paper reports one run of each.
+STaR model), on the problems that both were measured on, marked with a star if the interval excludes 0. Intervals are
+over |over|. Cost is the mean over runs and includes the whole lineage. A difference between methods means nothing if it
+is smaller than the differences between runs of one method. The paper reports one run of each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from mrt.analysis.claims import values_of
-from mrt.analysis.intervals import mean_of, runs_of, share
+from mrt.analysis.intervals import difference_of_shares, mean_of, runs_of, share
 from mrt.figures.figure import TRAINING, Figure
 from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import SINGLE, ModelStyle, most_runs, one_run, over, shortfall, usual_samples
@@ -87,7 +87,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
         reference = baseline(grids, models)
         for name, grid in grids.items():
             estimate = mean_of(grid.values).interval()
-            interval = share(estimate) if value != "tokens" else estimate
+            interval = share(estimate, len(grid.problems)) if value != "tokens" else estimate
             difference: tuple[Any, ...] = (None,) * 5
             shared = set(grid.problems) & set(grids[reference].problems) if reference not in (None, name) else ()
             if reference and shared:
@@ -96,7 +96,11 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
                     for side in (grid, grids[reference])
                 ]
                 fixed = one_run(models, name, sides[0]) or one_run(models, reference, sides[1])
-                paired = mean_of(*sides, fixed=fixed).interval()
+                paired = (
+                    difference_of_shares(*sides, fixed=fixed)
+                    if value != "tokens"
+                    else mean_of(*sides, fixed=fixed).interval()
+                )
                 difference = (*paired, len(shared), "problems" if fixed else "runs and problems")
             counts = here.filter(pl.col("model") == name)["samples"]
             sizes = (len(grid.values), len(grid.problems), here["problem_id"].n_unique(), counts.min(), counts.max())

@@ -1,10 +1,12 @@
 """[maj@p]_j scaling curves.
 
-Solid: accuracy when thinking is stopped after j episodes. Dashed: p votes after the same prefix. Dotted: pass@k of a
-model that does not think, if the experiment has one (any of k answers is right: no vote could do better). Where dashed
-rises above solid, voting after fewer episodes beats thinking on. Each panel shows one dataset, model and group; compute
-is in tokens below, in episodes above. A trace that has ended counts with its last prefix, so that all points of a curve
-are of the same traces; a curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in
+A row for each model, a column for each group of traces; all panels have the same axes. Solid: accuracy when thinking is
+stopped after j episodes. Tokens up to there are below, and j above the panel: each number, or each second, fifth or
+tenth where numbers would touch. The band is a 95 % interval over |over|. Dashed: p votes after the same episodes.
+Dotted grey: pass@k of a model that does not think, if the experiment has one (any of k answers is right: no vote could
+do better); it goes on beyond the panel's right edge. Where dashed rises above solid, voting after fewer episodes beats
+thinking on. n counts problems. A trace that has ended counts with its last prefix, so that all points of a curve are of
+the same traces; a curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in
 expectation, as a tie is broken evenly (only an answer that cannot be read, and casts no vote, makes a difference):
 these two curves differ in tokens only, unless `evaluation.weighted_votes` is on. Traces are grouped by their total
 number of episodes (those of a problem are averaged first), since the paper sees steady gains in short thoughts, and
@@ -20,13 +22,14 @@ import polars as pl
 from mrt.figures.figure import CASE, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import (
-    SPARE_COLOURS,
     Appearance,
     ModelStyle,
     carried,
     errorbar,
+    folded,
     legend,
     panels,
+    room,
     spaced_ticks,
     with_intervals,
 )
@@ -39,8 +42,8 @@ FIGURE = Figure(
 )
 
 GROUPS = 3
-VOTES_COLOUR = "#4C9A2A"
-DIRECT_STYLE = {"color": SPARE_COLOURS[1], "marker": "s", "markersize": 2}
+VOTES_STYLE = {"linestyle": "--", "linewidth": 0.8, "marker": ".", "markersize": 2}
+DIRECT_STYLE = {"color": "0.55", "linestyle": ":", "marker": "s", "markersize": 1.5, "linewidth": 1.2}
 TRACE = ["model", "run", "dataset", "problem_id", "sample"]
 GO_ON = 0.2  # share of the traces that go on at the last point of a curve
 
@@ -63,13 +66,16 @@ def groups(data: pl.DataFrame, wanted: Sequence[tuple[int, int]] | None) -> Iter
 
 
 def mark_episodes(axis: Any, tokens: Sequence[float], prefixes: Sequence[int]) -> None:
-    """A second axis above: how many episodes the points at these tokens have, named where there is room."""
+    """A second axis above: how many episodes the points at these tokens have, or each n-th of them."""
     low, high = axis.get_xlim()
-    names = dict(zip(tokens, map(str, prefixes), strict=True))
-    shown = spaced_ticks(tokens, (high - low) / 12)
+    points = [point for point in zip(tokens, prefixes, strict=True) if low <= point[0] <= high]
+    digits = len(str(max(prefixes, default=0)))
+    apart = (high - low) * (0.04 + 0.045 * digits) / (0.85 * room(axis))  # inches that a number takes
+    steps = [[point for point in points if point[1] % step == 0] for step in (1, 2, 5, 10, 20, 50, 100)]
+    named = max((of for of in steps if len(spaced_ticks([at for at, _ in of], apart)) == len(of)), key=len, default=[])
     above = axis.secondary_xaxis("top")
-    above.set_xticks(shown, [names[at] for at in shown])
-    above.tick_params(labelsize=6, length=2, pad=1)
+    above.set_xticks([at for at, _ in named], [str(prefix) for _, prefix in named])
+    above.tick_params(labelsize="x-small", length=2, pad=1)
 
 
 def curves_table(
@@ -109,26 +115,19 @@ def curves_table(
     return pl.concat([table, curve], how="diagonal_relaxed")
 
 
-def draw_panel(axis: Any, here: pl.DataFrame, line: Mapping[str, Any], title: str) -> None:
+def draw_panel(axis: Any, here: pl.DataFrame, line: Mapping[str, Any]) -> None:
     """The curves of one model and group of traces."""
     votes, baseline = here.filter(curve="maj"), here.filter(curve="direct")
     largest = votes["n"].to_numpy().max(initial=0)
     for _, branch in votes.group_by("point", maintain_order=True):
-        style = {"color": VOTES_COLOUR, "linewidth": 0.8, "marker": ".", "markersize": 2.5}
-        axis.plot(branch["tokens"], branch["maj"], "--", **style)
+        axis.plot(branch["tokens"], branch["maj"], **VOTES_STYLE, color=line["color"])
+    axis.plot(baseline["tokens"], baseline["maj"], **DIRECT_STYLE) if baseline.height else None
     one = votes.filter(pl.col("p") == 1)
-    errorbar(axis, one["tokens"], one, "maj", **{**line, "linestyle": "-", "label": None})
+    errorbar(axis, one["tokens"], one, "maj", **{**line, "linestyle": "-", "markersize": 3, "label": None})
     mark_episodes(axis, one["tokens"].to_list(), one["prefix"].to_list())
-    if baseline.height:
-        axis.plot(baseline["tokens"], baseline["maj"], ":", **DIRECT_STYLE, linewidth=1.3)
     least = baseline["n"].to_numpy().min(initial=largest)  # the baseline may have been measured on fewer
-    direct = f", direct {least}" if least < largest else ""
-    axis.set(
-        title=f"{title} (n = {largest} problems{direct})",
-        xlabel="tokens (above: episodes)",
-        ylabel="$[\\mathrm{maj@}p]_j$",
-        ylim=(0, 1),
-    )
+    about = f"n = {largest}" + (f", direct {least}" if least < largest else "")
+    axis.text(0.97, 0.93, about, fontsize="x-small", ha="right", va="top", transform=axis.transAxes)
 
 
 def draw(
@@ -141,25 +140,32 @@ def draw(
     groups_of = {s: list(dict.fromkeys(rows["group"])) for (s,), rows in votes.group_by("dataset", maintain_order=True)}
     columns = max(map(len, groups_of.values()))
     measured = set(votes.select("dataset", "model").iter_rows())
-    places = [
-        (s, m, i) for s in groups_of for m in thinking if (s, m) in measured for i in range(columns)
-    ]  # a row a model
-    figure, grid = panels(len(places), height=2.0, columns=columns)
+    rows = [(s, m) for s in groups_of for m in thinking if (s, m) in measured]
+    figure, grid = panels(len(rows) * columns, height=1.15, columns=columns, least=0.01)
     look = Appearance(models)
-    axes = []
-    for axis, (dataset, model, i) in zip(grid, places, strict=True):
-        group = groups_of[dataset][i] if i < len(groups_of[dataset]) else ""
-        here = table.filter(dataset=dataset, model=model, group=group).sort("p", "point")
-        axis.set_visible(here.height > 0)
-        if here.height:
-            axes.append(axis)
-            draw_panel(axis, here, look.line(model), f"{models[model].label} on {dataset}\n{group}")
-    axes[0].plot([], [], "-", color="0.3", marker="o", markersize=3.5, label="one vote, more episodes")
-    axes[0].plot([], [], "--", color=VOTES_COLOUR, label=f"more votes: p = {listed(votes)}")
+    limits = {"xlim": (0, 1.05 * (votes["tokens"].to_numpy().max(initial=0) or 1)), "ylim": (0, 1.05)}
+    seen: set[str] = set()
+    for i, (dataset, model) in enumerate(rows):
+        for axis, group in zip(grid[i * columns :], [*groups_of[dataset], *[""] * columns][:columns], strict=False):
+            here = table.filter(dataset=dataset, model=model, group=group).sort("p", "point")
+            axis.set_visible(here.height > 0)
+            if here.height:
+                axis.set(**limits)
+                draw_panel(axis, here, look.line(model))
+            if dataset not in seen:
+                axis.set_title(f"{dataset}\n{group}", fontsize="small")
+            axis.tick_params(labelbottom=i + 1 == len(rows), labelleft=axis is grid[i * columns])
+        grid[i * columns].set_ylabel(
+            "\n".join(folded(models[model].label)), fontsize="small", color=look.colour(model), parse_math=False
+        )
+        seen.add(dataset)
+    figure.supylabel("$[\\mathrm{maj@}p]_j$", fontsize="medium")
+    grid[-columns + columns // 2].set_xlabel("tokens (above each panel: episodes j)")
+    grid[0].plot([], [], "-", color="0.3", marker="o", markersize=3, label="one vote, more episodes")
+    grid[0].plot([], [], **VOTES_STYLE, color="0.3", label=f"p votes after j episodes, p = {listed(votes)}")
     if direct.height:
-        label = f"direct: pass@k, k = {listed(table.filter(curve='direct'))}"
-        axes[0].plot([], [], ":", **DIRECT_STYLE, label=label)
-    legend(figure, axes[0])
+        grid[0].plot([], [], **DIRECT_STYLE, label=f"direct: pass@k, k = {listed(table.filter(curve='direct'))}")
+    legend(figure, grid[0])
     return figure, table
 
 

@@ -2,8 +2,9 @@
 
 A figure module defines `draw(tables, models)`: `tables` maps each measure that the figure reads to the rows of all
 models and datasets (columns `model` and `dataset` in front), and `models` gives the models in order. `draw` returns a
-matplotlib figure and the table that it draws; `main` writes `<out>.pdf` and `.png`, and the data as `.parquet` and
-`.csv`. A table module defines `summary`, which gives the numbers, and `layout`, their text; `main_table` writes both.
+matplotlib figure and the table that it draws; `main` writes `<out>.pdf` (or `.svg`), `.png`, and the data as `.parquet`
+and `.csv`. A table module defines `summary`, which gives the numbers, and `layout`, their text; `main_table` writes
+both.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,8 @@ from pydantic import Field
 
 from mrt.core.cli import Stage, run
 from mrt.core.storage import read_table, write_table, write_text
-from mrt.figures.style import ModelStyle, save
+from mrt.figures.looks import Drawing
+from mrt.figures.style import DRAWING, ModelStyle, save
 from mrt.figures.tables import Layout, write_layout
 
 Tables = Mapping[str, pl.DataFrame]
@@ -46,10 +48,11 @@ class FigureStage(Stage):
         description="The measures' tables: {measure: {model: {dataset: path}}}, as JSON."
     )
     models: dict[str, ModelStyle] = Field(
-        description="The models in order: {model: {label, method, iteration}}, as JSON."
+        description="The models in order: {model: {label, method, colour, ...}}, as JSON."
     )
+    drawing: Drawing = Field(Drawing(), description="Width, font size and format of a figure, as JSON.")
     options: dict[str, Any] = Field({}, description="What else the figure is told, as JSON.")
-    out: Path = Field(description="Output path without suffix; .pdf, .png, .parquet and .csv are written.")
+    out: Path = Field(description="Output path without suffix; .pdf or .svg, .png, .parquet and .csv are written.")
 
     def gathered(self) -> Tables:
         """The rows of each measure; those of a further training run have its model's name, and the run's in `run`."""
@@ -91,6 +94,7 @@ def main(draw: Draw, doc: str | None) -> None:
         __doc__ = doc
 
         def cli_cmd(self) -> None:
+            DRAWING.set(self.drawing)
             figure, table = draw(self.gathered(), self.shown(), **self.options)
             save(figure, self.out)
             self.save_data(table)

@@ -4,11 +4,14 @@ Changing the style redraws figures and recomputes no measure.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
-from itertools import count, cycle, product
+from contextvars import ContextVar
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import polars as pl
@@ -16,23 +19,28 @@ from pydantic import BaseModel
 
 from mrt.analysis.intervals import interval_table
 from mrt.core.storage import atomic_file
+from mrt.figures.looks import BASE_COLOUR, Drawing, looks
 
-BASE_COLOUR = "#000000"
-SPARE_COLOURS = ("#56B4E9", "#999999", "#0072B2", "#CC79A7", "#E69F00", "#117733", "#882255", "#DDCC77")
-ITERATION_STYLES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 COLUMN_WIDTH = 3.4  # inches, of a paper's column; a panel of this width must be readable
+PAGE_WIDTH = 2 * COLUMN_WIDTH
+DRAWING: ContextVar[Drawing] = ContextVar("drawing", default=Drawing())  # noqa: B039 (it is never changed)
 SINGLE = "†: over problems alone, as one of the two trainings has a single run, whose spread is not known."
-LONGEST_TITLE = 46  # characters of a line
-MOST_LABELS, LONGEST_LABEL = 4, 13  # most labels at line ends, and their most characters; else a legend
+FONT_SIZE = 8  # points
+LONGEST_TITLE = 34  # characters of a line
+MOST_LABELS, LONGEST_LABEL = 13, 15  # most lines of labels at line ends, and characters of a line; else a legend
 
 
 class ModelStyle(BaseModel):
-    """How a model is drawn: label, method (colour) and iteration (line and marker); its parent, if drawn."""
+    """A model in a figure: label, method, iteration and look; its parent, if that is in the figure.
+
+    Without a `marker`, `colour` is its method's, and its look follows from its place among the figure's models.
+    """
 
     label: str
     method: str = "base"
-    colour: str | None = None  # of its method
+    colour: str | None = None
+    marker: str | None = None
+    line: str | None = None
     iteration: int = 0
     parent: str | None = None
     parameterization: str = "open_ended"
@@ -49,34 +57,25 @@ class Appearance:
 
     def __init__(self, models: Mapping[str, ModelStyle]) -> None:
         self.models = models
-        others = [name for name, m in models.items() if m.method == "base"]
-        # Several models without a parent (real models, say) cannot all be black, nor look like a method.
-        methods = {m.colour for m in models.values()}
-        spare = [colour for colour in SPARE_COLOURS if colour not in methods] or SPARE_COLOURS
-        self._spare = dict(zip(others[1:], cycle(spare), strict=False))
-        kinds = [(m.method, m.iteration) for m in models.values()]
-        self._step: dict[str, int] = {}
-        # The first model of each method and iteration looks as its iteration does; the others (with other
-        # hyperparameters, say) take what is left.
-        again = [kind in kinds[:i] for i, kind in enumerate(kinds)]
-        taken: set[tuple[str, int]] = set()
-        for _, name in sorted(zip(again, models, strict=True), key=itemgetter(0)):
-            colour, natural = self.colour(name), max(models[name].iteration - 1, 0)
-            self._step[name] = next(step for step in count(natural) if (colour, step) not in taken)
-            taken.add((colour, self._step[name]))
+        by_place = looks({name: (style.colour, style.iteration) for name, style in models.items()})
+        self._looks = {name: style if style.marker else by_place[name] for name, style in models.items()}
 
     def colour(self, name: str) -> str:
-        return self._spare.get(name) or self.models[name].colour or BASE_COLOUR
+        return self._looks[name].colour or BASE_COLOUR
 
     def outline(self, name: str) -> dict[str, Any]:
         """Keyword arguments of a histogram's outline: a line without markers and label."""
-        style = ITERATION_STYLES[self._step[name] % len(ITERATION_STYLES)]
-        return {"color": self.colour(name), "linestyle": style, "linewidth": 1.3}
+        return {"color": self.colour(name), "linestyle": self._looks[name].line or "solid", "linewidth": 1.3}
 
     def line(self, name: str) -> dict[str, Any]:
         """Keyword arguments of a line with markers."""
-        markers = {"marker": MARKERS[self._step[name] % len(MARKERS)], "markersize": 3.5}
+        markers = {"marker": self._looks[name].marker, "markersize": 3.5}
         return {**self.outline(name), **markers, "label": self.models[name].label}
+
+
+def beside(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of a line that goes with a model's: thin, with open markers, and not named again."""
+    return {**line, "linestyle": (0, (3, 2)), "linewidth": 0.9, "fillstyle": "none", "label": None}
 
 
 def pyplot() -> Any:
@@ -89,36 +88,55 @@ def pyplot() -> Any:
     return plt
 
 
-def panels(count: int, height: float = 2.3, columns: int = 3) -> tuple[Any, list[Any]]:
-    """A figure with `count` panels and its axes, in the house style; without panels it says that nothing is drawn."""
-    plt = pyplot()
+def panels(count: int, height: float = 2.3, columns: int = 3, least: float = 2.2) -> tuple[Any, list[Any]]:
+    """A figure with `count` panels and its axes, in the house style; without panels it says that nothing is drawn.
+
+    Args:
+        height: inches of a panel.
+        columns: most panels beside each other, of at least `least` inches; fewer where rows fill up more evenly.
+    """
+    plt, drawing = pyplot(), DRAWING.get()
+    size = drawing.font_size or FONT_SIZE
     plt.rcParams.update(
         {
-            "font.size": 8,
-            "axes.titlesize": 8,
-            "axes.labelsize": 8,
-            "legend.fontsize": 7,
+            "font.size": size,
+            "axes.titlesize": size,
+            "axes.titlelocation": "left",
+            "axes.labelsize": size,
+            "legend.fontsize": "small",
             "legend.frameon": False,
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
+            "axes.axisbelow": True,
             "grid.alpha": 0.25,
             "grid.linewidth": 0.5,
             "pdf.fonttype": 42,
+            "svg.hashsalt": "mrt",
             "savefig.dpi": 200,
         }
     )
-    columns = max(1, min(columns, count))
-    rows = max(1, -(-count // columns))
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(COLUMN_WIDTH * columns, height * rows), squeeze=False, layout="constrained"
-    )
+    width = drawing.width or min(PAGE_WIDTH, COLUMN_WIDTH * max(1, min(columns, count)))
+    rows = max(1, -(-count // max(1, min(columns, int(width / least)))))
+    columns = max(1, -(-count // rows))
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height * rows), squeeze=False, layout="constrained")
     flat = list(axes.flat)
     for unused in flat[count:]:
         unused.set_visible(False)
     if not count:
         figure.text(0.5, 0.5, "nothing to draw", ha="center", va="center")
     return figure, flat[:count]
+
+
+def room(axis: Any) -> float:
+    """Inches that an axis has of its figure's width, labels included."""
+    return float(axis.figure.get_figwidth() / axis.get_subplotspec().get_gridspec().ncols)
+
+
+def name_panel(axis: Any, label: str, about: str, colour: str) -> None:
+    """A panel's title: a model's label in its colour and a remark, in lines that fit."""
+    lines = [line for text in (label, about) for line in wrap(text, max(12, int(13 * room(axis) - 4)))]
+    axis.set_title("\n".join(lines), color=colour, fontsize="small", parse_math=False)
 
 
 def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
@@ -291,35 +309,57 @@ def curves(
 
 
 def name_lines(figure: Any, axes: Sequence[Any], *, at_ends: bool = True) -> None:
-    """Name the lines: at their ends where that fits (few and short names), else in a legend below the panels."""
+    """Name the lines: of a single panel at their ends if they are few, else in a legend below the panels."""
     handles: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    fits = len(handles) <= MOST_LABELS and all(len(label) <= LONGEST_LABEL for label in handles)
-    if at_ends and fits and len(axes) == 1:
+    lines = sum(len(folded(label)) for label in handles)
+    if at_ends and len(axes) == 1 and lines <= MOST_LABELS:
         label_ends(axes[0])
     else:
         below(figure, list(handles.values()), list(handles))
 
 
 def label_ends(axis: Any) -> None:
-    """Write each line's name beside its right end, outside the panel, in its colour, without overlaps."""
-    lines = [line for line in axis.get_lines() if not str(line.get_label()).startswith("_") and len(line.get_xdata())]
-    lines.sort(key=lambda line: line.get_ydata()[-1])
-    bottom, top = axis.get_ylim()
-    apart, last = (top - bottom) * 0.07, float("-inf")
-    for line in lines:
-        last = max(line.get_ydata()[-1], last + apart)
+    """Write each line's name beside the panel, in its colour and without overlaps; a thin line leads to its end."""
+    axis.set(xlim=axis.get_xlim(), ylim=axis.get_ylim())
+    to_share = axis.transScale + axis.transLimits  # of the panel's width and height
+    points = [
+        (look_of(line), *point) for line in axis.get_lines() for point in line.get_xydata() if all(point == point)
+    ]
+    last = {look: (x, y) for look, x, y in sorted(points, key=itemgetter(1))}  # the end of all lines of a model
+    named = [line for line in axis.get_lines() if not str(line.get_label()).startswith("_") and look_of(line) in last]
+    ends = [
+        (to_share.transform(last[look_of(line)])[1], last[look_of(line)], folded(str(line.get_label())), line)
+        for line in named
+    ]
+    height = (DRAWING.get().font_size or FONT_SIZE) / 72 / (axis.figure.get_figheight() - 0.7)  # share of a line
+    places, top = [], float("-inf")
+    for share, *_, text, _ in (ends := sorted(ends, key=itemgetter(0))):
+        places.append(max(share, top + height * len(text) / 2))
+        top = places[-1] + height * len(text) / 2
+    for i, (*_, text, _) in reversed([*enumerate(ends)]):  # a name above the limit pushes the others down
+        limit = 1.05 if i + 1 == len(ends) else places[i + 1] - height * len(ends[i + 1][2]) / 2
+        places[i] = min(places[i], limit - height * len(text) / 2)
+    for place, (_, end, text, line) in zip(places, ends, strict=True):
+        colour = line.get_color()
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "linestyle": ":", "relpos": (0, 0.5)}
         axis.annotate(
-            line.get_label(),
-            (1.02, last),
-            xycoords=("axes fraction", "data"),
-            color=line.get_color(),
-            va="center",
-            fontsize=7,
-            annotation_clip=False,
-        )
+            "\n".join(text), end, (1.06, place), textcoords="axes fraction", color=colour, va="center",
+            fontsize="small", annotation_clip=False, arrowprops=leader | {"shrinkA": 0, "shrinkB": 3}, parse_math=False,
+        )  # fmt: skip
+
+
+def folded(label: str) -> list[str]:
+    """A label in short lines, which end at its commas if it has some."""
+    parts = [label] if len(label) <= LONGEST_LABEL else re.split(r"(?<=,) (?=[^()]*(?:\(|$))", label)
+    return [line for part in parts for line in wrap(part, LONGEST_LABEL)]
+
+
+def look_of(line: Any) -> tuple[Any, Any]:
+    """Colour and marker, which all lines of one model share."""
+    return line.get_color(), line.get_marker()
 
 
 def legend(figure: Any, axis: Any) -> None:
@@ -329,17 +369,32 @@ def legend(figure: Any, axis: Any) -> None:
 
 def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """A legend below the panels, in as many columns as fit the figure's width; the figure grows with it."""
-    inches = 0.5 + 0.055 * max(map(len, labels), default=1)  # width of a column, at the legend's font size
-    columns = max(1, min(3, int(figure.get_figwidth() / inches), len(labels)))
-    figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(labels) // columns))  # inches
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    points = DRAWING.get().font_size or FONT_SIZE
+    inches = points / FONT_SIZE * (0.34 + 0.05 * max(map(len, labels), default=1))  # width of a column
+    rows = -(-len(labels) // max(1, int(figure.get_figwidth() / inches)))
+    columns = -(-len(labels) // max(1, rows))
+    figure.set_figheight(figure.get_figheight() + points / 53 * rows)  # inches
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=max(1, columns),
+        handlelength=1.6,
+        handletextpad=0.5,
+        columnspacing=1.2,
+    )
 
 
 def save(figure: Any, out: Path) -> None:
-    """Write the figure as vector PDF and as PNG, without dates, so that equal figures are equal files."""
+    """Write the figure as vector graphics and as PNG, without dates, so that equal figures are equal files."""
     import matplotlib.pyplot as plt
 
-    for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+    undated: dict[str, dict[str, None]] = {
+        "pdf": {"CreationDate": None},
+        "svg": {"Date": None},
+        "png": {"Software": None},
+    }
+    for suffix in (DRAWING.get().format or "pdf", "png"):
         with atomic_file(out.with_name(f"{out.name}.{suffix}")) as part:
-            figure.savefig(part, format=suffix, metadata=metadata)
+            figure.savefig(part, format=suffix, metadata=undated[suffix])
     plt.close(figure)

@@ -1,10 +1,10 @@
 """Token efficiency.
 
 How many times fewer tokens the model of the row needs than that of the column for the same maj@k, averaged over the
-accuracies that both curves reach, with its 95 % interval over training runs and problems, on the problems that both
-models were measured on. From Figure 7 the paper reads 1.2 to 1.6 against outcome-reward training and 4 to 5 against the
-base. If an interval contains 1, it is not significant which model is more efficient. Rows marked linearized compare
-attempts in a row (Section 8.4) with each other; there the paper has 1.6 to 1.7 against RISE and GRPO.
+accuracies that both curves reach. The two are compared on the problems that both were measured on. Intervals are 95 %,
+over |over|. From Figure 7 the paper reads 1.2 to 1.6 against outcome-reward training and 4 to 5 against the base. If an
+interval contains 1, it is not significant which model is more efficient. Rows marked linearized compare attempts in a
+row (Section 8.4) with each other; there the paper has 1.6 to 1.7 against RISE and GRPO.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ import polars as pl
 
 from mrt.figures.style import Appearance, ModelStyle, name_lines, panels
 
-SMOOTHED_OVER = 8  # a line is a running mean over an eighth of the steps; the faint one is every step
+SMOOTHED_OVER = 8  # a line is a running mean over an eighth of the steps
 
 
 def by_step(
@@ -16,10 +16,10 @@ def by_step(
     """A panel for each of the `columns` (name: label) of training logs; returns the figure and what it draws.
 
     A line is the mean of a model's training runs, as far as all of them go; its band reaches from the lowest to the
-    highest. The faint line is every step. The steps of a model that goes on from another one in the figure are counted
+    highest. Points are single steps. The steps of a model that goes on from another one in the figure are counted
     on from that one's last, as in a curriculum (Figure 11).
     """
-    lines = []
+    lines, windows = [], set()
     whole = logs.group_by("model", "run").agg(pl.col("step").max())
     last = dict(whole.group_by("model").agg(pl.col("step").min()).iter_rows())
     for (model, _), log in logs.sort("step").group_by("model", "run", maintain_order=True):
@@ -27,7 +27,7 @@ def by_step(
         while parent and parent in last:
             parent, before = models[parent].parent, before + last[parent]
         log = log.with_columns(pl.col("step") + before)
-        window = max(1, log.height // SMOOTHED_OVER)
+        windows.add(window := max(1, log.height // SMOOTHED_OVER))
         means = [pl.col(c).rolling_mean(window, min_samples=1, center=True).alias(f"{c}_smoothed") for c in columns]
         lines.append(log.select("model", "run", "step", *columns).with_columns(*means))
     smoothed = [pl.col(f"{c}_smoothed") for c in columns]
@@ -44,6 +44,7 @@ def by_step(
         .filter((pl.col("runs") == pl.col("runs").max()).over("model"))
         .sort("model", "step")
     )
+    smoothing = " to ".join(map(str, sorted({min(windows), max(windows)}))) + " steps" if windows else "no step"
     look = Appearance(models)
     figure, axes = panels(len(columns))
     for axis, (column, label) in zip(axes, columns.items(), strict=True):
@@ -51,10 +52,11 @@ def by_step(
             rows = table.filter(pl.col("model") == model)
             if rows.height:
                 style = look.outline(model)
-                axis.plot(rows["step"], rows[column], **style | {"linestyle": "-", "linewidth": 0.5, "alpha": 0.3})
+                axis.plot(rows["step"], rows[column], ".", color=style["color"], markersize=1.5, alpha=0.35)
                 axis.plot(rows["step"], rows[f"{column}_smoothed"], label=models[model].label, **style)
                 ends = (rows[f"{column}_smoothed_low"], rows[f"{column}_smoothed_high"])
                 axis.fill_between(rows["step"], *ends, color=style["color"], alpha=0.13, linewidth=0)
         axis.set(xlabel="training step", ylabel=label)
+        axis.set_title(f"lines: running mean over {smoothing}; points: single steps", fontsize="small")
     name_lines(figure, axes)
     return figure, table

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from contextvars import copy_context
 from functools import reduce
 from importlib import import_module
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -13,6 +15,7 @@ import polars as pl
 import pytest
 import yaml
 from conftest import ROOT
+from matplotlib.text import Text
 from measures import MADE_UP, MODELS, PROBLEMS, arguments, measure, of_models, partial, styles, table_of
 
 from mrt.analysis.claims import BACKTRACK
@@ -30,6 +33,7 @@ from mrt.figures import (
     maj_tokens,
     pass1,
     progress,
+    regret,
     reward,
     runs,
     scaling,
@@ -77,9 +81,10 @@ def drawn(tmp_path):
 
 
 def texts_of(figure):
-    """All that stands in legends and axes."""
+    """All that stands in legends, titles and axes, each in one line."""
     texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    return texts + [text.get_text() for axis in figure.axes for text in axis.texts]
+    texts += [axis.get_title(loc="left") for axis in figure.axes]
+    return [" ".join(text.split()) for text in [*texts, *(of.get_text() for axis in figure.axes for of in axis.texts)]]
 
 
 # ---- all figures
@@ -108,6 +113,17 @@ savefig.bbox: tight
 timezone: Asia/Tokyo
 no.such.key: 1
 """
+
+
+def test_a_figure_has_the_width_and_the_format_that_are_given(tmp_path, monkeypatch):
+    for out in ("one", "two"):
+        arguments_of = [*arguments("regret", tmp_path, ["regret"]), str(tmp_path / out)]
+        drawing = json.dumps({"width": 5, "font_size": 6, "format": "svg"})
+        monkeypatch.setattr(sys, "argv", [*arguments_of, "--drawing", drawing])
+        copy_context().run(regret.main, regret.draw, regret.__doc__)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert 'width="360pt"' in (tmp_path / "one.svg").read_text() and not (tmp_path / "one.pdf").exists()
+    assert int.from_bytes((tmp_path / "one.png").read_bytes()[16:20]) == 1000
 
 
 @pytest.mark.slow
@@ -153,14 +169,14 @@ def test_a_figure_says_beside_a_name_what_it_stands_on(figure):
     assert any(text.startswith("STaR") and "n =" not in text for text in texts_of(picture))
     row = table.filter(model="mrt_2").row(0, named=True)
     assert (row["n"], row["of"], row["samples_most"]) == (2, 12, 2)
-    assert any("n = 12 problems" in axis.get_title() for axis in picture.axes)
+    assert any("n = 12 problems" in text for text in texts_of(picture))
 
 
 @pytest.mark.parametrize(("module", "name"), [(episode_counts, "episodes"), (progress, "progress")])
 def test_episodes_and_progress_say_what_they_stand_on(module, name):
     texts = texts_of(module.draw({name: partial(name).drop("samples")}, MODELS)[0])
     (label,) = [text for text in texts if "of 12" in text]
-    assert label.startswith("MRT (STaR)") and "(n = 2 of 12)" in label
+    assert label.startswith("MRT (STaR) (n = 2 of 12) mean ")
 
 
 def test_intervals_are_over_problems_not_over_traces():
@@ -180,11 +196,11 @@ def test_ticks_stand_apart_from_the_last_one_shown():
     assert spaced_ticks([*range(1000, 15000, 1000)], 1120) == [*range(1000, 15000, 2000)]
 
 
-def test_a_method_has_one_colour_and_models_without_a_parent_differ():
+def test_a_method_has_one_colour_in_shades_and_models_without_a_parent_differ():
     second = ModelStyle(label="x", method="star", iteration=2, colour="#009E73")
     look = Appearance({**MODELS, "star_2": second, "other": ModelStyle(label="y")})
-    assert look.colour("star_1") == look.colour("star_2")
-    assert look.line("star_1")["linestyle"] != look.line("star_2")["linestyle"]
+    assert look.line("star_1") == {**look.line("star_2"), "color": "#009E73", "label": "STaR"}
+    assert look.colour("star_2") == "#005F45"  # a darker shade
     assert look.colour("base") != look.colour("other")
     names = ("one", "two", "three")
     alike = {name: ModelStyle(label=name, method="mrt_rl", iteration=1, colour="#E69F00") for name in names}
@@ -287,6 +303,61 @@ def test_the_tree_drawn_is_the_one_that_sets_are_made_from():
     assert not any("trees/base/" in path for path in TracesPage(made.experiment, made.paths).tables())
 
 
+def test_a_model_behind_the_others_changes_no_look():
+    (config,) = read("config.yaml")
+    before = figures_of(config).models("maj_tokens")
+    mrt = config["models"]["mrt_1"]
+    more = {"star_3": config["models"]["star_2"] | {"label": "c", "parent": "star_2"}}
+    more |= {"mrt_05": mrt | {"label": "a"}, "given": {"toy": "shipped", "label": "b"}}
+    changed = {"models": more, "evaluation": {"models": [*more, *config["evaluation"]["models"]]}}
+    after = figures_of(config, changed).models("maj_tokens")
+    assert {name: after[name] for name in before} == before
+    look = {name: tuple(after[name][part] for part in ("colour", "marker", "line")) for name in after}
+    assert look["mrt_1"][0] == look["mrt_05"][0] == "#D55E00" and look["star_3"][1:] == look["star_1"][1:]
+    assert look["mrt_05"][1:] != look["mrt_1"][1:] and len(set(look.values())) == len(look)
+
+
+def test_further_runs_change_no_look_and_differ_by_their_lines():
+    alone, several = (figures_of(*read("config.yaml"), {"training": {"runs": runs}}) for runs in (1, 3))
+    shown = several.models("maj_tokens")
+    assert {name: shown[name] for name in alone.models("maj_tokens")} == alone.models("maj_tokens")
+    runs = [shown[name] for name in ("mrt_2", "mrt_2_seed1", "mrt_2_seed2")]
+    assert len({(run["colour"], run["marker"]) for run in runs}) == 1 and len({run["line"] for run in runs}) == 3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"figures": {"width": 3.3, "font_size": 7, "format": "svg"}},
+        {"models": {"mrt_1": {"style": {"colour": "#123456", "line": "dotted"}}}},
+    ],
+)
+def test_how_figures_look_redraws_figures_alone(changed):
+    before, after = (figures_of(*read("config.yaml"), more) for more in ({}, changed))
+    for name, entry in before.entries.items():
+        if before.wanted(name):
+            shown = "figures" in changed or "mrt_1" in before.models(name)
+            assert (before.settings(name) != after.settings(name)) == (shown and not entry.is_table), name
+    if "models" in changed:
+        style = after.models("maj_tokens")["mrt_1"]
+        assert (style["colour"], style["marker"], style["line"]) == ("#123456", "D", "dotted")
+    else:
+        assert after.outputs("regret") and after.written("regret")["svg"].endswith("/figures/regret.svg")
+
+
+def test_the_caption_of_one_run_says_so():
+    """And a table of given models alone speaks of no training."""
+    for number, text in ((1, "of this one run of each training"), (2, "training runs and problems")):
+        made = figures_of(*read(TINY), {"training": {"runs": number}})
+        for name in ("pass1", "regret", "token_efficiency", "runs", "cost", "progress"):
+            assert text in " ".join(made.caption(name).split()) and "|over|" not in made.caption(name)
+    (alone,) = read(TINY)
+    alone["models"] = {"base": alone["models"]["base"]}
+    alone["evaluation"] |= {"models": ["base"], "measures": ["accuracy"]}
+    del alone["evaluation"]["budget_forcing"], alone["evaluation"]["direct"]
+    assert "Intervals are over problems." in figures_of(alone).caption("pass1").replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     "names", ["config/paper.yaml", "config/backtracking_paper.yaml", "config.yaml experiments/star/config.yaml"]
 )
@@ -317,11 +388,18 @@ def test_episodes_stand_above_the_tokens_of_a_scaling_curve():
     (axis,) = [axis for axis in figure.axes if axis.get_visible()]
     (above,) = axis.child_axes
     labels = [label.get_text() for label in above.get_xticklabels()]
-    assert labels == [str(j) for j in range(0, 43, 5)]  # 43 stands too close to 40
-    assert above.get_xticks().tolist() == [100 * j + 8 for j in range(0, 43, 5)]
+    assert labels == [str(j) for j in scored]
+    assert above.get_xticks().tolist() == [100 * j + 8 for j in scored]
     one = table.filter(p=1).sort("point")
     assert one["prefix"].to_list() == scored and one["tokens"].to_list() == [100 * j + 8 for j in scored]
     assert one["tokens"].to_list() in [line.get_xdata().tolist() for line in axis.get_lines()]
+
+
+def test_where_numbers_of_episodes_would_touch_each_second_one_stands_there():
+    rows = [("m", "s", p, 0, 40, j, 1, 0.5, 100.0 * j) for p in ("a", "b") for j in range(41)]
+    figure, _ = scaling.draw({"prefixes": table_of(PREFIXES, rows)}, styles(m="base"), [[40, 40]])
+    (above,) = figure.axes[0].child_axes
+    assert [label.get_text() for label in above.get_xticklabels()] == [str(j) for j in range(0, 41, 2)]
 
 
 def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
@@ -354,7 +432,7 @@ def test_a_model_without_backtracks_keeps_its_curve_of_J():
     looks = {name: ModelStyle(label=name, parameterization="backtracking") for name in ("base", "star_1")}
     figure, table = progress.draw({"progress": short}, looks)
     assert set(table.drop_nulls("J")["model"]) == {"base", "star_1"}
-    assert len(figure.axes[1].get_lines()) == 2
+    assert len(figure.axes[0].get_lines()) == 2
 
 
 def test_of_backtracking_models_the_histogram_has_the_backtracking_episode_alone():
@@ -363,6 +441,45 @@ def test_of_backtracking_models_the_histogram_has_the_backtracking_episode_alone
     _, table = progress.draw({"progress": data}, {"base": ModelStyle(label="M", parameterization="backtracking")})
     (bar,) = table.filter(pl.col("share") > 0).iter_rows(named=True)
     assert bar["share"] == 1 and bar["from"] < 0.9 < bar["to"]
+
+
+@pytest.mark.parametrize(("module", "measured"), [(episode_counts, "episodes"), (progress, "progress")])
+def test_distributions_are_small_multiples_on_one_axis(module, measured):
+    figure, _ = module.draw({measured: of_models(measured)}, MODELS)
+    axes = [axis for axis in figure.axes if axis.get_visible()][-len(MODELS) :]
+    assert len({(axis.get_xlim(), axis.get_ylim(), axis.get_yscale()) for axis in axes}) == 1
+    titles = [axis.get_title(loc="left").splitlines()[0] for axis in axes]
+    assert titles == [style.label for style in MODELS.values()]
+
+
+@pytest.mark.parametrize(("counts", "ticks"), [([1, 1], ["1"]), ([2, 3, 5], ["2", "3", "4", "5"]), ([1, 38], None)])
+def test_ticks_stand_where_bins_are(counts, ticks):
+    rows = [("m", "d", f"p{i}", 0, count, True) for i, count in enumerate(counts)]
+    table = table_of("model dataset problem_id sample episodes closed", rows)
+    figure, _ = episode_counts.draw({"episodes": table}, styles(m="base"))
+    names = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    places = figure.axes[0].get_xticks().tolist()
+    assert names == ticks if ticks else names[0] == "1–2" and places[0] == 1.5
+    low, high = figure.axes[0].get_xlim()
+    assert (low, places[0]) == (min(counts) - 0.5, (low + low + (2 if ticks is None else 1)) / 2) and places[-1] < high
+
+
+def test_names_at_line_ends_do_not_overlap_and_are_led_to_the_ends():
+    tables = {"regret": of_models("regret").with_columns(regret=pl.lit(0.5))}
+    figure, _ = regret.draw(tables, MODELS)
+    figure.canvas.draw()
+    names = [text for text in figure.axes[0].texts if text.get_text()]
+    boxes = sorted((box.y0, box.y1) for text in names for box in [Text.get_window_extent(text)])
+    assert len(boxes) == len(MODELS) and all(low >= top - 1 for (_, top), (low, _) in pairwise(boxes))
+    assert all(text.xy == (256, 0.5) and text.arrow_patch for text in names)  # beyond the thoughts' own budgets
+
+
+def test_a_model_that_is_not_extended_has_its_name_at_its_own_end():
+    rows = of_models("regret").filter((pl.col("model") != "star_1") | (pl.col("extensions") == 0))
+    figure, _ = regret.draw({"regret": rows}, MODELS)
+    ends = {" ".join(text.get_text().split()): text.xy[0] for text in figure.axes[0].texts}
+    assert ends == {"Base": 256, "STaR": 128, "MRT (STaR)": 256}
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["64", "128", "192\n(1)", "256\n(2)"]
 
 
 def test_a_model_of_short_thoughts_may_have_no_regret_by_episodes():
@@ -532,10 +649,16 @@ def test_a_difference_is_of_the_same_problems_where_runs_lack_some():
     assert (row["difference"], row["difference_n"]) == (0.0, 1)
 
 
-@pytest.mark.parametrize("last", [1.0, 0.0])
-def test_an_interval_without_width_is_explained(last):
-    _, parts = laid_out(accuracies_of([("base", "base", "d", "p1", 1.0), ("base", "base", "d", "p2", last)]))
-    assert parts.note.endswith(pass1.FLAT) == (last == 1.0)
+@pytest.mark.parametrize(("problems", "high", "star"), [(4, 49.0, False), (250, 1.5, True)])
+def test_of_few_problems_that_came_out_alike_little_is_known(problems, high, star):
+    """No interval is without width, and a star needs one that excludes 0 with what is not known of both models."""
+    rows = [
+        (m, m, "d", f"p{i}", x + x * (i % 2)) for m, x in (("base", 0.25), ("star_1", 0.0)) for i in range(problems)
+    ]
+    table, parts = laid_out(accuracies_of(rows), {name: DESCENDED[name] for name in ("base", "star_1")})
+    row = table.filter(model="star_1").row(0, named=True)
+    assert row["accuracy"] == row["accuracy_low"] == 0 and 100 * row["accuracy_high"] == pytest.approx(high, abs=0.05)
+    assert (row["difference_high"] < 0) == star and ("*" in parts.cells[1][1]) == star
 
 
 def test_an_average_is_of_the_runs_that_all_datasets_have():

@@ -12,6 +12,7 @@ from mrt.analysis.evaluate import Evaluate
 from mrt.analysis.measure import MEASURES, measures
 from mrt.config import measuring
 from mrt.config.load import load
+from mrt.config.sections import Figures as Drawn
 from mrt.core import fingerprint, scope
 from mrt.core.artifacts import ROLLOUTS
 from mrt.core.settings import laid_over
@@ -71,7 +72,7 @@ def test_a_users_measure_is_planned_with_what_it_declares(mine):
 
     figure = (ROOT / "mrt" / "figures" / "episode_counts.py").read_text()
     (mine / "figure.py").write_text(figure.replace('("episodes",), paper=("fig23",)', '("words",)'))
-    drawn = Figures(config.model_copy(update={"figures": [mine / "figure.py"]}), rules.paths)
+    drawn = Figures(config.model_copy(update={"figures": Drawn(files=[mine / "figure.py"])}), rules.paths)
     assert set(drawn.files("figure")) == set(tables) and rules.unread(drawn.read()) == []
 
 

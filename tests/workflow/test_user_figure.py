@@ -61,7 +61,7 @@ def test_a_figure_of_a_users_and_a_new_one_of_the_package_make_nothing_else_agai
     (folder / "mine").mkdir()
     (folder / "mine" / "longest.py").write_text(FIGURE.format(caption="As *they* think."))
     (folder / "mine" / "helper.py").write_text("LEAST = 1\n")
-    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"figures": ["mine/longest.py"]}))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"figures": {"files": ["mine/longest.py"]}}))
     (folder / "mrt" / "figures" / "shortest.py").write_text(
         FIGURE.format(caption="As we do.")
         .replace("fig99", "fig98")
@@ -97,7 +97,7 @@ def test_a_figure_of_a_users_and_a_new_one_of_the_package_make_nothing_else_agai
 
 def test_what_the_configuration_lacks_is_named_before_any_job(project):
     folder, config = project
-    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"figures": ["longest.py"]}))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"figures": {"files": ["longest.py"]}}))
     (folder / "helper.py").write_text("LEAST = 1\n")
     wrong = {
         '"episodes",': ('"episode",', "longest.py: there is no measure episode; there are accuracy, budget_forcing"),

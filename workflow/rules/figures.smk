@@ -19,7 +19,7 @@ for name, entry in figures.entries.items():
             command=figures.command(name),
             settings=lambda w, name=name: figures.settings(name),
             out=subpath(output.csv, strip_suffix=".csv"),
-            caption=lambda w, threads, entry=entry: entry.caption,
+            caption=lambda w, threads, name=name: figures.caption(name),
         shell:
             "printf %s {params.settings:q} | {params.command} --settings - --out {params.out:q} > {log:q} 2>&1"
 
