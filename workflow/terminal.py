@@ -4,8 +4,11 @@ The bars are those of the logger plugin `rich` (profiles/default/config.yaml); t
 a terminal. Snakemake's whole text is in .snakemake/log/.
 """
 
+import atexit
+import json
 import logging
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -19,6 +22,8 @@ from rich.console import Console
 from rich.table import Table
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
+
+from mrt.planning.dry_run import PLANS
 
 
 class JobLines(logging.Handler):
@@ -43,10 +48,30 @@ class JobLines(logging.Handler):
             print(f"{self.ended:{width}}/{self.total}  {name}  {time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
-def print_jobs() -> None:
-    """Print a line for each job that ends, where the plugin `rich` shows bars only."""
+def print_jobs(workflow: Any) -> None:
+    """Print a line for each job that ends, where the plugin `rich` shows bars only; of a dry run, what is cached."""
     if any(type(handler).__module__.startswith("snakemake_logger_plugin_rich") for handler in logger.handlers):
         logger.addHandler(JobLines())
+    if PLANS not in os.environ:
+        atexit.register(print_plan, workflow)  # whether it is a dry run is not known yet
+
+
+def print_plan(workflow: Any) -> None:
+    """At the end of a dry run, print how much of what its jobs sample and train is in the caches."""
+    if not workflow.dryrun or workflow.dag is None:
+        return
+    jobs = [job for job in workflow.dag.jobs if workflow.dag.needrun(job)]  # `needrun_jobs` leaves out what was shown
+    described = [
+        (job.rule.name, dict(job.wildcards_dict), fields_of(job), job.shellcmd or "") for job in jobs if job.output
+    ]
+    command = [sys.executable, "-m", "mrt.planning.cached"]
+    done = subprocess.run(command, input=json.dumps(described), stdout=subprocess.PIPE, text=True)
+    print(done.stdout, end="", file=sys.stderr)
+
+
+def fields_of(job: Any) -> dict[str, str]:
+    """A job's files, as a dry run prints them."""
+    return {"input": ", ".join(map(str, job.input)), "output": ", ".join(map(str, job.output))}
 
 
 def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:

@@ -211,7 +211,8 @@ class Training(SamplingSettings):
         [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
     )
     keep: Keep = Field(
-        default_factory=Keep, description="Checkpoints of earlier settings that are kept, to go back to without training."
+        default_factory=Keep,
+        description="Checkpoints of earlier settings that are kept, to go back to without training.",
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Cost of jobs: their tokens, the seconds that these take on a machine, and the longest path through the jobs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -88,6 +88,10 @@ class Work:
             self.trained + other.trained,
             max(self.context, other.context),
         )
+
+    def __mul__(self, share: float) -> "Work":
+        read, unshared = share * self.read, share * self.read_unshared
+        return Work(share * self.generated, read, unshared, share * self.trained, self.context)
 
 
 @dataclass
@@ -247,10 +251,10 @@ class Bill:
         kept = sets * config.training.samples * expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
-    def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int) -> Planned:
-        """The plan of the jobs that sample on datasets together, or that train on one."""
+    def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int, share: float = 1.0) -> Planned:
+        """The plan of the jobs that sample on datasets together, or that train on one; `share`: what no cache has."""
         datasets = (datasets,) if isinstance(datasets, str) else tuple(datasets)
-        config, works = self.config, [self.work(rule, model, dataset) for dataset in datasets]
+        config, works = self.config, [self.work(rule, model, dataset) * share for dataset in datasets]
         training, work = rule.startswith("train"), sum(works, Work())
         runs = measuring.sampler(config, rule, model, datasets[0])
         architecture = roots.architecture(config, runs)
@@ -261,10 +265,13 @@ class Bill:
         seconds = sum(  # contexts of datasets differ
             seconds_of(each, architecture, self.hardware, gpus, sequences, self.reached) for each in works
         )
-        longest = self.start + seconds / jobs
+        start = self.start if share else 0.0
+        longest = start + seconds / jobs
         text = 4.0 * (work.generated + work.read) * 0.4  # characters a token, compressed
-        disk = 4.0 * architecture.parameters if training else 2 * text  # a checkpoint in 32 bits; a table, and `.cache`
-        gpu_seconds = gpus * (seconds + jobs * self.start)
+        disk = (
+            4.0 * share * architecture.parameters if training else 2 * text
+        )  # a checkpoint in 32 bits; a table, and `.cache`
+        gpu_seconds = gpus * (seconds + jobs * start)
         return Planned(rule, model, datasets, jobs, work, gpus, gpu_seconds, longest, disk)
 
     def runtime(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int = 1) -> int:
@@ -277,12 +284,18 @@ class Bill:
             return 24 * 60
 
 
-def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
-    """The plan of each stage's jobs: all shards of a model and pool together, or a training."""
+def planned(
+    bill: Bill, jobs: Mapping[tuple[str, str, str], int], shares: Mapping[tuple[str, str, str], float] | None = None
+) -> Iterator[Planned]:
+    """The plan of each stage's jobs: all shards of a model and pool together, or a training.
+
+    `shares`: of their work what no cache has; by default all.
+    """
     for (rule, model, pool), count in sorted(jobs.items()):
         if rule in STAGES:
             datasets = pooled(bill.config, model, pool) if pool else [str(bill.config.models[model].problems)]
-            yield with_actual(bill, bill.plan(rule, model, datasets, count), pool)
+            share = (shares or {}).get((rule, model, pool), 1.0)
+            yield with_actual(bill, bill.plan(rule, model, datasets, count, share), pool)
 
 
 def with_actual(bill: Bill, plan: Planned, pool: str) -> Planned:

@@ -1,0 +1,124 @@
+"""Show what the results folder of a configuration holds that no configuration needs, and remove it.
+
+    mrt clean --configfile config/gsm8k.yaml         show it, with sizes
+    mrt clean --configfile config/gsm8k.yaml --yes   remove it
+    mrt clean --also other.yaml                      keep what another configuration of the same folder needs, too
+
+These are checkpoints of earlier settings (`training.keep`), all of models that are no longer in the configuration,
+completions for them or for problem sets that it lacks, and the state of trainings that have finished. Results, and
+completions of models and problem sets in the configuration, stay. What a job holds stays, and while Snakemake works on
+the folder nothing is removed.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+from pydantic_settings import CliImplicitFlag
+
+from mrt.config.load import read_files
+from mrt.config.schema import Config
+from mrt.core.artifacts import OTHERS, TABLES
+from mrt.core.cli import Stage, run
+from mrt.core.lock import Locked, held, lives, record_of
+from mrt.planning.dry_run import config_files_named
+from mrt.planning.plan import short
+
+
+class Clean(Stage):
+    """Show what no configuration needs in a results folder, or remove it."""
+
+    timed: ClassVar[bool] = False
+    configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
+    also: list[Path] = Field([], description="Further configurations of the same results folder.")
+    yes: CliImplicitFlag[bool] = Field(False, description="Remove what is shown.")
+
+    def cli_cmd(self) -> None:
+        configs = [read_files(self.configfile), *(read_files([file]) for file in self.also)]
+        results = configs[0].results
+        if others := [file for file, config in zip(self.also, configs[1:], strict=True) if config.results != results]:
+            raise ValueError(f"{others[0]}: its results are not in {results}")
+        if lives(record := record_of(results / ".running"), results / ".running"):
+            raise ValueError(f"{results}: Snakemake works there (process {record.get('process')}); wait until it ends")
+        rows = list(unneeded(results, configs))
+        for path, why in rows:
+            print(f"{short(size_of(path)):>6}B  {path}  ({why})")
+        total = f"{len(rows)} files and folders that no configuration needs, {short(sum(size_of(p) for p, _ in rows))}B"
+        if not self.yes:
+            print(total + ("; to remove them: --yes" if rows else ""))
+            return
+        print(f"{sum(remove(path, results) for path, _ in rows)} removed of {total}")
+
+
+def unneeded(results: Path, configs: Sequence[Config]) -> Iterator[tuple[Path, str]]:
+    """What no configuration needs, and why."""
+    models = {"toy_base", *(name for config in configs for name in config.models)}
+    datasets = {name for config in configs for name in config.problems}
+    for pattern in (*(kind.path for kind in TABLES), *OTHERS, ".sampling/{kind}/{m}/", "metrics/{m}/"):
+        folder, _, rest = pattern.partition("{m}")
+        if rest and "{" not in folder and not folder.startswith("."):
+            for path in sorted(Path(results, folder).glob("*")):
+                if path.name.partition(".")[0] not in models:
+                    yield path, "of a model that is not in the configuration"
+    for path in sorted(results.glob(".sampling/*/*")):
+        if path.name not in models:
+            yield path, "of a model that is not in the configuration"
+    for path in sorted(each for each in results.glob(".cache/*/*") if each.is_dir()):
+        if path.name not in models:
+            yield path, "of a model that is not in the configuration"
+        elif path.parent.name == "models":
+            present = Path(results, "models", path.name)
+            yield from ((each, "a checkpoint of earlier settings") for each in earlier(path, present))
+        else:
+            for each in sorted(path.iterdir()):
+                if each.is_dir() and each.name not in datasets:
+                    yield each, "of a problem set that is not in the configuration"
+    for path in sorted(each for each in results.glob(".state/*") if each.is_dir()):
+        if path.name not in models:
+            yield path, "of a model that is not in the configuration"
+        elif Path(results, "models", f"{path.name}.history.parquet").is_file():
+            yield path, "of a training that has finished"
+
+
+def earlier(kept: Path, present: Path) -> list[Path]:
+    """Kept checkpoints that are not the present one; where there is none, the one that was used last is."""
+    checkpoints = sorted(kept.iterdir(), key=lambda each: each.stat().st_mtime_ns)
+    inodes = {file.stat().st_ino for file in present.glob("*.safetensors")}
+
+    def is_present(each: Path) -> bool:
+        return any(file.stat().st_ino in inodes for file in each.glob("checkpoint/*.safetensors"))
+
+    return [each for each in checkpoints if not is_present(each)] if inodes else checkpoints[:-1]
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder, that have no hard link elsewhere."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(state.st_size for state in (file.stat() for file in files) if state.st_nlink == 1)
+
+
+def remove(path: Path, results: Path) -> bool:
+    """Remove a file or folder, unless a job holds it."""
+    inside = path.relative_to(results).parts
+    model = inside[2] if inside[0] in (".cache", ".sampling") else inside[1].partition(".")[0]
+    locks = {results / ".state" / f"{model}.lock", *results.glob(f".cache/*/{model}/*.lock")}
+    if inside[0] == ".cache" and inside[1] != "models" and len(inside) == 4:
+        locks = {path.with_name(f"{path.name}.lock"), *path.parent.glob(f"{path.name}.*-of-*.lock")}
+    try:
+        with ExitStack() as stack:
+            for lock in sorted(locks):
+                stack.enter_context(held(lock, wait=False))
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except Locked as error:
+        print(f"{path}: stays, as a job holds it: {error}")
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.argv[1:] = config_files_named(sys.argv[1:])
+    run(Clean)
