@@ -350,7 +350,8 @@ def quiet() -> Iterator[None]:
 
 def options_in(command: str) -> tuple[str, dict[str, str]]:
     """The stage that a rule's command runs, and its options."""
-    words = shlex.split(re.split(r" > (?=\S+ 2>&1$)", command)[0])
+    words = shlex.split(command)
+    words = words[: words.index(">")]
     at = max(place for place, word in enumerate(words) if re.fullmatch(r"mrt(\.\w+)+", word))
     rest = words[at + 1 :]
     return words[at], dict(zip((word.removeprefix("--") for word in rest[::2]), rest[1::2], strict=True))

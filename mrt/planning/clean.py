@@ -10,9 +10,10 @@ completions of models and problem sets in the configuration, stay. What a job ho
 the folder nothing is removed.
 """
 
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
@@ -44,10 +45,10 @@ class Clean(Stage):
             raise ValueError(f"{others[0]}: its results are not in {results}")
         if lives(record := record_of(results / ".running"), results / ".running"):
             raise ValueError(f"{results}: Snakemake works there (process {record.get('process')}); wait until it ends")
-        rows = list(unneeded(results, configs))
+        rows = sorted(dict(unneeded(results, configs)).items())
         for path, why in rows:
-            print(f"{short(size_of(path)):>6}B  {path}  ({why})")
-        total = f"{len(rows)} files and folders that no configuration needs, {short(sum(size_of(p) for p, _ in rows))}B"
+            print(f"{short(size_of([path])):>6}B  {path}  ({why})")
+        total = f"{len(rows)} files and folders that no configuration needs, {short(size_of(dict(rows)))}B"
         if not self.yes:
             print(total + ("; to remove them: --yes" if rows else ""))
             return
@@ -62,7 +63,7 @@ def unneeded(results: Path, configs: Sequence[Config]) -> Iterator[tuple[Path, s
         folder, _, rest = pattern.partition("{m}")
         if rest and "{" not in folder and not folder.startswith("."):
             for path in sorted(Path(results, folder).glob("*")):
-                if path.name.partition(".")[0] not in models:
+                if model_of(path) not in models:
                     yield path, "of a model that is not in the configuration"
     for path in sorted(results.glob(".sampling/*/*")):
         if path.name not in models:
@@ -85,26 +86,32 @@ def unneeded(results: Path, configs: Sequence[Config]) -> Iterator[tuple[Path, s
 
 
 def earlier(kept: Path, present: Path) -> list[Path]:
-    """Kept checkpoints that are not the present one; where there is none, the one that was used last is."""
+    """Kept checkpoints that are not the present one, which is that of `models/`, else the one that was used last."""
     checkpoints = sorted(kept.iterdir(), key=lambda each: each.stat().st_mtime_ns)
     inodes = {file.stat().st_ino for file in present.glob("*.safetensors")}
 
     def is_present(each: Path) -> bool:
         return any(file.stat().st_ino in inodes for file in each.glob("checkpoint/*.safetensors"))
 
-    return [each for each in checkpoints if not is_present(each)] if inodes else checkpoints[:-1]
+    others = [each for each in checkpoints if not is_present(each)]
+    return others if len(others) < len(checkpoints) else checkpoints[:-1]
 
 
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder, that have no hard link elsewhere."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(state.st_size for state in (file.stat() for file in files) if state.st_nlink == 1)
+def model_of(path: Path) -> str:
+    """The model that a file or folder bears the name of, which may have points."""
+    return re.sub(r"(\.(rules|history|log))?\.(parquet|tensorboard|lock|json)$", "", path.name)
+
+
+def size_of(paths: Iterable[Path]) -> int:
+    """Bytes of files and folders; what they share by hard links counts once."""
+    files = (file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+    return sum({state.st_ino: state.st_size for state in (file.stat() for file in files)}.values())
 
 
 def remove(path: Path, results: Path) -> bool:
     """Remove a file or folder, unless a job holds it."""
     inside = path.relative_to(results).parts
-    model = inside[2] if inside[0] in (".cache", ".sampling") else inside[1].partition(".")[0]
+    model = inside[2] if inside[0] in (".cache", ".sampling") else model_of(path)
     locks = {results / ".state" / f"{model}.lock", *results.glob(f".cache/*/{model}/*.lock")}
     if inside[0] == ".cache" and inside[1] != "models" and len(inside) == 4:
         locks = {path.with_name(f"{path.name}.lock"), *path.parent.glob(f"{path.name}.*-of-*.lock")}

@@ -9,8 +9,9 @@ without) and trained on. GPU-hours follow from these and a throughput. Lengths a
 are any, else the configuration's `expected`.
 
 The throughput is that of the data sheet (`mrt/config/hardware.py`) times the fraction that is usually reached, or, with
-`--calibration`, the fraction that `python -m mrt calibrate` measured in a minute on the real machine. Jobs that have
-run are compared with their plan: the last line of a stage's log says how long it took.
+`--calibration`, the fraction that `python -m mrt calibrate` measured in a minute on the real machine. On a CPU, runs of
+this folder that have finished give seconds a token and lengths of texts (mrt/planning/rates.py). Jobs that have run are
+compared with their plan: the last line of a stage's log says how long it took.
 """
 
 import sys
@@ -107,7 +108,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
-            f"hours: {bill.reached.in_words()}",
+            f"hours: {bill.rates.in_words() or bill.reached.in_words()}",
             *guessed,
             *memory_taken(bill, plans),
         ]
