@@ -49,7 +49,7 @@ class JobLines(logging.Handler):
 
 
 def print_jobs(workflow: Any) -> None:
-    """Print a line for each job that ends, where the plugin `rich` shows bars only; of a dry run, what is cached."""
+    """Print a line for each job that ends, where the plugin `rich` shows bars only; of a dry run, the plan."""
     if any(type(handler).__module__.startswith("snakemake_logger_plugin_rich") for handler in logger.handlers):
         logger.addHandler(JobLines())
     if PLANS not in os.environ:
@@ -57,10 +57,10 @@ def print_jobs(workflow: Any) -> None:
 
 
 def print_plan(workflow: Any) -> None:
-    """At the end of a dry run, print how much of what its jobs sample and train is in the caches."""
-    if not workflow.dryrun or workflow.dag is None:
+    """At the end of a dry run, print how much its jobs will sample and train."""
+    if workflow.executor_plugin.name != "dryrun" or workflow.dag is None:
         return
-    jobs = [job for job in workflow.dag.jobs if workflow.dag.needrun(job)]  # `needrun_jobs` leaves out what was shown
+    jobs = [job for job in workflow.dag.jobs if workflow.dag.needrun(job)]  # `needrun_jobs` lacks those shown already
     described = [
         (job.rule.name, dict(job.wildcards_dict), fields_of(job), job.shellcmd or "") for job in jobs if job.output
     ]

@@ -184,18 +184,18 @@ class Bill:
         self.reached = reached or (Reached(training=0.8) if self.hardware is CORE else Reached())
         self.start = CPU_START if self.hardware is CORE else START
         on_cpu = look and self.hardware is CORE and self.reached.machine is None
-        self.rates = Rates.found(config.results, self.start) if on_cpu else Rates()
+        self.rates = Rates.left_by(config.results, self.start) if on_cpu else Rates()
         self.lengths.rates = self.rates
 
     def answer_tokens(self, most: int) -> float:
-        """Tokens of a forced answer of at most so many: as finished runs had them, or expected."""
+        """Tokens of a forced answer of at most `most`: as finished runs had them, or expected."""
         expected = self.config.expected
         if "answer_tokens" not in expected.model_fields_set and self.hardware is CORE:
             return min(self.rates.length("answer") or min(expected.answer_tokens, most / 2), most)
         return min(expected.answer_tokens, most)
 
     def episodes(self, length: float) -> float:
-        """Episodes of a thought of so many tokens: as finished runs had them, or expected."""
+        """Episodes of a thought of `length` tokens: as finished runs had them, or expected."""
         expected = self.config.expected
         if "episodes" not in expected.model_fields_set and self.hardware is CORE:
             prefixes = self.rates.length("prefixes")
@@ -281,7 +281,7 @@ class Bill:
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
     def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int, share: float = 1.0) -> Planned:
-        """The plan of the jobs that sample on datasets together, or that train on one; `share`: what no cache has."""
+        """The plan of the jobs that sample on datasets together, or that train on one; `share`: of it, not cached."""
         datasets = (datasets,) if isinstance(datasets, str) else tuple(datasets)
         config, works = self.config, [self.work(rule, model, dataset) * share for dataset in datasets]
         training, work = rule.startswith("train"), sum(works, Work())
@@ -323,7 +323,7 @@ def planned(
 ) -> Iterator[Planned]:
     """The plan of each stage's jobs: all shards of a model and pool together, or a training.
 
-    `shares`: of their work what no cache has; by default all.
+    `shares`: the parts of their work that are not cached; by default all.
     """
     for (rule, model, pool), count in sorted(jobs.items()):
         if rule in STAGES:

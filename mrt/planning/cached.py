@@ -1,10 +1,10 @@
-"""What planned jobs will find in the caches: completions and kept checkpoints.
+"""The completions and checkpoints that planned jobs will take from the caches.
 
-Each planned job that samples or trains is asked itself, by its command in a dry run: a sampling stage numbers its
-requests and looks their keys up in its completion cache, a training hashes all that decides its weights. Nothing is
-sampled, trained or written to the results. What other planned jobs have yet to make is foreseen where it is cheap: a
-kept checkpoint is known by its key, what is cached is gathered, and graded, measured and made to sets, in a temporary
-folder. Of tables of more than `MOST` rows nothing is foreseen.
+A sampling stage numbers its requests and looks their keys up in its completion cache. A training hashes all that
+decides its weights. Here both do so from their commands in a dry run. Nothing is sampled, trained or written to the
+results. Files that other planned jobs will write are foreseen where it is cheap. The key of a training tells its kept
+checkpoint. Cached completions are gathered, graded, measured and made to sets in a temporary folder. Of tables of more
+than `MOST` rows nothing is foreseen.
 """
 
 import importlib
@@ -46,7 +46,7 @@ CHEAP |= {"make_set", "rl_prompts"}
 
 
 class Lack(NamedTuple):
-    """Of the completions that a job wants, or of its one training, how many no cache has; None: nobody knows yet.
+    """Of the completions that a job wants, or of its one training, how many no cache has; None: not known yet.
 
     If not `exact`, fewer may be lacking.
     """
@@ -66,7 +66,7 @@ class Lack(NamedTuple):
         return 1.0 if self.lacking is None or self.wanted is None else self.lacking / max(self.wanted, 1)
 
     def in_words(self, verb: str) -> str:
-        """What a job will do: `will sample 2,000 of 4,000`."""
+        """The action of a job: `will sample 2,000 of 4,000`."""
         if self.lacking == 0:
             return f"{verb}s nothing: all is {'kept' if verb == 'train' else 'cached'}"
         does = f"will {verb}" if self.exact else f"may {verb}"
@@ -77,7 +77,7 @@ class Lack(NamedTuple):
 
 
 def in_all(lacks: Iterable[tuple[str, Lack]]) -> list[str]:
-    """A line for each of the rules that sample or train, of what its jobs will do; `lacks`: rule and lack of each."""
+    """A line for each rule that samples or trains, of all its jobs; `lacks`: rule and lack of each."""
     of_rules: dict[str, Lack] = {}
     for rule, lack in lacks:
         of_rules[rule] = of_rules.get(rule, Lack(0, 0, True)).plus(lack)
@@ -86,16 +86,16 @@ def in_all(lacks: Iterable[tuple[str, Lack]]) -> list[str]:
 
 
 def shares_of(jobs: Iterable[Described], lacks: Mapping[str, Lack]) -> dict[tuple[str, str, str], float]:
-    """The share of the work of a rule, model and pool that is left, at most."""
-    found: dict[tuple[str, str, str], Lack] = {}
+    """The share of the work that is left, at most, by rule, model and pool."""
+    totals: dict[tuple[str, str, str], Lack] = {}
     for job in jobs:
         if job.name in lacks:
-            found[key_of(job)] = found.get(key_of(job), Lack(0, 0, True)).plus(lacks[job.name])
-    return {key: lack.share for key, lack in found.items()}
+            totals[key_of(job)] = totals.get(key_of(job), Lack(0, 0, True)).plus(lacks[job.name])
+    return {key: lack.share for key, lack in totals.items()}
 
 
 class NotMade(Exception):
-    """What a job reads is not made yet; `new` if it will surely be other than before."""
+    """An input of a job is not made yet; `new` if it will surely be other than before."""
 
     def __init__(self, *, new: bool) -> None:
         self.new = new
@@ -106,7 +106,7 @@ class Incomplete(Exception):
 
 
 class Counter:
-    """Counts what a sampling stage finds in its cache, in place of its `draw`."""
+    """Counts the cached completions of a sampling stage, in place of its `draw`."""
 
     def __init__(self, stage: SamplingStage) -> None:
         self.stage, self.cached, self.missing, self.follows = stage, 0, 0, False
@@ -117,8 +117,8 @@ class Counter:
         """The completions, or None in a shard, as `mrt.sampling.cache.draw`. Raises Incomplete if any is missing."""
         stage, settings = self.stage, options.get("cache") or self.stage.cache
         assert settings.folder is not None
-        found = cache_of(stage.sampler, settings.folder, track_versions=stage.track_versions)
-        job = Job(found, settings.model_copy(update={"shard": None}), then)
+        cached = cache_of(stage.sampler, settings.folder, track_versions=stage.track_versions)
+        job = Job(cached, settings.model_copy(update={"shard": None}), then)
         job.take(requests)
         self.cached, self.missing, self.follows = self.cached + job.cached, self.missing + job.missing, bool(then)
         for keys in job.keys[: len(requests)]:
@@ -128,7 +128,7 @@ class Counter:
         return None if settings.shard else [job.completions(number) for number in range(len(job.keys))]
 
     def count(self) -> Lack:
-        """What the stage lacks."""
+        """The lack of the stage."""
         with quiet(), suppress(Incomplete):
             self.stage.cli_cmd()
         if not self.missing:
@@ -138,7 +138,7 @@ class Counter:
         return Lack(None if wanted is None else wanted - self.cached, wanted, not rounds)
 
     def wanted(self) -> int | None:
-        """How many completions the stage wants in all, cached ones included, at most; of a search nobody knows."""
+        """How many completions the stage wants in all, cached ones included, at most; None of a search."""
         stage = self.stage
         if isinstance(stage, Allocate):
             return stage.prover.answers * sum(1 for _ in stage.places(stage.traces(stage.prover.traces)))
@@ -151,7 +151,7 @@ class Counter:
 
 
 class Caches:
-    """What the jobs of a dry run, with its commands, will find in the caches.
+    """The caches, as the jobs of a dry run with commands will find them.
 
     Args:
         jobs: All jobs of the dry run.
@@ -161,21 +161,23 @@ class Caches:
         self.jobs = [job for job in jobs if job.outputs]
         self.made_by = {file: job for job in self.jobs for file in job.outputs}
         self.requests = {job.outputs[0]: job for job in self.jobs if job.rule == "request"}
-        self.foreseen: dict[str, str | NotMade] = {}  # what planned jobs will make, or that nobody knows
+        self.foreseen: dict[
+            str, str | NotMade
+        ] = {}  # paths of outputs: their content, or the reason that it is unknown
         self.parts: dict[
             str, tuple[int, int, float]
         ] = {}  # of foreseen rollouts: samples, those wanted, share of problems
         self.scratch, self.files = TemporaryDirectory(prefix="mrt-plan-"), 0
 
     def lacks(self) -> dict[str, Lack]:
-        """What each job that samples or trains lacks, by the job's name."""
-        found: dict[str, Lack] = {}
+        """The lack of each job that samples or trains, by the job's name."""
+        by_name: dict[str, Lack] = {}
         for job in self.jobs:
             if job.rule in TRAININGS:
-                found[job.name] = self.training(job)
+                by_name[job.name] = self.training(job)
             elif "mrt.sampling.pool" in job.command:
-                found[job.name] = self.pool(job)
-        return found
+                by_name[job.name] = self.pool(job)
+        return by_name
 
     def at(self, path: str) -> str:
         """Where the content is that a file will have. Raises NotMade."""
@@ -188,7 +190,7 @@ class Caches:
                 self.foreseen |= foresee.get(job.rule, self.made)(job)
             except NotMade as reason:
                 self.foreseen |= dict.fromkeys(job.outputs, reason)
-            except (ValueError, OSError, RuntimeError, Incomplete):  # the job will say what is wrong
+            except (ValueError, OSError, RuntimeError, Incomplete):  # the job itself will name the fault
                 self.foreseen |= dict.fromkeys(job.outputs, NotMade(new=False))
         content = self.foreseen[path]
         if isinstance(content, NotMade):
@@ -196,7 +198,7 @@ class Caches:
         return content
 
     def placed(self, value: Any, outputs: Mapping[str, str]) -> Any:
-        """Options of a stage, with its outputs and what it reads where they are now. Raises NotMade."""
+        """Options of a stage, with its outputs and inputs where they are now. Raises NotMade."""
         if isinstance(value, dict):
             return {name: self.placed(each, outputs) for name, each in value.items()}
         if isinstance(value, list):
@@ -204,12 +206,12 @@ class Caches:
         return outputs.get(value) or self.at(value) if isinstance(value, str) else value
 
     def made(self, job: Described) -> dict[str, str | NotMade]:
-        """What a cheap job will write: its stage is run now, for scratch files. Raises NotMade, Incomplete."""
+        """The content of a cheap job's outputs: its stage is run now, for scratch files. Raises NotMade, Incomplete."""
         if job.rule not in CHEAP or (job.rule == "build_dataset" and not re.search('"(toy|file)": ', job.command)):
             raise NotMade(new=False)
         outputs = {path: self.file(path) for path in job.outputs}
         read = [path for path in job.fields.get("input", "").split(", ") if path.endswith(".parquet")]
-        read = [path for path in read if path in job.command]  # not what only has to be there
+        read = [path for path in read if path in job.command]  # without inputs that need only exist
         for path in read:
             if rows_of(self.at(path)) > MOST or (path in self.parts and job.rule != "cut_episodes"):
                 raise NotMade(new=False)
@@ -261,7 +263,7 @@ class Caches:
     # ---- completions ----
 
     def pool(self, job: Described) -> Lack:
-        """What a job that samples a pool lacks."""
+        """The lack of a job that samples a pool."""
         execution = json.loads(options_in(job.command)[1]["execution"])
         lack = Lack(0, 0, True)
         for file in execution["requests"]:
@@ -269,7 +271,7 @@ class Caches:
                 lack = lack.plus(self.request(file, execution))
             except NotMade as reason:
                 lack = lack.plus(Lack(None, None, reason.new))
-            except (ValueError, OSError, RuntimeError):  # the job will say what is wrong
+            except (ValueError, OSError, RuntimeError):  # the job itself will name the fault
                 lack = lack.plus(Lack(None, None, False))
         index, count = map(int, execution["shard"].split("/"))
         if lack.lacking is None or lack.wanted is None:
@@ -277,7 +279,7 @@ class Caches:
         return Lack((lack.lacking + index) // count, (lack.wanted + index) // count, lack.exact)
 
     def request(self, file: str, execution: dict[str, Any]) -> Lack:
-        """What is lacking of a request. Raises NotMade."""
+        """The lack of a request. Raises NotMade."""
         if file in self.requests:
             words = shlex.split(self.requests[file].command)
             module, settings, inputs = f"mrt.{words[2]}", json.loads(words[3]), json.loads(words[4])
@@ -300,7 +302,7 @@ class Caches:
         return self.scaled(Counter(stage).count(), stage, inputs.get("rollouts", ""))
 
     def scaled(self, lack: Lack, stage: SamplingStage, rollouts: str) -> Lack:
-        """What is lacking at all traces, of which the foreseen rollouts may be a part."""
+        """The lack at all traces, of which the foreseen rollouts may be a part."""
         if rollouts not in self.parts or not isinstance(stage, Prove | Force):
             return lack
         known, samples, share = self.parts[rollouts]
@@ -312,7 +314,7 @@ class Caches:
         return Lack(lack.lacking + wanted - lack.wanted, wanted, False)
 
     def gathered(self, job: Described) -> dict[str, str | NotMade]:
-        """Rollouts that are cached: so many of each problem, of the problems with any. Raises NotMade."""
+        """Cached rollouts: equally many of each problem, of the problems with any. Raises NotMade."""
         options = {name: parsed(value) for name, value in options_in(job.command)[1].items()}
         settings, execution = self.weights(options["settings"]), options["execution"]
         problems, out = self.at(execution["problems"]), execution["out"]
@@ -322,17 +324,17 @@ class Caches:
         counter.count()
         known = min((count for count in counter.prefixes if count), default=0)
         table = pl.read_parquet(problems)
-        there = table.filter(pl.Series(count > 0 for count in counter.prefixes))
-        if known * there.height > MOST or not known:
+        some_problems = table.filter(pl.Series(count > 0 for count in counter.prefixes))
+        if known * some_problems.height > MOST or not known:
             raise NotMade(new=False)
-        write_table(there, Path(part))
+        write_table(some_problems, Path(part))
         given = execution | {"problems": part, "out": rollouts}
         some = Sample(settings=settings | {"samples": known}, execution=given)
         vars(some)["sampler"] = stage.sampler
         with quiet():
             some.cli_cmd()
-        if known * there.height < stage.samples * table.height:
-            self.parts[out] = known, stage.samples, there.height / table.height
+        if known * some_problems.height < stage.samples * table.height:
+            self.parts[out] = known, stage.samples, some_problems.height / table.height
         return {out: rollouts}
 
     def file(self, path: str) -> str:
@@ -374,5 +376,5 @@ def stage_in(module: str) -> Any:
 
 if __name__ == "__main__":  # Snakemake's own process has no stages in it
     planned = [Described(*job) for job in json.load(sys.stdin)]
-    found = Caches(planned).lacks()
-    print(*in_all((job.rule, found[job.name]) for job in planned if job.name in found), sep="\n")
+    lacks = Caches(planned).lacks()
+    print(*in_all((job.rule, lacks[job.name]) for job in planned if job.name in lacks), sep="\n")

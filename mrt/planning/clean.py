@@ -1,12 +1,12 @@
-"""Show what the results folder of a configuration holds that no configuration needs, and remove it.
+"""Show the files in a results folder that no configuration needs, and remove them.
 
     mrt clean --configfile config/gsm8k.yaml         show it, with sizes
     mrt clean --configfile config/gsm8k.yaml --yes   remove it
-    mrt clean --also other.yaml                      keep what another configuration of the same folder needs, too
+    mrt clean --also other.yaml                      keep the files that another configuration of the folder needs
 
 These are checkpoints of earlier settings (`training.keep`), all of models that are no longer in the configuration,
 completions for them or for problem sets that it lacks, and the state of trainings that have finished. Results, and
-completions of models and problem sets in the configuration, stay. What a job holds stays, and while Snakemake works on
+completions of models and problem sets in the configuration, stay. Files that a job holds stay. While Snakemake works on
 the folder nothing is removed.
 """
 
@@ -31,7 +31,7 @@ from mrt.planning.plan import short
 
 
 class Clean(Stage):
-    """Show what no configuration needs in a results folder, or remove it."""
+    """Show the files in a results folder that no configuration needs, or remove them."""
 
     timed: ClassVar[bool] = False
     configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
@@ -56,7 +56,7 @@ class Clean(Stage):
 
 
 def unneeded(results: Path, configs: Sequence[Config]) -> Iterator[tuple[Path, str]]:
-    """What no configuration needs, and why."""
+    """The files and folders that no configuration needs, each with its reason."""
     models = {"toy_base", *(name for config in configs for name in config.models)}
     datasets = {name for config in configs for name in config.problems}
     for pattern in (*(kind.path for kind in TABLES), *OTHERS, ".sampling/{kind}/{m}/", "metrics/{m}/"):
@@ -98,12 +98,12 @@ def earlier(kept: Path, present: Path) -> list[Path]:
 
 
 def model_of(path: Path) -> str:
-    """The model that a file or folder bears the name of, which may have points."""
+    """The model that a file or folder is named after; its name may have points."""
     return re.sub(r"(\.(rules|history|log))?\.(parquet|tensorboard|lock|json)$", "", path.name)
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Bytes of files and folders; what they share by hard links counts once."""
+    """Bytes of files and folders; a file with several hard links counts once."""
     files = (file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
     return sum({state.st_ino: state.st_size for state in (file.stat() for file in files)}.values())
 

@@ -1,4 +1,4 @@
-"""What finished runs on this machine's CPU have left: seconds a token of each rule, and lengths of texts.
+"""The rates of finished runs on this machine's CPU: seconds a token of each rule, and lengths of texts.
 
 They are read from the logs of this folder, `logs/<experiment>`, and from the results of the same name beside those that
 are planned for. Only jobs that had nothing in the caches count.
@@ -20,7 +20,7 @@ KINDS = {"sample_rollouts": "rollouts", "force_answers": "prover", "force_budget
 
 @dataclass
 class Sums:
-    """Sums over jobs of a rule: seconds behind their starts, and tokens that were generated or trained on."""
+    """Sums over jobs of a rule: seconds after their starts, and tokens that were generated or trained on."""
 
     seconds: float = 0.0
     tokens: float = 0.0
@@ -50,8 +50,8 @@ class Rates:
         return f"as finished runs here took them, in tokens a second: {shown}" if shown else ""
 
     @classmethod
-    def found(cls, results: Path, start: float) -> "Rates":
-        """What the runs beside these results have left; a job takes `start` seconds until it works."""
+    def left_by(cls, results: Path, start: float) -> "Rates":
+        """The rates of the runs beside these results; a job takes `start` seconds until it works."""
         rates = cls()
         for folder in sorted(each for each in results.absolute().parent.glob("*") if each.is_dir()):
             for rule, kind in KINDS.items():
@@ -88,7 +88,7 @@ class Rates:
         self.sums[rule].tokens += tokens
 
     def add_trained(self, log: Path, history: Path) -> None:
-        """Count a training of SFT that began anew and was not taken from the kept ones."""
+        """Count a training of SFT that ran and was not taken from the kept ones."""
         text = log.read_text(errors="replace")
         took = TOOK.search(text)
         if took and "cached checkpoint is taken" not in text and history.is_file():

@@ -7,8 +7,8 @@ The jobs are those of a dry run of the workflow. To find changed code, the defin
 ran, recorded in the metadata of its table (`mrt show FILE`), are compared with the current ones. The old value of a
 changed setting comes from Snakemake's record.
 
-How much jobs will sample, and whether they train, is what they lack in the caches (mrt/planning/cached.py). A job that
-reads what is not made yet may find that nothing decisive has changed: then it is said what it does at most.
+Completions and checkpoints in the caches are neither sampled nor trained again (mrt/planning/cached.py). Inputs that
+are not made yet may turn out as before: then a job is said to do so much at most.
 """
 
 import ast
@@ -183,7 +183,7 @@ class Why(Stage):
 
 
 def report(jobs: list[Job], lacks: Mapping[str, Lack]) -> str:
-    """Jobs by cause, then those that only depend on them; `lacks` is what those that sample or train lack."""
+    """Jobs by cause, then those that only depend on them; `lacks`: the lack of each job that samples or trains."""
     if not jobs:
         return "Nothing would run."
     verbs = {job.name: "train" if job.rule in TRAININGS else "sample" for job in jobs if job.name in lacks}

@@ -81,7 +81,7 @@ class KeptCheckpoints(Keep):
         return self.folder / key if self.folder else None
 
     def forget(self, present: Path) -> None:
-        """Remove what is not to be kept; `present` is kept, and counts as used now (the folder's date)."""
+        """Remove checkpoints beyond the limits; `present` is kept, and counts as used now (the folder's date)."""
         os.utime(present)
         others = sorted(present.parent.iterdir(), key=lambda each: each.stat().st_mtime_ns, reverse=True)
         room = self.gib * 2**30

@@ -61,7 +61,7 @@ def test_what_was_cached_tells_no_rate(finished_run):
     log.write_text(log.read_text().replace("0 completions cached, 1000", "900 completions cached, 100"))
     trained = finished_run / "logs" / "done" / "train" / "star_1.log"
     trained.write_text("the cached checkpoint is taken\ntook 0.1 s\n")
-    rates = Rates.found(finished_run / "results" / "next", 5.0)
+    rates = Rates.left_by(finished_run / "results" / "next", 5.0)
     assert rates.seconds("sample_rollouts") is None and rates.seconds("train") is None
     assert rates.seconds("force_answers") == pytest.approx(0.001)
 
