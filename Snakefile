@@ -22,7 +22,7 @@ os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.envi
 start.import_from_here()
 start.fork_stages()
 start.limit_gpus(workflow)
-shown = print_jobs()
+shown = print_jobs(workflow)
 if planned := start.planned_config():
     config.clear()
     config.update(planned)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 TOOLS = {  # by a short name, since people type them
     "plan": ("planning.plan", "what an experiment will cost, before it runs; after it, what it did"),
     "why": ("planning.why", "why jobs would run again, and which of them would train or sample"),
+    "clean": ("planning.clean", "what of the results no configuration needs, and remove it"),
     "show": ("core.show", "what a table or a model is and what made it"),
     "traces": ("traces.page", "a page to look at traces, of what a results folder holds so far"),
     "trial": ("planning.trial", "whether the project runs on this machine's GPU, how exact, how fast, how large"),

@@ -18,6 +18,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MRT_PLANS", "1")  # dry runs do not count what caches give
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes of pytest share the cores
 os.environ.setdefault("MRT_FORK_SERVER", str(os.getpid()))  # stages that a test starts share its imports
 

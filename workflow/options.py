@@ -259,10 +259,11 @@ class Options:
         return ZERO_3.read_text() if sizing.training_processes(self.experiment, w.model) != (1, 1) else ""
 
     def trained_by(self, *files: str, with_engine: bool = False) -> Callable[..., str]:
-        """Where a trainer keeps its state and its last checkpoint, where it logs, RL's engine, and lists of files."""
+        """Where a trainer keeps its state and its checkpoints, where it logs, RL's engine, and lists of files."""
 
         def execution(w: Wildcards, threads: int, input: Any = None) -> str:
-            state, cached = f"{self.paths.results}/.state/{w.model}", f"{self.paths.results}/.cache/models/{w.model}"
+            state, folder = f"{self.paths.results}/.state/{w.model}", f"{self.paths.results}/.cache/models/{w.model}"
+            cached = canonical(self.experiment.training.keep) | {"folder": folder}
             report_to = self.experiment.training.report_to or None
             engine = self.engine(w.model) if with_engine else None
             recipe, lists = self.recipe(w.model)[1], {name: list(getattr(input, name)) for name in files}

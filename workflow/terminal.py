@@ -4,8 +4,11 @@ The bars are those of the logger plugin `rich` (profiles/default/config.yaml); t
 a terminal. Snakemake's whole text is in .snakemake/log/.
 """
 
+import atexit
+import json
 import logging
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,7 +23,7 @@ from rich.table import Table
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from mrt.planning.dry_run import described, dry_run
+from mrt.planning.dry_run import PLANS, described, dry_run
 
 WARNING = "warning: "  # begins a line of a log that people should see (mrt/training/stage.py)
 KINDS = ("models", "sets", "tables", "figures")  # folders of results, by what people look for there
@@ -63,15 +66,36 @@ def warnings_of(name: str, logs: Iterable[str]) -> list[str]:
     return [f"{name}: {line}" for line in dict.fromkeys(lines)]
 
 
-def print_jobs() -> JobLines:
+def print_jobs(workflow: Any) -> JobLines:
     """Print a line for each job that ends, where a logger plugin shows bars in place of Snakemake's text.
 
-    Snakemake's advice to share results between workflows, a line for each rule that can, is left out.
+    Snakemake's advice to share results between workflows, a line for each rule that can, is left out. A dry run ends
+    with its plan.
     """
     plain = any(type(handler) is logging.StreamHandler for handler in logger.handlers)
     logger.addFilter(lambda record: "is eligible for caching between workflows" not in record.getMessage())
     logger.addHandler(shown := JobLines(lines=not plain))
+    if PLANS not in os.environ:
+        atexit.register(print_plan, workflow)  # whether it is a dry run is not known yet
     return shown
+
+
+def print_plan(workflow: Any) -> None:
+    """At the end of a dry run, print how much its jobs will sample and train."""
+    if workflow.executor_plugin.name != "dryrun" or workflow.dag is None:
+        return
+    jobs = [job for job in workflow.dag.jobs if workflow.dag.needrun(job)]  # `needrun_jobs` lacks those shown already
+    jobs_described = [
+        (job.rule.name, dict(job.wildcards_dict), fields_of(job), job.shellcmd or "") for job in jobs if job.output
+    ]
+    command = [sys.executable, "-m", "mrt.planning.cached"]
+    done = subprocess.run(command, input=json.dumps(jobs_described), stdout=subprocess.PIPE, text=True)
+    print(done.stdout, end="", file=sys.stderr)
+
+
+def fields_of(job: Any) -> dict[str, str]:
+    """A job's files, as a dry run prints them."""
+    return {"input": ", ".join(map(str, job.input)), "output": ", ".join(map(str, job.output))}
 
 
 def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:

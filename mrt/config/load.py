@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from mrt.analysis.claims import claims_in
 from mrt.config.checks import mistakes_of, raw_mistakes
 from mrt.config.schema import Config
-from mrt.core.settings import suggestion
+from mrt.core.settings import laid_over, suggestion
 
 MOVED = {
     "grading": "its settings are those of the task math, of each problem set: `problems: {NAME: {task: {name: math,"
@@ -32,6 +32,21 @@ def check_yaml(file: Path | str) -> None:
         raise ValueError(f"{file}{line}: not YAML ({getattr(error, 'problem', None) or error})") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file}: the names of the sections (results, problems, models, ...) belong at its top level")
+
+
+def read_files(files: Sequence[Path]) -> Config:
+    """The configuration of files, each laid over those before it; without models in them, over config.yaml.
+
+    So Snakemake and the Snakefile read `--configfile`. Raises ValueError as `load` does.
+    """
+    given: dict[str, Any] = {}
+    for file in files:
+        check_yaml(file)
+        given = laid_over(given, yaml.safe_load(file.read_text(encoding="utf-8")))
+    if "models" in given:
+        return load(given, files)
+    check_yaml(default := Path("config.yaml"))
+    return load(laid_over(yaml.safe_load(default.read_text(encoding="utf-8")), given), [*files, default])
 
 
 def with_runs(config: dict[str, Any]) -> dict[str, Any]:

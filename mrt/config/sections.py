@@ -25,6 +25,7 @@ from mrt.sampling.tree import BeamSearch
 from mrt.training.method import Method, RLMethod, SFTMethod, method_named, methods, one_of
 from mrt.training.rl.recipe import RL
 from mrt.training.sft import SFT
+from mrt.training.stage import Keep
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
@@ -214,6 +215,10 @@ class Training(SamplingSettings):
     tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
+    )
+    keep: Keep = Field(
+        default_factory=Keep,
+        description="Checkpoints of earlier settings that are kept, to go back to without training.",
     )
 
     @model_validator(mode="after")

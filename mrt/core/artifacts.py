@@ -311,6 +311,6 @@ OTHERS = {  # files that are no tables, or tables without a fixed schema here
     "figures/{name}.{pdf,png,parquet,csv}": "a figure, and the data that it shows",
     "tables/{name}.{md,tex,html,parquet,csv}": "a table, and its data",
     ".cache/{stage}/{m}/{d}/*.parquet": "the completion cache: key, text, tokens, finish_reason, mean_logprob",
-    ".cache/models/{m}/{key}/": "the last checkpoint of a training, its log and its digest",
+    ".cache/models/{m}/{key}/": "a kept checkpoint of a training, its log and its digest",
     ".state/{m}/": "the trainer's state, to resume from",
 }

@@ -1,7 +1,6 @@
 """Cost of jobs: their tokens, the seconds that these take on a machine, and the longest path through the jobs."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -15,15 +14,16 @@ from mrt.config import lineage, measuring, roots, sizing
 from mrt.config.hardware import Architecture, Hardware, UnknownSizes
 from mrt.config.pools import pooled
 from mrt.config.schema import Config
+from mrt.planning.rates import TOOK, Rates
 from mrt.problems.sources import read_file
 from mrt.training.method import RLMethod
 from mrt.training.rl.recipe import RL
 
 CPU = "a CPU"
 CORE = Hardware(8, 5e10, 1e10)  # one core of a machine without GPUs, roughly; calibrate
-START = 90.0  # seconds until an engine or a trainer is ready on a GPU, weights in the page cache; 12 on a CPU
+START = 90.0  # seconds until an engine or a trainer is ready on a GPU, weights in the page cache
 ALLOCATED = 0.25  # fraction of the answers that are sampled with `training.allocation` (docs/performance.md)
-TOOK = re.compile(r"^took ([\d.]+) s", re.MULTILINE)  # mrt/core/cli.py
+CPU_START, EPISODE_TOKENS = 5.0, 20.0
 STAGES = {  # rules that need an engine or a trainer, in the order of the paper
     "search_tree": "search trees",
     "sample_rollouts": "sample rollouts",
@@ -89,6 +89,10 @@ class Work:
             max(self.context, other.context),
         )
 
+    def __mul__(self, share: float) -> "Work":
+        read, unshared = share * self.read, share * self.read_unshared
+        return Work(share * self.generated, read, unshared, share * self.trained, self.context)
+
 
 @dataclass
 class Planned:
@@ -133,6 +137,7 @@ class Lengths:
 
     def __init__(self, config: Config, *, look: bool) -> None:
         self.config, self.expected, self.look = config, config.expected, look
+        self.rates = Rates()
         self.guessed: set[str] = set()  # values that neither results nor the configuration give
         self.problems = cache(self.problems)  # type: ignore[method-assign]
 
@@ -162,7 +167,11 @@ class Lengths:
         for name in lineage.ancestry(self.config, model):
             if name in self.expected.tokens:
                 return self.expected.tokens[name]
-        half = measuring.sampling_on(self.config, dataset).decoding.max_tokens / 2
+        most = measuring.sampling_on(self.config, dataset).decoding.max_tokens
+        measured = self.rates.length(f"rollout of {model}") or self.rates.length("rollout")
+        if measured and measured <= most:
+            return measured
+        half = most / 2
         self.guessed.add(f"expected.tokens.{lineage.root(self.config, model)}: {half:.0f}")
         return half
 
@@ -171,24 +180,48 @@ class Bill:
     """Work and time of an experiment's jobs."""
 
     def __init__(self, config: Config, reached: Reached | None = None, *, look: bool = False) -> None:
-        self.config, self.lengths, self.reached = config, Lengths(config, look=look), reached or Reached()
-        self.hardware = config.cluster.hardware or CORE
-        self.start = 12.0 if self.hardware is CORE else START
+        self.config, self.lengths, self.hardware = config, Lengths(config, look=look), config.cluster.hardware or CORE
+        self.reached = reached or (Reached(training=0.8) if self.hardware is CORE else Reached())
+        self.start = CPU_START if self.hardware is CORE else START
+        on_cpu = look and self.hardware is CORE and self.reached.machine is None
+        self.rates = Rates.left_by(config.results, self.start) if on_cpu else Rates()
+        self.lengths.rates = self.rates
+
+    def answer_tokens(self, most: int) -> float:
+        """Tokens of a forced answer of at most `most`: as finished runs had them, or expected."""
+        expected = self.config.expected
+        if "answer_tokens" not in expected.model_fields_set and self.hardware is CORE:
+            return min(self.rates.length("answer") or min(expected.answer_tokens, most / 2), most)
+        return min(expected.answer_tokens, most)
+
+    def episodes(self, length: float) -> float:
+        """Episodes of a thought of `length` tokens: as finished runs had them, or expected."""
+        expected = self.config.expected
+        if "episodes" not in expected.model_fields_set and self.hardware is CORE:
+            prefixes = self.rates.length("prefixes")
+            return prefixes - 1 if prefixes else min(expected.episodes, length / EPISODE_TOKENS)
+        return expected.episodes
+
+    @property
+    def prompt_tokens(self) -> float:
+        """Tokens of a problem with its chat prompt: as finished runs had them, or expected."""
+        expected = self.config.expected
+        measured = None if "prompt_tokens" in expected.model_fields_set else self.rates.length("prompt")
+        return measured or expected.prompt_tokens
 
     def prefixes(self, dataset: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
         """Work of forced answers at the prefixes of thoughts of mean `length`; `forcing` tokens end each prefix."""
-        expected = self.config.expected
-        at = expected.episodes / settings.every + 1  # prefixes per thought
+        at = self.episodes(length) / settings.every + 1  # prefixes per thought
         read = length + at * forcing
-        unshared = at * (expected.prompt_tokens + length / 2 + forcing)
-        generated = at * settings.answers * min(expected.answer_tokens, settings.decoding.max_tokens)
-        prompts = thoughts * expected.prompt_tokens
+        unshared = at * (self.prompt_tokens + length / 2 + forcing)
+        generated = at * settings.answers * self.answer_tokens(settings.decoding.max_tokens)
+        prompts = thoughts * self.prompt_tokens
         return Work(thoughts * generated, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
 
     def work(self, rule: str, model: str, dataset: str) -> Work:
         """Work of a rule's jobs for a model on a dataset (for a trained model, its training dataset)."""
         config, expected, count = self.config, self.config.expected, self.lengths.problems(dataset)
-        prompt = expected.prompt_tokens
+        prompt = self.prompt_tokens
         if rule == "sample_rollouts":
             samples, length = measuring.samples(config, model, dataset), self.lengths.rollout(model, dataset)
             read, unshared = count * prompt, count * samples * prompt
@@ -208,7 +241,7 @@ class Bill:
             forced, length = measuring.forcing(config), self.lengths.rollout(model, dataset)
             thoughts = count * min(forced.traces or config.evaluation.samples, config.evaluation.samples)
             extended = forced.most * forced.extension.max_tokens / 2
-            answers = len(forced.answered()) * forced.answers * min(expected.answer_tokens, forced.decoding.max_tokens)
+            answers = len(forced.answered()) * forced.answers * self.answer_tokens(forced.decoding.max_tokens)
             unshared = (forced.most + len(forced.answered())) * (length + extended / 2)
             return Work(thoughts * (extended + answers), thoughts * length, thoughts * unshared, 0, length + extended)
         if rule == "search_tree":
@@ -237,7 +270,7 @@ class Bill:
             queries = lineage.variant(config, model).queries(prompts, completions, expected.episodes)
             if not queries:
                 return made
-            answers = (recipe.answers or recipe.num_generations) * min(expected.answer_tokens, recipe.answer_tokens)
+            answers = (recipe.answers or recipe.num_generations) * self.answer_tokens(recipe.answer_tokens)
             if recipe.estimate == "likelihood":  # read, not sampled; the parent reads the thoughts too
                 again = completions * (length + prompt) if recipe.mu == "parent" else 0
                 return made + Work(0, queries * 40 + again, queries * (prompt + length / 2), 0, length)
@@ -248,10 +281,10 @@ class Bill:
         kept = sets * config.training.samples * expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
-    def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int) -> Planned:
-        """The plan of the jobs that sample on datasets together, or that train on one."""
+    def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int, share: float = 1.0) -> Planned:
+        """The plan of the jobs that sample on datasets together, or that train on one; `share`: of it, not cached."""
         datasets = (datasets,) if isinstance(datasets, str) else tuple(datasets)
-        config, works = self.config, [self.work(rule, model, dataset) for dataset in datasets]
+        config, works = self.config, [self.work(rule, model, dataset) * share for dataset in datasets]
         training, work = rule.startswith("train"), sum(works, Work())
         runs = measuring.sampler(config, rule, model, datasets[0])
         architecture = roots.architecture(config, runs)
@@ -259,13 +292,21 @@ class Bill:
             sizing.training_processes(config, model) if training else (1, sizing.sampling_gpus(config, runs) or 1)
         )
         gpus, sequences = nodes * processes, config.engine.max_num_seqs
-        seconds = sum(  # contexts of datasets differ
-            seconds_of(each, architecture, self.hardware, gpus, sequences, self.reached) for each in works
+        rate = self.rates.seconds(rule)
+        seconds = (
+            (work.generated + work.trained) * rate
+            if rate
+            else sum(  # contexts of datasets differ
+                seconds_of(each, architecture, self.hardware, gpus, sequences, self.reached) for each in works
+            )
         )
-        longest = self.start + seconds / jobs
+        start = self.start if share else 0.0
+        longest = start + seconds / jobs
         text = 4.0 * (work.generated + work.read) * 0.4  # characters a token, compressed
-        disk = 4.0 * architecture.parameters if training else 2 * text  # a checkpoint in 32 bits; a table, and `.cache`
-        gpu_seconds = gpus * (seconds + jobs * self.start)
+        disk = (
+            4.0 * share * architecture.parameters if training else 2 * text
+        )  # a checkpoint in 32 bits; a table, and `.cache`
+        gpu_seconds = gpus * (seconds + jobs * start)
         return Planned(rule, model, datasets, jobs, work, gpus, gpu_seconds, longest, disk)
 
     def runtime(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int = 1) -> int:
@@ -278,12 +319,18 @@ class Bill:
             return 24 * 60
 
 
-def planned(bill: Bill, jobs: dict[tuple[str, str, str], int]) -> Iterator[Planned]:
-    """The plan of each stage's jobs: all shards of a model and pool together, or a training."""
+def planned(
+    bill: Bill, jobs: Mapping[tuple[str, str, str], int], shares: Mapping[tuple[str, str, str], float] | None = None
+) -> Iterator[Planned]:
+    """The plan of each stage's jobs: all shards of a model and pool together, or a training.
+
+    `shares`: the parts of their work that are not cached; by default all.
+    """
     for (rule, model, pool), count in sorted(jobs.items()):
         if rule in STAGES:
             datasets = pooled(bill.config, model, pool) if pool else [str(bill.config.models[model].problems)]
-            yield with_actual(bill, bill.plan(rule, model, datasets, count), pool)
+            share = (shares or {}).get((rule, model, pool), 1.0)
+            yield with_actual(bill, bill.plan(rule, model, datasets, count, share), pool)
 
 
 def with_actual(bill: Bill, plan: Planned, pool: str) -> Planned:

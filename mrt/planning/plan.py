@@ -9,14 +9,15 @@ without) and trained on. GPU-hours follow from these and a throughput. Lengths a
 are any, else the configuration's `expected`.
 
 The throughput is that of the data sheet (`mrt/config/hardware.py`) times the fraction that is usually reached, or, with
-`--calibration`, the fraction that `python -m mrt calibrate` measured in a minute on the real machine. Jobs that have
-run are compared with their plan: the last line of a stage's log says how long it took.
+`--calibration`, the fraction that `python -m mrt calibrate` measured in a minute on the real machine. On a CPU, runs of
+this folder that have finished give seconds a token and lengths of texts (mrt/planning/rates.py). Jobs that have run are
+compared with their plan: the last line of a stage's log says how long it took.
 """
 
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import polars as pl
 from pydantic import Field
@@ -25,13 +26,13 @@ from pydantic_settings import CliImplicitFlag
 from mrt.config import measuring, roots, sizing
 from mrt.config.checks.sizes import memory_and_gpus
 from mrt.config.hardware import GPUS, Card
-from mrt.config.load import check_yaml, load
+from mrt.config.load import read_files
 from mrt.config.memory import breakdown, engine_parts, training_parts
 from mrt.config.schema import Config
 from mrt.config.steps import short_trainings
 from mrt.core.cli import Stage, run
-from mrt.core.settings import laid_over
 from mrt.planning.bill import CORE, CPU, STAGES, Bill, Planned, Reached, Work, longest_path, planned
+from mrt.planning.cached import Caches, in_all, shares_of
 from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 
 
@@ -42,23 +43,14 @@ class Plan(Stage):
     configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
     gpu: str | None = Field(None, description=f"GPU to plan for, of {', '.join(GPUS)}; by default the configuration's.")
     calibration: Path | None = Field(None, description="Output of `mrt calibrate` (Parquet).")
-    remaining: CliImplicitFlag[bool] = Field(False, description="Count only the jobs that are still to run.")
+    remaining: CliImplicitFlag[bool] = Field(
+        False, description="Count only the jobs that are still to run, and of these the part that is not cached."
+    )
     targets: list[str] = Field([], description="Targets of the workflow; by default all.")
 
     @cached_property
     def config(self) -> Config:
-        import yaml
-
-        given: dict[str, Any] = {}
-        files = list(self.configfile)
-        for file in files:
-            check_yaml(file)
-            given = laid_over(given, yaml.safe_load(file.read_text(encoding="utf-8")))
-        if "models" not in given:  # as in the Snakefile
-            files.append(Path("config.yaml"))
-            check_yaml(files[-1])
-            given = laid_over(yaml.safe_load(files[-1].read_text(encoding="utf-8")), given)
-        return load(given, files)
+        return read_files(self.configfile)
 
     def cli_cmd(self) -> None:
         if self.gpu and self.gpu not in GPUS:
@@ -78,9 +70,13 @@ class Plan(Stage):
                     " that was measured there, or none"
                 )
         bill = Bill(config, reached, look=True)
-        jobs = counted(described(dry_run(self.configfile, self.targets, *([] if self.remaining else ["--forceall"]))))
-        plans = list(planned(bill, jobs))
-        print(report(bill, plans, sum(jobs.values())))
+        options = ["--printshellcmds"] if self.remaining else ["--forceall"]
+        jobs = list(described(dry_run(self.configfile, self.targets, *options)))
+        lacks = Caches(jobs).lacks() if self.remaining else {}
+        plans = list(planned(bill, counted(jobs), shares_of(jobs, lacks)))
+        print(report(bill, plans, len(jobs)))
+        for line in in_all((job.rule, lacks[job.name]) for job in jobs if job.name in lacks):
+            print(line)
 
 
 def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
@@ -113,7 +109,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
-            f"hours: {bill.reached.in_words()}",
+            f"hours: {bill.rates.in_words() or bill.reached.in_words()}",
             *guessed,
             *short_trainings(bill.config),
             *memory_taken(bill, plans),

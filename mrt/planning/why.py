@@ -7,15 +7,15 @@ The jobs are those of a dry run of the workflow. To find changed code, the defin
 ran, recorded in the metadata of its table (`mrt show FILE`), are compared with the current ones. The old value of a
 changed setting comes from Snakemake's record.
 
-A job that only depends on a job that runs again, or whose output is gone, may find that nothing decisive has changed: a
-training then takes its cached checkpoint, and sampling finds all completions cached (docs/operations.md).
+Completions and checkpoints in the caches are neither sampled nor trained again (mrt/planning/cached.py). Inputs that
+are not made yet may turn out as before: then a job is said to do so much at most.
 """
 
 import ast
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ from mrt.core.cli import Stage, run
 from mrt.core.fingerprint import reached, versions
 from mrt.core.storage import read_provenance
 from mrt.planning.bill import STAGES
+from mrt.planning.cached import TRAININGS, Caches, Lack
 from mrt.planning.dry_run import config_files_named, described, dry_run
 
 HEX = re.compile(r"[0-9a-f]{16}")
@@ -57,9 +58,9 @@ class Job:
 def planned_jobs(printed: str) -> list[Job]:
     """The jobs that a dry run printed, without targets, which make nothing: `all`, and figures by their numbers."""
     return [
-        Job(job.rule, " ".join(job.wildcards.values()), job.fields["output"].split(", "), job.fields.get("reason", ""))
+        Job(job.rule, " ".join(job.wildcards.values()), job.outputs, job.fields.get("reason", ""))
         for job in described(printed)
-        if "output" in job.fields
+        if job.outputs
     ]
 
 
@@ -144,40 +145,6 @@ def differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Ite
             yield f"{path}{name}: {one} -> {other}"
 
 
-def is_kept(job: Job) -> bool:
-    """Whether a job only lacks its output, of which completions or checkpoints are kept (`.cache`)."""
-    lacks = all(cause.startswith(("missing output files", "incomplete output files")) for cause in job.causes)
-    files = [Path(file.replace("/.sampling/", "/")) for file in job.outputs]  # of a request as of its table
-    places = ((parent, str(file.relative_to(parent))) for file in files for parent in file.parents)
-    kept = (parent / ".cache" / name.removesuffix(".parquet").removesuffix(".json") for parent, name in places)
-    return lacks and any(folder.is_dir() and any(folder.iterdir()) for folder in kept)
-
-
-def actions_of(jobs: list[Job]) -> dict[str, str]:
-    """For each job that trains or samples, whether it will or may do so; for other jobs, an empty text."""
-    by_name = {job.name: job for job in jobs}
-    engine = set(reached("mrt.sampling.engine:Engine").definitions)
-    does: dict[str, str] = {}
-
-    def action(job: Job) -> str:
-        if job.name not in does:
-            does[job.name] = ""  # ends the recursion if jobs depend on each other in a cycle
-            anew = any([action(by_name[name]).startswith("will") for name in job.behind if name in by_name])
-            code = {cause.split()[0] for cause in job.causes if cause.startswith("mrt.")}
-            requests_only = len(code) == len(job.causes) and not engine & code
-            kind = "train" if job.rule.startswith("train") or job.rule == "toy_base" else "sample"
-            decides = bool(job.causes) and not (kind == "sample" and requests_only) and not is_kept(job)
-            if job.rule not in (*STAGES, "toy_base"):  # its new output makes later jobs run
-                does[job.name] = "will" if anew or (job.rule == REQUEST and decides) else ""
-            elif anew or (kind == "train" and decides):  # a request decides for what samples
-                does[job.name] = f"will {kind}"
-            else:
-                does[job.name] = f"may {kind}: only if what it is given turns out different"
-        return does[job.name]
-
-    return {job.name: action(job).removesuffix("will") for job in jobs}
-
-
 class Why(Stage):
     """Print why jobs would run again, and which of them would train or sample."""
 
@@ -186,13 +153,14 @@ class Why(Stage):
     targets: CliPositionalArg[list[str]] = Field([], description="Targets of the workflow; by default all.")
 
     def cli_cmd(self) -> None:
-        jobs = planned_jobs(dry_run(self.configfile, self.targets))
+        printed = dry_run(self.configfile, self.targets, "--printshellcmds")
+        jobs = planned_jobs(printed)
         made_by = {file: job for job in jobs for file in job.outputs}
         for job in jobs:
             explain(job, made_by)
         for rule in (REQUEST, *STAGES):
             self.add_direct_causes([job for job in jobs if job.rule == rule and job.behind and not job.causes])
-        print(report(jobs))
+        print(report(jobs, Caches(described(printed)).lacks()))
 
     def add_direct_causes(self, jobs: list[Job]) -> None:
         """Fill in the causes of jobs of one rule that depend on others: for these Snakemake looks no further.
@@ -214,23 +182,22 @@ class Why(Stage):
                 job.causes = planned.causes
 
 
-def report(jobs: list[Job]) -> str:
-    """Jobs by cause, then those that only depend on them."""
+def report(jobs: list[Job], lacks: Mapping[str, Lack]) -> str:
+    """Jobs by cause, then those that only depend on them; `lacks`: the lack of each job that samples or trains."""
     if not jobs:
         return "Nothing would run."
-    does = actions_of(jobs)
-    counts = [
-        f"{sum(what.startswith(kind) for what in does.values())} {kind}"
-        for kind in ("will train", "may train", "will sample", "may sample")
-    ]
+    verbs = {job.name: "train" if job.rule in TRAININGS else "sample" for job in jobs if job.name in lacks}
+    does = {name: lacks[name].in_words(verb) for name, verb in verbs.items()}
+    kinds = ("will train", "may train", "will sample", "may sample")
+    counts = [f"{sum(what.startswith(kind) for what in does.values())} {kind}" for kind in kinds]
     lines = [f"{len(jobs)} jobs would run; of these {', '.join(counts)}.", ""]
     causes: dict[tuple[str, ...], list[Job]] = {}
     for job in jobs:
         causes.setdefault(tuple(job.causes), []).append(job)
     for why, those in causes.items():
-        shown = [job for job in those if why or does[job.name]]
+        shown = [job for job in those if why or job.name in does]
         lines += [*why] if why else ["because of the jobs above"]
-        lines += [f"    {job.name}{f'  ({does[job.name]})' if does[job.name] else ''}" for job in shown]
+        lines += [f"    {job.name}{f'  ({does[job.name]})' if job.name in does else ''}" for job in shown]
         lines += [f"    and {len(those) - len(shown)} that measure or draw"] if len(shown) < len(those) else []
     return "\n".join(lines)
 

@@ -1,9 +1,9 @@
-"""Shared by the training stages: resuming, and a cache of the last trained checkpoint.
+"""Shared by the training stages: resuming, and the checkpoints that are kept.
 
 Everything that determines the weights (parent, data, recipe, code) is hashed to a key. Trainer state is stored under
 this key: a killed job resumes from its last complete checkpoint; an edited recipe, or another number of processes,
-starts afresh. With `--cache`, the trained checkpoint is stored under its key too, and a job that runs again with the
-same key reuses it.
+starts afresh. With `--cache.folder`, the trained checkpoint is kept under its key too. A job with the key of a kept
+checkpoint takes it and trains nothing.
 """
 
 import ctypes
@@ -24,6 +24,7 @@ from mrt.core.cli import Stage
 from mrt.core.digest import digest, digest_of_files, identity_of_model
 from mrt.core.fingerprint import fingerprint
 from mrt.core.hub import folder_of
+from mrt.core.settings import Settings
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.devices import parameters
 from mrt.training.flops import Sizes
@@ -57,6 +58,45 @@ class EndsOnce:
             super()._run_epoch(*arguments, **options)  # type: ignore[misc]
 
 
+class Keep(Settings):
+    """How many checkpoints of a model are kept; the least recently used one goes first."""
+
+    settings: int = Field(
+        5, ge=1, le=1000, description="Checkpoints of a model that are kept: the present one and those before it."
+    )
+    gib: float = Field(
+        100.0,
+        ge=0,
+        description="GiB that those before the present one take at most, for each model. The present one takes none:"
+        " its files are those of `models/`. In float32 a model of 7B parameters takes 28 GiB.",
+    )
+
+
+class KeptCheckpoints(Keep):
+    """A folder of a model's trained checkpoints by key, each with its log and its digest."""
+
+    folder: Path | None = Field(None, description="Where checkpoints are kept; without a folder, none are.")
+
+    def of(self, key: str) -> Path | None:
+        """Where the checkpoint of a key is kept, or will be."""
+        return self.folder / key if self.folder else None
+
+    def forget(self, present: Path) -> None:
+        """Remove checkpoints beyond the limits; `present` is kept, and counts as used now (the folder's date)."""
+        os.utime(present)
+        others = sorted(present.parent.iterdir(), key=lambda each: each.stat().st_mtime_ns, reverse=True)
+        room = self.gib * 2**30
+        for place, each in enumerate((each for each in others if each != present), start=1):
+            room -= sum(file.stat().st_size for file in each.rglob("*"))
+            if place >= self.settings or room < 0 or not is_complete(each):
+                shutil.rmtree(each)
+
+
+def is_complete(kept: Path) -> bool:
+    """Whether a kept checkpoint was written whole, and not left half by a killed job."""
+    return not kept.name.startswith(".") and (kept / "digest").is_file()
+
+
 class TrainingStage(Stage):
     """A stage that trains a model from its parent."""
 
@@ -65,7 +105,7 @@ class TrainingStage(Stage):
     out: Path = Field(description="Folder of the trained checkpoint (safetensors and tokenizer).")
     history: Path = Field(description="The trainer's log (Parquet), one row per entry; `mrt.training.log` reads it.")
     state: Path = Field(description="Folder of the trainer's state; removed after success.")
-    cache: Path | None = Field(None, description="Folder that caches the checkpoint for jobs that run again.")
+    cache: KeptCheckpoints = Field(default_factory=KeptCheckpoints, description="Checkpoints for jobs that run again.")
     recipe: Any = Field(description="Hyperparameters.")
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where the trainer also logs: TensorBoard (a folder beside `history`), Weights & Biases."
@@ -98,12 +138,12 @@ class TrainingStage(Stage):
         return list(self.report_to)
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
-        """Take the cached checkpoint, or train; then write checkpoint and history to their outputs."""
+        """Take the kept checkpoint, or train; then write checkpoint and history to their outputs."""
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would report each training run to the hub
         key = self.key(json.dumps(examples), *decisive)
-        cached = self.cache / key if self.cache else None
+        cached = self.cache.of(key)
         if cached and matches_digest(cached):
-            print("nothing that decides the weights has changed: the cached checkpoint is taken", flush=True)
+            print("trained before, from all that decides the weights: the cached checkpoint is taken", flush=True)
         else:
             made = cached or self.state / "made"
             # each process saves its part of a sharded state, which so many processes can read again and no others
@@ -126,9 +166,8 @@ class TrainingStage(Stage):
         link_folder(cached / "checkpoint", self.out)
         with atomic_file(self.history) as part:
             shutil.copyfile(cached / "history.parquet", part)
-        for other in self.cache.iterdir() if self.cache else []:
-            if other != cached:
-                shutil.rmtree(other)
+        if self.cache.folder:
+            self.cache.forget(cached)
         shutil.rmtree(self.state, ignore_errors=True)
 
 

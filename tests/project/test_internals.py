@@ -138,6 +138,7 @@ SAME = {  # the same places in other files
     ("workflow/start.py", "workflow.remote_execution_settings"),
     ("workflow/running.py", "snakemake.persistence.PersistenceBase"),
     ("workflow/terminal.py", "workflow.dag"),
+    ("workflow/terminal.py", "workflow.executor_plugin"),
     ("workflow/rules/common.smk", "workflow.configfiles"),
 }
 PROMISED = {  # public: {what is found: where it is promised}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from mrt.core.digest import digest_of_files
 from mrt.core.hub import tokenizer_of
 from mrt.training.log import MakeLog, log_of, remarks
 from mrt.training.sft import SFT, Train, arguments, bucketed_order, make_trainer, tokenize
-from mrt.training.stage import last_complete_checkpoint, matches_digest
+from mrt.training.stage import KeptCheckpoints, last_complete_checkpoint, matches_digest
 
 RECIPE = SFT(**{
     "learning_rate": 1e-3, "epochs": 1, "batch_size": 4, "micro_batch_size": 2, "max_length": 256, "bf16": False,
@@ -241,7 +242,7 @@ def test_an_unchanged_training_takes_the_cached_checkpoint(tmp_path, capsys):
     options = {
         "model": str(TOY_BASE),
         "state": tmp_path / "state",
-        "cache": tmp_path / "cache",
+        "cache": {"folder": tmp_path / "cache"},
         "history": tmp_path / "l",
     }
     data = write_set(tmp_path / "set.parquet", examples(8))
@@ -258,7 +259,44 @@ def test_an_unchanged_training_takes_the_cached_checkpoint(tmp_path, capsys):
     Train(set=data, out=tmp_path / "c", recipe=recipe, **options).cli_cmd()
     assert "cached checkpoint" not in capsys.readouterr().out
     assert weights(tmp_path / "c")["lm_head.weight"].ne(weights(tmp_path / "a")["lm_head.weight"]).any()
-    assert len(list((tmp_path / "cache").iterdir())) == 1 and not (tmp_path / "state").exists()
+    assert len(list((tmp_path / "cache").iterdir())) == 2 and not (tmp_path / "state").exists()
+    shutil.rmtree(tmp_path / "a")  # Snakemake removes outputs before a job
+    Train(set=data, out=tmp_path / "a", recipe=RECIPE, **options).cli_cmd()
+    assert "cached checkpoint is taken" in capsys.readouterr().out, "going back trains nothing"
+    assert (tmp_path / "a" / "model.safetensors").samefile(tmp_path / "b" / "model.safetensors")
+    options["cache"] |= {"settings": 1}
+    Train(set=data, out=tmp_path / "c", recipe=recipe, **options).cli_cmd()
+    assert "cached checkpoint is taken" in capsys.readouterr().out
+    assert len(list((tmp_path / "cache").iterdir())) == 1, "the present one alone"
+
+
+def kept(folder, *sizes):
+    """Kept checkpoints of so many MiB, the least recently used first."""
+    for i, size in enumerate(sizes):
+        (folder / str(i) / "checkpoint").mkdir(parents=True)
+        (folder / str(i) / "checkpoint" / "model.safetensors").write_bytes(bytes(size * 2**20))
+        (folder / str(i) / "digest").write_text("")
+        os.utime(folder / str(i), (i, i))
+
+
+def remain(folder, present, **keep):
+    KeptCheckpoints(folder=folder, **keep).forget(folder / present)
+    return sorted(each.name for each in folder.iterdir())
+
+
+def test_the_least_recently_used_checkpoints_go_first(tmp_path):
+    kept(tmp_path, *[1] * 7)
+    assert remain(tmp_path, "2") == ["2", "3", "4", "5", "6"]  # five, and 2 was taken again
+    assert remain(tmp_path, "3", settings=3) == ["2", "3", "6"]
+    assert remain(tmp_path, "2", gib=1.5 / 1024) == ["2", "3"]
+    assert remain(tmp_path, "3", gib=0) == ["3"]
+
+
+def test_what_a_killed_job_left_of_a_checkpoint_is_not_kept(tmp_path):
+    kept(tmp_path, 1, 1, 1)
+    (tmp_path / "1" / "digest").unlink()
+    (tmp_path / "0").rename(tmp_path / ".0.part")
+    assert remain(tmp_path, "2") == ["2"]
 
 
 def test_a_damaged_kept_checkpoint_is_not_taken(tmp_path, capsys):
@@ -396,7 +434,7 @@ import os, sys
 from pathlib import Path
 from torch import distributed
 from mrt.training.devices import join_processes
-from mrt.training.stage import last_complete_checkpoint
+from mrt.training.stage import KeptCheckpoints, last_complete_checkpoint
 
 join_processes(Path("zero3.json"), cpu=True)
 taken = [str(last_complete_checkpoint(state)) for state in map(Path, sys.argv[1:])]
