@@ -180,8 +180,10 @@ def refuse_placeholders(workflow: Workflow) -> None:
     named = yaml.safe_load(Path(file).read_text())["partitions"]
     elsewhere = ("slurm_cluster", "cluster", "clusters")
     wanted = [name for name, limits in named.items() if not set(limits or ()).intersection(elsewhere)]
-    asked = subprocess.run(["sinfo", "--all", "--noheader", "--format=%R"], capture_output=True, text=True, check=False)
-    known = sorted(set(asked.stdout.split()))
+    partitions = subprocess.run(
+        ["sinfo", "--all", "--noheader", "--format=%R"], capture_output=True, text=True, check=False
+    )
+    known = sorted(set(partitions.stdout.split()))
     if known and (missing := [name for name in wanted if name not in known]):
         raise WorkflowError(
             f"{file}: this cluster has no partition {', '.join(missing)}; it has {', '.join(known)}. Write its"

@@ -89,7 +89,8 @@ class Report(Stage):
     def links(self, shown: Shown) -> str:
         """Links to the files of a figure or table."""
         stem = shown.file.relative_to(self.out.parent).with_suffix("")
-        suffixes = [s for s in ("csv", "md", "tex", "pdf", "svg") if shown.file.with_suffix(f".{s}").is_file()]
+        vector = "svg" if shown.file.with_suffix(".svg").is_file() else "pdf"
+        suffixes = ("csv", "md", "tex") if shown.file.suffix == ".html" else ("csv", vector)
         return '<p class="links">' + " · ".join(f'<a href="{stem}.{s}">{stem.name}.{s}</a>' for s in suffixes) + "</p>"
 
 

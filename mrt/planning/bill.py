@@ -220,8 +220,7 @@ class Bill:
 
     def work(self, rule: str, model: str, dataset: str) -> Work:
         """Work of a rule's jobs for a model on a dataset (for a trained model, its training dataset)."""
-        config, expected, count = self.config, self.config.expected, self.lengths.problems(dataset)
-        prompt = self.prompt_tokens
+        config, count, prompt = self.config, self.lengths.problems(dataset), self.prompt_tokens
         if rule == "sample_rollouts":
             samples, length = measuring.samples(config, model, dataset), self.lengths.rollout(model, dataset)
             read, unshared = count * prompt, count * samples * prompt
@@ -258,6 +257,11 @@ class Bill:
             generated = attempts * chains.decoding.max_tokens / 2
             read = attempts * (prompt + chains.window)
             return Work(generated, read, read, 0, chains.window)
+        return self.training_work(model, dataset)
+
+    def training_work(self, model: str, dataset: str) -> Work:
+        """Work of a model's training on a problem set."""
+        config, count, prompt = self.config, self.lengths.problems(dataset), self.prompt_tokens
         recipe = lineage.recipe(config, model)
         parents = self.lengths.rollout(lineage.teacher(config, model), dataset)
         if isinstance(recipe, RL):
@@ -267,7 +271,7 @@ class Bill:
                 completions * length, count * prompt, completions * prompt, completions * (length + prompt), length
             )
             prompts = count * recipe.epochs  # asked once, whatever the number of their completions
-            queries = lineage.variant(config, model).queries(prompts, completions, expected.episodes)
+            queries = lineage.variant(config, model).queries(prompts, completions, config.expected.episodes)
             if not queries:
                 return made
             answers = (recipe.answers or recipe.num_generations) * self.answer_tokens(recipe.answer_tokens)
@@ -278,7 +282,7 @@ class Bill:
         sets = 1 + sum(
             1 for _ in takewhile(lambda name: config.models[name].accumulate, lineage.ancestry(config, model))
         )
-        kept = sets * config.training.samples * expected.kept
+        kept = sets * config.training.samples * config.expected.kept
         return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
 
     def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int, share: float = 1.0) -> Planned:

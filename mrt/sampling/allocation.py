@@ -191,7 +191,7 @@ class Answers:
 
     def __init__(self, places: Sequence[Place], traces: Sequence[Trace], everywhere: int = 0) -> None:
         self.places, self.traces, self.everywhere = places, traces, everywhere
-        self.drawn: list[list[Completion]] = [[] for _ in places]
+        self.answers: list[list[Completion]] = [[] for _ in places]
         self.scores: list[list[float]] = [[] for _ in places]
         self.settled = 0  # how many filters are
         self.wanted: dict[int, int] = {}  # by prefix, of the filter that comes next
@@ -217,7 +217,7 @@ class Answers:
         """
         requests = []
         for j, count in counts.items():
-            whole, known = self.places[j].request, len(self.drawn[j])
+            whole, known = self.places[j].request, len(self.answers[j])
             if count > known:
                 part = replace(whole, n=count - known, seed=whole.seed + known, priority=-1 if known else 0)
                 requests.append((j, part))
@@ -226,7 +226,7 @@ class Answers:
 
     def add(self, j: int, completions: Sequence[Completion], scores: Sequence[float]) -> None:
         """Answers that were drawn at a prefix."""
-        self.drawn[j] += completions
+        self.answers[j] += completions
         self.scores[j] += scores
         self.waiting -= 1
         if not self.waiting:
@@ -243,7 +243,7 @@ class Answers:
         """The filters that each answer at each prefix counts for."""
         return [
             [[t.rule.key for t in self.traces if index < t.answers[j]] for index in range(len(answers))]
-            for j, answers in enumerate(self.drawn)
+            for j, answers in enumerate(self.answers)
         ]
 
 
@@ -267,7 +267,7 @@ class Allocate(Prove):
         by_trace = self.allocate(places, cache)
         if self.cache.shard:
             return
-        answers = [drawn for trace in by_trace for drawn in trace.drawn]
+        answers = [at_place for trace in by_trace for at_place in trace.answers]
         self.write(places, answers, [names for trace in by_trace for names in trace.allocated()])
         most = self.prover.answers * len(places)
         print(f"{sum(map(len, answers))} of the {most} answers that every prefix would have had together")

@@ -20,8 +20,8 @@ class Exact(Task):
     def answer(self, part: str, problem: Row) -> str | None:
         box = boxed(part)
         if box is None:
-            _, found, behind = part.rpartition(self.after)
-            box = behind.strip().partition("\n")[0] if found else ""
+            _, marker, rest = part.rpartition(self.after)
+            box = rest.strip().partition("\n")[0] if marker else ""
         return self.form(box) or None
 
     def form(self, text: str) -> str:

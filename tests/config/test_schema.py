@@ -278,7 +278,7 @@ def test_several_completions_are_not_drawn_at_temperature_0(stage):
     config, change, message = SEVERAL_AT_0[stage]
     with pytest.raises(ValueError, match=message) as error:
         load(laid_over(config, change))
-    assert "1 mistakes" in str(error.value)
+    assert "1 mistake)" in str(error.value)
 
 
 def test_a_stage_that_does_not_run_may_have_temperature_0():

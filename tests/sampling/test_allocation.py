@@ -154,7 +154,7 @@ def test_a_filter_gets_the_same_answers_whatever_the_others_are(of_traces, limit
             answers = Answers(places, of_rules, MOST if everywhere else 0)
             while requests := answers.requests():
                 for j, request in requests:
-                    assert request.seed == len(answers.drawn[j]) and request.n <= MOST - request.seed
+                    assert request.seed == len(answers.answers[j]) and request.n <= MOST - request.seed
                     part = right[j, request.seed : request.seed + request.n]
                     answers.add(j, [Completion(str(r), 1, "stop", None) for r in part], list(part))
             traces.append(answers)
@@ -167,7 +167,7 @@ def test_a_filter_gets_the_same_answers_whatever_the_others_are(of_traces, limit
             own = [[rule.key in names for names in place] for place in alone.allocated()]
             assert [sum(place) for place in marks] == [sum(place) for place in own]
             assert all(place == sorted(place, reverse=True) for place in marks)  # the first ones
-    counts = [len(drawn) for trace in together for drawn in trace.drawn]
+    counts = [len(at_place) for trace in together for at_place in trace.answers]
     assert counts == [
         MOST if everywhere else max(int(trace.answers[j]) for trace in answers.traces)
         for answers in together
