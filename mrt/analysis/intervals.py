@@ -40,6 +40,7 @@ class Estimate(NamedTuple):
     df: float  # degrees of freedom
     runs: int = 1  # of the model with most
     error: float = 0.0  # standard error
+    units: int = 1  # problems; runs, if there is one problem
 
     def interval(self) -> Interval:
         """The 95 % interval; without width where nothing varies, or there is one problem and one run."""
@@ -47,9 +48,13 @@ class Estimate(NamedTuple):
         return Interval(self.value, self.value - half, self.value + half)
 
     def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p-value of the hypothesis that the true value is `null`."""
-        if not self.error:  # nothing varies; of one problem and one run nothing can
-            return float(self.value == null or not self.df)
+        """Two-sided p-value of the hypothesis that the true value is `null`.
+
+        Where nothing varies, it is that of the sign test: n problems came out on one side. Of one problem and one run
+        it is 1.
+        """
+        if not self.error:
+            return min(1.0, 2 * 0.5**self.units) if self.value != null and self.df else 1.0
         return float(two_sided(np.array((self.value - null) / self.error), np.array(self.df)))
 
 
@@ -157,6 +162,7 @@ def estimate_of(
         float(variance.df),
         most,
         float(variance.error),
+        parts[0].shape[-1] if parts[0].shape[-1] > 1 else most,
     )
 
 

@@ -34,7 +34,8 @@ def test_an_interval_over_problems_is_that_of_their_mean() -> None:
     found, half = interval(values), 2.04523 * values.std(ddof=1) / np.sqrt(30)  # t of 29 degrees of freedom
     assert found == pytest.approx((values.mean(), values.mean() - half, values.mean() + half), rel=1e-5)
     assert interval([0.4]) == (0.4, 0.4, 0.4) and mean_of([[0.4]]).p_value() == 1.0
-    assert mean_of([[0.4, 0.4]]).p_value() == 0.0 and mean_of([[0.4, 0.4]]).p_value(0.4) == 1.0
+    assert mean_of([[0.4, 0.4]]).p_value() == 0.5 and mean_of([[0.4, 0.4]]).p_value(0.4) == 1.0
+    assert mean_of([[0.0] * 4], [[1.0] * 4]).p_value() == 0.125 and mean_of([[1.0] * 6]).p_value() < 0.05
 
 
 def test_the_variance_has_the_components_of_runs_problems_and_what_is_left() -> None:

@@ -454,3 +454,29 @@ def test_more_samples_and_more_problems_draw_only_the_new_ones(finished, tmp_pat
     assert "48 completions cached, 36 to sample" in log(folder, "sample_rollouts", "base", "_evaluation", "0")
     before, after = pl.read_parquet(finished / path), pl.read_parquet(folder / path)
     assert after.height == 84 and after.join(before, on=before.columns, how="semi", nulls_equal=True).height == 48
+
+
+@pytest.mark.slow
+def test_a_threshold_there_and_back_trains_once_and_one_more_model_changes_no_other(finished, tmp_path):
+    """With allocated answers, which the filters of all models decide."""
+    folder = copy_of(finished, tmp_path / "elsewhere")
+    made = {"set": "results/tiny/sets/mrt_1.parquet", "weights": "results/tiny/models/mrt_1/model.safetensors"}
+
+    def run(*more):
+        snakemake(folder, "results/tiny/models/mrt_1", *more, "--cores", "2")
+        return {what: (folder / path).read_bytes() for what, path in made.items()}, log(folder, "train", "mrt_1")
+
+    setting("training.allocation", {})(folder)
+    first, _ = run()
+    setting("models.mrt_1.rules", {"minimum_J": 0.75})(folder)
+    other, printed = run()
+    assert first["set"] != other["set"] and first["weights"] != other["weights"] and "trained before" not in printed
+    setting("models.mrt_1.rules", {"minimum_J": 0.5})(folder)
+    again, printed = run()
+    assert again == first and "trained before" in printed
+    further = {"label": "MRT, 0.9", "parent": "base", "method": "mrt", "problems": "toy_train"}
+    setting("models.mrt_9", further | {"rules": {"minimum_J": 0.9}})(folder)
+    beside, printed = run("results/tiny/sets/mrt_9.parquet")
+    assert beside == first and "trained before" in printed
+    filters = pl.read_parquet(folder / "results/tiny/prover/base/toy_train.parquet")["allocated"]
+    assert filters.list.len().max() == 2 and filters.explode().n_unique() == 2
