@@ -66,7 +66,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
             names = {"dataset": pl.lit(dataset), "model": pl.lit(model)}
             shares.append(pl.DataFrame(bins).with_columns(**names))
             continue
-        for name in filter(set(rows["model"]).__contains__, models):
+        for name in (each for each in models if each in set(rows["model"])):
             line = rows.filter(pl.col("model") == name)
             errorbar(axis, line["prefix"], line, "J", **look.line(name))
         axis.xaxis.get_major_locator().set_params(integer=True)

@@ -96,7 +96,7 @@ def test_an_engine_that_rl_shares_divides_a_nodes_gpus():
     tiny |= {"cluster": {"gpu": "h100", "training_gpus": 6}, "engine": {"tensor_parallel_size": 4}}
     with pytest.raises(ValueError, match=r"models\.mrt_rl: its engine, on 4 GPUs, does not divide the 6") as error:
         load(tiny)
-    assert "1 mistakes" in str(error.value)  # SFT has no engine
+    assert "1 mistake)" in str(error.value)  # SFT has no engine
     load(tiny | {"engine": {"tensor_parallel_size": 2}})
 
 

@@ -70,7 +70,7 @@ def test_every_command_names_its_files_whole(tmp_path):
     assert len(commands) > 50
     for command in commands:
         words = [word for found in shlex.split(command) for word in told(found)]
-        for name, begins in ((RESULTS, "results of"), (MODEL, "a model")):
+        for name, begins in ((RESULTS, "results of mine"), (MODEL, "a model")):
             spellings = {name, json.dumps(name)[1:-1]}  # as a path, or in JSON
             assert not [w for w in words if begins in w and not any(n in w for n in spellings)], command
     assert any(MODEL in told(word) for command in commands for word in shlex.split(command))

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mrt.core.settings import Settings
 from mrt.sampling.engine import Decoding
@@ -24,7 +24,7 @@ class RL(Settings):
         " has `termination`); or `FILE.py:NAME`, a function of yours (docs/your_own.md).",
         json_schema_extra=one_of(variants),
     )
-    settings: dict[str, JsonValue] | None = Field(
+    settings: dict[str, Any] | None = Field(
         None, description="Values of parameters that a variant has and that are no fields of this table."
     )
     alpha: float = Field(
