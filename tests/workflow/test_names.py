@@ -9,7 +9,7 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, snakemake
 
-RESULTS, MODEL, FILE = 'results of mine\'s; $HOME/über "x" & `y`', "a model's é", "problems of 'mine' #1.jsonl"
+RESULTS, MODEL, FILE = 'results of mine\'s; $HOME/über "x" & `y`', "weights o'mine é", "problems of 'mine' #1.jsonl"
 
 
 def project(tmp_path):
@@ -70,7 +70,7 @@ def test_every_command_names_its_files_whole(tmp_path):
     assert len(commands) > 50
     for command in commands:
         words = [word for found in shlex.split(command) for word in told(found)]
-        for name, begins in ((RESULTS, "results of mine"), (MODEL, "a model")):
+        for name, begins in ((RESULTS, "results of mine"), (MODEL, "weights o")):
             spellings = {name, json.dumps(name)[1:-1]}  # as a path, or in JSON
             assert not [w for w in words if begins in w and not any(n in w for n in spellings)], command
     assert any(MODEL in told(word) for command in commands for word in shlex.split(command))
