@@ -67,7 +67,7 @@ LONGEST = (
     *("workflow/test_slurm", "workflow/test_backtracking", "core/test_mutations", "training/test_method"),
     *("training/test_flops", "training/test_sft", "sampling/test_prover", "workflow/test_faults"),
     *("workflow/test_invalidation", "project/test_gpu", "workflow/test_slurm_faults", "core/test_fork_server"),
-    *("core/test_hub", "traces/test_browser", "sampling/test_worker"),
+    *("config/test_your_own", "core/test_hub", "traces/test_browser", "sampling/test_worker"),
 )
 
 
