@@ -195,13 +195,21 @@ class Figures:
         if entry.is_table:
             files = {"markdown": f"{stem}.md", "page": listed("html", "table"), "latex": f"{stem}.tex"}
         else:
-            vector = self.experiment.figures.format or "pdf"
-            files = {vector: f"{stem}.{vector}", "png": listed("png", "figure")}
+            files = {self.vector: f"{stem}.{self.vector}", "png": listed("png", "figure")}
         return {**files, "data": f"{stem}.parquet", "csv": listed("csv", "values (CSV)")}
 
     def outputs(self, name: str) -> Any:
-        """The picture or the text of a figure or table, and the data behind it."""
-        return multiext(self.stem(name), ".md" if self.entries[name].is_table else ".png", ".csv")
+        """The pictures or the text of a figure or table, and its data.
+
+        Snakemake compares no settings of a rule with an output that is missing and that nothing asks for.
+        """
+        shown = (".md",) if self.entries[name].is_table else (".png", f".{self.vector}")
+        return multiext(self.stem(name), *shown, ".csv")
+
+    @property
+    def vector(self) -> str:
+        """The format of figures beside PNG."""
+        return self.experiment.figures.format or "pdf"
 
     def all(self) -> list[str]:
         """All figures and tables of the experiment."""

@@ -82,7 +82,7 @@ def print_jobs(workflow: Any) -> JobLines:
 
 def print_plan(workflow: Any) -> None:
     """At the end of a dry run, print how much its jobs will sample and train."""
-    if workflow.executor_plugin.name != "dryrun" or workflow.dag is None:
+    if workflow.executor_plugin is None or workflow.executor_plugin.name != "dryrun" or workflow.dag is None:
         return
     jobs = [job for job in workflow.dag.jobs if workflow.dag.needrun(job)]  # `needrun_jobs` lacks those shown already
     jobs_described = [

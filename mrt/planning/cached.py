@@ -239,7 +239,8 @@ class Caches:
                 self.at(job.outputs[0])
                 return Lack(0, 1, True)
         except NotMade as reason:
-            return Lack(1, 1, reason.new)
+            kept = json.loads(options_in(job.command)[1]["execution"])["cache"]["folder"]
+            return Lack(1, 1, reason.new or not any(Path(kept).glob("*/digest")))
         return Lack(1, 1, True)
 
     def kept(self, job: Described) -> dict[str, str | NotMade]:
@@ -270,7 +271,8 @@ class Caches:
             try:
                 lack = lack.plus(self.request(file, execution))
             except NotMade as reason:
-                lack = lack.plus(Lack(None, None, reason.new))
+                cache = Path(execution["folder"], Path(file).stem)
+                lack = lack.plus(Lack(None, None, reason.new or not cache.is_dir()))
             except (ValueError, OSError, RuntimeError):  # the job itself will name the fault
                 lack = lack.plus(Lack(None, None, False))
         index, count = map(int, execution["shard"].split("/"))
@@ -295,7 +297,7 @@ class Caches:
         except NotMade as reason:
             if kind is Sample:
                 wanted = settings["samples"] * PROBLEMS.read(Path(files["problems"]), ["id"]).height
-            return Lack(wanted, wanted, reason.new)
+            return Lack(wanted, wanted, reason.new or not Path(execution["folder"], settings["names"][1]).is_dir())
         folder = Path(execution["folder"], settings["names"][1])
         cache = CacheSettings(folder=folder, shard="0/1")
         stage = kind(settings=settings, engine=EngineSettings(**execution["engine"]), cache=cache, **files)

@@ -68,7 +68,7 @@ class Thresholds(Settings):
 
     minimum_J: float = Field(0.0, ge=0, le=1, description="Minimum J of the prefix that MRT keeps.")
     minimum_progress: float = Field(
-        0.0, ge=0, le=1, description="Cumulative progress of that prefix must be above this (Algorithm 1, line 7)."
+        0.0, ge=0, lt=1, description="Cumulative progress of that prefix must be above this (Algorithm 1, line 7)."
     )
     tolerance: float = Field(
         0.0,

@@ -297,7 +297,7 @@
     const end = { stop: "ended by itself", length: "truncated", unknown: "" }[trace.finish_reason];
     made.append(el("p", { class: "facts" }, el("b", { class: verdict(trace.correct), "data-answer": trace.answer ?? "" }, answer(trace.answer ?? "no answer")),
       trace.tokens === null ? null : el("span", { "data-tokens": trace.tokens }, count(trace.tokens, "token")),
-      el("span", {}, count(trace.episodes.length, "episode")), end ? el("span", {}, end) : null,
+      el("span", {}, trace.episodes.length ? count(trace.episodes.length, "episode") : "not cut into episodes"), end ? el("span", {}, end) : null,
       trace.closed === false ? el("span", {}, "thought not closed") : null));
     const prefix = prefixOf(column, trace);
     if (trace.J || trace.measured) made.append(el("div", { class: "curve" }));

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from functools import reduce
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -66,6 +67,14 @@ def figures_of(*names):
 
     config = load(reduce(laid_over, [yaml.safe_load((ROOT / name).read_text()) for name in names]))
     return Figures(config, Paths(config))
+
+
+@pytest.mark.parametrize(("drawing", "vector"), [("{}", ".pdf"), ("{format: svg}", ".svg")])
+def test_a_run_asks_for_each_format_of_a_figure(drawing, vector, tmp_path):
+    """Snakemake compares no settings of a rule with an output that is missing and that nothing asks for."""
+    (tmp_path / "drawing.yaml").write_text(f"figures: {drawing}")
+    wanted = figures_of("config.yaml", tmp_path / "drawing.yaml").all()
+    assert {Path(path).suffix for path in wanted if "/figures/" in path} == {".png", ".csv", vector}
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_what_is_made_of_problems_that_are_not_made_is_not_known(tmp_path, toy_p
         "build_dataset", 'python -m mrt.problems.build --settings \'{"set": {"path": "x"}}\'', [], [toy_problems]
     )
     found = lacks(tmp_path, toy_problems, samples=2, more=[again])
-    assert found["sample_rollouts"] == found["force_answers"] == Lack(None, None, False)
+    assert found["sample_rollouts"] == found["force_answers"] == Lack(None, None, True)
 
 
 @pytest.mark.parametrize("kept", [True, False])

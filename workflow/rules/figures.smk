@@ -36,6 +36,7 @@ for name, entry in figures.entries.items():
 rule index:
     input:
         figures.shown().values(),
+        figures.all(),
     output:
         page=f"{paths.results}/index.html",
         excerpt=report(
