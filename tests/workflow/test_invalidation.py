@@ -277,7 +277,7 @@ EDITS = {
     "the script of the page of traces": (edit("mrt/traces/page.js", "LONG = 3000", "LONG = 4000"), {"traces": {""}}),
     "a library of the page of traces": (append("mrt/traces/vendor/uPlot.min.css", "a {}\n"), {"traces": {""}}),
     "the code of the page of traces": (edit("mrt/traces/page.py", "NORMAL = 1.96", "NORMAL = 1.64"), {"traces": {""}}),
-    "the size of the page of traces": (setting("traces.megabytes", 5), drawn("traces")),
+    "the size of the page of traces": (setting("traces.megabytes", 5), without(drawn("traces"), "index")),
     "a figure's module": (edit("mrt/figures/regret.py", 'xlabel="token budget', 'xlabel="budget'), drawn("regret")),
     "the style of all figures": (
         edit("mrt/figures/style.py", "COLUMN_WIDTH = 3.4", "COLUMN_WIDTH = 3.5"),
@@ -354,7 +354,7 @@ EDITS = {
     "samples, in evaluation": (setting("evaluation.samples", 6), measured(*MODELS)),
     "engine memory, threads": (
         several(setting("engine.max_num_seqs", 64), setting("engine_threads", 2), setting("training_threads", 2)),
-        drawn(),
+        without(drawn(), "index"),
     ),
     "another iteration": (
         several(

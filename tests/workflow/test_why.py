@@ -55,7 +55,7 @@ def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
     grading = said[: said.index("because of the jobs above")]
     assert "mrt.grading.equality." in grading and "    grade_rollouts base toy_train" in grading
     assert "train_rl mrt_rl  (will train)" in grading
-    assert "train star_1  (may train: only if what it is given turns out different)" in said
+    assert "train star_1  (trains nothing: all is kept)" in said  # its set is foreseen, and stays
     assert "that measure or draw" in said
 
 
