@@ -5,6 +5,7 @@ What each is stands in its file (`mrt.figures.figure`).
 
 import json
 from collections.abc import Collection
+from functools import cached_property
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -158,8 +159,17 @@ class Figures:
     def models(self, name: str) -> dict[str, Any]:
         """How the models of a figure or table appear, the measured ones first; tables show no looks."""
         unused = ("colour", "marker", "line") if self.entries[name].is_table else ()
-        shown = styles(self.experiment, {m for of in self.tables(name).values() for m in of})
-        return {m: {part: value for part, value in style.items() if part not in unused} for m, style in shown.items()}
+        shown = {m for of in self.tables(name).values() for m in of}
+        return {
+            m: {part: value for part, value in style.items() if part not in unused}
+            for m, style in self.styles.items()
+            if m in shown
+        }
+
+    @cached_property
+    def styles(self) -> dict[str, Any]:
+        """The styles of all models."""
+        return styles(self.experiment, self.experiment.models)
 
     def wanted(self, name: str) -> bool:
         """Whether the experiment measures what a figure or table shows, and has something to show; a user's always."""

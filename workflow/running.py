@@ -80,12 +80,12 @@ def mend_plugin(final_when_preempted: bool, longest_pause: float) -> None:
     """
     import snakemake_executor_plugin_slurm as plugin
 
-    query_status = plugin.query_job_status
-    commands: list[str] = []
+    query_status, first_command = plugin.query_job_status, ""
 
     async def query(command: str, log: Any) -> tuple[dict[str, str] | None, float]:
-        commands.append(command)
-        states, seconds = await query_status(commands[0], log)
+        nonlocal first_command
+        first_command = first_command or command
+        states, seconds = await query_status(first_command, log)
         if states and final_when_preempted:
             states = {job: "FAILED" if state == "PREEMPTED" else state for job, state in states.items()}
         return states, seconds

@@ -159,10 +159,10 @@ def print_results(
 
 def remarks_of(results: str, labels: Mapping[str, str]) -> list[str]:
     """Of each model, what tells that its training may have taught nothing."""
-    from mrt.training.log import remarks  # only now: its imports take time
+    from mrt.training.log import log_of, remarks  # only now: its imports take time
 
     histories = {name: Path(results, "models", f"{name}.history.parquet") for name in labels}
-    by_model = {name: remarks(file) for name, file in histories.items() if file.is_file()}
+    by_model = {name: remarks(log_of(file)) for name, file in histories.items() if file.is_file()}
     return [f"warning: {labels[name]}: {remark}" for name, of_model in by_model.items() for remark in of_model]
 
 
@@ -189,7 +189,7 @@ def made_of_each_kind(files: Iterable[str], results: str) -> list[str]:
 def rest_of(files: Sequence[str]) -> list[Path]:
     """The figures, tables and pages that a run of all would make, with these configurations: a dry run tells.
 
-    None where it fails, or where the configuration was changed on the command line, which it would not know.
+    Empty where it fails, or where the configuration was changed on the command line, which it would not know.
     """
     if {"--config", "-C"} & {*sys.argv}:
         return []

@@ -15,7 +15,7 @@ import polars as pl
 from pydantic import validate_call
 
 from mrt.core.artifacts import Artifact
-from mrt.core.plugins import Kind, is_in_user_file, located
+from mrt.core.plugins import Function, Kind, is_in_user_file, located
 from mrt.core.settings import suggestion
 from mrt.core.storage import read_table
 
@@ -32,26 +32,12 @@ class Read(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Function):
     """A pure function of tables and settings, the tables that it reads, and the columns that it gives."""
 
-    function: Callable[..., pl.DataFrame]
     columns: Sequence[str]
     keys: Sequence[str]  # the columns that identify a row
     reads: Mapping[str, Read]  # by parameter
-
-    def __call__(self, *tables: pl.DataFrame | None, **settings: Any) -> pl.DataFrame:
-        return self.function(*tables, **settings)
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.function.__name__
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """The definitions that decide its values."""
-        return (self.function,)
 
     @property
     def settings(self) -> list[str]:

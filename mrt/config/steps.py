@@ -6,12 +6,10 @@ import polars as pl
 
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
-from mrt.problems.sources import read_file
+from mrt.problems.sources import READ_AT_ONCE, read_file
 from mrt.training.method import SFTMethod
 from mrt.training.rl.recipe import RL
 from mrt.training.schedule import carried_steps_of, steps_of, too_few
-
-READ_AT_ONCE = 50_000_000  # bytes: a larger file has more than enough rows
 
 
 def most_problems(config: Config, dataset: str) -> int | None:
@@ -21,7 +19,7 @@ def most_problems(config: Config, dataset: str) -> int | None:
     if settings.size:
         return settings.size
     if file and file.is_file():
-        return len(read_file(file)) if file.stat().st_size <= READ_AT_ONCE else None
+        return len(read_file(file)) if file.stat().st_size <= READ_AT_ONCE else None  # else rows enough
     return int(pl.scan_parquet(table).select(pl.len()).collect().item()) if table.is_file() else None
 
 

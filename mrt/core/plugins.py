@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -19,6 +20,26 @@ from typing import Any, NamedTuple
 
 from mrt.core.scope import PACKAGE
 from mrt.core.settings import suggestion
+
+
+@dataclass(frozen=True)
+class Function:
+    """An object that is a function, with whatever it declares."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *values: Any, **settings: Any) -> Any:
+        return self.function(*values, **settings)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.__name__
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The definitions that decide its values."""
+        return (self.function,)
 
 
 class Kind(NamedTuple):

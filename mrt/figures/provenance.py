@@ -19,7 +19,7 @@ import yaml
 from pydantic import Field
 
 from mrt.core.cli import Stage, run
-from mrt.core.storage import read_provenance, read_table, write_table, write_text
+from mrt.core.storage import read_provenance, write_table, write_text
 from mrt.figures.tables import Layout, markdown, page
 
 NOTE = (
@@ -47,13 +47,6 @@ def describe(files: dict[str, Path]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def remarks(files: dict[str, Path]) -> list[str]:
-    """Of each training whose log says that it may have taught nothing, the sentence that says so."""
-    logs = {name: read_table(path) for name, path in files.items() if name.startswith("model ")}
-    by_model = {name: log["remark"].drop_nulls() for name, log in logs.items() if "remark" in log.columns}
-    return [f"{name}: {remark}." for name, of_model in by_model.items() for remark in of_model]
-
-
 def written() -> str:
     """When this page is written, and at which commit of the code: of the page alone, as tables hold no date."""
     git = ["git", "-C", str(Path(__file__).parent)]
@@ -77,7 +70,7 @@ class Provenance(Stage):
         table = describe(self.files)
         cells = [["" if value is None else str(value) for value in row] for row in table.iter_rows()]
         settings = yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True, width=110)
-        layout = Layout("provenance", table.columns, cells, set(), " ".join([NOTE, written(), *remarks(self.files)]))
+        layout = Layout("provenance", table.columns, cells, set(), f"{NOTE} {written()}")
         heading = "The configuration, with all defaults"
         for suffix, text in (
             ("md", f"{markdown(layout)}\n{heading}:\n\n```yaml\n{settings}```\n"),

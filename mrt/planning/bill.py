@@ -297,19 +297,18 @@ class Bill:
         )
         gpus, sequences = nodes * processes, config.engine.max_num_seqs
         rate = self.rates.seconds(rule)
-        seconds = (
-            (work.generated + work.trained) * rate
-            if rate
-            else sum(  # contexts of datasets differ
+        if rate:
+            seconds = (work.generated + work.trained) * rate
+        else:  # contexts of datasets differ
+            by_dataset = (
                 seconds_of(each, architecture, self.hardware, gpus, sequences, self.reached) for each in works
             )
-        )
+            seconds = sum(by_dataset)
         start = self.start if share else 0.0
         longest = start + seconds / jobs
         text = 4.0 * (work.generated + work.read) * 0.4  # characters a token, compressed
-        disk = (
-            4.0 * share * architecture.parameters if training else 2 * text
-        )  # a checkpoint in 32 bits; a table, and `.cache`
+        checkpoint = 4.0 * share * architecture.parameters  # in 32 bits
+        disk = checkpoint if training else 2 * text  # a table, and `.cache`
         gpu_seconds = gpus * (seconds + jobs * start)
         return Planned(rule, model, datasets, jobs, work, gpus, gpu_seconds, longest, disk)
 

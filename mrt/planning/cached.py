@@ -161,12 +161,10 @@ class Caches:
         self.jobs = [job for job in jobs if job.outputs]
         self.made_by = {file: job for job in self.jobs for file in job.outputs}
         self.requests = {job.outputs[0]: job for job in self.jobs if job.rule == "request"}
-        self.foreseen: dict[
-            str, str | NotMade
-        ] = {}  # paths of outputs: their content, or the reason that it is unknown
-        self.parts: dict[
-            str, tuple[int, int, float]
-        ] = {}  # of foreseen rollouts: samples, those wanted, share of problems
+        # by path of an output: where its content is, or the reason that it is unknown
+        self.foreseen: dict[str, str | NotMade] = {}
+        # of foreseen rollouts: samples, those wanted, share of problems
+        self.parts: dict[str, tuple[int, int, float]] = {}
         self.scratch, self.files = TemporaryDirectory(prefix="mrt-plan-"), 0
 
     def lacks(self) -> dict[str, Lack]:

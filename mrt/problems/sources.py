@@ -20,6 +20,7 @@ from mrt.problems.settings import Dataset, Hub
 
 KINDS = ("question_type", "problem_is_valid", "solution_is_valid")
 """Columns in which NuminaMath-1.5 says what a problem is, and whether it and its solution are whole."""
+READ_AT_ONCE = 50_000_000  # bytes: a larger file is not read before the first job
 BYTE_ORDER_MARK = "\ufeff"
 NO_TEXT = {  # how files begin that are no text in UTF-8
     b"\xff\xfe": "UTF-16 or UTF-32, not UTF-8; save it as UTF-8",

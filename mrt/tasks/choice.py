@@ -57,6 +57,8 @@ class Choice(Task):
 
     def gold_text(self, answer: str, texts: list[str], *, complete: bool) -> str:
         """The text of the right option; `complete`: the options hold it. Raises ValueError for none, or two."""
+        if not complete:  # the answer's column has the right option
+            return answer
         by_letter = ascii_uppercase.find(answer.strip("() .").upper()) if len(answer.strip("() .")) == 1 else -1
         readings = {
             "letter": [texts[by_letter]] if 0 <= by_letter < len(texts) else [],
@@ -64,8 +66,6 @@ class Choice(Task):
             "index": [texts[int(answer)]] if answer.isdecimal() and int(answer) < len(texts) else [],
         }
         kinds = ["letter", "text"] if self.gold == "auto" else [self.gold]
-        if not complete:  # the answer's column has the right option
-            return answer
         golds = {text for kind in kinds for text in readings[kind]}
         if len(golds) == 1:
             return golds.pop()
@@ -104,11 +104,16 @@ def texts_of(options: Any) -> list[str]:
     return texts
 
 
-def plain(text: str) -> str:
-    """A text without mark-up, letter case and white space."""
+def unwrapped(text: str) -> str:
+    """A text without the commands around it, such as `\\text`."""
     while (bare := _WRAPPED.sub(r"\1", text)) != text:
         text = bare
-    return re.sub(r"[\s$*`]|\\[,;:! ()\[\]]|\.\s*$", "", text).casefold()
+    return text
+
+
+def plain(text: str) -> str:
+    """A text without mark-up, letter case and white space."""
+    return re.sub(r"[\s$*`]|\\[,;:! ()\[\]]|\.\s*$", "", unwrapped(text)).casefold()
 
 
 def letter_stated(statement: str, texts: Sequence[str]) -> str | None:
@@ -121,9 +126,7 @@ def letter_stated(statement: str, texts: Sequence[str]) -> str | None:
 
 def letter_of(text: str, texts: Sequence[str]) -> str | None:
     """The letter of the option that a text names, by its letter, by its text, or by both if they agree; else None."""
-    while (bare := _WRAPPED.sub(r"\1", text)) != text:
-        text = bare
-    text = re.sub(r"\\(?:[,;:! ]|q?quad(?![A-Za-z]))|[$*`]", " ", text).strip().rstrip(".").strip()
+    text = re.sub(r"\\(?:[,;:! ]|q?quad(?![A-Za-z]))|[$*`]", " ", unwrapped(text)).strip().rstrip(".").strip()
     letters = ascii_uppercase[: len(texts)]
     if (chosen := _CHOSEN.fullmatch(text)) and chosen[1] in letters:
         rest = plain(chosen[2])

@@ -85,9 +85,8 @@ def log_of(history: Path) -> pl.DataFrame:
     return table_of(weighted, RL_COLUMNS if by_rl else SFT_COLUMNS)
 
 
-def remarks(history: Path) -> list[str]:
-    """What tells that a training run here may have taught nothing, from its trainer's history (Parquet)."""
-    log = log_of(history)
+def remarks(log: pl.DataFrame) -> list[str]:
+    """Whatever shows that a training run here may have taught nothing, from its log (`log_of`)."""
     what = "problems" if "reward" in log.columns else "examples"
     counts = log["examples"].drop_nulls().unique().to_list()  # an older history has none
     causes = [too_few(log.height, " ".join([*map(str, counts), what]))]
@@ -144,7 +143,8 @@ class MakeLog(Stage):
         if self.file:
             log = imported_log(self.file)
         elif self.history:
-            log, text = log_of(self.history), "; ".join(remarks(self.history))
+            log = log_of(self.history)
+            text = "; ".join(remarks(log))
             last = pl.col("step") == pl.col("step").max()
             log = log.with_columns(pl.when(last).then(pl.lit(text or None, pl.String)).alias("remark"))
         else:

@@ -83,7 +83,7 @@ class Source:
         """
         if name not in self.files:
             raise ValueError(f"the table {name} is none of {', '.join(self.files)}; add it to `reads` of the method")
-        if name in ("prover", "prover_grades", "progress") and self.rule and self.allocated is not None:
+        if name in ("prover", "prover_grades", "progress") and self.allocated is not None:
             if name == "progress":
                 return progress_table(self.table("prover"), self.table("prover_grades"))
             table = TABLES[name].read(self.files[name])
@@ -93,8 +93,10 @@ class Source:
     @cached_property
     def allocated(self) -> pl.DataFrame | None:
         """The keys of the answers that were allocated to the filter; None if all prefixes have all answers."""
+        if self.rule is None:
+            return None
         answers = PROVER.read(self.files["prover"], [*ANSWER, "allocated"])
-        if "allocated" not in answers.columns or self.rule is None:
+        if "allocated" not in answers.columns:
             return None
         return answers.filter(pl.col("allocated").list.contains(self.rule.key)).select(ANSWER)
 

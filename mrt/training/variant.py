@@ -6,7 +6,7 @@ from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any, Literal
 
-from mrt.core.plugins import located
+from mrt.core.plugins import Function, located
 
 Asks = Literal["nothing", "stop", "prefix", "boundaries"]
 Gives = Literal["advantages", "rewards", "centred rewards"]
@@ -35,25 +35,11 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Variant:
+class Variant(Function):
     """A pure function of a group, what it asks mu, and what it gives."""
 
-    function: Callable[..., Any]
     asks: Asks
     gives: Gives
-
-    def __call__(self, group: Group, *values: Any, **settings: Any) -> Any:
-        return self.function(group, *values, **settings)
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.function.__name__
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """The definitions that decide its values."""
-        return (self.function,)
 
     @property
     def asks_mu(self) -> bool:

@@ -83,15 +83,15 @@ def lacks(tmp_path, toy_problems, *, samples, traces=None, more=()):
             tmp_path, "prover", prover, {"rollouts": rollouts, "episodes": episodes, "out": tmp_path / "p.parquet"}
         ),
     ]
-    found = Caches(jobs).lacks()
-    return {each.rule: found[each.name] for each in jobs if each.name in found}
+    counted = Caches(jobs).lacks()
+    return {each.rule: counted[each.name] for each in jobs if each.name in counted}
 
 
 def test_only_the_additional_completions_are_sampled(tmp_path, toy_problems):
     fill(tmp_path / "cache" / "rollouts" / "toy", toy_problems, 2)
-    found = lacks(tmp_path, toy_problems, samples=5)
-    assert found["sample_rollouts"] == Lack(36, 60, True)
-    assert in_all(found.items())[0] == "sample_rollouts: will sample 36 of 60 (the rest is cached)"
+    counted = lacks(tmp_path, toy_problems, samples=5)
+    assert counted["sample_rollouts"] == Lack(36, 60, True)
+    assert in_all(counted.items())[0] == "sample_rollouts: will sample 36 of 60 (the rest is cached)"
     assert list(tmp_path.glob("*.parquet")) == [toy_problems], "nothing is written beside the cache"
 
 
@@ -109,8 +109,8 @@ def test_what_is_made_of_problems_that_are_not_made_is_not_known(tmp_path, toy_p
     again = job(
         "build_dataset", 'python -m mrt.problems.build --settings \'{"set": {"path": "x"}}\'', [], [toy_problems]
     )
-    found = lacks(tmp_path, toy_problems, samples=2, more=[again])
-    assert found["sample_rollouts"] == found["force_answers"] == Lack(None, None, True)
+    counted = lacks(tmp_path, toy_problems, samples=2, more=[again])
+    assert counted["sample_rollouts"] == counted["force_answers"] == Lack(None, None, True)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -136,9 +136,9 @@ def test_a_kept_checkpoint_is_foreseen(tmp_path, kept):
         f" --execution {as_json(cache={'folder': str(folder)}, state=str(tmp_path / 's'), earlier=[])}"
         f" --set {examples} --history {outputs[1]} --out {outputs[0]}"
     )
-    found = Caches([job("train", command, [examples], outputs, "m")]).lacks()
-    assert found == {"train m": Lack(0 if kept else 1, 1, True)}
-    assert found["train m"].in_words("train") == ("trains nothing: all is kept" if kept else "will train")
+    counted = Caches([job("train", command, [examples], outputs, "m")]).lacks()
+    assert counted == {"train m": Lack(0 if kept else 1, 1, True)}
+    assert counted["train m"].in_words("train") == ("trains nothing: all is kept" if kept else "will train")
 
 
 def test_a_command_is_read_as_a_rule_writes_it():

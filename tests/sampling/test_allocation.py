@@ -164,8 +164,8 @@ def test_a_filter_gets_the_same_answers_whatever_the_others_are(of_traces, limit
     for rule in rules:
         for alone, shared in zip(allocated([rule]), together, strict=True):
             marks = [[rule.key in names for names in place] for place in shared.allocated()]
-            own = [[rule.key in names for names in place] for place in alone.allocated()]
-            assert [sum(place) for place in marks] == [sum(place) for place in own]
+            marks_alone = [[rule.key in names for names in place] for place in alone.allocated()]
+            assert [sum(place) for place in marks] == [sum(place) for place in marks_alone]
             assert all(place == sorted(place, reverse=True) for place in marks)  # the first ones
     counts = [len(at_place) for trace in together for at_place in trace.answers]
     assert counts == [

@@ -179,9 +179,9 @@ def test_a_training_that_cannot_teach_says_so_in_its_log_and_beside_its_steps(tm
     assert log["examples"].to_list() == [3, 3] and log["remark"][0] is None
     assert log["remark"][1].startswith("2 steps on 3 examples: ")
     level = run(tmp_path, "level", examples(24) * 2, RECIPE.model_copy(update={"epochs": 2, "learning_rate": 1e-12}))
-    assert ("\nwarning: the loss did not fall" in capsys.readouterr().out) == bool(remarks(level.history))
+    assert ("\nwarning: the loss did not fall" in capsys.readouterr().out) == bool(remarks(log_of(level.history)))
     taught = run(tmp_path, "taught", examples(24), RECIPE.model_copy(update={"epochs": 2}))
-    assert "warning" not in capsys.readouterr().out and remarks(taught.history) == []
+    assert "warning" not in capsys.readouterr().out and remarks(log_of(taught.history)) == []
 
 
 def test_a_batch_larger_than_the_set_is_refused_where_a_setting_says_so(tmp_path):

@@ -14,8 +14,7 @@ from mrt.core.settings import suggestion
 from mrt.grading.task import poses, task_of
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
-
-READ_AT_ONCE = 50_000_000  # bytes: larger input files are checked by the first job, not with the config
+from mrt.problems.sources import READ_AT_ONCE
 
 Mistakes = Iterator[tuple[str, str]]
 Parsed = TypeVar("Parsed", bound=BaseModel)
