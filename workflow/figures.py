@@ -129,6 +129,7 @@ class Figures:
         )
         made = {*self.configured, "cost", *FURTHER}
         read = [m for m in figure.measures if m in made or not figure.skips_unmeasured]
+        models += measuring.measured_checkpoints(self.experiment) if figure.checkpoints else []
         return {measure: self.measured(measure, models) for measure in read}
 
     def files(self, name: str) -> list[str]:
@@ -136,9 +137,16 @@ class Figures:
         tables, figure = self.tables(name), self.entries[name].figure
         if figure.needs and not self.setting(figure.needs):
             return [f"{figure.needs} in the configuration"]
+        if figure.checkpoints and not self.has_checkpoints:
+            return ["evaluate_steps in the recipe of a measured model"]
         files = [path for of in tables.values() for sets in of.values() for path in sets.values()]
         is_possible = files and (figure.needs or tables.get(figure.measures[0]))
         return files if is_possible else [LACKING.get(figure.measures[0], "models to measure")]
+
+    @cached_property
+    def has_checkpoints(self) -> bool:
+        """Whether a measured model keeps checkpoints on the way of its training."""
+        return bool(lineage.checkpoints(self.experiment, measuring.measured_runs(self.experiment)))
 
     def caption(self, name: str) -> str:
         """The caption of a figure or table in the report."""
@@ -178,6 +186,8 @@ class Figures:
             return True
         if entry.figure.needs:
             return bool(self.setting(entry.figure.needs)) and not self.configured.isdisjoint(entry.figure.measures)
+        if entry.figure.checkpoints and not self.has_checkpoints:
+            return False
         first = entry.figure.measures[0]
         return first in self.configured and bool(self.measured(first, evaluation.models))
 

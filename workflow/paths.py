@@ -11,6 +11,7 @@ from mrt.config.schema import Config
 from mrt.core.artifacts import Artifact
 from mrt.training.method import RLMethod, SFTMethod
 from mrt.training.sets import tables_of
+from mrt.training.stage import on_the_way
 
 Wildcards = Any  # Snakemake's, which have no types
 Input = Callable[[Wildcards], str | list[str]]
@@ -70,13 +71,15 @@ class Paths:
     def checkpoint(self, name: str) -> str | None:
         """Folder of the weights of a model that this workflow makes; of others None."""
         model = self.experiment.models[name]
+        if model.checkpoint_of:
+            return f"{self.results}/models/{model.checkpoint_of}/{on_the_way(int(model.step or 0))}"
         if model.parent:
             return f"{self.results}/models/{name}"
         return f"{self.results}/models/toy_base" if model.toy == "remade" else None
 
     def weights_of(self, name: str) -> list[str]:
         """A model's weights as an input; given ones are none: their content stands in params, not their date."""
-        folder = self.checkpoint(name)
+        folder = self.checkpoint(self.experiment.models[name].checkpoint_of or name)  # whose training makes it
         return [folder] if folder else []
 
     def weights(self, w: Wildcards) -> list[str]:

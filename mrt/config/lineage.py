@@ -1,6 +1,6 @@
 """A model's lineage: what it descends from, whose data it learns from, and how it is trained."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from mrt.config.schema import Config
 from mrt.core.settings import overlaid
@@ -18,7 +18,7 @@ def ancestry(config: Config, name: str) -> Iterator[str]:
         if current is None or current not in config.models:
             return
         yield current
-        current = config.models[current].parent
+        current = config.models[current].parent or config.models[current].checkpoint_of
 
 
 def root(config: Config, name: str) -> str:
@@ -29,6 +29,11 @@ def root(config: Config, name: str) -> str:
 def runs(config: Config, name: str) -> list[str]:
     """A model and its replicates."""
     return [name, *(other for other, model in config.models.items() if model.replicate_of == name)]
+
+
+def checkpoints(config: Config, names: Collection[str]) -> list[str]:
+    """The checkpoints on the way of these models."""
+    return [name for name, model in config.models.items() if model.checkpoint_of in names]
 
 
 def imported(config: Config) -> list[str]:
@@ -47,6 +52,8 @@ def prompt_of(config: Config, name: str) -> Prompt:
     The parent's is what its training data contain. A cold start teaches another one: by default the shared one.
     """
     model = config.models[name]
+    if model.checkpoint_of:
+        return prompt_of(config, model.checkpoint_of)
     if model.prompt is None and model.parent and not model.trained_by.asks_new_prompt:
         return prompt_of(config, model.parent)
     return overlaid(config.prompt, model.prompt)

@@ -2,7 +2,8 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_args, get_origin
 
@@ -13,6 +14,7 @@ from mrt.analysis.claims import claims_in
 from mrt.config.checks import mistakes_of, raw_mistakes
 from mrt.config.schema import Config
 from mrt.core.settings import laid_over, suggestion
+from mrt.training.method import RLMethod, method_named
 
 MOVED = {
     "grading": "its settings are those of the task math, of each problem set: `problems: {NAME: {task: {name: math,"
@@ -85,6 +87,11 @@ def taken_names(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         other = given.get(name)
         if isinstance(other, dict) and original in given and seed.isdecimal() and other.get("replicate_of") != original:
             yield f"models.{name}", f"`training.runs` calls a run of {original} so; give this model another name"
+    for name in map(str, given):
+        original, _, step = name.rpartition("_step")
+        spec = given.get(original)
+        if isinstance(spec, dict) and step.isdecimal() and int(step) in evaluate_steps(config, spec):
+            yield f"models.{name}", f"`evaluate_steps` calls a checkpoint of {original} so; give this model another name"
 
 
 def home_folders(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -108,6 +115,40 @@ def with_replicates(config: dict[str, Any]) -> dict[str, Any]:
             label = f"{original.get('label') or spec['replicate_of']}, seed {spec.get('seed')}"
             full[name] = {**original, "label": label, **spec}
     return {**config, "models": full}
+
+
+def with_checkpoints(config: dict[str, Any]) -> dict[str, Any]:
+    """The config, with a model for each checkpoint on the way that a training is to keep (`evaluate_steps`)."""
+    models = config.get("models")
+    if not isinstance(models, dict):
+        return config
+    added = {
+        f"{name}_step{step}": of_step(name, spec, step)
+        for name, spec in models.items()
+        if isinstance(spec, dict)
+        for step in evaluate_steps(config, spec)
+    }
+    return {**config, "models": {**added, **models}} if added else config
+
+
+def of_step(name: str, spec: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """The settings of a checkpoint on the way; one of a replicate is a replicate of the original's."""
+    model = {"checkpoint_of": name, "step": step, "label": f"{spec.get('label') or name}, step {step}"}
+    if spec.get("replicate_of"):
+        model |= {"replicate_of": f"{spec['replicate_of']}_step{step}", "seed": spec.get("seed")}
+    return model | ({"evaluate_on": spec["evaluate_on"]} if "evaluate_on" in spec else {})
+
+
+def evaluate_steps(config: Mapping[str, Any], spec: Mapping[str, Any]) -> list[int]:
+    """The steps whose checkpoints a model's training keeps: those of its own recipe, else of the shared one."""
+    with suppress(ValueError):  # `Model` says what is wrong with its method
+        by_rl = isinstance(method_named(str(spec.get("method"))), RLMethod) if spec.get("parent") else None
+        for group in (spec, config.get("training")) if by_rl is not None else ():
+            recipe = group.get("rl" if by_rl else "recipe") if isinstance(group, dict) else None
+            if isinstance(recipe, dict) and "evaluate_steps" in recipe:
+                steps = recipe["evaluate_steps"]
+                return [step for step in steps if type(step) is int] if isinstance(steps, list) else []
+    return []
 
 
 class ClaimsTable(NamedTuple):
@@ -150,7 +191,7 @@ def load(config: dict[str, Any], files: Iterable[Path | str] = ()) -> Config:
     ]
     given = config
     loaded, table = None, ClaimsTable.of(config.get("claims"))
-    config = with_replicates(with_runs(config))
+    config = with_checkpoints(with_replicates(with_runs(config)))
     if table:
         mistakes, config = [*mistakes, *table.mistakes], {**config, "claims": table.claims}
     try:

@@ -45,6 +45,12 @@ def measured_runs(config: Config) -> list[str]:
     return [run for name in config.evaluation.models for run in lineage.runs(config, name)]
 
 
+def measured_checkpoints(config: Config) -> list[str]:
+    """The checkpoints on the way of measured models, beside those that `evaluation.models` names."""
+    measured = measured_runs(config)
+    return [name for name in lineage.checkpoints(config, measured) if name not in measured]
+
+
 def sampling_on(config: Config, dataset: str) -> SamplingSettings:
     """What is sampled on a dataset: the evaluation's settings on its sets, else the training's."""
     return config.evaluation if dataset in config.evaluation.problems else config.training
@@ -76,7 +82,8 @@ def samples(config: Config, name: str, dataset: str) -> int:
 def ks(config: Config, name: str) -> list[int]:
     """The k at which maj@k and pass@k of a model are measured."""
     direct = config.evaluation.direct
-    votes = config.evaluation.k if name in measured_runs(config) else []
+    measured = [*measured_runs(config), *measured_checkpoints(config)]
+    votes = config.evaluation.k if name in measured else []
     return sorted({*votes, *(direct.k if direct and direct.model == name else [])})
 
 
@@ -161,6 +168,7 @@ def extrapolated_budgets(config: Config, name: str) -> list[int] | None:
 
 def iteration(config: Config, name: str) -> int:
     """How often a model's method ran in a row; 0 of a model that is not trained here."""
+    name = config.models[name].checkpoint_of or name
     method = config.models[name].method
     methods = [config.models[ancestor].method for ancestor in lineage.ancestry(config, name)]
     return len(list(takewhile(lambda m: m == method, methods))) if method else 0
@@ -169,9 +177,12 @@ def iteration(config: Config, name: str) -> int:
 def look(config: Config, name: str) -> Style:
     """Colour, marker and line of a model, by its place in the file and as its `style` says.
 
-    A further run of a training has the first run's colour and marker and another line.
+    A further run of a training has the first run's colour and marker and another line. A checkpoint on the way looks
+    like its model.
     """
-    models = config.models
+    if of := config.models[name].checkpoint_of:
+        return look(config, of)
+    models = {name: model for name, model in config.models.items() if not model.checkpoint_of}
     first = {m: models[m].replicate_of or (of if (of := m.rpartition("_seed")[0]) in models else m) for m in models}
     colours = {m: models[m].trained_by.colour if models[m].method else None for m in models if first[m] == m}
     by_place = looks({m: (colour, iteration(config, m)) for m, colour in colours.items()})[first[name]]
@@ -185,14 +196,17 @@ def look(config: Config, name: str) -> Style:
 def style(config: Config, name: str) -> dict[str, Any]:
     """How a model appears in figures: label, method, look and iteration (how often that method ran in a row)."""
     model = config.models[name]
+    trained = config.models[model.checkpoint_of or name]
+    on_the_way = {"checkpoint_of": model.checkpoint_of, "step": model.step} if model.checkpoint_of else {}
     return {
         "label": model.label or name,
-        "method": model.method or "base",
+        "method": trained.method or "base",
         **look(config, name).model_dump(),
         "iteration": iteration(config, name),
         "parameterization": parameterization(config).kind,
         "parent": model.parent if model.parent in config.evaluation.models else None,
         "replicate_of": model.replicate_of,
+        **on_the_way,
     }
 
 

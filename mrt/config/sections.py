@@ -28,6 +28,7 @@ from mrt.training.sft import SFT
 from mrt.training.stage import Keep
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
+ORIGINS = ("path", "toy", "rollouts", "parent", "checkpoint_of")  # where a model comes from
 
 
 class Imported(Completions):
@@ -93,6 +94,12 @@ class Model(Settings):
         None, description="Model whose training is repeated with another `seed`, for intervals over training runs."
     )
     seed: int | None = Field(None, ge=0, description="Seed of the training; by default that of its hyperparameters.")
+    checkpoint_of: str | None = Field(
+        None,
+        description="Model of whose training this is a checkpoint on the way, that of `step`. `evaluate_steps` of a"
+        " recipe makes such models, NAME_step<n>.",
+    )
+    step: int | None = Field(None, ge=1, description="checkpoint_of: which of its `evaluate_steps`.")
     architecture: Architecture | None = Field(
         None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
     )
@@ -149,12 +156,14 @@ class Model(Settings):
 
     @model_validator(mode="after")
     def one_origin(self) -> Self:
-        origins = [name for name in ("path", "toy", "rollouts", "parent") if getattr(self, name) is not None]
+        origins = [name for name in ORIGINS if getattr(self, name) is not None]
         # a replicate of an unknown model has no origin; mrt.config.checks reports that
         if len(origins) != 1 and not (self.replicate_of and not origins):
-            raise ValueError(f"a model has exactly one of path, toy, rollouts, parent; got {origins or 'none'}")
+            raise ValueError(f"a model has exactly one of {', '.join(ORIGINS)}; got {origins or 'none'}")
         if (self.parent is None) != (self.method is None) or (self.parent is None) != (self.problems is None):
             raise ValueError("a trained model has all of parent, method and problems; any other model has none")
+        if (self.checkpoint_of is None) != (self.step is None):
+            raise ValueError("a checkpoint on the way has both of checkpoint_of and step; any other model has none")
         return self
 
 

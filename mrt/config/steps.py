@@ -37,27 +37,37 @@ def most_examples(config: Config, name: str) -> int | None:
     return None if earlier is None else count * min(limits) + earlier
 
 
+def most_steps(config: Config, name: str) -> tuple[int | None, str]:
+    """The most steps that a model's training can have, and on what; None if nothing tells."""
+    recipe = lineage.recipe(config, name)
+    if isinstance(recipe, RL):
+        count = most_problems(config, str(config.models[name].problems))
+        steps = count and carried_steps_of(count, recipe.batch_size // recipe.num_generations, recipe.epochs)
+        return steps, f"{count} problems"
+    count = most_examples(config, name)
+    return count and steps_of(count, recipe.batch_size, recipe.epochs), f"{count} examples, one a trace"
+
+
 def short_trainings(config: Config) -> Iterator[str]:
     """Of each training that cannot have enough steps, a line that says so and what to change."""
     for name in lineage.trained(config):
-        model, recipe = config.models[name], lineage.recipe(config, name)
-        if model.replicate_of:  # it has as many as the model that it repeats
+        if config.models[name].replicate_of:  # it has as many as the model that it repeats
             continue
-        if isinstance(recipe, RL):
-            count = most_problems(config, str(model.problems))
-            steps = count and carried_steps_of(count, recipe.batch_size // recipe.num_generations, recipe.epochs)
-        else:
-            count = most_examples(config, name)
-            steps = count and steps_of(count, recipe.batch_size, recipe.epochs)
-        what = "problems" if isinstance(recipe, RL) else "examples, one a trace"
-        if steps and (remark := too_few(steps, f"{count} {what}", most=True)):
+        steps, data = most_steps(config, name)
+        if steps and (remark := too_few(steps, data, most=True)):
             yield f"models.{name}: {remark}"
 
 
 def refused(config: Config) -> Iterator[tuple[str, str]]:
-    """Trainings whose set cannot have the examples of a step, where `recipe.small_set` refuses that."""
+    """Trainings that do not reach their `evaluate_steps`, or whose set cannot have the examples of a step
+    where `recipe.small_set` refuses that.
+    """
     for name in lineage.trained(config):
         model, recipe = config.models[name], lineage.recipe(config, name)
+        last = recipe.evaluate_steps[-1] if recipe.evaluate_steps else 0
+        steps, data = most_steps(config, name) if last else (None, "")
+        if steps and last >= steps:
+            yield f"models.{name}", f"evaluate_steps: {last} is not before its last step: at most {steps}, on {data}"
         if isinstance(recipe, RL) or not isinstance(model.trained_by, SFTMethod) or recipe.small_set == "shrink":
             continue
         count = most_examples(config, name)

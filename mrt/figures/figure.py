@@ -30,6 +30,7 @@ class Figure(NamedTuple):
     needs: str = ""  # a setting without which there is nothing to show; any of the measures is then enough
     first_run_only: bool = False  # it shows single traces
     opens: bool = False  # the report opens with it
+    checkpoints: bool = False  # it shows those on the way of trainings too, and nothing without them
     skips_unmeasured: bool = False  # it reads only those of its measures that the experiment makes
 
 

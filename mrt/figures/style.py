@@ -45,6 +45,8 @@ class ModelStyle(BaseModel):
     parent: str | None = None
     parameterization: str = "open_ended"
     replicate_of: str | None = None
+    checkpoint_of: str | None = None  # the model of whose training it is a checkpoint on the way
+    step: int | None = None
 
     @property
     def trained(self) -> bool:

@@ -307,7 +307,8 @@ class Bill:
         start = self.start if share else 0.0
         longest = start + seconds / jobs
         text = 4.0 * (work.generated + work.read) * 0.4  # characters a token, compressed
-        checkpoint = 4.0 * share * architecture.parameters  # in 32 bits
+        on_the_way = len(lineage.recipe(config, model).evaluate_steps or []) if training else 0
+        checkpoint = 4.0 * share * architecture.parameters * (1 + on_the_way)  # in 32 bits
         disk = checkpoint if training else 2 * text  # a table, and `.cache`
         gpu_seconds = gpus * (seconds + jobs * start)
         return Planned(rule, model, datasets, jobs, work, gpus, gpu_seconds, longest, disk)
@@ -355,6 +356,7 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         return path[0] + sum(p.seconds for p in known), [*path[1], *(f"{STAGES[p.rule]} {p.model}" for p in known)]
 
     def ready(model: str) -> tuple[float, list[str]]:
+        model = config.models[model].checkpoint_of or model
         trained = config.models[model]
         if trained.parent is None or trained.problems is None:
             return 0.0, []

@@ -4,10 +4,22 @@ import math
 from collections.abc import Callable, Iterator, Sequence, Sized
 from itertools import islice
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 FEWEST = 10  # steps; by fewer a model is hardly changed at the rates that are usual
 NO_GRADIENT = "no step had a gradient: what is left is the parent, but for weight decay"
+
+
+def ascending(steps: list[int]) -> list[int]:
+    """Raise ValueError if a step occurs twice, or before a smaller one."""
+    if sorted(set(steps)) != steps:
+        raise ValueError("from the smallest to the largest step, each once")
+    return steps
+
+
+Steps = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), AfterValidator(ascending)]
 
 
 def too_few(steps: int, what: str, *, most: bool = False) -> str | None:

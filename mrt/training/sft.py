@@ -27,8 +27,16 @@ from mrt.core.storage import read_table
 from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
-from mrt.training.schedule import EveryStepLearns, in_words, steps_of, too_few
-from mrt.training.stage import EndsOnce, TrainingStage, last_complete_checkpoint, save_checkpoint, show_progress, warn
+from mrt.training.schedule import EveryStepLearns, Steps, in_words, steps_of, too_few
+from mrt.training.stage import (
+    EndsOnce,
+    TrainingStage,
+    keep_on_the_way,
+    last_complete_checkpoint,
+    save_checkpoint,
+    show_progress,
+    warn,
+)
 
 TRAINED_ON = ("prompt", "completion", "weight")
 
@@ -60,6 +68,11 @@ class SFT(Settings):
     gradient_checkpointing: bool = Field(True, description="Trade compute for memory (Table 2).")
     weighted: bool = Field(False, description="Weight each example's loss by the set's `weight` (Appendix B.2).")
     save_steps: int = Field(200, ge=1, description="Steps between checkpoints to resume from.")
+    evaluate_steps: Steps | None = Field(
+        None,
+        description="Steps whose checkpoints are measured like models, as NAME_step<n> (`snakemake over_training`)."
+        " Other steps train again, to the same weights.",
+    )
     seed: int = Field(0, ge=0, description="Seed of shuffling and dropout.")
 
 
@@ -260,6 +273,7 @@ class Train(TrainingStage):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         trainer = make_trainer(model, tokenizer, rows, self.recipe, args)
         del rows  # the trainer has its own copy
+        keep_on_the_way(trainer, self.recipe.evaluate_steps, state)
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
         save_checkpoint(trainer, tokenizer, state, made)
 

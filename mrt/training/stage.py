@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from mrt.training.schedule import NO_GRADIENT, did_not_fall
 
 SLOW = "bf16: this CPU has no bfloat16 instructions; with `bf16: false` it trains several times faster"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's malloc.h
+ON_THE_WAY = "on_the_way"  # folder of the weights of `evaluate_steps`, in a trainer's state
 LARGE_BLOCK, SMALL_MODEL = 4 * 2**20, 100 * 2**20  # bytes
 
 
@@ -203,6 +204,35 @@ def show_progress(trainer: Any) -> None:
     trainer.add_callback(Bar)
 
 
+def on_the_way(step: int) -> str:
+    """Where, in the folder of a trained checkpoint, that of a step on the way is; Trainer's own name for it."""
+    return f"checkpoint-{step}"
+
+
+def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path) -> None:
+    """Have a trainer write its weights after these steps; `save_checkpoint` puts them into the trained checkpoint.
+
+    Raises ValueError, before the first step, for one that the training does not reach, or that is its last.
+    """
+    if not steps:
+        return
+    from transformers import TrainerCallback
+
+    class Keeper(TrainerCallback):
+        def on_train_begin(self, _: Any, training: Any, control: Any, **others: Any) -> None:
+            if steps[-1] >= training.max_steps:
+                raise ValueError(
+                    f"evaluate_steps: {steps[-1]}, but the training has {training.max_steps} steps, whose last gives the"
+                    " model itself; leave it out"
+                )
+
+        def on_step_end(self, _: Any, training: Any, control: Any, **others: Any) -> None:
+            if training.global_step in steps:
+                trainer.save_model(str(state / ON_THE_WAY / on_the_way(training.global_step)))
+
+    trainer.add_callback(Keeper)
+
+
 def warn(what: str | None) -> None:
     """Print a warning, if there is one; what runs the stage shows such lines of its log (workflow/terminal.py)."""
     if what and is_first_process():
@@ -234,9 +264,26 @@ def save_checkpoint(trainer: Any, tokenizer: Any, state: Path, made: Path) -> No
             tokenizer.save_pretrained(folder / "checkpoint")
             for leftover in ("training_args.bin", "README.md"):  # a pickle, and TRL's model card for the hub
                 (folder / "checkpoint" / leftover).unlink(missing_ok=True)
+            add_those_on_the_way(state / ON_THE_WAY, folder / "checkpoint")
             write_table(pl.DataFrame(history, infer_schema_length=None, strict=False), folder / "history.parquet")
             write_text(digest_of_files([folder / "checkpoint"]), folder / "digest")
     trainer.accelerator.wait_for_everyone()
+
+
+def add_those_on_the_way(kept: Path, checkpoint: Path) -> None:
+    """Put the weights of steps on the way into a trained checkpoint, each with settings and tokenizer of the last."""
+    shared = [file for file in checkpoint.iterdir() if not is_of_weights(file)]
+    for weights in sorted(kept.glob("checkpoint-*")):
+        (folder := checkpoint / weights.name).mkdir()
+        for file in filter(is_of_weights, weights.iterdir()):
+            shutil.move(file, folder)
+        for file in shared:
+            shutil.copyfile(file, folder / file.name)
+
+
+def is_of_weights(file: Path) -> bool:
+    """Whether a checkpoint's file holds weights, or says which file does."""
+    return file.suffix == ".safetensors" or file.name.endswith(".safetensors.index.json")
 
 
 def matches_digest(made: Path) -> bool:

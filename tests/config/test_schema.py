@@ -86,6 +86,47 @@ def test_each_run_of_a_model_descends_from_the_same_run_of_its_parent():
     assert load(laid_over(RL, {"training": {"runs": 1}})) == load(RL)
 
 
+def test_checkpoints_on_the_way_are_models_of_their_trainings_lineage():
+    some = {"models": {"mrt_1": {"recipe": {"evaluate_steps": [5, 10]}}}, "training": {"runs": 2}}
+    config, plain = load(laid_over(LAPTOP, some)), load(LAPTOP)
+    kept = ["mrt_1_step5", "mrt_1_step10"]
+    of_runs = [*kept, "mrt_1_seed1_step5", "mrt_1_seed1_step10"]
+    assert sorted(measuring.measured_checkpoints(config)) == sorted(of_runs)
+    assert lineage.runs(config, "mrt_1_step5") == ["mrt_1_step5", "mrt_1_seed1_step5"]
+    assert list(lineage.ancestry(config, "mrt_1_step10")) == ["mrt_1_step10", "mrt_1", "base"]
+    assert {*of_runs}.isdisjoint(measuring.measured_runs(config)) and {*of_runs}.isdisjoint(lineage.trained(config))
+    assert lineage.prompt_of(config, "mrt_1_step5") == lineage.prompt_of(config, "mrt_1")
+    assert measuring.ks(config, "mrt_1_step5") == measuring.ks(config, "mrt_1")
+    style = measuring.style(config, "mrt_1_step5")
+    assert (style["checkpoint_of"], style["step"], style["label"]) == ("mrt_1", 5, "MRT (STaR), step 5")
+    alike = ("method", "colour", "marker", "line", "iteration")
+    assert [style[part] for part in alike] == [measuring.style(config, "mrt_1")[part] for part in alike]
+    for name in plain.models:  # and no other model looks different
+        assert measuring.style(config, name) == measuring.style(plain, name)
+    shared = load(laid_over(RL, {"training": {"rl": {"evaluate_steps": [1]}}, "models": {"grpo": {"rl": {"evaluate_steps": None}}}}))
+    assert "mrt_rl_step1" in shared.models and {"grpo_step1", "mrt_1_step1"}.isdisjoint(shared.models)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"mrt_1": {"recipe": {"evaluate_steps": [10, 5]}}}, "evaluate_steps: from the smallest to the largest"),
+        ({"mrt_1": {"recipe": {"evaluate_steps": []}}}, "evaluate_steps: .*at least 1 item"),
+        ({"mrt_1": {"recipe": {"evaluate_steps": [9_999]}}}, "models.mrt_1: evaluate_steps: 9999 is not before its last"),
+        (
+            {"mrt_1": {"recipe": {"evaluate_steps": [5]}}, "mrt_1_step5": {"toy": "shipped"}},
+            "models.mrt_1_step5: `evaluate_steps` calls a checkpoint of mrt_1 so",
+        ),
+        ({"early": {"checkpoint_of": "mrt_1", "step": 5}}, "models.early.step: .* 'mrt_1' keeps none; set evaluate_steps"),
+        ({"early": {"checkpoint_of": "base", "step": 5}}, "models.early.checkpoint_of: 'base' is not trained here"),
+        ({"early": {"checkpoint_of": "mrt_1"}}, "both of checkpoint_of and step"),
+    ],
+)
+def test_a_checkpoint_that_no_training_keeps_is_refused(changed, message):
+    with pytest.raises(ValueError, match=message):
+        load(laid_over(LAPTOP, {"models": changed}))
+
+
 def test_a_copy_of_a_base_has_no_training_log(tmp_path):
     """The log is of one training, whose line Figures 10 and 11 would draw twice."""
     (tmp_path / "log.csv").write_text("step,reward,completion_tokens\n1,0.5,80\n")

@@ -31,6 +31,7 @@ from mrt.figures import (
     episode_counts,
     episode_regret,
     maj_tokens,
+    over_training,
     pass1,
     progress,
     regret,
@@ -49,7 +50,7 @@ from mrt.sampling.tree import Tree
 FIGURES = {  # all but those whose measures hold texts
     name: [measure for measure in entry.figure.measures if measure != "linearized"]
     for name, entry in figures().items()
-    if not entry.is_table and MADE_UP.issuperset(entry.figure.measures)
+    if not entry.is_table and not entry.figure.checkpoints and MADE_UP.issuperset(entry.figure.measures)
 }
 DESCENDED = {**MODELS, "star_1": MODELS["star_1"].model_copy(update={"parent": "base"})}
 
@@ -573,6 +574,38 @@ def laid_out(rows, models=MODELS, **more):
     """Numbers and text of the table."""
     table = pass1.summary({"accuracy": rows, **more}, models)
     return table, pass1.layout(table, models)
+
+
+def test_a_line_over_training_goes_from_the_parent_through_its_checkpoints_to_the_model(drawn):
+    way = {n: ModelStyle(label=f"step {n}", method="star", checkpoint_of="star_1", step=n) for n in (20, 40)}
+    models = DESCENDED | {f"star_1_step{n}": style for n, style in way.items()}
+    tables = {name: of_models(name, *models) for name in ("accuracy", "regret")}
+    tables |= {"sft_log": of_models("sft_log", "star_1"), "rl_log": pl.DataFrame()}
+    figure, data = drawn(over_training, tables, models)
+    assert [axis.get_ylabel() for axis in figure.axes] == ["pass@1", "normalized regret"]
+    for measured, column in (("accuracy", "accuracy"), ("regret", "regret")):
+        line = data.filter(measure=measured)
+        assert line["step"].to_list() == [0, 20, 40, 60] and set(line["trained"]) == {"star_1"}
+        assert line["model"].to_list() == ["base", "star_1_step20", "star_1_step40", "star_1"]
+        rows = tables[measured].filter(pl.col("budget") == 128) if column == "regret" else tables[measured]
+        means = dict(rows.group_by("model").agg(pl.col(column).mean()).iter_rows())
+        assert line["value"].to_list() == pytest.approx([means[model] for model in line["model"]])
+        assert (line["low"] <= line["value"]).all() and (line["value"] <= line["high"]).all()
+    without, data = drawn(over_training, tables | {"regret": pl.DataFrame()}, models)
+    assert len(without.axes) == 1 and set(data["measure"]) == {"accuracy"}
+
+
+def test_checkpoints_are_in_no_figure_but_that_over_training():
+    first, *more = read(TINY)
+    first["models"]["mrt_1"]["recipe"] = {"evaluate_steps": [1]}
+    made = figures_of(first, *more)
+    names = {name for name in made.entries if any("mrt_1_step1" in of for of in made.tables(name).values())}
+    assert names == {"over_training"} and made.wanted("over_training")
+    assert "results/tiny/metrics/mrt_1_step1/toy_test.regret.parquet" in made.files("over_training")
+    plain = figures_of(*read(TINY))
+    assert not plain.wanted("over_training")
+    assert plain.files("over_training") == ["evaluate_steps in the recipe of a measured model"]
+    assert all(plain.settings(name) == made.settings(name) for name in made.entries if name != "over_training")
 
 
 def test_each_dataset_is_split_by_its_own_difficulties():

@@ -12,6 +12,7 @@ from mrt.core.settings import overlaid
 from mrt.sampling.imports import check_ids, completions_in
 from mrt.sampling.prompt import Prompt
 from mrt.training.log import check_log
+from mrt.training.method import RLMethod
 
 
 def origins(given: Given) -> Mistakes:
@@ -20,6 +21,8 @@ def origins(given: Given) -> Mistakes:
         path = f"models.{name}"
         if model.parent is not None:
             yield from parents(given, name, model)
+        elif model.checkpoint_of is not None:
+            yield from on_the_way(given, path, model)
         elif {"recipe", "rules", "rl", "replicate_of", "seed"} & model.model_fields_set:
             yield path, "recipe, rl, rules, seed and replicate_of are for trained models; this one has no parent"
         if model.problems is not None:
@@ -29,6 +32,20 @@ def origins(given: Given) -> Mistakes:
         for other in model.evaluate_on or []:
             sets = given.section("problems")
             yield from unknown(f"{path}.evaluate_on", other, given.evaluated, "evaluation.problems", sets)
+
+
+def on_the_way(given: Given, path: str, model: Model) -> Mistakes:
+    """What is wrong with a checkpoint on the way of a training."""
+    yield from unknown(f"{path}.checkpoint_of", str(model.checkpoint_of), given.section("models"))
+    of = given.models.get(str(model.checkpoint_of))
+    if of and not of.parent:
+        yield f"{path}.checkpoint_of", f"{model.checkpoint_of!r} is not trained here"
+    elif of and of.method and given.training:
+        by_rl = isinstance(of.trained_by, RLMethod)
+        recipe = overlaid(given.training.rl, of.rl) if by_rl else overlaid(given.training.recipe, of.recipe)
+        if model.step not in (steps := recipe.evaluate_steps or []):
+            kept = f"those of steps {', '.join(map(str, steps))}" if steps else "none; set evaluate_steps in its recipe"
+            yield f"{path}.step", f"of the checkpoints on the way {model.checkpoint_of!r} keeps {kept}"
 
 
 def parents(given: Given, name: str, model: Model) -> Mistakes:

@@ -8,6 +8,7 @@ from mrt.core.settings import Settings
 from mrt.sampling.engine import Decoding
 from mrt.sampling.prover import ProverSettings
 from mrt.training.method import advantages_of, is_chosen_by_recipe, one_of, variant_named, variants
+from mrt.training.schedule import Steps
 
 
 class RL(Settings):
@@ -103,6 +104,11 @@ class RL(Settings):
         description="Share of each GPU's memory for the engine; Table 3's 0.8 fits only without the trainer.",
     )
     save_steps: int = Field(50, ge=1, description="Steps between checkpoints to resume from.")
+    evaluate_steps: Steps | None = Field(
+        None,
+        description="Steps whose checkpoints are measured like models, as NAME_step<n> (`snakemake over_training`)."
+        " Other steps train again, to the same weights.",
+    )
     seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
 
     @field_validator("variant")

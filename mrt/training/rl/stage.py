@@ -23,7 +23,7 @@ from mrt.training.rl.engine import cpu_vllm
 from mrt.training.rl.recipe import RL
 from mrt.training.rl.trainer import make_trainer_class
 from mrt.training.schedule import carried_steps_of, in_words, too_few
-from mrt.training.stage import TrainingStage, last_complete_checkpoint, save_checkpoint, warn
+from mrt.training.stage import TrainingStage, keep_on_the_way, last_complete_checkpoint, save_checkpoint, warn
 from mrt.training.variant import Variant
 
 
@@ -79,6 +79,7 @@ class Train(TrainingStage):
                 frozen=frozen,
                 **usual,
             )
+            keep_on_the_way(trainer, self.recipe.evaluate_steps, state)
             trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
         if not padded:  # TRL then sets the end token as padding; the saved model does not keep it
             trainer.processing_class.pad_token = None
