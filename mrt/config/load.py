@@ -91,7 +91,10 @@ def taken_names(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         original, _, step = name.rpartition("_step")
         spec = given.get(original)
         if isinstance(spec, dict) and step.isdecimal() and int(step) in evaluate_steps(config, spec):
-            yield f"models.{name}", f"`evaluate_steps` calls a checkpoint of {original} so; give this model another name"
+            yield (
+                f"models.{name}",
+                f"`evaluate_steps` calls a checkpoint of {original} so; give this model another name",
+            )
 
 
 def home_folders(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:

@@ -221,10 +221,8 @@ def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path) -> N
     class Keeper(TrainerCallback):
         def on_train_begin(self, _: Any, training: Any, control: Any, **others: Any) -> None:
             if steps[-1] >= training.max_steps:
-                raise ValueError(
-                    f"evaluate_steps: {steps[-1]}, but the training has {training.max_steps} steps, whose last gives the"
-                    " model itself; leave it out"
-                )
+                has = f"the training has {training.max_steps} steps, whose last gives the model itself"
+                raise ValueError(f"evaluate_steps: {steps[-1]}, but {has}; leave it out")
 
         def on_step_end(self, _: Any, training: Any, control: Any, **others: Any) -> None:
             if training.global_step in steps:

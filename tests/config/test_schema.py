@@ -103,7 +103,11 @@ def test_checkpoints_on_the_way_are_models_of_their_trainings_lineage():
     assert [style[part] for part in alike] == [measuring.style(config, "mrt_1")[part] for part in alike]
     for name in plain.models:  # and no other model looks different
         assert measuring.style(config, name) == measuring.style(plain, name)
-    shared = load(laid_over(RL, {"training": {"rl": {"evaluate_steps": [1]}}, "models": {"grpo": {"rl": {"evaluate_steps": None}}}}))
+    shared = load(
+        laid_over(
+            RL, {"training": {"rl": {"evaluate_steps": [1]}}, "models": {"grpo": {"rl": {"evaluate_steps": None}}}}
+        )
+    )
     assert "mrt_rl_step1" in shared.models and {"grpo_step1", "mrt_1_step1"}.isdisjoint(shared.models)
 
 
@@ -112,12 +116,18 @@ def test_checkpoints_on_the_way_are_models_of_their_trainings_lineage():
     [
         ({"mrt_1": {"recipe": {"evaluate_steps": [10, 5]}}}, "evaluate_steps: from the smallest to the largest"),
         ({"mrt_1": {"recipe": {"evaluate_steps": []}}}, "evaluate_steps: .*at least 1 item"),
-        ({"mrt_1": {"recipe": {"evaluate_steps": [9_999]}}}, "models.mrt_1: evaluate_steps: 9999 is not before its last"),
+        (
+            {"mrt_1": {"recipe": {"evaluate_steps": [9_999]}}},
+            "models.mrt_1: evaluate_steps: 9999 is not before its last",
+        ),
         (
             {"mrt_1": {"recipe": {"evaluate_steps": [5]}}, "mrt_1_step5": {"toy": "shipped"}},
             "models.mrt_1_step5: `evaluate_steps` calls a checkpoint of mrt_1 so",
         ),
-        ({"early": {"checkpoint_of": "mrt_1", "step": 5}}, "models.early.step: .* 'mrt_1' keeps none; set evaluate_steps"),
+        (
+            {"early": {"checkpoint_of": "mrt_1", "step": 5}},
+            "models.early.step: .* 'mrt_1' keeps none; set evaluate_steps",
+        ),
         ({"early": {"checkpoint_of": "base", "step": 5}}, "models.early.checkpoint_of: 'base' is not trained here"),
         ({"early": {"checkpoint_of": "mrt_1"}}, "both of checkpoint_of and step"),
     ],

@@ -199,7 +199,9 @@ def test_weights_on_the_way_are_those_of_a_training_at_that_step(tmp_path):
     made, kept = {}, {}
     for name, steps in {"plain": None, "with": [2, 3]}.items():
         train = Train(model=TOY_BASE, set="s", history=tmp_path / name, out=tmp_path / f"{name}_model", recipe=RECIPE)
-        train.recipe = RECIPE.model_copy(update={"epochs": 2, "evaluate_steps": steps, "schedule": "constant_with_warmup"})
+        train.recipe = RECIPE.model_copy(
+            update={"epochs": 2, "evaluate_steps": steps, "schedule": "constant_with_warmup"}
+        )
         (tmp_path / name).mkdir()
         train.train(examples(8), tmp_path / name, made.setdefault(name, tmp_path / name / "made"))
         kept[name] = load_file(made[name] / "checkpoint" / "model.safetensors")
