@@ -59,7 +59,9 @@ def places(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     if logs:
         whole = pl.concat(logs).group_by("model", "run").agg(pl.col("step").max())
         last = dict(whole.group_by("model").agg(pl.col("step").min()).iter_rows())
-    points = [(style.checkpoint_of, style.step, name) for name, style in models.items() if style.checkpoint_of]
+    points: list[tuple[str | None, int | None, str | None]] = [
+        (style.checkpoint_of, style.step, name) for name, style in models.items() if style.checkpoint_of
+    ]
     for trained in dict.fromkeys(of for of, *_ in points if of in models):
         parent = models[trained].parent
         points += [(trained, 0, parent)] if parent in models else []

@@ -218,14 +218,16 @@ def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path) -> N
         return
     from transformers import TrainerCallback
 
+    last = steps[-1]
+
     class Keeper(TrainerCallback):
         def on_train_begin(self, _: Any, training: Any, control: Any, **others: Any) -> None:
-            if steps[-1] >= training.max_steps:
+            if last >= training.max_steps:
                 has = f"the training has {training.max_steps} steps, whose last gives the model itself"
-                raise ValueError(f"evaluate_steps: {steps[-1]}, but {has}; leave it out")
+                raise ValueError(f"evaluate_steps: {last}, but {has}; leave it out")
 
         def on_step_end(self, _: Any, training: Any, control: Any, **others: Any) -> None:
-            if training.global_step in steps:
+            if training.global_step in (steps or ()):
                 trainer.save_model(str(state / ON_THE_WAY / on_the_way(training.global_step)))
 
     trainer.add_callback(Keeper)

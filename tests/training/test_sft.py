@@ -191,43 +191,43 @@ def test_a_batch_larger_than_the_set_is_refused_where_a_setting_says_so(tmp_path
     assert not (tmp_path / "small").exists()
 
 
+def checkpoint_of(tmp_path, name, **recipe):
+    """The folder of the checkpoint of a training of eight examples."""
+    paths = {"history": tmp_path / name, "out": tmp_path / f"{name}_model", "state": tmp_path / name}
+    train = Train(model=str(TOY_BASE), set=tmp_path / "set", recipe=RECIPE.model_copy(update=recipe), **paths)
+    (tmp_path / name).mkdir()
+    train.train(examples(8), tmp_path / name, tmp_path / name / "made")
+    return tmp_path / name / "made" / "checkpoint"
+
+
 def test_weights_on_the_way_are_those_of_a_training_at_that_step(tmp_path):
     """And the last are those of a training that keeps none."""
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    made, kept = {}, {}
-    for name, steps in {"plain": None, "with": [2, 3]}.items():
-        train = Train(model=TOY_BASE, set="s", history=tmp_path / name, out=tmp_path / f"{name}_model", recipe=RECIPE)
-        train.recipe = RECIPE.model_copy(
-            update={"epochs": 2, "evaluate_steps": steps, "schedule": "constant_with_warmup"}
-        )
-        (tmp_path / name).mkdir()
-        train.train(examples(8), tmp_path / name, made.setdefault(name, tmp_path / name / "made"))
-        kept[name] = load_file(made[name] / "checkpoint" / "model.safetensors")
-    shorter = Train(model=TOY_BASE, set="s", history=tmp_path / "h", out=tmp_path / "o", recipe=RECIPE)
-    shorter.recipe = RECIPE.model_copy(update={"epochs": 1.5, "schedule": "constant_with_warmup"})
-    (tmp_path / "shorter").mkdir()
-    shorter.train(examples(8), tmp_path / "shorter", tmp_path / "shorter" / "made")
-    third = load_file(tmp_path / "shorter" / "made" / "checkpoint" / "model.safetensors")
-    folder = made["with"] / "checkpoint"
-    assert all((kept["plain"][name] == weight).all() for name, weight in kept["with"].items())
-    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-3"]
-    on_the_way = load_file(folder / "checkpoint-3" / "model.safetensors")
+    way = {"epochs": 2, "schedule": "constant_with_warmup"}
+    plain, shorter = (
+        checkpoint_of(tmp_path, "plain", **way),
+        checkpoint_of(tmp_path, "shorter", **(way | {"epochs": 1.5})),
+    )
+    folder = checkpoint_of(tmp_path, "with", **way, evaluate_steps=[2, 3])
+    last, whole, third, on_the_way = (
+        load_file(place / "model.safetensors") for place in (folder, plain, shorter, folder / "checkpoint-3")
+    )
+    assert all((whole[name] == weight).all() for name, weight in last.items())
     assert all((on_the_way[name] == weight).all() for name, weight in third.items())
-    assert any((on_the_way[name] != weight).any() for name, weight in kept["with"].items())
+    assert any((on_the_way[name] != weight).any() for name, weight in last.items())
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-3"]
     of_model = {file.name for file in folder.iterdir() if file.is_file()}
     assert {file.name for file in (folder / "checkpoint-2").iterdir()} == of_model
     AutoModelForCausalLM.from_pretrained(folder / "checkpoint-2")
     assert AutoTokenizer.from_pretrained(folder / "checkpoint-2").chat_template
-    assert matches_digest(made["with"])
+    assert matches_digest(folder.parent)
 
 
 def test_a_step_on_the_way_that_is_never_reached_stops_before_the_first(tmp_path):
-    train = Train(model=TOY_BASE, set="s", history=tmp_path / "h", out=tmp_path / "o", recipe=RECIPE)
-    train.recipe = RECIPE.model_copy(update={"evaluate_steps": [2]})
     with pytest.raises(ValueError, match="evaluate_steps: 2, but the training has 2 steps, whose last gives the model"):
-        train.train(examples(8), tmp_path / "state", tmp_path / "made")
+        checkpoint_of(tmp_path, "with", evaluate_steps=[2])
 
 
 def test_sets_of_earlier_iterations_are_trained_on_too(tmp_path, monkeypatch):
