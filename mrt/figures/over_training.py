@@ -35,8 +35,8 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     trained = {name: style for name, style in models.items() if name in points["trained"]}
     sets = rows["accuracy"]["dataset"].unique(maintain_order=True).to_list() if rows else []
     figure, axes = panels(len(sets) * len(rows), columns=len(rows) or 1)
-    drawn = ((name, part, of.filter(dataset=name)) for name in sets for part, of in rows.items())
-    for axis, (name, part, here) in zip(axes, drawn, strict=True):
+    lines = ((name, part, of.filter(dataset=name)) for name in sets for part, of in rows.items())
+    for axis, (name, part, here) in zip(axes, lines, strict=True):
         look = Appearance(labelled(here.with_columns(model="trained"), trained))
         for model in trained:
             line = here.filter(trained=model)
@@ -59,10 +59,10 @@ def places(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     if logs:
         whole = pl.concat(logs).group_by("model", "run").agg(pl.col("step").max())
         last = dict(whole.group_by("model").agg(pl.col("step").min()).iter_rows())
-    points: list[tuple[str | None, int | None, str | None]] = [
-        (style.checkpoint_of, style.step, name) for name, style in models.items() if style.checkpoint_of
+    points: list[tuple[str, int | None, str | None]] = [
+        (of, style.step, name) for name, style in models.items() if (of := style.checkpoint_of) and of in models
     ]
-    for trained in dict.fromkeys(of for of, *_ in points if of in models):
+    for trained in dict.fromkeys(of for of, *_ in points):
         parent = models[trained].parent
         points += [(trained, 0, parent)] if parent in models else []
         points += [(trained, last[trained], trained)] if trained in last else []
