@@ -16,6 +16,7 @@ The answers are a table like the meta-prover's, in which `prefix` counts the ext
 `mrt.analysis.progress` read it unchanged.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,7 +118,9 @@ class Force(TraceStage):
             if what == "extension":
                 marker = settings.markers[(count - 1) % len(settings.markers)]
                 cut = completions[0].finish_reason == "length"
-                thoughts[i, count] = extended(thoughts[i, count - 1], marker, completions[0].text, cut=cut)
+                # gpt-oss has more headers that close a thought than the one that is a stop string
+                written = re.split(thinking[i].patterns[1], completions[0].text, maxsplit=1)[0]
+                thoughts[i, count] = extended(thoughts[i, count - 1], marker, written, cut=cut)
                 yield from ask(i, count)
 
         first = [request for i in range(len(keys)) for request in ask(i, 0)]
