@@ -114,25 +114,29 @@ def ends_of(tokenizer: Any) -> tuple[int, ...]:
     vLLM and TRL stop at each. The first is the one that the chat template writes behind an answer, by which the model
     really ends: `<|im_end|>` or `<end_of_turn>`, where the tokenizer's is `<|endoftext|>` or `<eos>`.
     """
-    from jinja2 import TemplateError
-
     files = (Path(tokenizer.name_or_path, name) for name in (GENERATION, "config.json") if tokenizer.name_or_path)
     named = next((json.loads(file.read_text()).get("eos_token_id") for file in files if file.is_file()), None)
     ends = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
+    first = [token for token in behind_answers(tokenizer) if token in ends]
+    return tuple(token for token in dict.fromkeys([*first[:1], *ends]) if token is not None)
+
+
+def behind_answers(tokenizer: Any) -> list[int]:
+    """The tokens that a chat template writes behind the last answer; none if it cannot write one."""
     chat = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": ANSWER}]
     try:
-        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition(ANSWER)[2]
-    except (
-        TemplateError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        KeyError,
-        IndexError,
-    ):  # it has none, or no such roles
-        behind = ""
-    first = [token for token in tokenizer(behind, add_special_tokens=False)["input_ids"] if token in ends]
-    return tuple(token for token in dict.fromkeys([*first[:1], *ends]) if token is not None)
+        text = tokenizer.apply_chat_template(chat, tokenize=False).partition(ANSWER)[2]
+    except Exception:  # of the template's own kind: there is none, or it has no such roles
+        return []
+    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return tokens
+
+
+def unnamed_end(tokenizer: Any) -> str | None:
+    """The special token that a chat template writes behind an answer, if the model ends at no token that it writes."""
+    tokens, added = behind_answers(tokenizer), tokenizer.added_tokens_decoder
+    special = [str(added[token].content) for token in tokens if token in added and added[token].special]
+    return special[0] if special and not set(tokens) & set(ends_of(tokenizer)) else None
 
 
 def round_trip(tokenizer: Any) -> str:

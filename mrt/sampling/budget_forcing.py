@@ -71,6 +71,14 @@ def extended(thought: str, marker: str, continuation: str, *, cut: bool) -> str:
     return thought.rstrip("\n") + (without_unfinished_step(added) if cut else added)
 
 
+def unclosed(continuation: str, thinking: Thinking) -> str:
+    """What a continuation adds to its thought: the text before a tag that closes it.
+
+    gpt-oss has more headers that do than the one that is a stop string.
+    """
+    return re.split(thinking.patterns[1], continuation, maxsplit=1)[0]
+
+
 def closed(thought: str, template: Template, thinking: Thinking = THINK) -> str:
     """Text after the chat prompt that makes the model answer: the thought, closed without "Time is up."."""
     body = thought.rstrip("\n")
@@ -118,8 +126,7 @@ class Force(TraceStage):
             if what == "extension":
                 marker = settings.markers[(count - 1) % len(settings.markers)]
                 cut = completions[0].finish_reason == "length"
-                # gpt-oss has more headers that close a thought than the one that is a stop string
-                written = re.split(thinking[i].patterns[1], completions[0].text, maxsplit=1)[0]
+                written = unclosed(completions[0].text, thinking[i])
                 thoughts[i, count] = extended(thoughts[i, count - 1], marker, written, cut=cut)
                 yield from ask(i, count)
 

@@ -177,12 +177,11 @@ class Prompt(Settings):
         return prompt, around(prompt, message, problem)[1]
 
     def _lost_in(self, prompt: str, message: str, problem: str) -> str | None:
-        """What a prompt lacks: the problem, or the system prompt; one does not count that is a part of the other."""
-        system = (self.system or "").strip()
-        if problem.strip() not in (prompt.replace(system, "", 1) if system else prompt):
+        """What a prompt lacks: the problem, or the system prompt outside of the message."""
+        if problem.strip() not in prompt:
             return "problem"
-        lost = not any(system in part for part in around(prompt, message, problem))
-        return "system prompt" if lost else None
+        system = (self.system or "").strip()
+        return None if any(system in part for part in around(prompt, message, problem)) else "system prompt"
 
     def _rendered(self, tokenizer: Any, message: str, *, in_parts: bool = False) -> str:
         """A chat of the system prompt, if there is one, and a message of the user's, as the chat template writes it."""
