@@ -317,9 +317,9 @@ def test_rl_begins_within_the_thought_and_sees_it(family, folder, tokenizer, pro
     assert row["prompt"] == chat.text + first and row["inside"] == (family.thinking is not None)
     close = family.thinking.close if family.thinking else ""
     texts = ["Wait, 7.\n" + close + RIGHT, "Wait, 7.\n" + close + "\\boxed{8}", "Wait, \\boxed{7}, but"]
-    ends = [family.end, family.eos or family.end, None]  # the last one is cut
+    ends = [[family.end], [family.eos or family.end], []]  # the last one is cut
     ids = [
-        tokenizer.encode(text, add_special_tokens=False) + [tokenizer.convert_tokens_to_ids(end)] * (end is not None)
+        tokenizer.encode(text, add_special_tokens=False) + tokenizer.convert_tokens_to_ids(end)
         for text, end in zip(texts, ends, strict=True)
     ]
     columns = {name: [row[name]] * 3 for name in ("answer", "inside", "prefix_text", "thinking")}
