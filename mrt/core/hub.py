@@ -111,18 +111,18 @@ def tokenizer_of(folder: Path, **options: Any) -> Any:
 def ends_of(tokenizer: Any) -> tuple[int, ...]:
     """The tokens at which a model's completions end: the tokenizer's end token and those of its generation settings.
 
-    vLLM and TRL stop at each. The first is the one that the chat template writes behind an answer, by which the model
+    vLLM and TRL stop at each. The first is the one that the chat template writes after an answer, by which the model
     really ends: `<|im_end|>` or `<end_of_turn>`, where the tokenizer's is `<|endoftext|>` or `<eos>`.
     """
     files = (Path(tokenizer.name_or_path, name) for name in (GENERATION, "config.json") if tokenizer.name_or_path)
     named = next((json.loads(file.read_text()).get("eos_token_id") for file in files if file.is_file()), None)
     ends = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
-    first = [token for token in behind_answers(tokenizer) if token in ends]
+    first = [token for token in after_answers(tokenizer) if token in ends]
     return tuple(token for token in dict.fromkeys([*first[:1], *ends]) if token is not None)
 
 
-def behind_answers(tokenizer: Any) -> list[int]:
-    """The tokens that a chat template writes behind the last answer; none if it cannot write one."""
+def after_answers(tokenizer: Any) -> list[int]:
+    """The tokens that a chat template writes after the last answer; none if it cannot write one."""
     chat = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": ANSWER}]
     try:
         text = tokenizer.apply_chat_template(chat, tokenize=False).partition(ANSWER)[2]
@@ -133,8 +133,8 @@ def behind_answers(tokenizer: Any) -> list[int]:
 
 
 def unnamed_end(tokenizer: Any) -> str | None:
-    """The special token that a chat template writes behind an answer, if the model ends at no token that it writes."""
-    tokens, added = behind_answers(tokenizer), tokenizer.added_tokens_decoder
+    """The special token that a chat template writes after an answer, if the model ends at no token that it writes."""
+    tokens, added = after_answers(tokenizer), tokenizer.added_tokens_decoder
     special = [str(added[token].content) for token in tokens if token in added and added[token].special]
     return special[0] if special and not set(tokens) & set(ends_of(tokenizer)) else None
 

@@ -72,7 +72,7 @@ def extended(thought: str, marker: str, continuation: str, *, cut: bool) -> str:
 
 
 def unclosed(continuation: str, thinking: Thinking) -> str:
-    """What a continuation adds to its thought: the text before a tag that closes it.
+    """The part of a continuation that belongs to its thought: the text before a tag that closes it.
 
     gpt-oss has more headers that do than the one that is a stop string.
     """

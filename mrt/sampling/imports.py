@@ -72,7 +72,7 @@ FINISH = {
     **dict.fromkeys((*CUT, *ABORTED), "length"),
 }
 
-# Tokens that end a completion, which tools that decode special tokens leave in its text; no part of an answer.
+# Tokens that end a completion. Tools that decode special tokens leave them in its text; they are no part of an answer.
 ENDS = re.compile(
     r"(?:(?:<[|｜](?:im_end|end|endoftext|end_of_text|eot_id|eom_id|return|call|end▁of▁sentence|END_OF_TURN_TOKEN|pad)"
     r"[|｜]>|<(?:eos|pad|end_of_turn|turn\|)>|\[EOS\]|</s>)\s*)+\Z"

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from mrt.core.settings import Settings
 from mrt.episodes.thinking import THINK, Setting, Thinking, ends_inside, last_tag, left_open, of_template, syntax_of
 
-# What transformers gives a chat template besides the arguments of `prompt.template`.
+# Given to each chat template by transformers, besides the arguments of `prompt.template`.
 GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 
 
@@ -119,9 +119,9 @@ class Prompt(Settings):
     def chat(self, tokenizer: Any, problem: str) -> Chat:
         """The chat prompt; it ends inside a thought unless `open_thought` is empty or closes it.
 
-        Raises ValueError if the chat template cannot be rendered, loses the problem or the system prompt, does not read
-        one of the arguments, closes a thought where the prompt should open one, or if the prompt opens a thought of
-        another kind than the model's.
+        Raises ValueError if the chat template cannot be rendered, loses the problem or the system prompt, or does not
+        read one of the arguments. So it does if the template closes a thought where the prompt should open one, or if
+        the prompt opens a thought of another kind than the model's.
         """
         thinking = self.thinking_of(tokenizer)
         prompt, tail = self._written(tokenizer, problem)
@@ -149,7 +149,7 @@ class Prompt(Settings):
         return Chat(prompt + opening, inside)
 
     def _written(self, tokenizer: Any, problem: str) -> tuple[str, str]:
-        """The prompt as the chat template writes it, and what it adds behind the message.
+        """The prompt as the chat template writes it, and the text that it adds after the message.
 
         Raises ValueError if it does not read one of the arguments, or loses the problem or the system prompt.
         """
@@ -177,7 +177,7 @@ class Prompt(Settings):
         return prompt, around(prompt, message, problem)[1]
 
     def _lost_in(self, prompt: str, message: str, problem: str) -> str | None:
-        """What a prompt lacks: the problem, or the system prompt outside of the message."""
+        """The part that a prompt lacks: the problem, or the system prompt outside of the message."""
         if problem.strip() not in prompt:
             return "problem"
         system = (self.system or "").strip()
@@ -209,7 +209,7 @@ class Prompt(Settings):
 
 
 def around(prompt: str, message: str, problem: str) -> tuple[str, str]:
-    """The parts of a prompt before and behind its message; those around its problem, if the message was changed."""
+    """The parts of a prompt before and after its message; those around its problem, if the message was changed."""
     anchor = message.strip() if message.strip() in prompt else problem.strip()
-    before, _, behind = prompt.rpartition(anchor)
-    return before, behind
+    before, _, after = prompt.rpartition(anchor)
+    return before, after
