@@ -8,7 +8,7 @@ import sys
 
 import polars as pl
 import pytest
-from conftest import ROOT, TOY_BASE
+from conftest import ROOT, TOY_BASE, slow_case
 
 from mrt.analysis.progress import progress_table
 from mrt.core import artifacts
@@ -32,7 +32,6 @@ from mrt.training.rl import RL
 from mrt.training.sets import MakeSet
 from mrt.training.sft import SFT, Train, tokenize
 
-pytestmark = pytest.mark.slow
 USUAL = ("<think>", "</think>", "<eos>")
 CHANNELS = FAMILIES[2]
 OTHERS = {  # opening and closing tag, end; each is one token, as those of the toy base
@@ -166,9 +165,7 @@ class Made:
         return json.loads(self.usual_texts(json.dumps(traces_of(Folder(self.folder), "m", "test"), ensure_ascii=False)))
 
 
-@pytest.fixture(
-    params=[*(name for name in OTHERS if name != "given"), pytest.param("given", marks=pytest.mark.thorough)]
-)
+@pytest.fixture(params=[slow_case("THINK"), slow_case("channels"), pytest.param("given", marks=pytest.mark.thorough)])
 def pair(request, toy_problems, tmp_path):
     """All that is made of the toy base and of the same in other tags."""
     return [Made(tmp_path / name, toy_problems, tags) for name, tags in (("a", USUAL), ("b", OTHERS[request.param]))]
@@ -248,6 +245,7 @@ HARMONY = """
 {%- if add_generation_prompt %}{{- '<|start|>assistant' }}{% endif %}"""
 
 
+@pytest.mark.slow
 def test_channels_of_several_tokens_are_learnt(toy_problems, tmp_path):
     """Headers as gpt-oss has them, each of several special tokens: taught by SFT, sampled, cut, judged, and by RL."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
