@@ -5,6 +5,7 @@ revision, and a node without a network works once the model was downloaded elsew
 """
 
 import json
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,8 +16,10 @@ from mrt.core.digest import local_folder
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 NOT = ("*/*", "consolidated*")  # other formats of the same weights
 WEIGHTS = "model.safetensors"
+GENERATION = "generation_config.json"
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 SAMPLE = "Wait, 5 + 3 = 8.\n\nSo it is \\boxed{8}."  # that a tokenizer has to give back
+ANSWER = "An answer."  # in a chat that shows how answers end
 MENDED: list[TemporaryDirectory[str]] = []  # kept as long as this process runs
 
 
@@ -96,11 +99,44 @@ def tokenizer_of(folder: Path, **options: Any) -> Any:
 
         MENDED.append(TemporaryDirectory(prefix="mrt-tokenizer-"))
         PreTrainedTokenizerFast.from_pretrained(folder).save_pretrained(MENDED[-1].name)
+        if (folder / GENERATION).is_file():
+            shutil.copy(folder / GENERATION, MENDED[-1].name)  # `ends_of` reads it
         tokenizer = AutoTokenizer.from_pretrained(MENDED[-1].name, **options)
     if not round_trips(tokenizer):
         text = round_trip(tokenizer)
         raise ValueError(f"{folder}: its tokenizer makes {text!r} of {SAMPLE!r}; answers could not be read")
     return tokenizer
+
+
+def ends_of(tokenizer: Any) -> tuple[int, ...]:
+    """The tokens at which a model's completions end: the tokenizer's end token and those of its generation settings.
+
+    vLLM and TRL stop at each. The first is the one that the chat template writes after an answer, by which the model
+    really ends: `<|im_end|>` or `<end_of_turn>`, where the tokenizer's is `<|endoftext|>` or `<eos>`.
+    """
+    files = (Path(tokenizer.name_or_path, name) for name in (GENERATION, "config.json") if tokenizer.name_or_path)
+    named = next((json.loads(file.read_text()).get("eos_token_id") for file in files if file.is_file()), None)
+    ends = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
+    first = [token for token in after_answers(tokenizer) if token in ends]
+    return tuple(token for token in dict.fromkeys([*first[:1], *ends]) if token is not None)
+
+
+def after_answers(tokenizer: Any) -> list[int]:
+    """The tokens that a chat template writes after the last answer; none if it cannot write one."""
+    chat = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": ANSWER}]
+    try:
+        text = tokenizer.apply_chat_template(chat, tokenize=False).partition(ANSWER)[2]
+    except Exception:  # of the template's own kind: there is none, or it has no such roles
+        return []
+    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return tokens
+
+
+def unnamed_end(tokenizer: Any) -> str | None:
+    """The special token that a chat template writes after an answer, if the model ends at no token that it writes."""
+    tokens, added = after_answers(tokenizer), tokenizer.added_tokens_decoder
+    special = [str(added[token].content) for token in tokens if token in added and added[token].special]
+    return special[0] if special and not set(tokens) & set(ends_of(tokenizer)) else None
 
 
 def round_trip(tokenizer: Any) -> str:

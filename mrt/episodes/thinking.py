@@ -161,16 +161,22 @@ def of_template(template: str) -> Thinking | None:
     return None
 
 
-def _texts_of(template: str) -> Iterator[str]:
-    """The texts that a chat template may write or compare: not the names of its variables, nor its comments."""
-    from jinja2 import Environment, TemplateSyntaxError, nodes
+def syntax_of(template: str) -> Any:
+    """A chat template as Jinja's syntax tree. Raises ValueError if it cannot be read."""
+    from jinja2 import Environment, TemplateSyntaxError
 
     environment = Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"], autoescape=False)
     try:
-        tree = environment.parse(re.sub(r"{%-?\s*(?:end)?generation\s*-?%}", "", template))
+        return environment.parse(re.sub(r"{%-?\s*(?:end)?generation\s*-?%}", "", template))
     except TemplateSyntaxError as error:
         raise ValueError(f"its chat template cannot be read: {error}") from error
-    for node in tree.find_all((nodes.TemplateData, nodes.Const)):
+
+
+def _texts_of(template: str) -> Iterator[str]:
+    """The texts that a chat template may write or compare: not the names of its variables, nor its comments."""
+    from jinja2 import nodes
+
+    for node in syntax_of(template).find_all((nodes.TemplateData, nodes.Const)):
         value = node.data if isinstance(node, nodes.TemplateData) else getattr(node, "value", None)
         if isinstance(value, str):
             yield value

@@ -16,6 +16,7 @@ The answers are a table like the meta-prover's, in which `prefix` counts the ext
 `mrt.analysis.progress` read it unchanged.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,14 @@ def extended(thought: str, marker: str, continuation: str, *, cut: bool) -> str:
     return thought.rstrip("\n") + (without_unfinished_step(added) if cut else added)
 
 
+def unclosed(continuation: str, thinking: Thinking) -> str:
+    """The part of a continuation that belongs to its thought: the text before a tag that closes it.
+
+    gpt-oss has more headers that do than the one that is a stop string.
+    """
+    return re.split(thinking.patterns[1], continuation, maxsplit=1)[0]
+
+
 def closed(thought: str, template: Template, thinking: Thinking = THINK) -> str:
     """Text after the chat prompt that makes the model answer: the thought, closed without "Time is up."."""
     body = thought.rstrip("\n")
@@ -117,7 +126,8 @@ class Force(TraceStage):
             if what == "extension":
                 marker = settings.markers[(count - 1) % len(settings.markers)]
                 cut = completions[0].finish_reason == "length"
-                thoughts[i, count] = extended(thoughts[i, count - 1], marker, completions[0].text, cut=cut)
+                written = unclosed(completions[0].text, thinking[i])
+                thoughts[i, count] = extended(thoughts[i, count - 1], marker, written, cut=cut)
                 yield from ask(i, count)
 
         first = [request for i in range(len(keys)) for request in ask(i, 0)]

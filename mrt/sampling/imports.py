@@ -72,6 +72,11 @@ FINISH = {
     **dict.fromkeys((*CUT, *ABORTED), "length"),
 }
 
+# Tokens that end a completion. Tools that decode special tokens leave them in its text; they are no part of an answer.
+ENDS = re.compile(
+    r"(?:(?:<[|｜](?:im_end|end|endoftext|end_of_text|eot_id|eom_id|return|call|end▁of▁sentence|END_OF_TURN_TOKEN|pad)"
+    r"[|｜]>|<(?:eos|pad|end_of_turn|turn\|)>|\[EOS\]|</s>)\s*)+\Z"
+)
 CLOSES = "the text closes a thought"
 
 
@@ -192,6 +197,7 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
             if given["text"] is None:
                 raise ValueError("text is null; leave the row out, or write an empty text")
             given |= {name: _string(given, name) for name in ("text", "prompt")}
+            given["text"] = ENDS.sub("", given["text"])
             given |= {"tokens": _tokens(given["tokens"]), "finish_reason": _finish(_string(given, "finish_reason"))}
         except ValueError as error:
             raise ValueError(f"{file}, row {number}: {error}") from error

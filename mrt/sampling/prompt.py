@@ -2,12 +2,18 @@
 
 import datetime
 import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from mrt.core.settings import Settings
-from mrt.episodes.thinking import THINK, Setting, Thinking, ends_inside, last_tag, left_open, of_template
+from mrt.episodes.thinking import THINK, Setting, Thinking, ends_inside, last_tag, left_open, of_template, syntax_of
+
+# Given to each chat template by transformers, besides the arguments of `prompt.template`.
+GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 
 
 class Chat(NamedTuple):
@@ -17,9 +23,40 @@ class Chat(NamedTuple):
     inside: bool
 
 
+@lru_cache(maxsize=16)
+def arguments_of(template: str) -> frozenset[str]:
+    """The arguments that a chat template reads: names that it does not set before it reads them.
+
+    Those that transformers gives are left out.
+    """
+    from jinja2 import meta
+
+    tree = syntax_of(template)
+    first: dict[str, str] = {}
+    for name in _names(tree):
+        first.setdefault(name.name, name.ctx)
+    undeclared = meta.find_undeclared_variables(tree)
+    return frozenset(name for name in undeclared - GIVEN if first.get(name) == "load")
+
+
+def _names(node: Any) -> Iterator[Any]:
+    """The names in a syntax tree in the order in which they are read and set."""
+    from jinja2 import nodes
+
+    if isinstance(node, nodes.Name):
+        yield node
+    fields = [node.node, node.target] if isinstance(node, nodes.Assign) else node.iter_child_nodes()
+    for child in fields:
+        yield from _names(child)
+
+
 class Prompt(Settings):
     """How a problem becomes a prompt."""
 
+    system: str | None = Field(
+        None,
+        description="The system prompt. By default the chat template's own, if it has one; an empty one replaces that.",
+    )
     instruction: str = Field(
         "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
         pattern=r"\{problem\}",
@@ -37,7 +74,9 @@ class Prompt(Settings):
         " `thinking.open`. Empty for a model that does not think.",
     )
     template: dict[str, bool | int | float | str] = Field(
-        {}, description="Arguments of the chat template, such as `{enable_thinking: true}`."
+        {},
+        description="Arguments of the chat template, such as `{enable_thinking: true}` or `{reasoning_effort: high}`."
+        " One that the template does not read is an error.",
     )
     date: datetime.date = Field(
         datetime.date(2024, 7, 26),
@@ -80,22 +119,12 @@ class Prompt(Settings):
     def chat(self, tokenizer: Any, problem: str) -> Chat:
         """The chat prompt; it ends inside a thought unless `open_thought` is empty or closes it.
 
-        Raises ValueError if the chat template cannot be rendered, loses the problem, closes a thought where the prompt
-        should open one, or if the prompt opens a thought of another kind than the model's.
+        Raises ValueError if the chat template cannot be rendered, loses the problem or the system prompt, or does not
+        read one of the arguments. So it does if the template closes a thought where the prompt should open one, or if
+        the prompt opens a thought of another kind than the model's.
         """
         thinking = self.thinking_of(tokenizer)
-        message = self.instruction.replace("{problem}", problem)
-        prompt = self._rendered(tokenizer, message)
-        if problem.strip() not in prompt:  # templates of models that see images may read a list of parts
-            prompt = self._rendered(tokenizer, [{"type": "text", "text": message}])
-            prompt = "" if re.search(r"[\"']type[\"']: ?[\"']text[\"']", prompt) else prompt  # the list, as it is
-        if problem.strip() not in prompt:
-            raise ValueError(
-                f"{tokenizer.name_or_path}: the problem does not stand in the prompt that its chat template makes; the"
-                f" prompt of {problem[:60]!r} is {prompt[-200:]!r}"
-            )
-        anchor = message.strip() if message.strip() in prompt else problem.strip()
-        tail = prompt.rpartition(anchor)[2]  # what the template adds behind the message
+        prompt, tail = self._written(tokenizer, problem)
         opening = self.open_thought if self.open_thought is not None else thinking.open if thinking else ""
         if thinking and not opening.strip():
             opening = ""
@@ -119,22 +148,68 @@ class Prompt(Settings):
             )
         return Chat(prompt + opening, inside)
 
-    def _rendered(self, tokenizer: Any, content: str | list[dict[str, str]]) -> str:
-        """A chat of one message of the user's, as the chat template writes it."""
+    def _written(self, tokenizer: Any, problem: str) -> tuple[str, str]:
+        """The prompt as the chat template writes it, and the text that it adds after the message.
+
+        Raises ValueError if it does not read one of the arguments, or loses the problem or the system prompt.
+        """
+        name, message = tokenizer.name_or_path, self.instruction.replace("{problem}", problem)
+        known = arguments_of(tokenizer.get_chat_template()) if self.template else frozenset()
+        if unread := sorted(self.template.keys() - known):
+            raise ValueError(
+                f"{name}: its chat template does not read {', '.join(unread)} of `prompt.template`. It reads"
+                f" {', '.join(sorted(known)) or 'no arguments'}. What only some models read belongs into their own"
+                " `prompt`"
+            )
+        prompt = self._rendered(tokenizer, message)
+        if lost := self._lost_in(prompt, message, problem):
+            with suppress(ValueError):  # templates of models that see images may read a list of parts
+                parts = self._rendered(tokenizer, message, in_parts=True)
+                as_it_is = re.search(r"[\"']type[\"']: ?[\"']text[\"']", parts)
+                if not as_it_is and not self._lost_in(parts, message, problem):
+                    prompt, lost = parts, None
+        if lost:
+            hint = ". Leave `prompt.system` out, and put it into `prompt.instruction`" if lost != "problem" else ""
+            raise ValueError(
+                f"{name}: the {lost} does not stand in the prompt that its chat template makes; the prompt of"
+                f" {problem[:60]!r} is {prompt[-200:]!r}{hint}"
+            )
+        return prompt, around(prompt, message, problem)[1]
+
+    def _lost_in(self, prompt: str, message: str, problem: str) -> str | None:
+        """The part that a prompt lacks: the problem, or the system prompt outside of the message."""
+        if problem.strip() not in prompt:
+            return "problem"
+        system = (self.system or "").strip()
+        return None if any(system in part for part in around(prompt, message, problem)) else "system prompt"
+
+    def _rendered(self, tokenizer: Any, message: str, *, in_parts: bool = False) -> str:
+        """A chat of the system prompt, if there is one, and a message of the user's, as the chat template writes it."""
         from jinja2 import TemplateError
 
+        texts = ({} if self.system is None else {"system": self.system}) | {"user": message}
+        chat = [
+            {"role": role, "content": [{"type": "text", "text": text}] if in_parts else text}
+            for role, text in texts.items()
+        ]
         date = {"date_string": f"{self.date:%d %b %Y}", "strftime_now": self.date.strftime}
         try:
             return str(
                 tokenizer.apply_chat_template(
-                    [{"role": "user", "content": content}],
-                    tokenize=False,
-                    add_generation_prompt=True,
-                    **(date | self.template),
+                    chat, tokenize=False, add_generation_prompt=True, **(date | self.template)
                 )
             )
         except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            what = "a message of the user's" if self.system is None else "a system prompt and a message of the user's"
+            hint = "" if self.system is None else ". If it has no system role, put `system` into `prompt.instruction`"
             raise ValueError(
-                f"{tokenizer.name_or_path}: its chat template cannot write a message of the user's:"
-                f" {type(error).__name__}: {error}"
+                f"{tokenizer.name_or_path}: its chat template cannot write {what}: {type(error).__name__}:"
+                f" {error}{hint}"
             ) from error
+
+
+def around(prompt: str, message: str, problem: str) -> tuple[str, str]:
+    """The parts of a prompt before and after its message; those around its problem, if the message was changed."""
+    anchor = message.strip() if message.strip() in prompt else problem.strip()
+    before, _, after = prompt.rpartition(anchor)
+    return before, after

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from mrt.core.artifacts import PROBLEMS, ROLLOUTS
 from mrt.core.cli import run
+from mrt.core.hub import unnamed_end
 from mrt.episodes.parameterization import Backtracking
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.prompt import Prompt
@@ -42,6 +43,11 @@ class Sample(SamplingStage):
             Request(chat.text, self.samples, self.seed_of(problem_id), self.decoding)
             for problem_id, chat in zip(problems["id"], chats, strict=True)
         ]
+        if end := unnamed_end(self.sampler.tokenizer):
+            print(
+                f"warning: {self.model}: its chat template ends answers with {end}, at which it does not stop, so that"
+                " they run on; add it to eos_token_id in generation_config.json (docs/your_own.md, Models)"
+            )
         completions = self.draw(requests)
         if completions is None:
             return

@@ -4,9 +4,9 @@
         --history history.parquet --state state
 
 An example is a prompt and a completion; the loss is the mean negative log-likelihood of the completion's tokens and the
-closing end-of-sequence token, never of the prompt's. With `weighted`, each example's tokens count by its weight
-(progress, Appendix B.2). Trainer state lives in `--state`, outside the output, so that a killed run resumes from its
-last complete checkpoint; the output folder appears whole, or not at all.
+token by which the model ends (`ends_of`), never of the prompt's. With `weighted`, each example's tokens count by its
+weight (progress, Appendix B.2). Trainer state lives in `--state`, outside the output, so that a killed run resumes from
+its last complete checkpoint; the output folder appears whole, or not at all.
 """
 
 import random
@@ -21,7 +21,7 @@ from mrt.core import accelerator
 from mrt.core.artifacts import SET
 from mrt.core.cli import run
 from mrt.core.digest import slice_of
-from mrt.core.hub import folder_of, tokenizer_of
+from mrt.core.hub import ends_of, folder_of, tokenizer_of
 from mrt.core.settings import Settings
 from mrt.core.storage import read_table
 from mrt.sampling.tokens import encode
@@ -82,11 +82,11 @@ def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) ->
     Prompt and completion are encoded apart, as the sampling engine saw them: a prompt, then the tokens it generated.
     Ids and labels have 32 bits: every process of a training holds all of them.
     """
-    rows = []
+    rows, end = [], ends_of(tokenizer)[0]
     prompts = encode(tokenizer, (e["prompt"] for e in examples))
     completions = encode(tokenizer, (e["completion"] for e in examples))
     for example, prompt, completion in zip(examples, prompts, completions, strict=True):
-        ids = np.array([*prompt, *completion, tokenizer.eos_token_id], dtype=np.int32)
+        ids = np.array([*prompt, *completion, end], dtype=np.int32)
         if len(ids) <= max_length:
             labels = np.where(np.arange(len(ids)) < len(prompt), np.int32(-100), ids)
             rows.append({"input_ids": ids, "labels": labels, "loss_weight": float(example["weight"])})

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from mrt.analysis.progress import progress_table
 from mrt.episodes.cut import CutRollouts
 from mrt.episodes.parameterization import Template, split_episodes
-from mrt.sampling.budget_forcing import BudgetForcing, Force, closed, extended, reopened, without_unfinished_step
+from mrt.episodes.thinking import FAMILIES
+from mrt.sampling.budget_forcing import (
+    BudgetForcing,
+    Force,
+    closed,
+    extended,
+    reopened,
+    unclosed,
+    without_unfinished_step,
+)
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.sampling.prompt import Prompt
 from mrt.sampling.rollouts import Sample
@@ -45,6 +54,15 @@ def test_a_cut_text_loses_its_unfinished_step(text, left):
 
 def test_a_thought_is_closed_as_the_model_closes_it():
     assert closed("a\n\nb\n\n", Template()) == closed("a\n\nb\n", Template()) == "a\n\nb\n</think>\n\n"
+
+
+@pytest.mark.parametrize("header", ["<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"])
+def test_an_extension_ends_where_any_header_closes_the_thought(header):
+    """The answer behind it is no part of the thought that mu is asked at."""
+    *_, channels = FAMILIES
+    assert unclosed("so 7.<|end|><|start|>assistant" + header + "7", channels) == "so 7."
+    for thinking in FAMILIES:
+        assert unclosed("so 7.\n\n", thinking) == "so 7.\n\n"
 
 
 def test_the_paper_s_numbers_of_extensions():

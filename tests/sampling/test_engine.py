@@ -1,6 +1,8 @@
 """The real engine against the real model: log-probabilities and seeds."""
 
+import json
 import math
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -142,3 +144,18 @@ def test_seeds_are_spaced_and_named():
     assert all(0 <= s < 2**62 for s in seeds)
     assert seed_of("a", "bc") != seed_of("ab", "c")
     assert math.isclose(sum(seeds) / 2000 / 2**61, 1, rel_tol=0.1)
+
+
+def test_each_end_of_a_model_ends_its_completions_and_is_no_part_of_them(tmp_path):
+    """As `<|im_end|>` and `<|endoftext|>` do; here the second end is the tag that closes thoughts."""
+    folder = shutil.copytree(TOY_BASE, tmp_path / "model")
+    settings = json.loads((folder / "generation_config.json").read_text())
+    tag = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("</think>")
+    (folder / "generation_config.json").write_text(json.dumps(settings | {"eos_token_id": [1, tag]}))
+    two_ends = Engine(str(folder), EngineSettings(max_model_len=512, cpu_cache_gib=0.1))
+    for stop in ((), ("never said",)):  # decoded here, and by vLLM
+        decoding = Decoding(temperature=1.0, max_tokens=150, stop=stop)
+        completions = two_ends.generate([Request(PROMPT, 8, 5, decoding)])[0]
+        ended = [c for c in completions if c.finish_reason == "stop"]
+        assert ended and not any("</think>" in c.text or "boxed" in c.text for c in completions)
+        assert all(len(two_ends.encode([c.text])[0]) + 1 == c.tokens for c in ended)

@@ -375,3 +375,25 @@ def test_a_value_that_cannot_be_read_is_told_with_its_file(problems):
         imported(problems, rows)
     unused = [row | {"text": "a", "notes": notes} for row, notes in zip(rows, ([1], "\ud83d"), strict=True)]
     assert imported(problems, unused) == [("1", 0, "a"), ("1", 1, "a")]
+
+
+@pytest.mark.parametrize(
+    "end", ["<|im_end|>", "<|im_end|>\n<|endoftext|>", "</s>", "<｜end▁of▁sentence｜>", "<turn|>\n"]
+)
+def test_a_token_that_ended_a_completion_is_no_part_of_its_text(problems, end):
+    """A tool that decodes special tokens leaves it in, and an answer that is compared as text would be wrong."""
+    assert imported(problems, [row("Answer: 2" + end)]) == [("1", 0, "Answer: 2")]
+    Grade(
+        problems=problems,
+        answers=problems.with_name("out.parquet"),
+        out=problems.with_name("grades.parquet"),
+        task="exact",
+    ).cli_cmd()
+    assert GRADES.read(problems.with_name("grades.parquet"))["answer"].to_list() == ["2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["<|im_end|> is a token", "a <|channel|>analysis<|message|>", "2 < 3 <s>", "Use </s> here"]
+)
+def test_other_tokens_stay_in_a_text(problems, text):
+    assert imported(problems, [row(text)], begins="outside") == [("1", 0, text)]

@@ -7,7 +7,7 @@ from conftest import TOY_BASE
 
 from mrt.episodes.parameterization import Template
 from mrt.episodes.thinking import FAMILIES, THINK, Thinking
-from mrt.sampling.prompt import Prompt
+from mrt.sampling.prompt import Prompt, arguments_of
 
 EACH = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>"
 SHORT = Prompt(instruction="{problem}")
@@ -169,3 +169,119 @@ def test_an_unknown_kind_of_thought_is_refused(tokenizer):
     tokenizer.chat_template = EACH + "<thinking>{% endif %}"
     with pytest.raises(ValueError, match=r"weights: its chat template shows an unknown kind of thought, '<thinking>'"):
         SHORT.chat(tokenizer, "3 + 4?")
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments"),
+    [
+        ("{% if enable_thinking is defined and enable_thinking is false %}{% endif %}", {"enable_thinking"}),
+        ("{% if not effort is defined %}{% set effort = 'low' %}{% endif %}{{ effort }}", {"effort"}),
+        ("{% set effort = effort | default('low') %}{{ effort }}", {"effort"}),
+        ("{% set effort = effort or 'low' %}{{ effort }}", {"effort"}),
+        ("{% if not effort %}{% set effort = 'low' %}{% endif %}{{ effort }}", {"effort"}),
+        ("{% if messages %}{% set text = 'a' %}{% else %}{% set text = 'b' %}{% endif %}{{ text }}", set()),
+        ("{% for m in messages %}{{ loop.index }}{{ m.effort }}{{ m['think'] }}{% endfor %}", set()),
+        ("{% macro say(text) %}{{ text }}{{ style }}{% endmacro %}{{ say('a') }}", {"style"}),
+        ("{# effort #}{{ bos_token }}{{ 'think' }}{{ strftime_now('%Y') }}{{ raise_exception('a') }}", {"bos_token"}),
+        ("{% set ns = namespace(style='') %}{% set ns.style = tone %}{{ ns.style }}{{ range(2) }}", {"tone"}),
+        ("{% generation %}{{ tools }}{{ documents }}{% endgeneration %}", set()),
+    ],
+)
+def test_a_template_reads_the_names_that_it_does_not_set_first(template, arguments):
+    assert arguments_of(template) == arguments
+
+
+READS = "{% if enable_thinking %}<think>\n{% endif %}{{ reasoning_effort | default('') }}{% endif %}"
+
+
+def test_an_argument_reaches_the_template(tokenizer):
+    tokenizer.chat_template = EACH + READS
+    prompt = Prompt(instruction="{problem}", open_thought="", template={"enable_thinking": True, "reasoning_effort": 3})
+    assert prompt.render(tokenizer, "3 + 4?") == "<|user|>3 + 4?<|assistant|><think>\n3"
+
+
+@pytest.mark.parametrize(
+    ("end", "template", "message"),
+    [
+        (READS, {"enable_thinkin": True}, "enable_thinkin of .* reads enable_thinking, reasoning_effort\\."),
+        (READS, {"enable_thinking": True, "think": 1, "effort": 2}, "read effort, think of"),
+        ("{% endif %}", {"enable_thinking": True}, "read enable_thinking of .* reads no arguments"),
+        (READS, {"continue_final_message": True}, "read continue_final_message of"),
+        ("{% set text = 'a' %}{{ text }}{% endif %}", {"text": "b"}, "read text of"),
+        (READS, {"chat_template": "{{ messages[0].content }}"}, "read chat_template of"),
+        (READS, {"add_generation_prompt": False}, "read add_generation_prompt of"),
+    ],
+)
+def test_an_argument_that_the_template_does_not_read_is_refused(tokenizer, end, template, message):
+    tokenizer.chat_template = EACH + end
+    for thinking in ("auto", THINK):
+        with pytest.raises(ValueError, match=f"weights: its chat template does not .*{message}"):
+            Prompt(instruction="{problem}", thinking=thinking, template=template).chat(tokenizer, "3 + 4?")
+
+
+FIRST_USER = (  # as Gemma 3's and Mistral's
+    "{% if messages[0].role == 'system' %}{% set first = messages[0].content + '\n\n' %}{% else %}{% set first = '' %}"
+    "{% endif %}{% for m in messages if m.role == 'user' %}<|user|>{{ first }}{{ m.content }}{% endfor %}<|assistant|>"
+)
+DEFAULT = (  # as Qwen2.5's and Magistral's
+    "<|system|>{{ messages[0].content if messages[0].role == 'system' else 'The default.' }}"
+    "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>"
+)
+PARTS = EACH.replace("{{ m.content }}", "{% for c in m.content %}{{ c.text }}{% endfor %}") + "{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "system", "text"),
+    [
+        (EACH + "{% endif %}", "Be brief.", "<|system|>Be brief.<|user|>3 + 4?<|assistant|>"),
+        (EACH + "{% endif %}", " Be brief. 3 + 4?\n", "<|system|> Be brief. 3 + 4?\n<|user|>3 + 4?<|assistant|>"),
+        (EACH + "{% endif %}", "3", "<|system|>3<|user|>3 + 4?<|assistant|>"),
+        (PARTS, "Be brief.", "<|system|>Be brief.<|user|>3 + 4?<|assistant|>"),
+        (FIRST_USER, "Be brief.", "<|user|>Be brief.\n\n3 + 4?<|assistant|>"),
+        (DEFAULT, "Be brief.", "<|system|>Be brief.<|user|>3 + 4?<|assistant|>"),
+        (DEFAULT, "", "<|system|><|user|>3 + 4?<|assistant|>"),
+        (DEFAULT, None, "<|system|>The default.<|user|>3 + 4?<|assistant|>"),
+    ],
+)
+def test_a_system_prompt_is_a_message_of_its_role(tokenizer, template, system, text):
+    tokenizer.chat_template = template
+    prompt = Prompt(instruction="{problem}", system=system)
+    assert prompt.chat(tokenizer, "3 + 4?") == (text + "<think>\n", True)
+
+
+def test_a_system_prompt_may_name_tags(tokenizer):
+    """It opens no thought, wherever the template writes it."""
+    for template in (EACH + "{% endif %}", FIRST_USER):
+        tokenizer.chat_template = template
+        prompt = Prompt(instruction="{problem}", system="Think in <think> first, or in [THINK].", open_thought="")
+        assert not prompt.chat(tokenizer, "3 + 4?").inside
+
+
+@pytest.mark.parametrize(
+    ("template", "system", "message"),
+    [
+        # dropped
+        (EACH.replace("in messages", "in messages if m.role == 'user'") + "{% endif %}", "Be brief.", "the system pro"),
+        ("<|user|>{{ messages[-1].content }}<|assistant|>", "Be brief.", "the system prompt does not .*instruction`"),
+        ("<|user|>{{ messages[-1].content }}<|assistant|>", "3 + 4", "the system prompt does not"),  # in the problem
+        ("<|user|>" + "{{ messages[-1].content | upper }}", "Be brief.", "the problem does not"),
+        ("{{ messages[0].content }}", "Be brief.", "the problem does not"),
+        ("{{ messages[0].content }}", "What is 3 + 4? Be brief.", "the system prompt does not"),  # all that is left
+        # refused, as Gemma 2's
+        (
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}",
+            "Be brief.",
+            r"cannot write a system prompt and a message of the user's: TemplateError: no system role\..*instruction`",
+        ),
+    ],
+)
+def test_a_template_that_loses_the_system_prompt_is_refused(tokenizer, template, system, message):
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=f"weights: .*{message}"):
+        Prompt(instruction="{problem}", system=system).chat(tokenizer, "What is 3 + 4?")
+
+
+def test_without_a_system_prompt_no_key_changes():
+    from mrt.core.digest import canonical
+
+    assert "system" not in canonical(Prompt()) and canonical(Prompt(system=""))["system"] == ""

@@ -4,13 +4,14 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from mrt.core.hub import ends_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.episodes.segmentation import splitter
 from mrt.episodes.thinking import answer_parts, of_cell, special_ids
@@ -29,9 +30,9 @@ from mrt.training.stage import EndsOnce, show_progress
 from mrt.training.variant import Boundaries, Group, Variant, values_of
 
 
-def without_end(tokenizer: Any, ids: Sequence[int]) -> Sequence[int]:
-    """A completion's token ids without the end-of-text token, which may be a special token that texts keep."""
-    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
+def without_end(ids: Sequence[int], ends: Collection[int]) -> Sequence[int]:
+    """A completion's token ids without the token that ended it (`ends`), which texts may keep."""
+    return ids[:-1] if ids and ids[-1] in ends else ids
 
 
 def overlong_penalties(lengths: Sequence[int], longest: int, buffer: int | None) -> list[float]:
@@ -73,8 +74,10 @@ def outcome_reward(task: Task, tokenizer: Any) -> Any:
         completion_ids: list[list[int]],
         **columns: Any,
     ) -> list[float]:
-        if kept := special_ids(tokenizer, of_cell(thinking[0])):  # TRL decodes without special tokens
-            completions = [decode(tokenizer, [], without_end(tokenizer, ids), kept) for ids in completion_ids]
+        kept, ends = special_ids(tokenizer, of_cell(thinking[0])), ends_of(tokenizer) if any(completion_ids) else ()
+        # TRL decodes without special tokens, but with an end that is not special
+        if kept or any(tokenizer.decode([end], skip_special_tokens=True) for end in ends):
+            completions = [decode(tokenizer, [], without_end(ids, ends), kept) for ids in completion_ids]
         whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
         tags = list(map(of_cell, thinking))
         given = {"answer": answer} | {name: columns[name] for name in ("problem_id", "row") if name in columns}
