@@ -142,15 +142,16 @@ def parsed(text: str) -> Any:
 
 
 def shown(cases: Cases, count: int) -> list[str]:
-    """The first tests, as the problem shows them."""
+    """The first tests, as paragraphs of the problem."""
     tests = tests_of(cases)[:count]
     if not tests:
         return []
     if "checks" in cases:
         return ["These tests have to pass:\n```python\n{}```".format("".join(tests))]
     if "function" in cases:
-        calls = (f"{cases['function']}({', '.join(map(repr, given))}) -> {expected!r}" for given, expected in tests)
-        return ["Examples:\n" + "\n".join(calls)]
+        values = [expected[0] if cases.get("wrapped") else expected for _, expected in tests]
+        calls = [f"{cases['function']}({', '.join(map(repr, given))})" for given, _ in tests]
+        return ["Examples:", *(f"{call} -> {value!r}" for call, value in zip(calls, values, strict=True))]
     return [f"Input:\n{given}\nOutput:\n{expected}" for given, expected in tests]
 
 

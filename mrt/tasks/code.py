@@ -60,21 +60,21 @@ class Code(Task):
     program: Literal["block", "box"] = Field(
         "block", description="The program: the last fenced Python block; or a box, whose expression it prints."
     )
-    setup: str = Field("", description="Python code that stands before each program, as `from typing import *`.")
-    shown: int = Field(0, ge=0, description="How many of its tests stand below the problem's text.")
+    setup: str = Field("", description="Python code put before each program, such as `from typing import *`.")
+    shown: int = Field(0, ge=0, description="Number of tests that the problem shows below its text.")
     tolerance: float = Field(
         0, ge=0, description="Error of a decimal number in an output, relative above 1 and else absolute; at 0, none."
     )
     partial: bool = Field(False, description="Whether the score is the share of tests passed; else all or nothing.")
     votes: int = Field(
-        8, ge=0, description="Two programs are one vote if so many first tests give equal outputs; at 0, equal texts."
+        8, ge=0, description="Number of first tests on which two programs of one vote have equal outputs; at 0, their texts are equal."
     )
     seconds: int = Field(6, ge=1, description="Seconds of CPU time a test; of real time, four times as many.")
     memory: int = Field(1024, ge=64, description="MiB of memory (address space).")
     threads: int = Field(32, ge=1, description="Threads. A program has one process, and can start no other.")
     files: int = Field(64, ge=1, description="MiB of files in /tmp, and of what it prints.")
     packages: bool = Field(False, description="Whether programs may import the packages of this environment.")
-    unsafe: bool = Field(False, description="Run programs without a sandbox, which they may harm or deceive us in.")
+    unsafe: bool = Field(False, description="Run programs without a sandbox, with all the rights of the user who grades.")
     _runs: dict[tuple[str, str], list[Run]] = PrivateAttr(default_factory=dict)
     _limited: int = PrivateAttr(0)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -185,7 +186,7 @@ def python_of(user):
     """A Python that a user can run with this environment's packages, and options to run it as that user; else None."""
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     options = {"env": {"PYTHONPATH": path, "PATH": os.environ["PATH"], "MRT_PASSWORD": "x"}, "cwd": "/"}
-    options |= {"user": user, "group": user, "extra_groups": []} if user else {}
+    options |= {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         with suppress(OSError):
             if not subprocess.run([python, "-c", "import mrt.grading.task"], capture_output=True, **options).returncode:
@@ -217,6 +218,14 @@ def marked(mark):
     return processes
 
 
+def wait_for(condition):
+    """Wait until something holds, for 20 seconds at most."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @needs_bubblewrap
 @pytest.mark.parametrize("user", [None, "nobody"])
 @pytest.mark.parametrize("name", [*PROGRAMS["scripts"], *PROGRAMS["functions"]])
@@ -244,10 +253,7 @@ def test_a_program_that_means_harm_is_wrong_and_leaves_nothing(name, user, tmp_p
     mode = "root" if os.geteuid() == 0 and not user else "user"
     assert result == f"{mode} {[0.0] * len(of_rows)}\n"
     assert took < 4 * len(of_rows) * sandbox.PATIENCE  # seconds, with the start of Python
-    deadline = time.monotonic() + 5
-    while marked(mark) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not marked(mark)
+    wait_for(lambda: not marked(mark))
     places = [
         *Path("/").iterdir(),
         *map(Path, ("/dev/shm", "/var/tmp", "/usr/lib", "/root")),
@@ -256,6 +262,18 @@ def test_a_program_that_means_harm_is_wrong_and_leaves_nothing(name, user, tmp_p
         ROOT,
     ]
     assert not [place for place in places if (place / mark).exists()]
+
+
+@needs_bubblewrap
+def test_a_program_ends_with_the_process_that_judges_it():
+    mark = f"mark-{os.getpid()}-{time.monotonic_ns()}"
+    row, (python, options) = posed({"input": "", "output": "3"}), python_of(None)
+    with subprocess.Popen([python, "-c", SCORES], stdin=subprocess.PIPE, text=True, **options) as judging:
+        print(json.dumps([mark, "import time\ntime.sleep(600)", [row], {}]), file=judging.stdin)
+        judging.stdin.close()
+        wait_for(lambda: marked(mark))
+        judging.kill()
+    wait_for(lambda: not marked(mark))
 
 
 @needs_bubblewrap
