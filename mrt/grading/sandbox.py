@@ -137,7 +137,7 @@ def counts_by_namespace() -> bool:
 
 @contextmanager
 def started(
-    script: Callable[[], None], descriptors: Sequence[int], setting: "Setting", **streams: int
+    script: Callable[[], None], descriptors: Sequence[int], setting: "Setting", stdin: int, stdout: int
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A script of `mrt.grading.inside` at work, its arguments the numbers of open files; at the end, it is killed.
 
@@ -169,7 +169,8 @@ def started(
                 cwd=folder,
                 start_new_session=True,
                 stderr=errors,
-                **streams,  # type: ignore[arg-type]
+                stdin=stdin,
+                stdout=stdout,
             )
         )
         try:
@@ -239,7 +240,7 @@ def sandbox(packages: bool = False) -> tuple[Mode | None, str]:
         return None, f"the sandbox knows {' and '.join(AUDIT)}, and this machine is {platform.machine()}"
     if not shutil.which("bwrap"):
         return None, "bubblewrap is not installed: there is no `bwrap` on the path"
-    error, modes = "", ("root", "user") if os.geteuid() == 0 else ("user",)
+    error, modes = "", list[Mode](["root", "user"] if os.geteuid() == 0 else ["user"])
     for mode in modes:
         try:
             if Setting(Limits(10, 1024, 1, 8), mode, packages).output(run, "print(6 * 7)", "").text == "42\n":

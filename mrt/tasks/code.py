@@ -67,14 +67,16 @@ class Code(Task):
     )
     partial: bool = Field(False, description="Whether the score is the share of tests passed; else all or nothing.")
     votes: int = Field(
-        8, ge=0, description="Number of first tests on which two programs of one vote have equal outputs; at 0, their texts are equal."
+        8,
+        ge=0,
+        description="Number of first tests whose outputs decide whether two programs are one vote; at 0, texts do.",
     )
     seconds: int = Field(6, ge=1, description="Seconds of CPU time a test; of real time, four times as many.")
     memory: int = Field(1024, ge=64, description="MiB of memory (address space).")
     threads: int = Field(32, ge=1, description="Threads. A program has one process, and can start no other.")
     files: int = Field(64, ge=1, description="MiB of files in /tmp, and of what it prints.")
     packages: bool = Field(False, description="Whether programs may import the packages of this environment.")
-    unsafe: bool = Field(False, description="Run programs without a sandbox, with all the rights of the user who grades.")
+    unsafe: bool = Field(False, description="Run programs without a sandbox, with all rights of the user.")
     _runs: dict[tuple[str, str], list[Run]] = PrivateAttr(default_factory=dict)
     _limited: int = PrivateAttr(0)
 

@@ -252,7 +252,7 @@ def test_a_program_that_means_harm_is_wrong_and_leaves_nothing(name, user, tmp_p
         took = time.monotonic() - start
     mode = "root" if os.geteuid() == 0 and not user else "user"
     assert result == f"{mode} {[0.0] * len(of_rows)}\n"
-    assert took < 4 * len(of_rows) * sandbox.PATIENCE  # seconds, with the start of Python
+    assert took < 120  # seconds; a busy machine takes longer to start it
     wait_for(lambda: not marked(mark))
     places = [
         *Path("/").iterdir(),
@@ -302,7 +302,7 @@ def configuration(tmp_path, **task):
     """A configuration with a problem set of programs."""
     (tmp_path / "p.jsonl").write_text(json.dumps({"problem": "q", "answer": "-", "tests": ["assert f(1) == 1"]}))
     problems = {"p": {"file": str(tmp_path / "p.jsonl"), "task": {"name": "code", **task}}}
-    evaluation = {"problems": ["p"], "models": ["base"], "measures": ["accuracy"]}
+    evaluation = {"problems": ["p"], "models": ["base"], "measures": ["accuracy"], "decoding": {"max_tokens": 400}}
     return {
         "results": str(tmp_path / "r"),
         "problems": problems,
@@ -354,24 +354,19 @@ def test_the_toy_has_programs_whose_grades_votes_and_J_are_those_of_mathematics(
     settings = Dataset(toy={"count": 3, "seed": 5, "difficulties": [4]}, task=task)
     Problems(name="t", set=settings, task=task, out=tmp_path / "problems.parquet").cli_cmd()
     golds = {name: int(row["answer"]) for name, row in problem_rows(tmp_path / "problems.parquet").items()}
-    sums = [(gold, f"{gold - 1} + 1", gold + 1, f"{gold - 3} + 3", gold + 2, "") for gold in golds.values()]
+    sums = [(gold, f"{gold - 1} + 1", gold + 1, f"{gold - 3} + 3", gold + 2, gold + 3) for gold in golds.values()]
     answers = [f"Ends:** they add up to \\boxed{{{value}}}." for values in sums for value in values]
     keys = pl.DataFrame({"problem_id": [name for name in golds for _ in range(6)], "sample": [*range(6)] * 3})
-    rollouts = keys.with_columns(
-        pl.Series("text", [f"Try it.\n</think>\n\n1. **{answer}" for answer in answers]),
-        *(
-            pl.lit(name).alias(column)
-            for column, name in {"prompt": "", "finish_reason": "stop", "thinking": THINK.cell()}.items()
-        ),
-        *(pl.lit(1).alias(column) for column in ("tokens", "prompt_tokens")),
-        inside=True,
-        mean_logprob=pl.lit(None, pl.Float64),
-    )
-    lengths = {name: pl.lit(1) for name in ("tokens", "problem_tokens", "prefix_tokens", "prompt_tokens")}
+    texts = [f"Try it.\n</think>\n\n1. **{answer}" for answer in answers]
+    numbers = [name for name in (*ROLLOUTS.columns, *PROVER.columns) if name.endswith("tokens")]
+    words = {"prompt": "", "finish_reason": "stop", "thinking": THINK.cell(), "inside": True, "mean_logprob": -1.0}
+    known = {name: pl.lit(value) for name, value in (dict.fromkeys(numbers, 1) | words).items()}
+    rollouts = keys.with_columns(**known, text=pl.Series(texts)).select(list(ROLLOUTS.columns)).cast(ROLLOUTS.columns)
     prefixes = {"prefix": pl.col("sample") // 3, "answer_index": pl.col("sample") % 3, "sample": pl.lit(0)}
-    forced = rollouts.with_columns(**prefixes, **lengths, text=pl.Series(answers))
-    ROLLOUTS.write(rollouts.select(list(ROLLOUTS.columns)), tmp_path / "rollouts.parquet")
-    PROVER.write(forced.select(list(PROVER.columns)), tmp_path / "prover.parquet")
+    forced = keys.with_columns(**known, **prefixes, text=pl.Series(answers))
+    forced = forced.select(list(PROVER.columns)).cast(PROVER.columns)
+    ROLLOUTS.write(rollouts, tmp_path / "rollouts.parquet")
+    PROVER.write(forced, tmp_path / "prover.parquet")
     tables = {}
     for choice in (task, None):
         for answered in ("rollouts", "prover"):
