@@ -54,7 +54,14 @@ ENGINES = (
     *("planning/test_calibrate", "sampling/test_pool", "core/test_lock", "training/test_stage", "core/test_cli"),
     *("problems/test_build", "sampling/test_allocation", "sampling/test_budget_forcing", "sampling/test_cache"),
     *("sampling/test_engine", "sampling/test_likelihood", "sampling/test_linearized", "sampling/test_prover"),
-    *("sampling/test_tokens", "sampling/test_tree", "toy/test_world", "traces/test_page", "traces/test_script"),
+    *(
+        "sampling/test_tokens",
+        "sampling/test_tree",
+        "tasks/test_code.py::test_a_program_that_means_harm",
+        "toy/test_world",
+        "traces/test_page",
+        "traces/test_script",
+    ),
     *("training/test_flops", "training/test_frozen", "training/test_launch", "training/test_rl", "training/test_sft"),
     *("training/test_method.py::test_edits", "training/test_method.py::test_one_new", "workflow/", "project/"),
 )

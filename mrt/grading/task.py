@@ -64,6 +64,10 @@ class Task(Settings):
         """The texts of the gold answer, as they stand in a box; none: the task has no J by likelihood."""
         return []
 
+    def unmet(self) -> str:
+        """Why this machine cannot judge answers, and the remedy; empty if it can."""
+        return ""
+
     def note(self) -> str:
         """What the log says of the answers judged so far."""
         return ""

@@ -14,12 +14,18 @@ from mrt.config.load import load
 from mrt.config.steps import short_trainings
 from mrt.core.artifacts import ROLLOUTS
 from mrt.core.settings import laid_over
+from mrt.grading.task import scores, task_of
+from mrt.problems.build import build
+from mrt.problems.settings import Dataset
+from mrt.tasks.code import Code
 
 PAGE = (ROOT / "docs" / "your_own.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 SCRIPTS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
 FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl", "my_measurements.jsonl")
 FILES += ("my_questions.jsonl", "gpqa.jsonl", "my_capitals.jsonl")
+FILES += ("my_programs.jsonl", "mbpp.jsonl", "humaneval.jsonl")
+PROGRAM = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0]  # rows of the task `code`
 REST = {  # what a block that is a part of a configuration leaves out
     "problems": {"train": {"file": FILES[1], "split": "train"}, "test": {"file": FILES[2], "split": "test"}},
     "evaluation": {"problems": ["test"], "measures": ["accuracy"]},
@@ -48,6 +54,10 @@ def files(tmp_path, monkeypatch):
             {"problem": f"What is {j} + 1?", "answer": str(j + 1), "tolerance": 0.05, "options": [str(j), str(j + 1)]}
             | {"Question": f"What is {j} + 1?", "Correct Answer": str(j + 1)}
             | {f"Incorrect Answer {i}": str(j - i) for i in (1, 2, 3)}
+            | {"text": f"Add {j}.", "code": "-", "task_id": f"{name}/{j}", "tests": [f"assert f(1) == {j + 1}"]}
+            | {"test_setup_code": "", "test_list": [f"assert f({k}) == {j + k}" for k in range(3)]}
+            | {"prompt": f"def f(x):\n    # add {j}\n", "canonical_solution": f"    return x + {j}\n"}
+            | {"test": f"def check(candidate):\n    assert candidate(1) == {j + 1}\n", "entry_point": "f"}
             for j in range(64 * i, 64 * i + 64)
         )
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -71,9 +81,32 @@ def config_of(shown):
 
 @pytest.mark.parametrize("shown", BLOCKS, ids=range(len(BLOCKS)))
 def test_what_the_page_shows_is_a_configuration(shown, files):
+    if "task: code" in shown and (unmet := Code().unmet()):
+        pytest.skip(unmet)
     config = config_of(shown)
     if config.cluster.gpu:
         assert sizing.training_processes(config, "mrt_1") == (1, 1) and sizing.sampling_gpus(config, "mrt_1") == 1
+
+
+@pytest.mark.skipif(bool(Code().unmet()), reason=Code().unmet())
+def test_the_programs_that_the_page_shows_are_judged(files, tmp_path):
+    """The rows of the page, and those of MBPP and HumanEval by their settings there."""
+    (tmp_path / "my_programs.jsonl").write_text(PROGRAM)
+    (shown,) = (block for block in BLOCKS if "task: code" in block)
+    function, script = "def increment(x): return x + 1", "print(int(input()) + 1)"
+    adds = "def f(x): return x + {}".format
+    solutions = {
+        "programs": [function, script],
+        "mbpp": map(adds, range(64 * 8, 64 * 9)),
+        "humaneval": map(adds, range(64 * 9, 64 * 10)),
+    }
+    for name, programs in solutions.items():
+        given = yaml.safe_load(shown)["problems"][name]
+        task = task_of(given["task"])
+        table, _ = build(name, Dataset(**given), extra=task.columns, task=task)
+        rows = [row | json.loads(row["extra"]) for row in table.head(2).iter_rows(named=True)]
+        right = list(programs)[:2]
+        assert scores(task, [*right, *right[::-1]], [*rows, *rows]) == [1, 1, 0, 0]
 
 
 @pytest.mark.slow

@@ -34,13 +34,16 @@ def sources(given: Given) -> Mistakes:
         if in_a_circle(name, disjoint_from):
             yield f"problems.{name}.disjoint_from", "the sets that it must be disjoint from wait for itself"
         try:
-            columns = task_of(dataset.task).columns if dataset.task else ()
+            task = task_of(dataset.task) if dataset.task else None
+            columns, unmet = (task.columns, task.unmet()) if task else ((), "")
         except ValueError as error:
             yield f"problems.{name}.task", str(error)
         else:
             if dataset.toy and columns:
                 why = f"it reads {', '.join(columns)}, which problems of the toy world do not have"
                 yield f"problems.{name}.task", why
+            if unmet:
+                yield f"problems.{name}.task", unmet
         if dataset.file:
             yield from file_mistakes(f"problems.{name}.file", dataset.file, lambda: None)
         if isinstance(wrong := ids.get(name), Exception):
