@@ -102,7 +102,7 @@ def mrt_config() -> type:
         overlong_buffer: int | None = of_recipe("overlong_buffer")
         segmentation: dict[str, Any] | str | None = field(default=None, metadata={"help": HELP["segmentation"]})
         template: dict[str, Any] | str | None = field(default=None, metadata={"help": HELP["template"]})
-        thinking: dict[str, Any] | str = field(default="auto", metadata={"help": HELP["thinking"]})
+        thinking: dict[str, Any] | str | None = field(default="auto", metadata={"help": HELP["thinking"]})
         use_vllm: bool = field(default=True, metadata={"help": "Sample with vLLM; MRTTrainer needs it."})
         vllm_importance_sampling_mode: str = field(
             default="token_truncate", metadata={"help": "How TRL corrects for the engine's rounding (docs/rl.md)."}
@@ -112,8 +112,8 @@ def mrt_config() -> type:
             for name in GIVEN_AS_JSON:
                 value = getattr(self, name)
                 setattr(self, name, json.loads(value) if isinstance(value, str) and value[:1] == "{" else value)
-            self.use_cpu = self.use_cpu or not accelerator.on_gpu()
-            if self.bf16 is None and self.use_cpu:
+            self.use_cpu = self.use_cpu or not accelerator.on_gpu()  # type: ignore[has-type]
+            if self.bf16 is None and self.use_cpu:  # type: ignore[has-type]
                 self.bf16 = False  # as the engine: it computes in float32 there
             super().__post_init__()
             for name, (value, why) in NEEDED.items():
@@ -136,7 +136,7 @@ def recipe_of(args: Any) -> RL:
 
 def thinking_of(choice: Any, tokenizer: Any, prompt: Any) -> Thinking | None:
     """How a model writes thoughts, by `MRTConfig.thinking`; `prompt` is the first of the dataset."""
-    if choice != "auto":
+    if choice not in (None, "auto"):
         return None if choice == "none" else Thinking.model_validate(choice)
     shown = [of_template(tokenizer.get_chat_template())] if getattr(tokenizer, "chat_template", None) else []
     return next(filter(None, [*shown, *(shown_in("", prompt) if isinstance(prompt, str) else [])]), None)
@@ -226,7 +226,7 @@ def mrt_trainer() -> type:
     """`MRTTrainer`; a function because importing TRL takes seconds."""
     from datasets import Dataset
 
-    trainer_class = make_trainer_class()
+    trainer_class: Any = make_trainer_class()
 
     class OnDatasets(trainer_class):
         """Trains a model by GRPO with rewards or advantages of progress (Sections 6.2, 7.1; docs/rl.md).

@@ -205,7 +205,7 @@ def test_an_engine_of_transformers_gives_what_vllm_gives(toy):
     slow, fast = transformers_engine(model, tokenizer), vllm_engine(TOY_BASE, max_model_len=512)
     prompts = prefixes(CHAT, [SOLVED, DOUBTED], closed=True)
     here, there = (
-        J_by_likelihood([*prompts, CHAT * 20], "8", engine.log_probabilities, opening=OPENING)
+        J_by_likelihood([*prompts, CHAT * 200], "8", engine.log_probabilities, opening=OPENING)
         for engine in (slow, fast)
     )
     assert here[:-1] == pytest.approx(there[:-1], rel=1e-4) and there[-1] == 0 < here[1]
@@ -264,4 +264,4 @@ def test_probabilities_at_the_whole_thought_are_of_the_models_own_closing(toy):
         logps = model(torch.tensor([begin + rest])).logits[0].log_softmax(-1)
     ends = [i for i in tokenizer.get_vocab().values() if tokenizer.decode([i]).startswith("}")]
     of_gold = logps[len(begin) + len(rest) - 3, rest[-2]] + logps[-2, ends].logsumexp(0)
-    assert found[0] == pytest.approx(exp(of_gold), rel=1e-4) and found[0] > 0.5
+    assert found[0] == pytest.approx(exp(of_gold), rel=1e-4) and found[0] > 0.1

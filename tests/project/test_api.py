@@ -20,6 +20,7 @@ from pydantic import BaseModel
 PAGE = (ROOT / "docs" / "api.md").read_text()
 EXAMPLES = ROOT / "docs" / "examples"
 MODULES = ("mrt.progress", "mrt.trl")
+SCRIPTS = {**os.environ, "PYTHONPATH": str(ROOT)}  # of this checkout, whatever is installed
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 NAMES = [(module, name) for module in MODULES for name in importlib.import_module(module).__all__]
 
@@ -131,7 +132,7 @@ def test_the_training_script_trains(tmp_path):
 
 def test_the_notebook_draws_J(tmp_path):
     command = [sys.executable, "docs/examples/J_along_a_thought.py", "mrt/toy/weights", str(tmp_path / "J.png")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "MPLBACKEND": "Agg"})
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=SCRIPTS | {"MPLBACKEND": "Agg"})
     assert done.returncode == 0, done.stderr[-4000:]
     assert (tmp_path / "J.png").read_bytes().startswith(b"\x89PNG")
 
