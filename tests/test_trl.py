@@ -186,6 +186,7 @@ def trained(tmp_path_factory):
     return folder, *json.loads(line.removeprefix("LOG "))
 
 
+@pytest.mark.slow
 def test_a_plain_script_trains_with_a_variant_of_its_own(trained):
     from safetensors.numpy import load_file
 
