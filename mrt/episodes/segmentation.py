@@ -3,7 +3,7 @@
 `segmentation: {by: my_cut.py:cut}` names a function of a thought that gives its episodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 
 from mrt.core.plugins import Kind, is_in_user_file, located
@@ -24,9 +24,15 @@ def splitter(parameterization: Parameterization) -> Callable[[str], list[str]] |
     Raises ValueError, with file and line, if the user's file cannot be imported. So does what is returned, if the
     function fails, if its episodes do not give the thought when joined, or if one of them is empty.
     """
-    if not (ways := ways_of(parameterization)):
-        return None
-    way, function = ways[0], WAYS.find(ways[0])
+    ways = ways_of(parameterization)
+    return losslessly(WAYS.find(ways[0]), ways[0]) if ways else None
+
+
+def losslessly(function: Callable[[str], Sequence[str]], way: str) -> Callable[[str], list[str]]:
+    """A function of a thought that gives its episodes, with a check of these; errors name it as `way`.
+
+    The result raises ValueError if the episodes do not give the thought when joined, or if one of them is empty.
+    """
 
     def split(thought: str) -> list[str]:
         with located(function):

@@ -15,9 +15,10 @@ Incremental detokenization: the text of an answer's token ids, without decoding 
 import json
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from types import MappingProxyType
 from typing import Any
 
@@ -168,6 +169,17 @@ def pieces(
             stream = DecodeStream(skip_special_tokens=True)
             piece = stream.step(tokenizer.backend_tokenizer, token)
         yield piece or kept.get(token, "")
+
+
+def tokens_up_to(texts: Sequence[str], places: Iterable[int]) -> list[int]:
+    """How many tokens reach each place of a text, in characters; the last of them may go on beyond it.
+
+    Args:
+        texts: the text that each token adds (`pieces`).
+        places: numbers of characters, each at least 1 and at most those of the text.
+    """
+    ends = list(accumulate(map(len, texts)))
+    return [bisect_left(ends, place) + 1 for place in places]
 
 
 def decode(

@@ -23,11 +23,29 @@ from mrt.core.artifacts import EPISODES, RL_PROMPTS
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
-from mrt.episodes.thinking import take_apart
+from mrt.episodes.thinking import Thinking, take_apart
 from mrt.grading.task import problem_rows
 from mrt.sampling.engine import seed_of
-from mrt.sampling.prompt import Prompt
+from mrt.sampling.prompt import Chat, Prompt
 from mrt.sampling.tokens import encode
+
+
+def continued(chat: Chat, prefix: str, words: Parameterization, thinking: Thinking | None) -> dict[str, Any]:
+    """The columns that the trainer of RL reads of a prompt, but for its gold answer.
+
+    Args:
+        chat: the rendered prompt, and whether it leaves a thought open.
+        prefix: the beginning of a completion, from which the model continues; empty for none.
+        words: how an answer is forced at the prompt.
+        thinking: the tags of a thought; None: the model writes none.
+    """
+    return {
+        "prefix_text": prefix,
+        "prompt": chat.text + prefix,
+        "forced": chat.text + words.force(prefix, inside=chat.inside),
+        "inside": take_apart(prefix, inside=chat.inside, thinking=thinking).answer is None,
+        "thinking": thinking.cell() if thinking else None,
+    }
 
 
 class MakePrompts(Stage):
@@ -53,7 +71,7 @@ class MakePrompts(Stage):
     def cli_cmd(self) -> None:
         thoughts, rows, left_out = self.thoughts(), list[tuple[Any, ...]](), 0
         thinking = self.prompt.thinking_of(self.tokenizer)
-        words, tags = self.parameterization.of(thinking), thinking.cell() if thinking else None
+        words = self.parameterization.of(thinking)
         problems = problem_rows(self.problems)
         for problem_id, problem in sorted(problems.items(), key=lambda item: item[0]):
             chat, begins_inside = self.prompt.chat(self.tokenizer, problem["problem"])
@@ -66,10 +84,9 @@ class MakePrompts(Stage):
             j = choices[0]
             if self.prefixes and choose.random() < self.prefixes:
                 j = choose.choice(choices)
-            prefix = "".join(episodes[:j])
-            forced = chat + words.force(prefix, inside=begins_inside) if self.forced else ""
-            inside = take_apart(prefix, inside=begins_inside, thinking=thinking).answer is None
-            rows.append((problem_id, 0, j, prefix, chat + prefix, forced, problem["answer"], inside, tags))
+            row = continued(Chat(chat, begins_inside), "".join(episodes[:j]), words, thinking)
+            texts = (row["prefix_text"], row["prompt"], row["forced"] if self.forced else "")
+            rows.append((problem_id, 0, j, *texts, problem["answer"], row["inside"], row["thinking"]))
         table = pl.DataFrame(rows, schema=RL_PROMPTS.columns, orient="row")
         if self.rows:
             whole = [json.dumps(problems[name], sort_keys=True) for name in table["problem_id"]]

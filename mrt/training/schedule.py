@@ -112,17 +112,21 @@ def rate(step: int, steps: int, warming: int, kind: str) -> float:
     """
     if step <= warming:
         return step / warming
-    left = max(0.0, (steps + 1 - step) / (steps + 1 - warming))
-    shapes: dict[str, Callable[[], float]] = {
-        "linear": lambda: left,
-        "cosine": lambda: 0.5 * (1 - math.cos(math.pi * left)),
-        "constant_with_warmup": lambda: 1.0,
-    }
-    return shapes[kind]()
+    return SHAPES[kind](max(0.0, (steps + 1 - step) / (steps + 1 - warming)))
+
+
+SHAPES: dict[str, Callable[[float], float]] = {  # of the share of the steps that is left
+    "linear": lambda left: left,
+    "cosine": lambda left: 0.5 * (1 - math.cos(math.pi * left)),
+    "constant_with_warmup": lambda left: 1.0,
+}
 
 
 class EveryStepLearns:
-    """A trainer whose learning rate follows `rate`, and which stops where there is no gradient to go on with."""
+    """A trainer whose learning rate follows `rate`, and which stops where there is no gradient to go on with.
+
+    transformers makes the schedules that `rate` lacks, and those with `lr_scheduler_kwargs`.
+    """
 
     args: Any
     optimizer: Any
@@ -132,9 +136,11 @@ class EveryStepLearns:
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         from torch.optim.lr_scheduler import LambdaLR
 
+        kind, warmup = self.args.lr_scheduler_type.value, self.args.warmup_steps  # steps, or below 1 their share
+        if kind not in SHAPES or self.args.lr_scheduler_kwargs:
+            return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
         if self.lr_scheduler is None:
-            warming = warm(num_training_steps, self.args.warmup_steps)
-            kind = self.args.lr_scheduler_type.value
+            warming = int(warmup) if warmup >= 1 else warm(num_training_steps, warmup)
 
             def share(done: int) -> float:
                 return rate(done + 1, num_training_steps, warming, kind)

@@ -70,7 +70,16 @@ class Variant(Function):
 
 
 def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Callable[..., Any]], Variant]:
-    """Decorate a function of a group; raises ValueError for rewards that ask mu, which comes behind them."""
+    """Decorate a function of a group (Variant in docs/architecture.md).
+
+    Args:
+        asks: `nothing`; `stop`, half of the completions answer at once; `prefix`, J at each prompt; `boundaries`, J at
+            the end of each episode too.
+        gives: `advantages` as they are; `rewards` or `centred rewards`, from which TRL makes advantages.
+
+    Raises:
+        ValueError: for another word, and for rewards with J, since J follows after them.
+    """
     if asks not in ("nothing", "stop", "prefix", "boundaries"):
         raise ValueError(f"asks: {asks!r} is none of nothing, stop, prefix, boundaries")
     if gives not in ("advantages", "rewards", "centred rewards"):

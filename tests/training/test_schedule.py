@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.training.schedule import carried, carried_steps_of, did_not_fall, in_words, rate, too_few, warm
+from mrt.training.schedule import (
+    EveryStepLearns,
+    carried,
+    carried_steps_of,
+    did_not_fall,
+    in_words,
+    rate,
+    too_few,
+    warm,
+)
 
 KINDS = ("linear", "cosine", "constant_with_warmup")
 ratios = st.floats(0, 1, exclude_max=True)
@@ -44,6 +53,29 @@ def test_the_rates_are_those_of_transformers_a_step_earlier(kind, steps, ratio):
     assert ours == pytest.approx(theirs(warming, steps + 1)[1:])
     if not ratio:
         assert ours == pytest.approx(theirs(0, steps))
+
+
+@pytest.mark.parametrize(
+    ("kind", "warmup", "first"),
+    [
+        ("linear", 4, 1 / 4),
+        ("linear", 0.2, 1 / 2),
+        ("linear", 30, 1 / 30),
+        ("polynomial", 4, 0.0),
+        ("constant", 0, 1.0),
+    ],
+)
+def test_a_warm_up_is_a_number_of_steps_or_a_share_and_other_kinds_are_transformers(kind, warmup, first, tmp_path):
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    class Learning(EveryStepLearns, Trainer):
+        pass
+
+    args = TrainingArguments(str(tmp_path), lr_scheduler_type=kind, warmup_steps=warmup, report_to="none", use_cpu=True)
+    trainer = Learning(torch.nn.Linear(1, 1), args)
+    optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1.0)
+    assert trainer.create_scheduler(10, optimizer).get_last_lr() == pytest.approx([first])
 
 
 @pytest.mark.parametrize(("steps", "ratio", "warming"), [(100, 0.07, 7), (100, 0.28, 28), (10, 0.21, 3)])

@@ -18,7 +18,7 @@ from mrt.episodes.thinking import answer_parts, of_cell, special_ids
 from mrt.grading.grade import right_forced
 from mrt.grading.task import Row, Task, answers_in, scores
 from mrt.sampling.engine import seed_of, vllm_reads
-from mrt.sampling.tokens import decode, end_of, pieces
+from mrt.sampling.tokens import decode, end_of, pieces, tokens_up_to
 from mrt.training.devices import LENGTHS, padded_left
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
@@ -409,12 +409,11 @@ def make_trainer_class() -> type:
                 end = end_of(self.processing_class, prompt[read].tolist())
                 words = self.parameterization.of(of_cell(x["thinking"]))
                 texts = list(pieces(self.processing_class, end, completion[kept].tolist(), self.kept))
-                text_ends = np.cumsum([len(piece) for piece in texts])
                 before = x["prefix_text"]
                 episodes = words.cut("".join(texts), before, inside=bool(x["inside"]), split=self.split).episodes
                 thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
                 cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
-                ends.append([int(np.searchsorted(text_ends, cut - len(before))) + 1 for cut in cuts])
+                ends.append(tokens_up_to(texts, [cut - len(before) for cut in cuts]))
                 prefixes += [(chat + words.force(thought[:cut]), problem_of(x)) for cut in cuts]
             # all processes call this, even without prefixes: it communicates
             J = iter(self.mu.accuracy_at([p for p, _ in prefixes], [row for _, row in prefixes]))
