@@ -101,7 +101,7 @@ def in_memory(content: str | bytes = "") -> Iterator[int]:
 def python(packages: bool) -> tuple[str, list[Path]]:
     """The interpreter of programs, and the folders that it needs: with this environment's packages, or without."""
     base = Path(sys.base_prefix).resolve()
-    bare = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    bare = base / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     return (sys.executable, [base, Path(sys.prefix)]) if packages else (str(bare), [base])
 
 

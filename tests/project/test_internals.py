@@ -166,6 +166,7 @@ PROMISED = {  # public: {what is found: where it is promised}
     "args.scale_rewards": "TRL, GRPOConfig",
     "ProgressCallback.on_log": "transformers, Callbacks",
     "TrainerCallback.on_step_end": "transformers, Callbacks",
+    "TrainerCallback.on_train_begin": "transformers, Callbacks",
     "self.control.should_training_stop": "transformers, Callbacks: TrainerControl",
     "args.save_strategy": "transformers, TrainingArguments",
     "trainer.processing_class.pad_token": "transformers, Tokenizer",
