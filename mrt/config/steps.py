@@ -9,7 +9,7 @@ from mrt.config.schema import Config
 from mrt.problems.sources import READ_AT_ONCE, read_file
 from mrt.training.method import SFTMethod
 from mrt.training.rl.recipe import RL
-from mrt.training.schedule import carried_steps_of, steps_of, too_few
+from mrt.training.schedule import steps_of, too_few
 
 
 def most_problems(config: Config, dataset: str) -> int | None:
@@ -45,7 +45,7 @@ def short_trainings(config: Config) -> Iterator[str]:
             continue
         if isinstance(recipe, RL):
             count = most_problems(config, str(model.problems))
-            steps = count and carried_steps_of(count, recipe.batch_size // recipe.num_generations, recipe.epochs)
+            steps = count and recipe.steps(count)
         else:
             count = most_examples(config, name)
             steps = count and steps_of(count, recipe.batch_size, recipe.epochs)
