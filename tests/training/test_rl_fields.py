@@ -94,7 +94,7 @@ def learnt(recipe, tmp_path, monkeypatch, by_hand, sampled=None):
     before = [[float(logp) for logp in each] for each in logps_of(torch.tensor(BEFORE))]
     expected = by_hand(output["advantages"].tolist(), before, logps_of(theta))
     expected.backward()
-    assert abs(expected.item()) > 1e-3 and abs(theta.grad.item()) > 1e-4
+    assert abs(expected.item()) > 1e-4 and abs(theta.grad.item()) > 1e-4
     return (loss.item(), ascent()), (expected.item(), -theta.grad.item()), output
 
 
@@ -121,7 +121,7 @@ def test_ratios_of_a_second_update_are_clipped_higher(low, high, tmp_path, monke
 
     recipe = RL(num_iterations=2, epsilon=low, epsilon_high=high)
     found, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand)
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_a_completion_has_one_ratio_in_gspo(tmp_path, monkeypatch):
@@ -136,7 +136,7 @@ def test_a_completion_has_one_ratio_in_gspo(tmp_path, monkeypatch):
 
     recipe = RL(num_iterations=2, epsilon=0.2, epsilon_high=0.28, importance_sampling_level="sequence", loss="grpo")
     found, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand)
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_tokens_with_advantages_of_their_own_do_not_share_a_ratio(tmp_path, monkeypatch):
@@ -185,7 +185,7 @@ def test_the_engines_probabilities_are_corrected_as_the_mode_says(mode, low, hig
     bounds = {"vllm_importance_sampling_clip_min": low, "vllm_importance_sampling_clip_max": high}
     recipe = RL(num_iterations=2, vllm_importance_sampling_mode=mode, **bounds)
     found, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand, sampled)
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_each_batch_of_completions_serves_so_many_updates(tmp_path, monkeypatch):
@@ -196,7 +196,7 @@ def test_each_batch_of_completions_serves_so_many_updates(tmp_path, monkeypatch)
     trainer, rows, _ = two_token_trainer(tmp_path, recipe, BEFORE, 0.5, monkeypatch, "grpo")
     rows = [*rows, rows[0] | {"prompt": "4", "forced": "f4"}]
     trainer.train_dataset = Dataset.from_list(rows)
-    trainer.args.max_steps, trainer.args.learning_rate = recipe.steps(len(rows)), 0.5
+    trainer.args.max_steps, trainer.args.learning_rate, trainer.args.logging_steps = recipe.steps(len(rows)), 0.5, 1
     drawn, sampled, passes = trainer.rollout_func, [], []
     monkeypatch.setattr(trainer, "rollout_func", lambda *given: sampled.append(given[0][::GROUP]) or drawn(*given))
     loss = trainer._compute_loss
