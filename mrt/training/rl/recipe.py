@@ -195,9 +195,8 @@ class RL(Settings):
     @classmethod
     def _unbiased(cls, given: Any) -> Any:
         decoding = given.get("decoding") if isinstance(given, dict) else None
-        for name in BIASING if isinstance(decoding, dict) else ():
-            if name in decoding:
-                raise ValueError(f"decoding.{name}: {BIAS}; RL has no such setting")
+        if isinstance(decoding, dict) and (biasing := [name for name in BIASING if name in decoding]):
+            raise ValueError(f"decoding.{biasing[0]}: {BIAS}; RL has no such setting")
         return given
 
     @field_validator("variant")
@@ -272,7 +271,7 @@ class RL(Settings):
             yield "vllm_mode", "TRL asks a server for one prompt a group, and here half of a group has another one"
 
     def steps(self, problems: int) -> int:
-        """Steps of a training on so many problems: updates."""
+        """Steps of a training on this number of problems: updates."""
         batches = carried_steps_of(problems, self.batch_size // self.num_generations, self.epochs)
         return batches * (self.num_iterations or 1)
 
@@ -287,7 +286,9 @@ class RL(Settings):
         mode = self.vllm_importance_sampling_mode
         # TRL's default weighs a completion by the product of its tokens' ratios, which in bfloat16 is far from 1. With
         # `none` TRL keeps its ratios, as it needs the log-probabilities that `check_fresh` compares
-        options = {"vllm_importance_sampling_mode": "token_truncate" if mode in (None, "none") else mode}
+        options: dict[str, Any] = {
+            "vllm_importance_sampling_mode": "token_truncate" if mode in (None, "none") else mode
+        }
         options["vllm_mode"] = self.vllm_mode or "colocate"
         return options | {name: value for name in self.of_trl if (value := getattr(self, name)) is not None}
 

@@ -194,7 +194,7 @@ def make_trainer_class() -> type:
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             self.inputs: list[dict[str, Any]] = []  # those of this process's completions
-            self.scores: list[float] | None = None  # their outcomes, if they were worked out while they were drawn
+            self.scores: list[float] | None = None  # their outcomes, if dynamic sampling computed them
             if self.use_vllm and self.vllm_mode == "colocate":  # a server's requests have no seeds
                 self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
             show_progress(self)
@@ -338,7 +338,7 @@ def make_trainer_class() -> type:
             return output
 
         def note_traces(self, outcomes: Any, lengths: Sequence[int]) -> None:
-            """Note the mean outcome and length of whole traces, without answers of what was told to stop."""
+            """Note the mean outcome and length of whole traces, without answers of stopped completions."""
             going_on = ~torch.tensor(self.stopped)
             prefix_lengths = map(len, self.mu.encode(x["prefix_text"] for x in self.inputs))
             whole = torch.tensor([b + n for b, n in zip(prefix_lengths, lengths, strict=True)])
@@ -346,7 +346,7 @@ def make_trainer_class() -> type:
             self.note("trace_tokens", self.mean_of(whole[going_on]))
 
         def scores_of(self, inputs: Sequence[dict[str, Any]], completion_ids: Sequence[list[int]]) -> list[float]:
-            """The outcome of each completion, as TRL asks for it."""
+            """The outcome of each completion."""
             columns = {name: [x[name] for x in inputs] for name in inputs[0] if name != "prompt"}
             completions = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
             with self.timed("grading"):
