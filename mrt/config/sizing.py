@@ -26,8 +26,7 @@ def rl_engine_size(config: Config, name: str) -> memory.Engine:
 def engine_share(config: Config, name: str) -> float:
     """Share of each GPU's memory that the engine takes during a model's training."""
     recipe = lineage.recipe(config, name)
-    beside = isinstance(recipe, RL) and recipe.vllm_mode != "server"
-    return recipe.gpu_memory_utilization if beside else 0.0
+    return recipe.gpu_memory_utilization if isinstance(recipe, RL) and recipe.vllm_mode != "server" else 0.0
 
 
 def sampling_gpus(config: Config, name: str) -> int:
