@@ -84,8 +84,8 @@ def log_of(history: Path) -> pl.DataFrame:
     by_rl = any(entry.get("reward") is not None for entry in entries)
     steps = [entry for entry in entries if entry.get("loss") is not None]
     weighted = [{**s, "loss": s["nll"], "weighted_loss": s["loss"]} if s.get("nll") is not None else s for s in steps]
-    drawn_again = {name: name for name in OF_DYNAMIC_SAMPLING if any(name in entry for entry in entries[:1])}
-    log = table_of(weighted, RL_COLUMNS | drawn_again if by_rl else SFT_COLUMNS)
+    dynamic = {name: name for name in OF_DYNAMIC_SAMPLING if any(name in entry for entry in entries[:1])}
+    log = table_of(weighted, RL_COLUMNS | dynamic if by_rl else SFT_COLUMNS)
     return log.with_columns(pl.col("num_tokens").forward_fill())  # a further update with a batch has no new ones
 
 

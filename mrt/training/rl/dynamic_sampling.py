@@ -28,7 +28,7 @@ def further_problems(trainer: Any, prompts: list[str]) -> Iterator[dict[str, Any
     seed = seed_of(trainer.recipe.seed, "dynamic sampling", trainer.state.global_step)
     problems, present = trainer.train_dataset, set(gather_object(prompts))
     order = torch.randperm(len(problems), generator=torch.Generator().manual_seed(seed)).tolist()
-    return (row for row in map(problems.__getitem__, order) if row["prompt"] not in present)
+    return (row for row in (problems[i] for i in order) if row["prompt"] not in present)
 
 
 def draw_again(trainer: Any, inputs: list[dict[str, Any]], sampled: dict[str, list[Any]]) -> list[float]:

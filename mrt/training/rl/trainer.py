@@ -237,10 +237,10 @@ def make_trainer_class() -> type:
 
         def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
             """Completions for TRL; with dynamic sampling, perhaps of other problems, to which `inputs` then belong."""
-            drawn = self.draw(prompts)
+            sampled = self.draw(prompts)
             if self.recipe.dynamic_sampling and self.model.training:
-                self.scores = draw_again(self, self.inputs, drawn)
-            return drawn
+                self.scores = draw_again(self, self.inputs, sampled)
+            return sampled
 
         def draw(self, prompts: list[str]) -> dict[str, Any]:
             """Completions of these prompts, read as the sampling engine reads them.
