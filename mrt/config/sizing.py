@@ -26,7 +26,7 @@ def rl_engine_size(config: Config, name: str) -> memory.Engine:
 def engine_share(config: Config, name: str) -> float:
     """Share of each GPU's memory that the engine takes during a model's training."""
     recipe = lineage.recipe(config, name)
-    return recipe.gpu_memory_utilization if isinstance(recipe, RL) else 0.0
+    return recipe.gpu_memory_utilization if isinstance(recipe, RL) and recipe.vllm_mode != "server" else 0.0
 
 
 def sampling_gpus(config: Config, name: str) -> int:
@@ -89,7 +89,7 @@ def check_training(config: Config, name: str) -> None:
     recipe = lineage.recipe(config, name)
     if recipe.batch_size % (nodes * processes):
         raise ValueError(f"batch_size {recipe.batch_size} is not divided by its {nodes} x {processes} GPUs")
-    if not isinstance(recipe, RL):
+    if not isinstance(recipe, RL) or recipe.vllm_mode == "server":
         return
     shared = tensor_parallel_size(config, name)  # in RL the processes of a node share engines
     if shared > 1 and processes % shared:

@@ -9,7 +9,7 @@ from mrt.config.schema import Config
 from mrt.problems.sources import READ_AT_ONCE, read_file
 from mrt.training.method import SFTMethod
 from mrt.training.rl.recipe import RL
-from mrt.training.schedule import carried_steps_of, steps_of, too_few
+from mrt.training.schedule import steps_of, too_few
 
 
 def most_problems(config: Config, dataset: str) -> int | None:
@@ -42,8 +42,7 @@ def most_steps(config: Config, name: str) -> tuple[int | None, str]:
     recipe = lineage.recipe(config, name)
     if isinstance(recipe, RL):
         count = most_problems(config, str(config.models[name].problems))
-        steps = count and carried_steps_of(count, recipe.batch_size // recipe.num_generations, recipe.epochs)
-        return steps, f"{count} problems"
+        return count and recipe.steps(count), f"{count} problems"
     count = most_examples(config, name)
     return count and steps_of(count, recipe.batch_size, recipe.epochs), f"{count} examples, one a trace"
 

@@ -266,10 +266,11 @@ class Bill:
         parents = self.lengths.rollout(lineage.teacher(config, model), dataset)
         if isinstance(recipe, RL):
             completions = count * recipe.epochs * recipe.num_generations
+            rounds = 1 + (recipe.dynamic_sampling or 0)  # at most
             length = min(self.lengths.rollout(model, dataset), recipe.decoding.max_tokens)
-            made = Work(
-                completions * length, count * prompt, completions * prompt, completions * (length + prompt), length
-            )
+            learnt = completions * (length + prompt) * (recipe.num_iterations or 1)
+            read, unshared = rounds * count * prompt, rounds * completions * prompt
+            made = Work(rounds * completions * length, read, unshared, learnt, length)
             prompts = count * recipe.epochs  # asked once, whatever the number of their completions
             queries = lineage.variant(config, model).queries(prompts, completions, config.expected.episodes)
             if not queries:

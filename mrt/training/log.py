@@ -64,6 +64,8 @@ RL_COLUMNS = {
     "seconds_forced": "seconds_forced",
 }
 
+OF_DYNAMIC_SAMPLING = ("groups_redrawn", "groups_varied")  # columns of trainings that have it
+
 
 def table_of(steps: list[dict[str, Any]], columns: dict[str, str]) -> pl.DataFrame:
     """A log of these columns; tokens and FLOPs are cumulative, and columns that a method does not have are null."""
@@ -80,9 +82,11 @@ def log_of(history: Path) -> pl.DataFrame:
     """
     entries = read_table(history).to_dicts()
     by_rl = any(entry.get("reward") is not None for entry in entries)
-    steps = [entry for entry in entries if entry.get("reward" if by_rl else "loss") is not None]
+    steps = [entry for entry in entries if entry.get("loss") is not None]
     weighted = [{**s, "loss": s["nll"], "weighted_loss": s["loss"]} if s.get("nll") is not None else s for s in steps]
-    return table_of(weighted, RL_COLUMNS if by_rl else SFT_COLUMNS)
+    dynamic = {name: name for name in OF_DYNAMIC_SAMPLING if any(name in entry for entry in entries[:1])}
+    log = table_of(weighted, RL_COLUMNS | dynamic if by_rl else SFT_COLUMNS)
+    return log.with_columns(pl.col("num_tokens").forward_fill())  # a further update with a batch has no new ones
 
 
 def remarks(log: pl.DataFrame) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 FEWEST = 10  # steps; by fewer a model is hardly changed at the rates that are usual
+LEAST_RATE = 1e-10  # a step of AdamW below it is rounded away in float32, where weights are about 0.01
 NO_GRADIENT = "no step had a gradient: what is left is the parent, but for weight decay"
 
 
@@ -74,7 +75,9 @@ def carried_steps_of(count: int, batch: int, epochs: float) -> int:
     return max(1, math.ceil(round(epochs * count / batch, 6)))
 
 
-def in_words(what: str, count: int, batch: int, epochs: float, warmup: float, *, carried: bool = False) -> str:
+def in_words(
+    what: str, count: int, batch: int, epochs: float, warmup: float, *, carried: bool = False, iterations: int = 1
+) -> str:
     """What a training will do: its steps, those that warm up, and what is left out, or seen more often than asked for.
 
     Args:
@@ -83,13 +86,16 @@ def in_words(what: str, count: int, batch: int, epochs: float, warmup: float, *,
         epochs: passes over them.
         warmup: share of the steps that warm up.
         carried: whether all steps are whole (`carried_steps_of`).
+        iterations: steps that learn from each batch.
     """
-    steps = (carried_steps_of if carried else steps_of)(count, batch, epochs)
+    batches = (carried_steps_of if carried else steps_of)(count, batch, epochs)
+    steps = batches * iterations
     if not carried and batch > count:
         text = f"{count} {what}, all in each step (batch_size is {batch}), epochs: {epochs:g}: {steps} steps, the first"
         return f"{text} {warm(steps, warmup)} warm up"
-    text = f"{count} {what}, {batch} a step, epochs: {epochs:g}: {steps} steps, the first {warm(steps, warmup)} warm up"
-    if (used := steps * batch) < count:
+    how = "a step" if iterations == 1 else f"a batch, each for {iterations} steps"
+    text = f"{count} {what}, {batch} {how}, epochs: {epochs:g}: {steps} steps, the first {warm(steps, warmup)} warm up"
+    if (used := batches * batch) < count:
         return f"{text}; {used} of the {what} are trained on, {count - used} are left out (epochs is below 1)"
     if carried and (more := used - round(epochs * count)) > 0:
         return f"{text}; {more} of the {what} fill the last step, once more than epochs says"

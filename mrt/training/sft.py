@@ -27,7 +27,7 @@ from mrt.core.storage import read_table
 from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
-from mrt.training.schedule import EveryStepLearns, Steps, in_words, steps_of, too_few
+from mrt.training.schedule import LEAST_RATE, EveryStepLearns, Steps, in_words, steps_of, too_few
 from mrt.training.stage import (
     EndsOnce,
     TrainingStage,
@@ -46,7 +46,7 @@ class SFT(Settings):
 
     execution: ClassVar = {"save_steps", "small_set"}  # fields that do not affect the weights
 
-    learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 2).")
+    learning_rate: float = Field(1e-6, ge=LEAST_RATE, le=1, description="Peak learning rate (Table 2).")
     epochs: float = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")
     batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples per step, over all devices (Table 2).")
     small_set: Literal["shrink", "refuse"] = Field(

@@ -257,7 +257,8 @@ def save_checkpoint(trainer: Any, tokenizer: Any, state: Path, made: Path) -> No
         norms = [entry["grad_norm"] for entry in history if "grad_norm" in entry]
         if norms and not any(norms):
             warn(NO_GRADIENT)
-        steps = [entry for entry in history if "loss" in entry and "reward" not in entry]
+        by_rl = any("reward" in entry for entry in history)
+        steps = [entry for entry in history if "loss" in entry and not by_rl]
         warn(did_not_fall([entry["loss"] for entry in steps], [entry["epoch"] for entry in steps]))
         with atomic_folder(made) as folder:
             shutil.move(state / "final", folder / "checkpoint")

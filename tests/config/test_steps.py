@@ -28,6 +28,7 @@ def test_a_training_that_can_only_have_few_steps_is_told_of():
     assert said_of(tiny(), "mrt_rl")[0].startswith("models.mrt_rl: at most 3 steps on 80 problems: ")
     assert not said_of(tiny(training={"recipe": {"epochs": 2}}), "star_1")
     assert not said_of(tiny(training={"rl": {"epochs": 0.5}}), "mrt_rl")
+    assert not said_of(tiny(training={"rl": {"num_iterations": 4}}), "mrt_rl")  # 3 batches, 12 updates
 
 
 @pytest.mark.parametrize(

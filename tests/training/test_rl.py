@@ -255,7 +255,7 @@ def two_token_trainer(tmp_path, recipe, theta, J, monkeypatch, method="mrt_rl"):
     args = GRPOConfig(
         output_dir=str(tmp_path), per_device_train_batch_size=GROUP * PROMPTS, num_generations=GROUP,
         max_completion_length=1, use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False,
-        loss_type="dapo", save_strategy="no", disable_tqdm=True,
+        loss_type=recipe.loss, save_strategy="no", disable_tqdm=True, **recipe.for_trl(),
     )  # fmt: skip
     row = {"answer": "1", "inside": False, "prefix_text": "", "thinking": None}
     rows = [{"prompt": f"{i}", "forced": f"f{i}", **row} for i in range(PROMPTS)]

@@ -45,6 +45,7 @@ WHOLE = (
     sampling.segmentation,
     sampling.greedy,
     learning.weights,
+    learning.engines,
     sampling.likelihoods,
     evaluation.claimed_values,
     learning.headers,

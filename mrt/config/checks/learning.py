@@ -64,6 +64,15 @@ def rl_merged(given: Given) -> Mistakes:
                 yield where, f"with those of training.rl: {wrong['msg'].removeprefix('Value error, ')}"
 
 
+def engines(config: Config) -> Mistakes:
+    """Settings of RL that the variant of a model does not work with."""
+    for name in lineage.trained(config):
+        if isinstance(recipe := lineage.recipe(config, name), RL):
+            variant = lineage.variant(config, name)
+            for field, why in recipe.clashes(variant):
+                yield f"models.{name}.rl.{field}", f"with the {variant.name} variant, {why}"
+
+
 def seeds(config: Config) -> Mistakes:
     """Training runs of one model with the same seed: they would be the same run."""
     runs: dict[tuple[str, int], str] = {}

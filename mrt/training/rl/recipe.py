@@ -1,5 +1,6 @@
 """The recipe of RL: its hyperparameters, and which of them a method reads."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -8,16 +9,36 @@ from mrt.core.settings import Settings
 from mrt.sampling.engine import Decoding
 from mrt.sampling.prover import ProverSettings
 from mrt.training.method import advantages_of, is_chosen_by_recipe, one_of, variant_named, variants
-from mrt.training.schedule import Steps
+from mrt.training.schedule import LEAST_RATE, Steps, carried_steps_of
+from mrt.training.variant import Variant
+
+ONE_RATIO = (
+    "sequence: the one ratio of a completion would credit each of its tokens with the mean of their advantages; leave"
+    " it out where tokens have advantages of their own"
+)
+BIASING = ("top_k", "min_p")
+BIAS = (
+    "completions are drawn from a part of the distribution, but learnt from with the probabilities of the whole, which"
+    " biases the gradient"
+)
 
 
 class RL(Settings):
     """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
 
-    execution: ClassVar = {"save_steps", "gpu_memory_utilization"}  # fields that do not affect the weights
+    execution: ClassVar = {  # fields that do not affect the weights
+        *("save_steps", "gpu_memory_utilization", "vllm_enable_sleep_mode"),
+        *("vllm_server_host", "vllm_server_port", "vllm_group_port"),
+    }
     of_prompts: ClassVar = {"prefixes", "least_prefix", "max_prompt_length"}  # which are read, and count, as prompts
     of_variants: ClassVar = {"alpha", "centred"}  # which only variants read that have a parameter of this name
     of_mu: ClassVar = {"answers", "estimate", "mu", "opening", "answer_tokens"}  # of variants that ask it
+    of_reuse: ClassVar = ("epsilon", "epsilon_high", "importance_sampling_level")  # count with num_iterations above 1
+    of_server: ClassVar = ("vllm_server_host", "vllm_server_port", "vllm_group_port")
+    of_trl: ClassVar = (  # which TRL has by the same name
+        *("num_iterations", *of_reuse, "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"),
+        *("vllm_enable_sleep_mode", *of_server),
+    )
 
     variant: str = Field(
         "explicit",
@@ -50,7 +71,7 @@ class RL(Settings):
         ge=1,
         description="Longest prompt with its prefix, in tokens (Tables 3, 5); prefixes are drawn among those that fit.",
     )
-    learning_rate: float = Field(1e-6, gt=0, le=1, description="Peak learning rate (Table 3).")
+    learning_rate: float = Field(1e-6, ge=LEAST_RATE, le=1, description="Peak learning rate (Table 3).")
     schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
         "cosine", description="How the learning rate decays after warm-up (Table 3)."
     )
@@ -93,6 +114,49 @@ class RL(Settings):
         description="Last tokens before `decoding.max_tokens` over which the outcome of a completion loses up to 1,"
         " linearly in its length (DAPO, Equation 13).",
     )
+    num_iterations: int | None = Field(
+        None,
+        ge=1,
+        le=100,
+        description="Updates with each batch of completions, one if not given (mu of GRPO's Algorithm 1, TRL's name). A"
+        " step is an update.",
+    )
+    epsilon: float | None = Field(
+        None, gt=0, le=1, description="num_iterations: ratios are clipped at 1 - epsilon; TRL's 0.2 if not given."
+    )
+    epsilon_high: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description="num_iterations: ratios are clipped at 1 + epsilon_high, epsilon if not given; clip-higher (DAPO,"
+        " Equation 10, with 0.28).",
+    )
+    importance_sampling_level: Literal["token", "sequence"] | None = Field(
+        None,
+        description="num_iterations: `sequence` has one ratio a completion, the geometric mean of its tokens' (GSPO,"
+        " Equation 7, with `loss: grpo`); else each token has its own.",
+    )
+    dynamic_sampling: int | None = Field(
+        None,
+        ge=1,
+        le=100,
+        description="Rounds of generation, at most, in which groups whose outcomes are all alike are drawn again, of"
+        " further problems (DAPO, Equation 11).",
+    )
+    vllm_importance_sampling_mode: (
+        Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "none"] | None
+    ) = Field(
+        None,
+        description="How the loss weighs the trainer's probabilities over the engine's (TRL's modes): a ratio for each"
+        " token or completion, which beyond the bounds is cut or set to 0; token_truncate if not given; `none`: all"
+        " weigh 1.",
+    )
+    vllm_importance_sampling_clip_max: float | None = Field(
+        None, gt=0, description="Upper bound of these ratios; TRL's 3 if not given."
+    )
+    vllm_importance_sampling_clip_min: float | None = Field(
+        None, ge=0, description="Lower bound of these ratios; none if not given."
+    )
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
     bf16: bool = Field(True, description="Autocast to bfloat16 (Table 3).")
@@ -103,13 +167,42 @@ class RL(Settings):
         le=1,
         description="Share of each GPU's memory for the engine; Table 3's 0.8 fits only without the trainer.",
     )
-    save_steps: int = Field(50, ge=1, description="Steps between checkpoints to resume from.")
+    vllm_enable_sleep_mode: bool = Field(
+        False,
+        description="Never run: the engine gives its memory back while the trainer learns (TRL; vLLM's sleep mode,"
+        " level 2). Needs a GPU.",
+    )
+    vllm_mode: Literal["colocate", "server"] | None = Field(
+        None,
+        description="Never run: `server` samples from an engine of its own, which `vllm serve` runs; its completions"
+        " have no seeds (docs/rl.md). Needs a GPU. Else the engine is in the trainer's process.",
+    )
+    vllm_server_host: str | None = Field(
+        None, min_length=1, description="server: its host; TRL's 0.0.0.0 if not given."
+    )
+    vllm_server_port: int | None = Field(None, ge=1, le=65535, description="server: its port; TRL's 8000 if not given.")
+    vllm_group_port: int | None = Field(
+        None, ge=1, le=65535, description="server: the port over which weights go; TRL's 51216 if not given."
+    )
+    save_steps: int = Field(
+        50,
+        ge=1,
+        description="Steps between checkpoints to resume from; with num_iterations, up to the next generation.",
+    )
     evaluate_steps: Steps | None = Field(
         None,
         description="Steps whose checkpoints are measured like models, as NAME_step<n> (`snakemake over_training`)."
         " Other steps train again, to the same weights.",
     )
     seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unbiased(cls, given: Any) -> Any:
+        decoding = given.get("decoding") if isinstance(given, dict) else None
+        if isinstance(decoding, dict) and (biasing := [name for name in BIASING if name in decoding]):
+            raise ValueError(f"decoding.{biasing[0]}: {BIAS}; RL has no such setting")
+        return given
 
     @field_validator("variant")
     @classmethod
@@ -129,10 +222,7 @@ class RL(Settings):
         if self.decoding.stop:
             raise ValueError("decoding.stop: completions of RL end by themselves or at max_tokens; leave it out")
         if self.decoding.top_p < 1:
-            raise ValueError(
-                "decoding.top_p: below 1 completions are drawn from a part of the distribution, but learnt from with"
-                " the probabilities of the whole, which biases the gradient; leave it at 1 in RL"
-            )
+            raise ValueError(f"decoding.top_p: below 1 {BIAS}; leave it at 1 in RL")
         if (self.overlong_buffer or 0) > self.decoding.max_tokens:
             raise ValueError(
                 f"overlong_buffer: {self.overlong_buffer} tokens are more than decoding.max_tokens,"
@@ -143,6 +233,69 @@ class RL(Settings):
                 "decoding.temperature: at 0 all completions of a group are alike; RL has nothing to compare"
             )
         return self
+
+    @model_validator(mode="after")
+    def _counts(self) -> Self:
+        """Refuse settings that would change nothing, or cannot be."""
+        for name in self.of_reuse if (self.num_iterations or 1) == 1 else ():
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name}: with one update for each batch of completions all ratios are 1, and none is clipped; set"
+                    " num_iterations to 2 or more"
+                )
+        low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
+        for name, bound in (("clip_min", low), ("clip_max", high)):
+            if bound is not None and self.vllm_importance_sampling_mode == "none":
+                raise ValueError(f"vllm_importance_sampling_{name}: no ratio is bounded with mode none; leave it out")
+        if low is not None and low >= (most := 3.0 if high is None else high):
+            raise ValueError(f"vllm_importance_sampling_clip_min: {low:g} is not below clip_max, {most:g}")
+        if self.vllm_mode == "server":
+            if self.vllm_enable_sleep_mode:
+                raise ValueError("vllm_enable_sleep_mode: a server's engine is not in this process; leave one out")
+            if self.dynamic_sampling:
+                raise ValueError(
+                    "dynamic_sampling: TRL asks a server for equally many groups of each process, and what is drawn"
+                    " again are few of some; leave out vllm_mode: server"
+                )
+        elif given := [name for name in self.of_server if getattr(self, name) is not None]:
+            raise ValueError(f"{given[0]}: it is read with vllm_mode: server alone")
+        return self
+
+    def clashes(self, variant: Variant) -> Iterator[tuple[str, str]]:
+        """(field, why) of each field that does not work with a variant."""
+        from_engine = variant.asks_mu and self.mu == "policy"
+        if self.importance_sampling_level == "sequence" and variant.asks == "boundaries":
+            yield "importance_sampling_level", ONE_RATIO
+        if self.vllm_enable_sleep_mode and from_engine:
+            why = "mu answers after the completions are drawn, when the engine sleeps and has no weights"
+            yield "vllm_enable_sleep_mode", f"{why}; set mu: parent with estimate: likelihood, or leave it out"
+        if self.vllm_mode == "server" and from_engine:
+            why = "mu answers from the engine in this process, and there is none"
+            yield "vllm_mode", f"{why}; set mu: parent with estimate: likelihood, or leave it out"
+        if self.vllm_mode == "server" and variant.asks == "stop":
+            yield "vllm_mode", "TRL asks a server for one prompt a group, and here half of a group has another one"
+
+    def steps(self, problems: int) -> int:
+        """Steps of a training on this number of problems: updates."""
+        batches = carried_steps_of(problems, self.batch_size // self.num_generations, self.epochs)
+        return batches * (self.num_iterations or 1)
+
+    @property
+    def saved_every(self) -> int:
+        """Steps between checkpoints: whole generations, as TRL's checkpoints have no completions to go on with."""
+        iterations = self.num_iterations or 1
+        return -(-self.save_steps // iterations) * iterations
+
+    def for_trl(self) -> dict[str, Any]:
+        """Arguments of TRL's GRPOConfig that have the same name here."""
+        mode = self.vllm_importance_sampling_mode
+        # TRL's default weighs a completion by the product of its tokens' ratios, which in bfloat16 is far from 1. With
+        # `none` TRL keeps its ratios, as it needs the log-probabilities that `check_fresh` compares
+        options: dict[str, Any] = {
+            "vllm_importance_sampling_mode": "token_truncate" if mode in (None, "none") else mode
+        }
+        options["vllm_mode"] = self.vllm_mode or "colocate"
+        return options | {name: value for name in self.of_trl if (value := getattr(self, name)) is not None}
 
     def unread(self, method: str) -> set[str]:
         """The fields that do not affect the weights of a model that is trained by this method."""

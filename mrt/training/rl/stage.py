@@ -22,7 +22,7 @@ from mrt.training.prompt_cache import applies, reading_prompts_once
 from mrt.training.rl.engine import cpu_vllm
 from mrt.training.rl.recipe import RL
 from mrt.training.rl.trainer import make_trainer_class
-from mrt.training.schedule import carried_steps_of, in_words, too_few
+from mrt.training.schedule import in_words, too_few
 from mrt.training.stage import TrainingStage, keep_on_the_way, last_complete_checkpoint, save_checkpoint, warn
 from mrt.training.variant import Variant
 
@@ -54,14 +54,24 @@ class Train(TrainingStage):
             raise ValueError(
                 f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
             )
-        print(in_words("problems", len(examples), groups, recipe.epochs, recipe.warmup_ratio, carried=True), flush=True)
-        warn(too_few(carried_steps_of(len(examples), groups, recipe.epochs), f"{len(examples)} problems"))
+        self.check_engine()
+        sizes, iterations = (len(examples), groups, recipe.epochs, recipe.warmup_ratio), recipe.num_iterations or 1
+        print(in_words("problems", *sizes, carried=True, iterations=iterations), flush=True)
+        warn(too_few(recipe.steps(len(examples)), f"{len(examples)} problems"))
         decisive = (
             slice_of(recipe, recipe.unread(self.method)),
             slice_of(self.parameterization),
             options_of(task=self.task),
         )
         self.make(examples, self.method, *decisive, engine_decides(self.engine))
+
+    def check_engine(self) -> None:
+        """Raise ValueError where the engine cannot be as the recipe wants it, for this variant and on this machine."""
+        for field, why in self.recipe.clashes(self.variant):
+            raise ValueError(f"recipe.{field}: with the {self.variant.name} variant, {why}")
+        for name in ("vllm_enable_sleep_mode", "vllm_mode"):
+            if getattr(self.recipe, name) in (True, "server") and not accelerator.on_gpu():
+                raise ValueError(f"recipe.{name}: it needs a GPU, and this training has none")
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
@@ -121,7 +131,7 @@ class Train(TrainingStage):
             lr_scheduler_type=recipe.schedule,
             warmup_steps=recipe.warmup_ratio,
             weight_decay=recipe.weight_decay,
-            max_steps=carried_steps_of(len(examples), recipe.batch_size // recipe.num_generations, recipe.epochs),
+            max_steps=recipe.steps(len(examples)),
             per_device_train_batch_size=micro,
             gradient_accumulation_steps=accumulation,
             num_generations=recipe.num_generations,
@@ -130,20 +140,18 @@ class Train(TrainingStage):
             beta=recipe.beta,
             loss_type=recipe.loss,
             mask_truncated_completions=recipe.mask_truncated,
-            # TRL's default weighs a completion by the product of its tokens' ratios, which in bfloat16 is far from 1
-            vllm_importance_sampling_mode="token_truncate",
             # divided by the deviation, a penalty would have the same size at any alpha where all of a group are right
             scale_rewards="none" if self.variant.gives == "centred rewards" else "group",
             bf16=recipe.bf16,
             gradient_checkpointing=recipe.gradient_checkpointing,
             use_cpu=not accelerator.on_gpu(),
             use_vllm=True,
-            vllm_mode="colocate",
             vllm_max_model_length=self.engine.max_model_len,
             vllm_tensor_parallel_size=self.engine.tensor_parallel_size or 1,
+            **recipe.for_trl(),
             vllm_gpu_memory_utilization=recipe.gpu_memory_utilization,
             save_strategy="steps",
-            save_steps=recipe.save_steps,
+            save_steps=recipe.saved_every,
             save_total_limit=1,
             logging_steps=1,
             report_to=self.reporters(),

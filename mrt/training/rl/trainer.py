@@ -22,12 +22,18 @@ from mrt.sampling.tokens import decode, end_of, pieces, tokens_up_to
 from mrt.training.devices import LENGTHS, padded_left
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
+from mrt.training.rl.dynamic_sampling import draw_again
 from mrt.training.rl.engine import DOUBTFUL, FAR, check_fresh
 from mrt.training.rl.meta_prover import MetaProver
-from mrt.training.rl.recipe import RL
+from mrt.training.rl.recipe import ONE_RATIO, RL
 from mrt.training.schedule import EveryStepLearns, carried
 from mrt.training.stage import EndsOnce, show_progress
 from mrt.training.variant import Boundaries, Group, Variant, values_of
+
+MIDDLE = (
+    "the training resumes at step {}, in the middle of the {} updates with a batch of completions, which the checkpoint"
+    " does not have: results would differ. Remove {} to begin anew"
+)
 
 
 def without_end(ids: Sequence[int], ends: Collection[int]) -> Sequence[int]:
@@ -190,7 +196,9 @@ def make_trainer_class() -> type:
             self.notes: dict[str, list[float]] = defaultdict(list)  # what the next log entry adds, of each step
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
-            if self.use_vllm:
+            self.inputs: list[dict[str, Any]] = []  # those of this process's completions
+            self.scores: list[float] | None = None  # their outcomes, if dynamic sampling computed them
+            if self.use_vllm and self.vllm_mode == "colocate":  # a server's requests have no seeds
                 self.vllm_generation.llm.generate = self.seeded(self.vllm_generation.llm.generate)
             show_progress(self)
 
@@ -226,11 +234,18 @@ def make_trainer_class() -> type:
 
         @contextmanager
         def timed(self, phase: str) -> Iterator[None]:
-            began = time.monotonic()
+            began, noted = time.monotonic(), self.notes[f"seconds_{phase}"]
             yield
-            self.note(f"seconds_{phase}", time.monotonic() - began)
+            noted[:] = [sum(noted) + time.monotonic() - began]  # of all calls of a step
 
         def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+            """Completions for TRL; with dynamic sampling, perhaps of other problems, to which `inputs` then belong."""
+            sampled = self.draw(prompts)
+            if self.recipe.dynamic_sampling and self.model.training:
+                self.scores = draw_again(self, self.inputs, sampled)
+            return sampled
+
+        def draw(self, prompts: list[str]) -> dict[str, Any]:
             """Completions of these prompts, read as the sampling engine reads them.
 
             A chat prompt begins with a special token of its own, and TRL would add another.
@@ -246,7 +261,8 @@ def make_trainer_class() -> type:
         def outcome(self, prompts: list[str], **columns: Any) -> list[float]:
             """The reward of each completion, by the variant or else its outcome less what length costs."""
             with self.timed("grading"):
-                right, count = torch.tensor(self.graded(**columns), dtype=torch.float32), len(prompts)
+                scored, count = self.graded(**columns) if self.scores is None else self.scores, len(prompts)
+                right = torch.tensor(scored, dtype=torch.float32)
                 self.lengths = [len(ids) for ids in columns["completion_ids"]]
                 longest, buffer = self.recipe.decoding.max_tokens, self.recipe.overlong_buffer
                 lost = torch.tensor(overlong_penalties(self.lengths, longest, buffer), dtype=torch.float32)
@@ -285,20 +301,23 @@ def make_trainer_class() -> type:
             return torch.cat(wide)[local.start - first : local.stop - first]
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-            self.draws, self.stopped = 0, [False] * len(inputs)
+            self.draws, self.stopped, self.scores = 0, [False] * len(inputs), None
             asks = self.variant.asks if self.model.training else "nothing"
-            if asks == "stop":
-                inputs = self.half_stopped(inputs)
+            if self.state.global_step % self.num_iterations and self.model.training:
+                raise ValueError(MIDDLE.format(self.state.global_step, self.num_iterations, self.args.output_dir))
+            self.inputs = inputs = self.prompted(inputs)
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if self.recipe.vllm_importance_sampling_mode == "none" and "importance_sampling_ratio" in output:
+                output["importance_sampling_ratio"] = torch.ones_like(output["importance_sampling_ratio"])
             if check_fresh(output) > DOUBTFUL and not self.doubted and self.accelerator.is_main_process:
                 self.doubted = True
                 print(FAR.format(self.state.global_step + 1), flush=True)
-            self.count_sampled(output)
+            read = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
+            sampled = zip(output["completion_ids"], self.lengths, strict=True)
+            self.count_sampled([ids[m].tolist() for ids, m in read], [ids[:n].tolist() for ids, n in sampled])
             outcomes, stopped = self.group.outcomes[self.slice_of(len(inputs))], torch.tensor(self.stopped)
-            prefix_lengths = map(len, self.mu.encode(x["prefix_text"] for x in inputs))
-            whole = torch.tensor([b + n for b, n in zip(prefix_lengths, self.lengths, strict=True)])
-            self.note("outcome", self.mean_of(outcomes[~stopped]))
-            self.note("trace_tokens", self.mean_of(whole[~stopped]))
+            if self.scores is None:
+                self.note_traces(outcomes, self.lengths)
             if asks == "stop":
                 self.note("J_prefix", self.mean_of(outcomes[stopped]))
                 self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
@@ -312,12 +331,34 @@ def make_trainer_class() -> type:
                 self.note("progress", self.mean_of(outcomes - before))
             if self.variant.gives == "advantages" and self.model.training:
                 values = self.by_group(len(inputs))
+                if values.dim() == 2 and self.importance_sampling_level == "sequence":
+                    raise ValueError(f"importance_sampling_level: {ONE_RATIO}")
                 missing = output["completion_ids"].size(1) - values.size(1) if values.dim() == 2 else 0
                 if missing < 0:
                     raise ValueError(f"variant {self.variant.name}: advantages of more tokens than completions have")
                 wide = torch.nn.functional.pad(values, (0, missing)) if missing else values
                 output["advantages"] = wide.to(output["completion_ids"].device)
             return output
+
+        def note_traces(self, outcomes: Any, lengths: Sequence[int]) -> None:
+            """Note the mean outcome and length of whole traces, without answers of stopped completions."""
+            going_on = ~torch.tensor(self.stopped)
+            prefix_lengths = map(len, self.mu.encode(x["prefix_text"] for x in self.inputs))
+            whole = torch.tensor([b + n for b, n in zip(prefix_lengths, lengths, strict=True)])
+            self.note("outcome", self.mean_of(outcomes[going_on]))
+            self.note("trace_tokens", self.mean_of(whole[going_on]))
+
+        def scores_of(self, inputs: Sequence[dict[str, Any]], completion_ids: Sequence[list[int]]) -> list[float]:
+            """The outcome of each completion."""
+            columns = {name: [x[name] for x in inputs] for name in inputs[0] if name != "prompt"}
+            completions = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
+            with self.timed("grading"):
+                scored: list[float] = self.graded(completions=completions, completion_ids=completion_ids, **columns)
+            return scored
+
+        def prompted(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            """The inputs, with the prompts that the variant has of them."""
+            return self.half_stopped(inputs) if self.variant.asks == "stop" and self.model.training else inputs
 
         def half_stopped(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             """The inputs, with the second half of each group told to answer at once, where the context has room."""
@@ -388,11 +429,9 @@ def make_trainer_class() -> type:
             total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
             return total / max(count, 1.0)
 
-        def count_sampled(self, output: dict[str, Any]) -> None:
-            """Count the sampled completions, also those of which no token is learnt."""
-            masked = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
-            prompts, lengths = [ids[m].tolist() for ids, m in masked], self.lengths
-            completions = [ids[:n].tolist() for ids, n in zip(output["completion_ids"], lengths, strict=True)]
+        def count_sampled(self, prompts: Sequence[list[int]], completions: Sequence[list[int]]) -> None:
+            """Count completions of prompts [tokens], also those of which no token is learnt."""
+            lengths = list(map(len, completions))
             self.mu.cached = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
             read, attended = distinct(prompts)
             behind = sum(pairs(len(p), len(p) + n) for p, n in zip(prompts, lengths, strict=True))
