@@ -28,6 +28,7 @@ from mrt.core.settings import Settings
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.devices import parameters
 from mrt.training.flops import Sizes
+from mrt.training.one_card import check, has_adapters, in_words
 from mrt.training.schedule import NO_GRADIENT, did_not_fall
 
 SLOW = "bf16: this CPU has no bfloat16 instructions; with `bf16: false` it trains several times faster"
@@ -139,6 +140,8 @@ class TrainingStage(Stage):
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
         """Take the kept checkpoint, or train; then write checkpoint and history to their outputs."""
+        processes = os.environ.get("WORLD_SIZE", "1")
+        check(self.recipe, sharded=processes != "1" or self.deepspeed is not None)
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would report each training run to the hub
         key = self.key(json.dumps(examples), *decisive)
         cached = self.cache.of(key)
@@ -147,7 +150,6 @@ class TrainingStage(Stage):
         else:
             made = cached or self.state / "made"
             # each process saves its part of a sharded state, which so many processes can read again and no others
-            processes = os.environ.get("WORLD_SIZE", "1")
             state = self.state / (key if processes == "1" else f"{key}-{processes}")
             for other in self.state.iterdir() if self.state.exists() and is_first_process() else []:
                 if other != state:  # of another recipe, set, parent or number of processes
@@ -192,13 +194,15 @@ def tune_malloc(weights: int) -> None:
 
 
 def show_progress(trainer: Any) -> None:
-    """Show a trainer's progress bar without its log lines: the log goes to Parquet."""
+    """Show a trainer's progress bar without its log lines: the log goes to Parquet. Say what adapters it trains."""
     from transformers import ProgressCallback
 
     class Bar(ProgressCallback):
         def on_log(self, *_: Any, **__: Any) -> None:
             pass
 
+    if has_adapters(trainer.model):
+        print(in_words(trainer.model), flush=True)
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(Bar)
 

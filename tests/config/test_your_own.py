@@ -65,7 +65,7 @@ def config_of(shown):
     if any(model.get("parent") == "base" for model in whole["models"].values()):
         whole["models"].setdefault("base", {"path": "some/model", "architecture": QWEN3 | {"context": 2**17}})
     if "cluster" in whole:
-        whole["models"]["base"]["architecture"] = QWEN3
+        whole["models"]["base"].setdefault("architecture", QWEN3)
     return load(whole)
 
 

@@ -45,6 +45,7 @@ WHOLE = (
     sampling.segmentation,
     sampling.greedy,
     learning.weights,
+    learning.one_card,
     sampling.likelihoods,
     evaluation.claimed_values,
     learning.headers,
