@@ -56,6 +56,7 @@ ENGINES = (
     *("sampling/test_engine", "sampling/test_likelihood", "sampling/test_linearized", "sampling/test_prover"),
     *("sampling/test_tokens", "sampling/test_tree", "toy/test_world", "traces/test_page", "traces/test_script"),
     *("training/test_flops", "training/test_frozen", "training/test_launch", "training/test_rl", "training/test_sft"),
+    "training/test_lora",
     *("training/test_method.py::test_edits", "training/test_method.py::test_one_new", "workflow/", "project/"),
 )
 

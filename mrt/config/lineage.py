@@ -68,7 +68,7 @@ def recipe(config: Config, name: str) -> SFT | RL:
 
 
 def weight_bytes(config: Config, name: str) -> float:
-    """Bytes of a weight in a model's checkpoint: 4 behind a training of all weights, else 2, as in given models."""
+    """Bytes of a weight in a model's checkpoint: 4 after a training of all weights, else 2, as in given models."""
     model = config.models[name]
     if model.parent is None:
         return 2.0

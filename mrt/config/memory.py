@@ -165,7 +165,7 @@ def of_rank_one(a: Architecture) -> int:
 
 
 def state_bytes(a: Architecture, training: Training) -> tuple[float, float]:
-    """Bytes of weights, of gradients of those that are trained and of the optimizer; and what its step adds.
+    """Bytes of weights, of gradients of those that are trained and of the optimizer; and those that its step adds.
 
     bitsandbytes keeps the state of embeddings in 32 bits, however many the others have (transformers' Trainer says so).
     Adafactor's state has a number for each row and column; its step works on one matrix.

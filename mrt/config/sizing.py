@@ -69,7 +69,7 @@ def training_size(config: Config, name: str) -> memory.Training:
 def training_processes(config: Config, name: str) -> tuple[int, int]:
     """(nodes, processes per node) of a model's training: one process per GPU, by default all of one or more nodes.
 
-    With `lora`, and with most optimizers, it is one process, whatever `cluster` asks for (`OneCard.alone`).
+    With `lora`, and with most optimizers, it is one process, whatever `cluster` says (`OneCard.alone`).
     Raises ValueError if the training does not fit on the GPUs requested, or on any number of GPUs.
     """
     cluster, per_node, alone = config.cluster, config.cluster.gpus_per_node, lineage.recipe(config, name).alone

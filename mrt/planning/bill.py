@@ -116,8 +116,8 @@ def seconds_of(
     """Seconds that `gpus` GPUs take for the work.
 
     Decoding is bound by reading the weights and the cache of all sequences that fit. Prefill and training are bound by
-    FLOPs: 2 per parameter and prefill token, 8 per parameter and trained token (4 `passes`: gradient checkpointing runs
-    the forward pass twice; with adapters, whose gradients are few, 3), plus attention to half of the context.
+    FLOPs: 2 per parameter and prefill token, 8 per parameter and trained token, plus attention to half of the context.
+    These 8 are of 4 `passes`, as gradient checkpointing runs the forward pass twice; with adapters there are 3.
     """
     n, bandwidth, flops = architecture.parameters, gpus * hardware.bandwidth, gpus * hardware.flops
     attention = 2 * architecture.layers * architecture.heads * architecture.head_dim * work.context

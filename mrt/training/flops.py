@@ -77,7 +77,7 @@ class Adapted(Sizes):
     """Sizes of a model of which adapters alone are trained (LoRA); the engine samples from the merged weights."""
 
     adapter_weights: int
-    first_weights: int  # that read what no gradient is needed of: of queries, keys and values of the lowest block
+    first_weights: int  # of queries, keys and values of the lowest block, whose inputs need no gradient
 
     @classmethod
     def beside(cls, sizes: Sizes, adapter_weights: int, first_weights: int) -> "Adapted":
@@ -90,7 +90,7 @@ class Adapted(Sizes):
     ) -> float:
         """As `Sizes.training`, without gradients of weights that stay as they are.
 
-        With checkpointing, blocks run again to their end, and a gradient of what the lowest one reads is computed.
+        With checkpointing, blocks run again to their end, and inputs of the lowest block get a gradient.
         """
         tokens = rows * length
         weights, adapters = 2.0 * self.block_weights * tokens, 2.0 * self.adapter_weights * tokens

@@ -4,8 +4,8 @@ LoRA (arXiv 2106.09685) leaves each weight W of a linear layer as it is and trai
 W x + alpha / r B A x. B begins at 0, so that the first step has the parent's probabilities. When training ends, the
 products are added to the weights: a child is an ordinary checkpoint, in the dtype that its parent has on disk.
 
-RL hands the engine the sums W + alpha / r B A, worked out one by one from weights that stay as they are. peft's own way
-adds to the weights and subtracts again, which leaves rounding behind at every step, and in bfloat16 much of it.
+RL hands the engine the sums W + alpha / r B A, one by one; the weights W stay as they are. peft's way adds to the
+weights and subtracts again. That leaves rounding in them at every step, and in bfloat16 much of it.
 """
 
 from collections.abc import Iterator
@@ -141,7 +141,7 @@ class OneCard(Settings):
 
 
 def contradictions(recipe: Any) -> Iterator[tuple[str, str]]:
-    """(setting, what is wrong with it) of a recipe, once those of a model lie over the shared ones."""
+    """(setting, mistake) of a recipe, once the settings of a model lie over the shared ones."""
     if recipe.base and not recipe.lora:
         yield (
             "base",
@@ -208,9 +208,9 @@ def in_words(model: Any) -> str:
 
 
 def training(trainer: Any) -> AbstractContextManager[Any]:
-    """What a trainer of adapters has to run in: autocast alone casts what adapters read.
+    """The context in which a trainer of adapters runs: autocast alone casts the inputs of adapters.
 
-    peft would make copies in float32 of it, in each layer, only for autocast to cast these back.
+    peft would copy them to float32 in each layer, and autocast would cast the copies back.
     """
     if not has_adapters(trainer.model) or not trainer.args.bf16:
         return nullcontext()
@@ -222,8 +222,8 @@ def training(trainer: Any) -> AbstractContextManager[Any]:
 def merge(trainer: Any, folder: Path) -> None:
     """Add a trainer's adapters to the weights of its model, which gets the dtype of the checkpoint folder it came from.
 
-    In main memory: weights in float32 of what was trained in bfloat16 may not fit on the GPU. Sums are worked out in
-    float32 and rounded once. Without adapters nothing is done.
+    In main memory: if the checkpoint is in float32 and the base was in bfloat16, the GPU may be too small. Sums are
+    computed in float32 and rounded once. Without adapters nothing is done.
     """
     if not has_adapters(trainer.model):
         return

@@ -122,8 +122,8 @@ READ = {
     ),
     ("mrt/training/rl/engine.py", "_iter_named_params"): (
         "trl.generation.vllm_generation:VLLMGeneration._iter_named_params",
-        "weights under the names that vLLM expects, gathered from all processes; with adapters in place of them our own,"
-        " as TRL's way leaves rounding in the base",
+        "weights under the names that vLLM expects, gathered from all processes; those with adapters are our own, as"
+        " TRL's way leaves rounding in the base",
     ),
     ("mrt/training/rl/engine.py", "trl.generation.vllm_generation"): (
         "trl.generation.vllm_generation:VLLMGeneration.generate",
@@ -172,6 +172,7 @@ PROMISED = {  # public: {what is found: where it is promised}
     "tokenizer.decoder": "tokenizers, Tokenizer",
     "parameters.detokenize": "vLLM, SamplingParams",
     "result.log_probs": "our own copy of a model's output",
+    "weight.data": "torch, Tensor",
 }
 PRIVATE_BUT_PROMISED = {"_asdict", "_fields", "_make", "_replace", "_exit"}  # of named tuples, and of os
 STANDARD = {"os.environ", "sys.argv", "sys.modules"}

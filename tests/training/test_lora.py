@@ -313,16 +313,16 @@ def test_fine_tuning_with_adapters_counts_what_torch_counts(checkpointing, token
 # ---- optimizers
 
 
-@pytest.mark.parametrize("optim", ["adafactor", "adamw_bnb_8bit", "paged_adamw_8bit", "lion_32bit"])
+@pytest.mark.parametrize("optim", ["adafactor", "adamw_bnb_8bit", "paged_adamw_8bit"])
 @pytest.mark.parametrize("lora", [None, {"rank": 64}], ids=["whole", "lora"])
 def test_an_optimizer_trains(optim, lora, trainer_of):
     """bitsandbytes has kernels for CPUs; its paged optimizers are not paged there."""
     if needs := OPTIMIZERS[optim].needs:
         pytest.importorskip(needs)
-    trainer = trainer_of(SFT(**SMALL | {"optim": optim, "lora": lora, "learning_rate": 5e-4}))
+    trainer = trainer_of(SFT(**SMALL | {"optim": optim, "lora": lora, "learning_rate": 1e-3, "epochs": 3}))
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[-1] < losses[0]
+    assert sum(losses[-6:]) < 0.8 * sum(losses[:6])
     assert optim in USABLE and type(trainer.optimizer.optimizer).__name__.lower() in optim.replace("_", "")
 
 
