@@ -1,5 +1,7 @@
 """The GPUs of an engine, and the nodes and processes of a training: what `memory` says of a model's sizes."""
 
+from typing import Any
+
 from mrt.config import lengths, lineage, memory, roots
 from mrt.config.schema import Config
 from mrt.training.rl.recipe import RL
@@ -55,7 +57,7 @@ def training_size(config: Config, name: str) -> memory.Training:
     """What a model's training holds on a GPU at once."""
     recipe = lineage.recipe(config, name)
     options = recipe.bf16, recipe.gradient_checkpointing
-    less = {"rank": recipe.lora.rank if recipe.lora else 0, "base": 2 if recipe.base else 4}
+    less: dict[str, Any] = {"rank": recipe.lora.rank if recipe.lora else 0, "base": 2 if recipe.base else 4}
     less |= {"optim": recipe.optim} if recipe.optim else {}
     if not isinstance(recipe, RL):
         return memory.Training(recipe.micro_batch_size, recipe.max_length, *options, **less)

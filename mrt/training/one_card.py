@@ -191,7 +191,7 @@ def adapters(model: Any, lora: LoRA | None) -> Any:
     for target in lora.targets if isinstance(lora.targets, list) else []:
         if target not in names:
             raise ValueError(f"lora.targets: the model has no linear layer {target!r}{suggestion(target, names)}")
-    options = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+    options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
     return LoraConfig(**options, target_modules=lora.targets, task_type="CAUSAL_LM")
 
 

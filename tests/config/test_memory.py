@@ -206,7 +206,7 @@ def test_adapters_take_what_is_counted(shape, base, bf16, checkpointing, small_t
     found = most_bytes_of_adapters(sft_trainer(model, 1, length, recipe, tmp_path))
     lean = {"rank": 8, "base": 2 if base else 4}
     parts = memory.training_parts(architecture, Training(1, length, bf16, checkpointing, **lean), 1)
-    assert 1 <= sum(parts.values()) / found <= 1.35, parts
+    assert 1 <= sum(parts.values()) / found <= (1.35 if checkpointing else 1.45), parts
 
 
 @pytest.mark.parametrize("rank", [0, 64])

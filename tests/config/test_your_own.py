@@ -91,7 +91,7 @@ def test_the_training_that_the_page_shows_teaches(tmp_path):
     assert runs.filter(model="mrt_1")["steps"][0] >= 50
 
 
-@pytest.mark.parametrize("mark", ["cluster: {", "cold: {parent: instruct"])
+@pytest.mark.parametrize("mark", ["{max_length: 5120, ", "cold: {parent: instruct"])
 def test_a_recipe_that_the_page_shows_for_few_problems_has_enough_steps(mark, files):
     """Of the 64 problems of these files too, so that no run of it warns before it begins."""
     (shown,) = (block for block in BLOCKS if mark in block)

@@ -55,7 +55,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
 
     def handed_over(self: Any) -> None:
         if has_adapters(self.model):
-            self._iter_named_params = partial(merged, self.model)
+            setattr(self, "_iter_named_params", partial(merged, self.model))  # noqa: B010 (as a place that is listed)
         (synced if cpu else sync)(self)
 
     vllm_environment.configure(cpu)
