@@ -63,6 +63,7 @@ ENGINES = (
         "traces/test_script",
     ),
     *("training/test_flops", "training/test_frozen", "training/test_launch", "training/test_rl", "training/test_sft"),
+    "training/test_lora",
     *("training/test_method.py::test_edits", "training/test_method.py::test_one_new", "workflow/", "project/"),
     *("test_trl", "test_progress.py::test_an_engine"),
 )

@@ -60,7 +60,8 @@ class JobResources:
         size, recipe, tokens = roots.architecture(config, w.model), lineage.recipe(config, w.model), 0.0
         if isinstance(recipe, SFT):
             tokens = self.bill.work("train", w.model, str(model.problems)).trained / recipe.epochs
-        return round(attempt * host_bytes(size, *sizing.training_processes(config, w.model), tokens) / 2**20)
+        rank = recipe.lora.rank if recipe.lora else 0
+        return round(attempt * host_bytes(size, *sizing.training_processes(config, w.model), tokens, rank) / 2**20)
 
     def time_limit(self, rule: str, shards: int = 1) -> Callable[[Wildcards, int], int]:
         """Minutes of a job, more at each attempt."""

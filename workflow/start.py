@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
             )
         hold_to_the_plan(workflow, fingerprints, config)
         refuse_what_does_not_fit(workflow)
-        refuse_missing_reporters(workflow, experiment.training.report_to)
+        refuse_missing_packages(workflow, experiment)
         refuse_chat_templates(workflow, experiment)
         start_early(workflow)
 
@@ -191,15 +191,21 @@ def refuse_placeholders(workflow: Workflow) -> None:
         )
 
 
-def refuse_missing_reporters(workflow: Workflow, names: Iterable[str]) -> None:
-    """Raise WorkflowError if trainings log to what is not installed; with conda they have their own environment."""
-    if planned_trainings(workflow) and not workflow.deployment_settings.deployment_method:
+def refuse_missing_packages(workflow: Workflow, experiment: Config) -> None:
+    """Raise WorkflowError if trainings need what is not installed; with conda they have their own environment."""
+    trainings = planned_trainings(workflow)
+    if trainings and not workflow.deployment_settings.deployment_method:
+        from mrt.training.one_card import check
         from mrt.training.stage import check_reporters  # only now: its imports take time
 
+        where = "training."
         try:
-            check_reporters(names)
+            check_reporters(experiment.training.report_to)
+            for name in dict.fromkeys(job.wildcards.model for job in trainings):
+                where = f"models.{name}: "
+                check(lineage.recipe(experiment, name))
         except ValueError as error:
-            raise WorkflowError(f"training.{error}") from None
+            raise WorkflowError(f"{where}{error}") from None
 
 
 def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mrt.core.hub import WEIGHTS, shards
 from mrt.core.settings import Settings
+from mrt.training.one_card import NOT_LINEAR
 
 GIB = 2**30
 
@@ -117,11 +118,29 @@ def weights_in(folder: Path) -> list[Path]:
     return files
 
 
-def parameters_in(file: Path) -> int:
-    """How many numbers a safetensors file holds; its header alone is read."""
+def shapes_in(file: Path) -> dict[str, list[int]]:
+    """The shape of each weight in a safetensors file; its header alone is read."""
     with file.open("rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    return sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
+
+
+def parameters_in(file: Path) -> int:
+    """How many numbers a safetensors file holds."""
+    return sum(map(prod, shapes_in(file).values()))
+
+
+def linear_layers(folder: Path) -> list[str]:
+    """Names of the layers of a checkpoint folder whose weight is a matrix, but for those of words; without their path.
+
+    Empty if it has no safetensors.
+    """
+    try:
+        shapes = [item for file in weights_in(folder) for item in shapes_in(file).items()]
+    except UnknownSizes:
+        return []
+    matrices = [name.removesuffix(".weight") for name, shape in shapes if len(shape) == 2]
+    return sorted({name.rpartition(".")[2] for name in matrices} - set(NOT_LINEAR))
 
 
 class Card(BaseModel):

@@ -74,6 +74,15 @@ def recipe(config: Config, name: str) -> SFT | RL:
     return hyperparameters if model.seed is None else hyperparameters.model_copy(update={"seed": model.seed})
 
 
+def weight_bytes(config: Config, name: str) -> float:
+    """Bytes of a weight in a model's checkpoint: 4 after a training of all weights, else 2, as in given models."""
+    name = config.models[name].checkpoint_of or name
+    model = config.models[name]
+    if model.parent is None:
+        return 2.0
+    return weight_bytes(config, model.parent) if recipe(config, name).lora else 4.0
+
+
 def rl_recipe(config: Config, name: str) -> RL:
     """The hyperparameters of a model that RL trains."""
     hyperparameters = recipe(config, name)

@@ -28,6 +28,11 @@ quarter of the rows, so that up to 4 rows need none. SFT pads on the right, wher
 those of layers with windows, and of models with a router's loss, are not counted. The other parts count all rows as one
 pass, in RL too.
 
+With adapters (`lora`, mrt/training/one_card.py; on one GPU) the weights beside them take 4 bytes, or 2 with
+`base: bfloat16`, and the table's state is that of the adapters. There are no gradients of weights and no kept casts of
+them; of weights in bfloat16 no casts at all, and the residual stream has 16 bits. Other optimizers have other states
+(`state_bytes`).
+
 Tests compare this with the tensors of TRL's own steps (tests/config/test_memory.py).
 """
 
@@ -40,9 +45,11 @@ from mrt.config.hardware import GIB, GPUS, Architecture, Hardware
 from mrt.training.devices import LENGTHS
 from mrt.training.frozen import CHUNK, ROW
 from mrt.training.launch import ZERO_3
+from mrt.training.one_card import BNB, DEFAULT, EIGHT, OPTIMIZERS, SHARDED, LoRA
 
 USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
 TILE = 4096, 32768  # tokens, vocabulary: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
+LINEAR = 7  # linear layers of a block
 SET_BYTES = 22  # of main memory, a token of a training set (`host_bytes`)
 NUMBERS = [2**i for i in range(13)]  # of GPUs
 
@@ -77,6 +84,7 @@ LAYER = {
 }
 BACKWARD = PerToken(24, 3, 5, 5)  # of a layer whose activations were kept
 FORWARD = PerToken(10.5, 4.5, 12.5, 9.5)  # of a layer's forward pass with autocast
+ADAPTED = 2 * 2 * LINEAR  # bytes a token and rank: what adapters make of it, in bfloat16, and its gradient
 HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a token: the last norm and its gradients
 
 
@@ -90,6 +98,14 @@ class Training(NamedTuple):
     reference: bool = False  # the reference model of RL with `beta`
     frozen: bool = False  # the frozen mu of RL with `mu: parent`; not sharded
     rl: bool = False
+    rank: int = 0  # of adapters on all linear layers, which alone are trained; 0: all weights are
+    base: int = 4  # bytes of a weight beside adapters
+    optim: str = DEFAULT
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is for one GPU (mrt/training/one_card.py)."""
+        return self.rank > 0 or self.optim not in SHARDED
 
 
 @cache
@@ -108,26 +124,31 @@ def zero_3() -> dict[str, float]:
 def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, float]:
     """Peak bytes of a training on each of its GPUs, by part; an upper bound."""
     zero, sizes, tokens = gpus > 1, zero_3(), training.rows * training.length
-    how = "float32" if not training.bf16 else "bf16" if zero else "autocast"
+    adapted = training.rank > 0
+    how = "float32" if not training.bf16 else "bf16" if zero or training.base == 2 else "autocast"
     width = 2 if how == "bf16" else 4
     head = a.vocabulary * a.hidden
+    state, step = state_bytes(a, training)
     tile = min(tokens, TILE[0]) * TILE[1] * (2 if training.bf16 else 4)
     casts = 2 * (a.parameters - head)
     kept = a.layers * tokens * KEPT[how, training.checkpointing].of(a)
     kept += casts if how == "autocast" and not training.checkpointing else 0
     kept += tokens * (16 * a.head_dim + 64)  # rotary embeddings; ids, labels, positions
+    kept += tokens * a.layers * ADAPTED * training.rank if not training.checkpointing else 0
     one = a.parameters / a.layers if how == "autocast" else 0  # upper bound of the weights of a layer, copied by casts
-    matrix = width * a.intermediate * a.hidden  # a gradient before it is accumulated
+    matrix = 0 if adapted else width * a.intermediate * a.hidden  # a gradient before it is accumulated
+    of_head = 0 if adapted else (8 if zero else 4) * head
+    layer = (LAYER[how] if training.checkpointing else BACKWARD).of(a) + ADAPTED * training.rank
     largest = max(
-        tile + (8 if zero else 4) * head + tokens * HEAD[how] * a.hidden + (4 * TILE[1] * a.hidden if one else 0),
-        tokens * (LAYER[how] if training.checkpointing else BACKWARD).of(a) + 2 * one + matrix,
-        casts + max(tile, tokens * FORWARD.of(a)) if how == "autocast" else 0,
+        tile + of_head + tokens * HEAD[how] * a.hidden + (4 * TILE[1] * a.hidden if one else 0),
+        tokens * layer + 2 * one + matrix,
+        (2 * one if adapted else casts) + max(tile, tokens * FORWARD.of(a)) if how == "autocast" else 0,
         frozen_bytes(a, training) if training.frozen else 0,
-        4 * min(a.parameters / gpus, sizes["sub_group_size"]) - kept if zero else 0,
+        (4 * min(a.parameters / gpus, sizes["sub_group_size"]) if zero else step) - kept,
     )
     live = min(a.parameters, sizes["stage3_max_live_parameters"] + sizes["stage3_prefetch_bucket_size"])
     parts = {
-        "weights, gradients and optimizer": 16 * a.parameters / gpus,
+        "weights, gradients and optimizer": state / gpus,
         "reference model": width * a.parameters / gpus if training.reference else 0,
         "frozen mu": (2 if training.bf16 else 4) * a.parameters if training.frozen else 0,
         "kept for the backward pass": kept + mask_bytes(a, training),
@@ -135,6 +156,29 @@ def training_parts(a: Architecture, training: Training, gpus: int) -> dict[str, 
         "DeepSpeed's buffers": width * (live + 2 * sizes["reduce_bucket_size"]) if zero else 0,
     }
     return {name: size for name, size in parts.items() if size}
+
+
+def of_rank_one(a: Architecture) -> int:
+    """Parameters of adapters of rank 1 on all linear layers of all blocks: as many as these have rows and columns."""
+    queries, keys = a.heads * a.head_dim, a.kv_heads * a.head_dim
+    return a.layers * (7 * a.hidden + 2 * queries + 2 * keys + 3 * a.intermediate)
+
+
+def state_bytes(a: Architecture, training: Training) -> tuple[float, float]:
+    """Bytes of weights, of gradients of those that are trained and of the optimizer; and those that its step adds.
+
+    bitsandbytes keeps the state of embeddings in 32 bits, however many the others have (transformers' Trainer says so).
+    Adafactor's state has a number for each row and column; its step works on one matrix.
+    """
+    optimizer, rank, words = OPTIMIZERS[training.optim], training.rank, a.vocabulary * a.hidden
+    trained = rank * of_rank_one(a) if rank else a.parameters
+    state = (optimizer.state or 0.0) * trained
+    if optimizer.state is None:
+        state = 4.0 * (of_rank_one(a) + (2 * LINEAR * rank * a.layers if rank else 2 * (a.vocabulary + a.hidden)))
+    elif optimizer.needs == BNB and "8bit" in training.optim and not rank:
+        state += (4 / EIGHT - 1) * optimizer.state * words
+    step = optimizer.step * trained if optimizer.state is not None else 12 * (rank * a.intermediate or words)
+    return (training.base * a.parameters if rank else 0) + 8 * trained + state, step
 
 
 def frozen_bytes(a: Architecture, training: Training) -> float:
@@ -272,17 +316,25 @@ def check_training(a: Architecture, training: Training, hardware: Hardware, shar
     fits = []
     if length := longest_length(a, training, hardware, share, gpus):
         fits.append(f"on as many GPUs a micro-batch of 1 x {length:,} tokens (micro_batch_size x length)")
-    if more := next((n for n in NUMBERS if n > gpus and training_fits(a, training, hardware, share, n)), None):
+    numbers = [n for n in NUMBERS if n > gpus and not training.alone]
+    if more := next((n for n in numbers if training_fits(a, training, hardware, share, n)), None):
         fits.append(f"{more} GPUs")
     if card := smallest_card(lambda gpu: training_fits(a, training, gpu, share, gpus), hardware):
         fits.append(card)
     if not training.checkpointing:
         fits.append("perhaps gradient_checkpointing")
+    if not training.rank and training.bf16 and training_fits(a, on_one_card(training), hardware, share, 1):
+        fits.append("on one GPU `lora: {}` with `base: bfloat16` (docs/your_own.md)")
     raise ValueError(
         f"training it with a micro-batch of {training.rows} x {training.length:,} tokens does not fit on"
         f" {counted(gpus)} of {hardware.memory:g} GiB, of which {USABLE * hardware.memory:.1f} can be used:"
         f" {breakdown(parts)}. {fitting(fits)}"
     )
+
+
+def on_one_card(training: Training) -> Training:
+    """The training, with adapters beside weights in bfloat16: the parent is then the reference too."""
+    return training._replace(rank=LoRA().rank, base=2, reference=False, optim=DEFAULT)
 
 
 def longest_length(a: Architecture, training: Training, hardware: Hardware, share: float, gpus: int) -> int:
@@ -318,7 +370,7 @@ def fitting(fits: Iterable[str]) -> str:
     return f"What fits: {listed}." if listed else "It fits on no number of GPUs that is listed."
 
 
-def host_bytes(a: Architecture, nodes: int, processes: int, tokens: float = 0.0) -> float:
+def host_bytes(a: Architecture, nodes: int, processes: int, tokens: float = 0.0, rank: int = 0) -> float:
     """Bytes of main memory that a training needs on each node, with `processes` processes on it.
 
     Each process holds all of an SFT's `tokens`, those of the training set: 8 bytes of ids and labels, as much again
@@ -327,6 +379,8 @@ def host_bytes(a: Architecture, nodes: int, processes: int, tokens: float = 0.0)
     Each process loads CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model: its file is
     memory-mapped, read by the first process and shared in the page cache (transformers/integrations/deepspeed.py), at
     most 4 bytes a parameter; to save, the first process gathers it in 16 bits. A resumed training reads weights and
-    optimizer back, 12 bytes a parameter over all processes. A single process also loads 4 bytes and resumes 12.
+    optimizer back, 12 bytes a parameter over all processes. A single process also loads 4 bytes and resumes 12. With
+    adapters of a `rank` it resumes these; they are merged in main memory, into at most 4 bytes a parameter.
     """
-    return (4 * GIB + SET_BYTES * tokens) * processes + (4 + 12 / nodes) * a.parameters
+    resumed = 12 / nodes * (rank * of_rank_one(a) if rank else a.parameters)
+    return (4 * GIB + SET_BYTES * tokens) * processes + 4 * a.parameters + resumed

@@ -1,5 +1,7 @@
 """The GPUs of an engine, and the nodes and processes of a training: what `memory` says of a model's sizes."""
 
+from typing import Any
+
 from mrt.config import lengths, lineage, memory, roots
 from mrt.config.schema import Config
 from mrt.training.rl.recipe import RL
@@ -55,21 +57,31 @@ def training_size(config: Config, name: str) -> memory.Training:
     """What a model's training holds on a GPU at once."""
     recipe = lineage.recipe(config, name)
     options = recipe.bf16, recipe.gradient_checkpointing
+    less: dict[str, Any] = {"rank": recipe.lora.rank if recipe.lora else 0, "base": 2 if recipe.base else 4}
+    less |= {"optim": recipe.optim} if recipe.optim else {}
     if not isinstance(recipe, RL):
-        return memory.Training(recipe.micro_batch_size, recipe.max_length, *options)
+        return memory.Training(recipe.micro_batch_size, recipe.max_length, *options, **less)
     length = PROMPT + lengths.prefix(config, name) + recipe.decoding.max_tokens
-    others = recipe.beta > 0, recipe.mu == "parent" and lineage.variant(config, name).asks_mu
-    return memory.Training(recipe.micro_batch_size, min(length, accepted(config, name)), *options, *others, rl=True)
+    reference = recipe.beta > 0 and not recipe.lora  # which is the model without its adapters
+    others = reference, recipe.mu == "parent" and lineage.variant(config, name).asks_mu
+    length = min(length, accepted(config, name))
+    return memory.Training(recipe.micro_batch_size, length, *options, *others, rl=True, **less)
 
 
 def training_processes(config: Config, name: str) -> tuple[int, int]:
     """(nodes, processes per node) of a model's training: one process per GPU, by default all of one or more nodes.
 
+    With `lora`, and with most optimizers, it is one process, whatever `cluster` says (`OneCard.alone`).
     Raises ValueError if the training does not fit on the GPUs requested, or on any number of GPUs.
     """
-    cluster, per_node = config.cluster, config.cluster.gpus_per_node
+    cluster, per_node, alone = config.cluster, config.cluster.gpus_per_node, lineage.recipe(config, name).alone
     if hardware := cluster.hardware:
         sizes = roots.architecture(config, name), training_size(config, name), hardware, engine_share(config, name)
+        if alone:
+            memory.check_training(*sizes, 1)
+    if alone:
+        return 1, 1
+    if hardware:
         whole_nodes = per_node * cluster.training_nodes if cluster.training_nodes else None
         total = cluster.training_gpus or whole_nodes or memory.training_gpus(*sizes, per_node)
         memory.check_training(*sizes, total)

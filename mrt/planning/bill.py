@@ -111,13 +111,13 @@ class Planned:
 
 
 def seconds_of(
-    work: Work, architecture: Architecture, hardware: Hardware, gpus: int, seqs: int, reached: Reached
+    work: Work, architecture: Architecture, hardware: Hardware, gpus: int, seqs: int, reached: Reached, passes: int = 4
 ) -> float:
     """Seconds that `gpus` GPUs take for the work.
 
     Decoding is bound by reading the weights and the cache of all sequences that fit. Prefill and training are bound by
-    FLOPs: 2 per parameter and prefill token, 8 per parameter and trained token (gradient checkpointing runs the forward
-    pass twice), plus attention to half of the context.
+    FLOPs: 2 per parameter and prefill token, 8 per parameter and trained token, plus attention to half of the context.
+    These 8 are of 4 `passes`, as gradient checkpointing runs the forward pass twice; with adapters there are 3.
     """
     n, bandwidth, flops = architecture.parameters, gpus * hardware.bandwidth, gpus * hardware.flops
     attention = 2 * architecture.layers * architecture.heads * architecture.head_dim * work.context
@@ -128,7 +128,7 @@ def seconds_of(
     )
     decoding = work.generated / batch * step / reached.decode
     reading = work.read * (2 * n + attention) / (flops * reached.prefill)
-    training = work.trained * 4 * (2 * n + attention) / (flops * reached.training)
+    training = work.trained * passes * (2 * n + attention) / (flops * reached.training)
     return decoding + reading + training
 
 
@@ -301,15 +301,15 @@ class Bill:
         if rate:
             seconds = (work.generated + work.trained) * rate
         else:  # contexts of datasets differ
-            by_dataset = (
-                seconds_of(each, architecture, self.hardware, gpus, sequences, self.reached) for each in works
-            )
+            passes = 3 if training and lineage.recipe(config, model).lora else 4
+            machine = self.hardware, gpus, sequences, self.reached, passes
+            by_dataset = (seconds_of(each, architecture, *machine) for each in works)
             seconds = sum(by_dataset)
         start = self.start if share else 0.0
         longest = start + seconds / jobs
         text = 4.0 * (work.generated + work.read) * 0.4  # characters a token, compressed
         on_the_way = len(lineage.recipe(config, model).evaluate_steps or []) if training else 0
-        checkpoint = 4.0 * share * architecture.parameters * (1 + on_the_way)  # in 32 bits
+        checkpoint = lineage.weight_bytes(config, model) * share * architecture.parameters * (1 + on_the_way)
         disk = checkpoint if training else 2 * text  # a table, and `.cache`
         gpu_seconds = gpus * (seconds + jobs * start)
         return Planned(rule, model, datasets, jobs, work, gpus, gpu_seconds, longest, disk)

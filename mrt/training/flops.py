@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mrt.training.devices import count
+from mrt.training.one_card import PART
 
 
 class Sizes(NamedTuple):
-    """The sizes of a transformer that its FLOPs follow from."""
+    """The sizes of a transformer that its FLOPs follow from; those of adapters count while these are trained alone."""
 
     block_weights: int  # of the linear layers of all blocks
     output_weights: int  # of the output layer
@@ -27,15 +28,18 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, model: Any) -> "Sizes":
-        """Sizes of a Hugging Face model, whether it is sharded over processes (ZeRO-3) or not."""
+        """Sizes of a Hugging Face model, whether it is sharded over processes (ZeRO-3) or not, or has adapters."""
         outer = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
-        blocks = [p for p in model.parameters() if not any(p is weight for weight in outer)]
-        matrices = [p for p in blocks if len(getattr(p, "ds_shape", p.shape)) == 2]
+        blocks = [(name, p) for name, p in model.named_parameters() if not any(p is weight for weight in outer)]
+        adapters = sum(count(p) for name, p in blocks if PART in name)
+        matrices = [p for name, p in blocks if PART not in name and len(getattr(p, "ds_shape", p.shape)) == 2]
         config = model.config.get_text_config()
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         width = config.num_hidden_layers * config.num_attention_heads * head
         last = config.num_hidden_layers * config.hidden_size * config.intermediate_size
-        return cls(sum(map(count, matrices)), count(outer[1]), width, last)
+        sizes = cls(sum(map(count, matrices)), count(outer[1]), width, last)
+        first = config.hidden_size * head * (config.num_attention_heads + 2 * config.num_key_value_heads)
+        return Adapted.beside(sizes, adapters, first) if adapters else sizes
 
     def sampling(self, tokens: Any, pairs: Any, outputs: Any = 0) -> Any:
         """FLOPs of tokens that the engine reads or generates.
@@ -67,6 +71,36 @@ class Sizes(NamedTuple):
             return blocks + output
         again = blocks - 2.0 * self.last_weights * tokens if checkpointing else 0.0
         return 3 * blocks + again + 4 * output
+
+
+class Adapted(Sizes):
+    """Sizes of a model of which adapters alone are trained (LoRA); the engine samples from the merged weights."""
+
+    adapter_weights: int
+    first_weights: int  # of queries, keys and values of the lowest block, whose inputs need no gradient
+
+    @classmethod
+    def beside(cls, sizes: Sizes, adapter_weights: int, first_weights: int) -> "Adapted":
+        made = cls(*sizes)
+        made.adapter_weights, made.first_weights = adapter_weights, first_weights
+        return made
+
+    def training(
+        self, rows: int, length: int, outputs: int, before: int = 0, *, backward: bool, checkpointing: bool = False
+    ) -> float:
+        """As `Sizes.training`, without gradients of weights that stay as they are.
+
+        With checkpointing, blocks run again to their end, and inputs of the lowest block get a gradient.
+        """
+        tokens = rows * length
+        weights, adapters = 2.0 * self.block_weights * tokens, 2.0 * self.adapter_weights * tokens
+        attention = 4.0 * self.attention_width * tokens * (before + length)
+        output = 2.0 * self.output_weights * outputs
+        forward = weights + adapters + attention
+        if not backward:
+            return forward + output
+        more = forward if checkpointing else -2.0 * self.first_weights * tokens
+        return forward + weights + 2 * (adapters + attention) + more + 3 * output
 
 
 def pairs(start: Any, end: Any) -> Any:

@@ -22,11 +22,11 @@ from mrt.core.artifacts import SET
 from mrt.core.cli import run
 from mrt.core.digest import slice_of
 from mrt.core.hub import ends_of, folder_of, tokenizer_of
-from mrt.core.settings import Settings
 from mrt.core.storage import read_table
 from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
+from mrt.training.one_card import OneCard, adapters, load, merge, training
 from mrt.training.schedule import LEAST_RATE, EveryStepLearns, Steps, in_words, steps_of, too_few
 from mrt.training.stage import (
     EndsOnce,
@@ -41,7 +41,7 @@ from mrt.training.stage import (
 TRAINED_ON = ("prompt", "completion", "weight")
 
 
-class SFT(Settings):
+class SFT(OneCard):
     """Hyperparameters of supervised fine-tuning; the defaults are Table 2's."""
 
     execution: ClassVar = {"save_steps", "small_set"}  # fields that do not affect the weights
@@ -130,6 +130,7 @@ def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed
         lr_scheduler_type=recipe.schedule,
         weight_decay=recipe.weight_decay,
         adam_beta2=recipe.adam_beta2,
+        **({"optim": recipe.optim} if recipe.optim else {}),
         bf16=recipe.bf16,
         gradient_checkpointing=recipe.gradient_checkpointing,
         save_strategy="steps",
@@ -181,7 +182,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     lengths = [len(row["input_ids"]) for row in rows]
     ids = List(Value("int32"))
     features = Features({"input_ids": ids, "labels": ids, "loss_weight": Value("float64")})
-    sizes, counts = Sizes.of(model), Counts("trained_tokens", "flops")
+    counts = Counts("trained_tokens", "flops")
     step = {"nats": 0.0, "tokens": 0}  # what this process learnt from since the last log entry, unweighted
 
     class Trainer(EndsOnce, EveryStepLearns, SFTTrainer):
@@ -228,7 +229,9 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         train_dataset=Dataset.from_list(rows, features=features),
         processing_class=tokenizer,
         data_collator=Collator(pad_token_id=padding),
+        peft_config=adapters(model, recipe.lora),
     )
+    sizes = Sizes.of(trainer.model)
     show_progress(trainer)
     return trainer
 
@@ -254,7 +257,6 @@ class Train(TrainingStage):
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
         import torch
-        from transformers import AutoModelForCausalLM
 
         torch.manual_seed(self.recipe.seed)
         folder = folder_of(self.model, self.revision)
@@ -270,11 +272,12 @@ class Train(TrainingStage):
         print(in_words("examples", count, recipe.batch_size, recipe.epochs, recipe.warmup_ratio), flush=True)
         warn(too_few(steps_of(count, recipe.batch_size, recipe.epochs), f"{count} examples"))
         args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        trainer = make_trainer(model, tokenizer, rows, self.recipe, args)
+        trainer = make_trainer(load(folder, recipe), tokenizer, rows, recipe, args)
         del rows  # the trainer has its own copy
-        keep_on_the_way(trainer, self.recipe.evaluate_steps, state)
-        trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        keep_on_the_way(trainer, recipe.evaluate_steps, state, folder)
+        with training(trainer):
+            trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        merge(trainer, folder)
         save_checkpoint(trainer, tokenizer, state, made)
 
 

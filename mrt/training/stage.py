@@ -28,6 +28,7 @@ from mrt.core.settings import Settings
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.devices import parameters
 from mrt.training.flops import Sizes
+from mrt.training.one_card import check, has_adapters, in_words, save
 from mrt.training.schedule import NO_GRADIENT, did_not_fall
 
 SLOW = "bf16: this CPU has no bfloat16 instructions; with `bf16: false` it trains several times faster"
@@ -140,6 +141,8 @@ class TrainingStage(Stage):
 
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
         """Take the kept checkpoint, or train; then write checkpoint and history to their outputs."""
+        processes = os.environ.get("WORLD_SIZE", "1")
+        check(self.recipe, sharded=processes != "1" or self.deepspeed is not None)
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would report each training run to the hub
         key = self.key(json.dumps(examples), *decisive)
         cached = self.cache.of(key)
@@ -148,7 +151,6 @@ class TrainingStage(Stage):
         else:
             made = cached or self.state / "made"
             # each process saves its part of a sharded state, which so many processes can read again and no others
-            processes = os.environ.get("WORLD_SIZE", "1")
             state = self.state / (key if processes == "1" else f"{key}-{processes}")
             for other in self.state.iterdir() if self.state.exists() and is_first_process() else []:
                 if other != state:  # of another recipe, set, parent or number of processes
@@ -193,13 +195,15 @@ def tune_malloc(weights: int) -> None:
 
 
 def show_progress(trainer: Any) -> None:
-    """Show a trainer's progress bar without its log lines: the log goes to Parquet."""
+    """Show a trainer's progress bar without its log lines: the log goes to Parquet. Say what adapters it trains."""
     from transformers import ProgressCallback
 
     class Bar(ProgressCallback):
         def on_log(self, *_: Any, **__: Any) -> None:
             pass
 
+    if has_adapters(trainer.model):
+        print(in_words(trainer.model), flush=True)
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(Bar)
 
@@ -209,10 +213,11 @@ def on_the_way(step: int) -> str:
     return f"checkpoint-{step}"
 
 
-def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path) -> None:
+def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path, parent: Path) -> None:
     """Have a trainer write its weights after these steps; `save_checkpoint` puts them into the trained checkpoint.
 
-    Raises ValueError, before the first step, for one that the training does not reach, or that is its last.
+    `parent` is the checkpoint folder that it came from. Raises ValueError, before the first step, for a step that the
+    training does not reach, or that is its last.
     """
     if not steps:
         return
@@ -228,7 +233,7 @@ def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path) -> N
 
         def on_step_end(self, _: Any, training: Any, control: Any, **others: Any) -> None:
             if training.global_step in (steps or ()):
-                trainer.save_model(str(state / ON_THE_WAY / on_the_way(training.global_step)))
+                save(trainer, state / ON_THE_WAY / on_the_way(training.global_step), parent)
 
     trainer.add_callback(Keeper)
 

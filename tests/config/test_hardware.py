@@ -10,7 +10,7 @@ import pytest
 import yaml
 from conftest import ROOT, TOY_BASE, checkout, snakemake
 
-from mrt.config import lengths, sizing
+from mrt.config import lengths, lineage, sizing
 from mrt.config.hardware import GPUS, Architecture, Card, UnknownSizes
 from mrt.config.load import load
 
@@ -87,6 +87,38 @@ def test_a_training_takes_a_node_or_as_many_as_it_is_told():
     assert sizing.training_processes(experiment(gpu="h100", training_gpus=16), "mrt_1") == (2, 8)
     assert sizing.training_processes(experiment(gpu="h100", training_gpus=16, gpus_per_node=4), "mrt_1") == (4, 4)
     assert sizing.training_processes(experiment(training_nodes=2), "mrt_1") == (2, 1)
+
+
+def test_a_training_with_adapters_or_another_optimizer_takes_one_gpu():
+    """Whatever is asked for: on several it was never tried."""
+    raw = yaml.safe_load((ROOT / "config.yaml").read_text())
+    for less in ({"lora": {}}, {"optim": "adamw_bnb_8bit"}):
+        for cluster in ({"gpu": "h100"}, {"gpu": "h100", "training_gpus": 16}, {"training_nodes": 2}):
+            raw["models"]["mrt_1"]["recipe"] = less
+            config = load(raw | {"cluster": cluster})
+            assert sizing.training_processes(config, "mrt_1") == (1, 1)
+            assert sizing.training_processes(config, "star_1") != (1, 1)
+    raw["models"]["mrt_1"]["recipe"] = {"optim": "adamw_torch"}
+    assert sizing.training_processes(load(raw | {"cluster": {"gpu": "h100"}}), "mrt_1") == (1, 8)
+
+
+def test_a_7b_model_is_trained_on_one_card_with_adapters_alone():
+    """Its SFT on 24 GB, its RL on 80 GB; without adapters the error says that these would fit."""
+    raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
+    raw["cluster"] = {"gpu": "h100", "training_gpus": 1}
+    raw["models"] = {name: raw["models"][name] for name in ("base_7b", "mrt_7b_1")}
+    raw["models"]["grpo"] = raw["models"]["mrt_7b_1"] | {"label": "GRPO", "method": "grpo"}
+    raw["evaluation"] |= {"models": ["base_7b", "mrt_7b_1", "grpo"], "measures": ["accuracy"]}
+    for name in ("direct", "linearized", "budget_forcing"):
+        raw["evaluation"].pop(name, None)
+    raw |= {"claims": None}
+    with pytest.raises(ValueError, match=r"does not fit on one GPU .* on one GPU `lora: \{\}` with `base: bfloat16`"):
+        load(raw)
+    for name in ("recipe", "rl"):
+        raw["training"][name] |= {"lora": {}, "base": "bfloat16"}
+    config = load(raw)
+    assert {sizing.training_processes(config, name) for name in ("mrt_7b_1", "grpo")} == {(1, 1)}
+    assert lineage.weight_bytes(config, "mrt_7b_1") == 2
 
 
 def test_an_engine_that_rl_shares_divides_a_nodes_gpus():

@@ -13,8 +13,10 @@ from mrt.config import memory, sizing
 from mrt.config.hardware import GIB, GPUS, Architecture
 from mrt.config.load import load
 from mrt.config.memory import Engine, Training, engine_fits, sampling_gpus, training_fits, training_gpus
+from mrt.training import one_card
 from mrt.training.devices import LENGTHS
 from mrt.training.method import advantages_of
+from mrt.training.one_card import BNB, OPTIMIZERS, USABLE, LoRA, adapters
 from mrt.training.rl.trainer import make_trainer_class
 from mrt.training.sft import SFT, arguments, make_trainer
 
@@ -31,7 +33,12 @@ architectures = st.builds(
     context=st.integers(1024, 131_072),
 )
 cards = st.sampled_from(sorted(GPUS.values()))
-trainings = st.builds(Training, st.integers(1, 8), st.integers(1, 40_000), *4 * [st.booleans()])
+trainings = st.builds(
+    *(Training, st.integers(1, 8), st.integers(1, 40_000), *4 * [st.booleans()]),
+    rank=st.sampled_from([0, 16]),
+    base=st.sampled_from([2, 4]),
+    optim=st.sampled_from(USABLE),
+)
 engines = st.builds(Engine, st.integers(16, 131_072), st.integers(1, 512), st.floats(0.1, 0.95), st.just(2), st.none())
 
 
@@ -113,7 +120,10 @@ def live_bytes(model):
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    alive, after = {p.untyped_storage()._cdata: 0 for p in model.parameters()}, [0]
+    alive, after, now = {p.untyped_storage()._cdata: 0 for p in model.parameters()}, [0], [0]
+
+    def gone(storage):
+        now[0] -= alive.pop(storage, 0)
 
     class Counting(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
@@ -122,12 +132,21 @@ def live_bytes(model):
                 storage = getattr(tensor, "untyped_storage", lambda: None)()
                 if storage is not None and storage._cdata not in alive:
                     alive[storage._cdata] = storage.nbytes()
-                    finalize(storage, alive.pop, storage._cdata, None)
-            after.append(sum(alive.values()))
+                    now[0] += storage.nbytes()
+                    finalize(storage, gone, storage._cdata)
+            after.append(now[0])
             return made
 
     with Counting():
         yield after
+
+
+def most_bytes_of_adapters(trainer):
+    """The same of a trainer of adapters, counted by hand."""
+    weights = sum(weight.nbytes for weight in trainer.model.parameters())
+    with one_card.training(trainer), live_bytes(trainer.model) as beside:
+        trainer.train()
+    return weights + max(beside)
 
 
 SHAPES = {  # layers, hidden, intermediate, heads, kv_heads, vocabulary, tokens
@@ -169,7 +188,48 @@ def test_sft_takes_what_is_counted(shape, bf16, checkpointing, small_tiles, tmp_
     assert 1 <= taken / found <= 1.35, parts
 
 
-def rl_trainer(model, rows, length, folder):
+LEAN = [  # base, bf16, checkpointing
+    *(("bfloat16", True, True), (None, True, True), ("bfloat16", True, False), (None, True, False)),
+    *((None, False, True), (None, False, False)),
+]
+
+
+@pytest.mark.parametrize(
+    ("shape", "base", "bf16", "checkpointing"), [of(shape, *how) for shape in SHAPES for how in LEAN]
+)
+def test_adapters_take_what_is_counted(shape, base, bf16, checkpointing, small_tiles, tmp_path):
+    import torch
+
+    *sizes, length = SHAPES[shape]
+    model, architecture = model_of(*sizes, dtype=torch.bfloat16 if base else None)
+    recipe = {"lora": {"rank": 8}, "base": base, "bf16": bf16, "gradient_checkpointing": checkpointing}
+    found = most_bytes_of_adapters(sft_trainer(model, 1, length, recipe, tmp_path))
+    lean = {"rank": 8, "base": 2 if base else 4}
+    parts = memory.training_parts(architecture, Training(1, length, bf16, checkpointing, **lean), 1)
+    assert 1 <= sum(parts.values()) / found <= (1.35 if checkpointing else 1.45), parts
+
+
+@pytest.mark.parametrize("rank", [0, 64])
+@pytest.mark.parametrize("optim", [name for name in USABLE if OPTIMIZERS[name].needs in (None, BNB)])
+def test_an_optimizers_state_takes_what_is_counted(optim, rank, tmp_path):
+    """With the weights and the gradients of those that are trained."""
+    from torch.utils._pytree import tree_leaves
+
+    if needs := OPTIMIZERS[optim].needs:
+        pytest.importorskip(needs)
+    *sizes, _ = SHAPES["wide layers"]
+    model, architecture = model_of(*sizes)
+    recipe = {"optim": optim, "lora": {"rank": rank} if rank else None, "bf16": False}
+    trainer = sft_trainer(model, 1, 8, recipe, tmp_path)
+    trainer.train()
+    state = [tensor for tensor in tree_leaves(dict(trainer.optimizer.state)) if hasattr(tensor, "nbytes")]
+    tables = {id(tensor): tensor.nbytes for tensor in state if tensor.numel() > 1}  # bitsandbytes shares some
+    weights = sum(weight.nbytes * (2 if weight.requires_grad else 1) for weight in trainer.model.parameters())
+    planned, _ = memory.state_bytes(architecture, Training(1, 8, rank=rank, optim=optim))
+    assert 0.999 <= planned / (sum(tables.values()) + weights) <= 1.05
+
+
+def rl_trainer(model, rows, length, folder, lora=None):
     """GRPOTrainer as mrt.training.rl has it, of completions that are given: what draws them has a share of its own."""
     import torch
     from datasets import Dataset
@@ -212,6 +272,7 @@ def rl_trainer(model, rows, length, folder):
         "recipe": recipe,
         "task": None,
         "parameterization": OpenEnded(),
+        "peft_config": adapters(model, lora),
     }
     return Trainer(**ours, model=model, args=config, train_dataset=data, processing_class=tokenizer())
 
@@ -226,6 +287,17 @@ def test_rl_takes_what_is_counted(shape, small_tiles, tmp_path):
     parts = memory.training_parts(architecture, Training(rows, length, rl=True), 1)
     taken = sum(parts.values())
     assert 1 <= taken / found <= 1.35, parts
+
+
+@pytest.mark.parametrize("shape", map(of, SHAPES))
+def test_rl_of_adapters_takes_what_is_counted(shape, small_tiles, tmp_path):
+    import torch
+
+    *sizes, length = SHAPES[shape]
+    model, architecture = model_of(*sizes, dtype=torch.bfloat16)
+    found = most_bytes_of_adapters(rl_trainer(model, 1, length, tmp_path, LoRA(rank=8)))
+    parts = memory.training_parts(architecture, Training(1, length, rl=True, rank=8, base=2), 1)
+    assert 1 <= sum(parts.values()) / found <= 1.35, parts
 
 
 @pytest.mark.parametrize("shape", map(of, SHAPES))
@@ -399,11 +471,14 @@ def documented():
         except ValueError:
             return "-"
 
-    table = ["| GPU | GiB | sample 1.5B | 7B | 32B | SFT 1.5B | 7B | RL 1.5B |", "|---|---|---|---|---|---|---|---|"]
+    heads = ["GPU", "GiB", "sample 1.5B", "7B", "32B", "SFT 1.5B", "7B", "RL 1.5B", "LoRA: SFT 7B", "RL 7B"]
+    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, gpu in GPUS.items():
         numbers = [least(sampling_gpus, size, engine, gpu, 8) for size in SIZES.values()]
         numbers += [least(training_gpus, SIZES[size], sft, gpu, 0.0) for size in ("1.5B", "7B")]
         numbers += [least(training_gpus, QWEN_1_5B, rl, gpu, share)]
+        lean = [(memory.on_one_card(sft), 0.0), (memory.on_one_card(rl), share)]
+        numbers += [least(memory.check_training, QWEN_7B, training, gpu, of, 1) for training, of in lean]
         table.append(f"| {' | '.join((name, f'{gpu.memory:g}', *numbers))} |")
     yield "\n".join(table)
 

@@ -75,7 +75,7 @@ def config_of(shown):
     if any(model.get("parent") == "base" for model in whole["models"].values()):
         whole["models"].setdefault("base", {"path": "some/model", "architecture": QWEN3 | {"context": 2**17}})
     if "cluster" in whole:
-        whole["models"]["base"]["architecture"] = QWEN3
+        whole["models"]["base"].setdefault("architecture", QWEN3)
     return load(whole)
 
 
@@ -124,7 +124,7 @@ def test_the_training_that_the_page_shows_teaches(tmp_path):
     assert runs.filter(model="mrt_1")["steps"][0] >= 50
 
 
-@pytest.mark.parametrize("mark", ["cluster: {", "cold: {parent: instruct"])
+@pytest.mark.parametrize("mark", ["{max_length: 5120, ", "cold: {parent: instruct"])
 def test_a_recipe_that_the_page_shows_for_few_problems_has_enough_steps(mark, files):
     """Of the 64 problems of these files too, so that no run of it warns before it begins."""
     (shown,) = (block for block in BLOCKS if mark in block)

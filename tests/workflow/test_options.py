@@ -278,6 +278,17 @@ def test_a_run_does_not_begin_if_its_trainings_log_to_what_is_not_installed(tmp_
     snakemake(folder, "--cores", 1, "results/tiny/problems/toy_test.parquet")  # it trains nothing
 
 
+@pytest.mark.skipif(bool(find_spec("grokadamw")), reason="that optimizer is installed")
+def test_a_run_does_not_begin_if_its_trainings_need_an_optimizer_that_is_not_installed(tmp_path):
+    folder = checkout(tmp_path)
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    config["training"]["recipe"]["optim"] = "grokadamw"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    done = snakemake(folder, "--cores", 1, "results/tiny/models/star_1", check=False)
+    assert done.returncode == 1 and "models.star_1: optim: grokadamw is not installed" in done.stderr
+    assert not (folder / "results" / "tiny" / "problems").exists()
+
+
 def test_a_chat_template_that_cannot_write_a_prompt_stops_before_any_job(tmp_path):
     folder = checkout(tmp_path)
     shutil.copytree(TOY_BASE, folder / "own")

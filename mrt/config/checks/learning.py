@@ -7,10 +7,12 @@ from pydantic import ValidationError
 
 from mrt.config import lineage, roots
 from mrt.config.checks.given import Given, Mistakes
+from mrt.config.hardware import linear_layers
 from mrt.config.schema import Config
-from mrt.core.settings import overlaid
+from mrt.core.settings import overlaid, suggestion
 from mrt.episodes.thinking import FAMILIES, THINK, Thinking, of_template
 from mrt.training.method import RLMethod
+from mrt.training.one_card import contradictions
 from mrt.training.rl.recipe import RL
 from mrt.training.sft import SFT
 
@@ -92,6 +94,22 @@ def weights(config: Config) -> Mistakes:
             yield f"models.{name}.rules.weight", "it counts only with `recipe: {weighted: true}`"
         if recipe.weighted and model.rules.weight == "none":
             yield f"models.{name}.recipe.weighted", "all examples weigh the same; set `rules: {weight: progress}`"
+
+
+def one_card(config: Config) -> Mistakes:
+    """Settings of trainings on one card that do not go together, and adapters of layers that a model has not."""
+    for name, model in config.models.items():
+        if not model.parent:
+            continue
+        recipe, where = lineage.recipe(config, name), "rl" if isinstance(model.trained_by, RLMethod) else "recipe"
+        for field, wrong in contradictions(recipe):
+            yield f"models.{name}.{where}.{field}", wrong
+        targets, folder = recipe.lora.targets if recipe.lora else [], roots.folder(config, name)
+        names = linear_layers(folder) if folder and isinstance(targets, list) and targets else []
+        for target in targets if names else []:
+            if target not in names:
+                wrong = f"{lineage.root(config, name)} has no linear layer {target!r}{suggestion(target, names)}"
+                yield f"models.{name}.{where}.lora.targets", wrong
 
 
 def headers(config: Config) -> Mistakes:

@@ -4,10 +4,12 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from mrt.core import accelerator, vllm_environment
 from mrt.sampling.engine import EngineSettings, engine_options
+from mrt.training.one_card import has_adapters, merged
 
 # Mean differences between the engine's and the trainer's log-probabilities, in nats per token. Rounding in bfloat16
 # causes about 0.03 to 0.04 (docs/rl.md); an engine whose weights are not updated soon exceeds STALE.
@@ -22,7 +24,8 @@ class StaleEngine(ValueError):
 def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
     """Make TRL build its engine like `mrt.sampling.engine`, and on a CPU replace its transfer of weights to the engine.
 
-    TRL's own transfer ignores that vLLM's CPU backend packs weights; a tied head's weight is packed again here.
+    TRL's own transfer ignores that vLLM's CPU backend packs weights; a tied head's weight is packed again here. On any
+    device, weights with adapters are those of `merged`, which leaves the trainer's own as they are.
     """
     from trl.generation import vllm_generation
 
@@ -50,14 +53,18 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
         self.llm.apply_model(packed_again)
         self.llm.reset_prefix_cache()
 
+    def handed_over(self: Any) -> None:
+        if has_adapters(self.model):
+            setattr(self, "_iter_named_params", partial(merged, self.model))  # noqa: B010 (as a place that is listed)
+        (synced if cpu else sync)(self)
+
     vllm_environment.configure(cpu)
     # TRL would take port 29500 if it is free, and so would another job that starts at the same time.
     with socket.socket() as free:
         free.bind(("", 0))
         os.environ.setdefault("MASTER_PORT", str(free.getsockname()[1]))
     vllm_generation.LLM = built
-    if cpu:
-        generation.sync_weights = synced
+    generation.sync_weights = handed_over
     try:
         yield
     finally:

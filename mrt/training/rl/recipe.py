@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mrt.core.settings import Settings
 from mrt.sampling.engine import Decoding
 from mrt.sampling.prover import ProverSettings
 from mrt.training.method import advantages_of, is_chosen_by_recipe, one_of, variant_named, variants
+from mrt.training.one_card import OneCard
 from mrt.training.schedule import LEAST_RATE, Steps, carried_steps_of
 from mrt.training.variant import Variant
 
@@ -23,7 +23,7 @@ BIAS = (
 )
 
 
-class RL(Settings):
+class RL(OneCard):
     """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
 
     execution: ClassVar = {  # fields that do not affect the weights
@@ -231,6 +231,15 @@ class RL(Settings):
         if not self.decoding.temperature:
             raise ValueError(
                 "decoding.temperature: at 0 all completions of a group are alike; RL has nothing to compare"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _samples_what_it_trains(self) -> Self:
+        if self.lora and self.lora.dropout:
+            raise ValueError(
+                "lora.dropout: the engine samples without it, so that its probabilities would not be those that are"
+                " learnt with; leave it at 0 in RL"
             )
         return self
 

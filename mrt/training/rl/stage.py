@@ -18,6 +18,7 @@ from mrt.sampling.engine import EngineSettings
 from mrt.sampling.tokens import encode
 from mrt.training.devices import batches, join_processes
 from mrt.training.method import advantages_of, parts_of
+from mrt.training.one_card import adapters, load, merge, training
 from mrt.training.prompt_cache import applies, reading_prompts_once
 from mrt.training.rl.engine import cpu_vllm
 from mrt.training.rl.recipe import RL
@@ -89,8 +90,10 @@ class Train(TrainingStage):
                 frozen=frozen,
                 **usual,
             )
-            keep_on_the_way(trainer, self.recipe.evaluate_steps, state)
-            trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+            keep_on_the_way(trainer, self.recipe.evaluate_steps, state, folder_of(self.model, self.revision))
+            with training(trainer):
+                trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))
+        merge(trainer, folder_of(self.model, self.revision))
         if not padded:  # TRL then sets the end token as padding; the saved model does not keep it
             trainer.processing_class.pad_token = None
             for config in (trainer.model.config.get_text_config(), trainer.model.generation_config):
@@ -118,9 +121,7 @@ class Train(TrainingStage):
 
     def usual(self, examples: list[dict[str, Any]], state: Path) -> dict[str, Any]:
         """Arguments of any GRPOTrainer: model, tokenizer, data and TRL's configuration."""
-        import torch
         from datasets import Dataset
-        from transformers import AutoModelForCausalLM
         from trl import GRPOConfig
 
         recipe, folder = self.recipe, folder_of(self.model, self.revision)
@@ -157,10 +158,13 @@ class Train(TrainingStage):
             report_to=self.reporters(),
             seed=recipe.seed,
             deepspeed=str(self.deepspeed) if self.deepspeed else None,
+            **({"optim": recipe.optim} if recipe.optim else {}),
         )
         join_processes(self.deepspeed, args.use_cpu)
+        model = load(folder, recipe)
         return {
-            "model": AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+            "model": model,
+            "peft_config": adapters(model, recipe.lora),
             "args": args,
             "train_dataset": Dataset.from_list(examples),
             "processing_class": tokenizer_of(folder, padding_side="left"),
