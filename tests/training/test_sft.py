@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from mrt.core.digest import digest_of_files
 from mrt.core.hub import tokenizer_of
 from mrt.training.log import MakeLog, log_of, remarks
+from mrt.training.one_card import LoRA
 from mrt.training.sft import SFT, Train, arguments, bucketed_order, make_trainer, tokenize
 from mrt.training.stage import KeptCheckpoints, last_complete_checkpoint, matches_digest
 
@@ -200,12 +201,13 @@ def checkpoint_of(tmp_path, name, **recipe):
     return tmp_path / name / "made" / "checkpoint"
 
 
-def test_weights_on_the_way_are_those_of_a_training_at_that_step(tmp_path):
+@pytest.mark.parametrize("lora", [None, LoRA(rank=4)], ids=["whole", "adapters"])
+def test_weights_on_the_way_are_those_of_a_training_at_that_step(lora, tmp_path):
     """And the last are those of a training that keeps none."""
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    way = {"epochs": 2, "schedule": "constant_with_warmup"}
+    way = {"epochs": 2, "schedule": "constant_with_warmup", "lora": lora}
     plain, shorter = (
         checkpoint_of(tmp_path, "plain", **way),
         checkpoint_of(tmp_path, "shorter", **(way | {"epochs": 1.5})),
