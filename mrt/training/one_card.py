@@ -123,7 +123,7 @@ class OneCard(Settings):
         None,
         description="The optimizer, by its name in transformers (`TrainingArguments.optim`), such as `adamw_bnb_8bit`;"
         f" by default {DEFAULT}. Others than AdamW of torch train on one GPU.",
-        json_schema_extra={"anyOf": [{"enum": USABLE, "type": "string"}, {"type": "null"}]},
+        json_schema_extra={"anyOf": [{"enum": [*USABLE], "type": "string"}, {"type": "null"}]},
     )
 
     @field_validator("optim")
