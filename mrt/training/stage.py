@@ -142,7 +142,8 @@ class TrainingStage(Stage):
     def make(self, examples: list[dict[str, Any]], *decisive: str) -> None:
         """Take the kept checkpoint, or train; then write checkpoint and history to their outputs."""
         processes = os.environ.get("WORLD_SIZE", "1")
-        check(self.recipe, sharded=processes != "1" or self.deepspeed is not None)
+        sharded = processes != "1" or self.deepspeed is not None
+        check(self.recipe, sharded=sharded, cpu=not accelerator.on_gpu())
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would report each training run to the hub
         key = self.key(json.dumps(examples), *decisive)
         cached = self.cache.of(key)

@@ -105,20 +105,26 @@ def test_a_training_with_adapters_or_another_optimizer_takes_one_gpu():
 def test_a_7b_model_is_trained_on_one_card_with_adapters_alone():
     """Its SFT on 24 GB, its RL on 80 GB; without adapters the error says that these would fit."""
     raw = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())
+    trained = {"parent": "base_7b", "problems": "numina_4k"}
+    raw["models"] = {"base_7b": raw["models"]["base_7b"]} | {
+        name: trained | {"label": name, "method": name} for name in ("star", "grpo")
+    }
     raw["cluster"] = {"gpu": "h100", "training_gpus": 1}
-    raw["models"] = {name: raw["models"][name] for name in ("base_7b", "mrt_7b_1")}
-    raw["models"]["grpo"] = raw["models"]["mrt_7b_1"] | {"label": "GRPO", "method": "grpo"}
-    raw["evaluation"] |= {"models": ["base_7b", "mrt_7b_1", "grpo"], "measures": ["accuracy"]}
-    for name in ("direct", "linearized", "budget_forcing"):
-        raw["evaluation"].pop(name, None)
-    raw |= {"claims": None}
+    raw["evaluation"] = {"problems": ["aime2024"], "models": list(raw["models"]), "measures": ["accuracy"]}
+    raw["expected"] = {}
     with pytest.raises(ValueError, match=r"does not fit on one GPU .* on one GPU `lora: \{\}` with `base: bfloat16`"):
         load(raw)
     for name in ("recipe", "rl"):
         raw["training"][name] |= {"lora": {}, "base": "bfloat16"}
     config = load(raw)
-    assert {sizing.training_processes(config, name) for name in ("mrt_7b_1", "grpo")} == {(1, 1)}
-    assert lineage.weight_bytes(config, "mrt_7b_1") == 2
+    assert {sizing.training_processes(config, name) for name in ("star", "grpo")} == {(1, 1)}
+    assert lineage.weight_bytes(config, "star") == 2
+    raw["cluster"] = {"gpu": "rtx4090", "gpus_per_node": 1}
+    del raw["models"]["grpo"]
+    raw["evaluation"]["models"].remove("grpo")
+    raw["training"]["recipe"]["max_length"] = raw["training"]["decoding"]["max_tokens"] = 8192
+    raw["evaluation"]["decoding"], raw["engine"] = {"max_tokens": 8192}, {"max_model_len": 16384}
+    assert sizing.training_processes(load(raw), "star") == (1, 1)
 
 
 def test_an_engine_that_rl_shares_divides_a_nodes_gpus():

@@ -177,7 +177,6 @@ PROMISED = {  # public: {what is found: where it is promised}
     "tokenizer.decoder": "tokenizers, Tokenizer",
     "parameters.detokenize": "vLLM, SamplingParams",
     "result.log_probs": "our own copy of a model's output",
-    "weight.data": "torch, Tensor",
 }
 PRIVATE_BUT_PROMISED = {"_asdict", "_fields", "_make", "_replace", "_exit"}  # of named tuples, and of os
 STANDARD = {"os.environ", "sys.argv", "sys.modules"}

@@ -161,6 +161,13 @@ def test_what_was_not_tried_on_several_processes_is_refused_there():
     check(SFT(optim="adamw_torch"), sharded=True)
 
 
+def test_an_optimizer_that_pages_by_cuda_alone_is_refused_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(one_card, "find_spec", lambda name: True)
+    with pytest.raises(ValueError, match=r"optim: the pages of paged_ademamix_8bit .* use ademamix_8bit"):
+        check(SFT(optim="paged_ademamix_8bit"), cpu=True)
+    check(SFT(optim="paged_ademamix_8bit"))
+
+
 def test_a_target_that_the_model_has_not_is_told():
     model = load(TOY_BASE, SFT())
     with pytest.raises(ValueError, match=r"no linear layer 'q_prj'; did you mean 'q_proj'\?"):
