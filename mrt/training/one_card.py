@@ -153,14 +153,16 @@ def contradictions(recipe: Any) -> Iterator[tuple[str, str]]:
         yield "base", "weights in bfloat16 are computed with in bfloat16; leave bf16 at true"
 
 
-def check(recipe: Any, *, sharded: bool = False) -> None:
-    """Raise ValueError if a recipe contradicts itself, lacks a package here, or cannot be `sharded` over processes."""
+def check(recipe: Any, *, sharded: bool = False, cpu: bool = False) -> None:
+    """Raise ValueError if a recipe contradicts itself, lacks a package, or is not for several processes or a CPU."""
     for name, wrong in contradictions(recipe):
         raise ValueError(f"{name}: {wrong}")
     needs = {"lora": "peft" if recipe.lora else None, "optim": OPTIMIZERS[recipe.optim or DEFAULT].needs}
     for name, package in needs.items():
         if package and not find_spec(package):
             raise ValueError(f"{name}: {package} is not installed in this environment; pip install {package}")
+    if cpu and (recipe.optim or "").startswith("paged_ademamix"):
+        raise ValueError(f"optim: the pages of {recipe.optim} are CUDA's; on a CPU use {recipe.optim[6:]}")
     if recipe.alone and sharded:
         raise ValueError(
             f"{recipe.alone}: it was never tried on several processes, which share weights and optimizer (ZeRO-3);"
