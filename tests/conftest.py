@@ -65,7 +65,7 @@ ENGINES = (
     *("training/test_flops", "training/test_frozen", "training/test_launch", "training/test_rl", "training/test_sft"),
     "training/test_lora",
     *("training/test_method.py::test_edits", "training/test_method.py::test_one_new", "workflow/", "project/"),
-    *("test_trl", "test_progress.py::test_an_engine"),
+    *("test_trl", "test_public_progress.py::test_an_engine"),
 )
 
 
@@ -204,8 +204,8 @@ def figures_reading(*measures):
     """Names of the figures and tables whose first measure is one of these."""
     from mrt.figures.figure import figures
 
-    entries = figures().items()
-    return [name for name, entry in entries if entry.figure.measures[0] in measures and not entry.figure.needs]
+    shown = {name: entry.figure for name, entry in figures().items() if not entry.figure.checkpoints}
+    return [name for name, figure in shown.items() if figure.measures[0] in measures and not figure.needs]
 
 
 def checkout(folder):

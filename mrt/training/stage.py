@@ -143,7 +143,7 @@ class TrainingStage(Stage):
         """Take the kept checkpoint, or train; then write checkpoint and history to their outputs."""
         processes = os.environ.get("WORLD_SIZE", "1")
         sharded = processes != "1" or self.deepspeed is not None
-        check(self.recipe, sharded=sharded, cpu=not accelerator.on_gpu())
+        check(self.recipe, sharded=sharded)
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL would report each training run to the hub
         key = self.key(json.dumps(examples), *decisive)
         cached = self.cache.of(key)
@@ -158,6 +158,7 @@ class TrainingStage(Stage):
                     shutil.rmtree(other)
             state.mkdir(parents=True, exist_ok=True)
             accelerator.claim(1)  # a trainer would use all GPUs that it sees
+            check(self.recipe, cpu=not accelerator.on_gpu())
             slow = self.recipe.bf16 and accelerator.emulates_bfloat16() and not accelerator.on_gpu()
             if slow and is_first_process():
                 print(SLOW, flush=True)

@@ -56,17 +56,6 @@ def test_samples_do_not_depend_on_the_batch_and_more_are_additions(engine):
     assert len({c.text for c in many}) == 5
 
 
-def test_nothing_of_a_models_generation_config_is_sampled_with(engine, tmp_path):
-    """vLLM would take these, as Qwen's checkpoints have them, for requests that do not say how they are sampled."""
-    theirs = {"do_sample": True, "top_k": 1, "top_p": 0.1, "min_p": 0.9, "temperature": 0.01, "repetition_penalty": 2.0}
-    shutil.copytree(TOY_BASE, folder := tmp_path / "model")
-    usual = json.loads((folder / "generation_config.json").read_text())
-    (folder / "generation_config.json").write_text(json.dumps(usual | theirs | {"max_new_tokens": 3}))
-    other, request = Engine(folder, engine.settings), Request(PROMPT, 5, 7, Decoding(temperature=1.0, max_tokens=60))
-    assert other.llm.get_default_sampling_params().top_k == 1  # so vLLM has read them
-    assert other.generate([request]) == engine.generate([request])
-
-
 def sentencepiece():
     """A tokenizer whose blanks are in its pieces and whose other characters are bytes, as Llama 2's."""
     pieces = [
@@ -155,6 +144,17 @@ def test_seeds_are_spaced_and_named():
     assert all(0 <= s < 2**62 for s in seeds)
     assert seed_of("a", "bc") != seed_of("ab", "c")
     assert math.isclose(sum(seeds) / 2000 / 2**61, 1, rel_tol=0.1)
+
+
+def test_nothing_of_a_models_generation_config_is_sampled_with(engine, tmp_path):
+    """vLLM would take these, as Qwen's checkpoints have them, for requests that do not say how they are sampled."""
+    theirs = {"do_sample": True, "top_k": 1, "top_p": 0.1, "min_p": 0.9, "temperature": 0.01, "repetition_penalty": 2.0}
+    shutil.copytree(TOY_BASE, folder := tmp_path / "model")
+    usual = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(usual | theirs | {"max_new_tokens": 3}))
+    other, request = Engine(folder, engine.settings), Request(PROMPT, 5, 7, Decoding(temperature=1.0, max_tokens=60))
+    assert other.llm.get_default_sampling_params().top_k == 1  # so vLLM has read them
+    assert other.generate([request]) == engine.generate([request])
 
 
 def test_each_end_of_a_model_ends_its_completions_and_is_no_part_of_them(tmp_path):

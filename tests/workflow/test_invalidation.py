@@ -243,7 +243,7 @@ DECIDE_NOTHING = {
     "a new option of the engine's, off": edit(
         "mrt/sampling/engine.py",
         "    logprobs: bool",
-        "    min_p: float | None = Field(None, ge=0)\n    logprobs: bool",
+        "    min_tokens: int | None = Field(None, ge=0)\n    logprobs: bool",
     ),
     "a new option of a trainer's, off": edit(
         "mrt/training/sft.py",

@@ -25,7 +25,8 @@ from workflow.sampling import SAMPLED
 MADE = {
     name: entry
     for name, entry in figures().items()
-    if not entry.figure.needs and entry.figure.measures[0] not in ("traces", "constructions")
+    if not (entry.figure.needs or entry.figure.checkpoints)
+    and entry.figure.measures[0] not in ("traces", "constructions")
 }
 FIGURES = {name: entry.targets for name, entry in MADE.items() if not entry.is_table}
 TABLES = {name: entry.targets for name, entry in MADE.items() if entry.is_table}
