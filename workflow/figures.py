@@ -129,7 +129,7 @@ class Figures:
         )
         made = {*self.configured, "cost", *FURTHER}
         read = [m for m in figure.measures if m in made or not figure.skips_unmeasured]
-        models += measuring.measured_checkpoints(self.experiment) if figure.checkpoints else []
+        models = [*models, *(measuring.measured_checkpoints(self.experiment) if figure.checkpoints else [])]
         return {measure: self.measured(measure, models) for measure in read}
 
     def files(self, name: str) -> list[str]:

@@ -57,10 +57,18 @@ def short_trainings(config: Config) -> Iterator[str]:
             yield f"models.{name}: {remark}"
 
 
+def unkept(config: Config) -> Iterator[tuple[str, str]]:
+    """Checkpoints on the way that their training does not keep."""
+    for name, model in config.models.items():
+        of = model.checkpoint_of
+        steps = (lineage.recipe(config, of).evaluate_steps or []) if of else []
+        if of and model.step not in steps:
+            kept = f"those of steps {', '.join(map(str, steps))}" if steps else "none; set evaluate_steps in its recipe"
+            yield f"models.{name}.step", f"of the checkpoints on the way {of!r} keeps {kept}"
+
+
 def refused(config: Config) -> Iterator[tuple[str, str]]:
-    """Trainings that do not reach their `evaluate_steps`, or whose set cannot have the examples of a step
-    where `recipe.small_set` refuses that.
-    """
+    """Trainings that end before their `evaluate_steps`, or whose set is too small where `small_set` refuses that."""
     for name in lineage.trained(config):
         model, recipe = config.models[name], lineage.recipe(config, name)
         last = recipe.evaluate_steps[-1] if recipe.evaluate_steps else 0

@@ -1,9 +1,8 @@
 """Accuracy and regret over training.
 
 Each point is a checkpoint on the way (`evaluate_steps`), measured like a model: at step 0 the parent, last the trained
-model itself. Left: pass@1. Right: normalized regret at the largest token budget
-that all models have within their own thoughts; lower is better.
-Bands are 95 % intervals over |over|.
+model itself. Left: pass@1. Right: normalized regret, lower is better, at the largest token budget that all models have
+within their own thoughts. Bands are 95 % intervals over |over|.
 """
 
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import polars as pl
 from mrt.figures.figure import TRAINING, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import Appearance, ModelStyle, errorbar, heading, labelled, name_lines, panels, with_intervals
+from mrt.figures.training import last_steps
 
 FIGURE = Figure(
     TRAINING, ("accuracy", "regret", "rl_log", "sft_log"), ("Section 8.5.2",), checkpoints=True, skips_unmeasured=True
@@ -55,10 +55,7 @@ def places(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     The last step is the smallest of the runs' logs: all runs are behind each point.
     """
     logs = [table.select("model", "run", "step") for name in ("rl_log", "sft_log") if (table := tables[name]).height]
-    last: dict[str, int] = {}
-    if logs:
-        whole = pl.concat(logs).group_by("model", "run").agg(pl.col("step").max())
-        last = dict(whole.group_by("model").agg(pl.col("step").min()).iter_rows())
+    last = last_steps(pl.concat(logs)) if logs else {}
     points: list[tuple[str, int | None, str | None]] = [
         (of, style.step, name) for name, style in models.items() if (of := style.checkpoint_of) and of in models
     ]

@@ -10,6 +10,12 @@ from mrt.figures.style import Appearance, ModelStyle, name_lines, panels
 SMOOTHED_OVER = 8  # a line is a running mean over an eighth of the steps
 
 
+def last_steps(logs: pl.DataFrame) -> dict[str | None, int]:
+    """The last step that all training runs of a model have, by model."""
+    whole = logs.group_by("model", "run").agg(pl.col("step").max())
+    return dict(whole.group_by("model").agg(pl.col("step").min()).iter_rows())
+
+
 def by_step(
     logs: pl.DataFrame, models: Mapping[str, ModelStyle], columns: Mapping[str, str]
 ) -> tuple[Any, pl.DataFrame]:
@@ -19,9 +25,7 @@ def by_step(
     highest. Points are single steps. The steps of a model that goes on from another one in the figure are counted
     on from that one's last, as in a curriculum (Figure 11).
     """
-    lines, windows = [], set()
-    whole = logs.group_by("model", "run").agg(pl.col("step").max())
-    last = dict(whole.group_by("model").agg(pl.col("step").min()).iter_rows())
+    lines, windows, last = [], set(), last_steps(logs)
     for (model, _), log in logs.sort("step").group_by("model", "run", maintain_order=True):
         parent, before = models[model].parent, 0
         while parent and parent in last:

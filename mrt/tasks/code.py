@@ -161,11 +161,10 @@ class Code(Task):
         self, text: str, cases: Cases, setting: Setting, runs: list[Run], goes_on: Callable[[Sequence[Run]], bool]
     ) -> None:
         """Add runs. One that a limit ends is the last, and further tests count as failed."""
+        limited = False
         if "checks" in cases:
             verdicts, limited = setting.checked(text, cases["checks"])
             runs += [Run(*verdict) for verdict in verdicts]
-            limited = limited or len(runs) < len(cases["checks"])
-        limited = False
         while "pairs" in cases and not limited and len(runs) < len(cases["pairs"]) and goes_on(runs):
             made, limited = self.on_pair(text, cases, len(runs), setting)
             runs.append(made)

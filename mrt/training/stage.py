@@ -225,7 +225,7 @@ def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path, pare
         return
     from transformers import TrainerCallback
 
-    last = steps[-1]
+    kept, last = {*steps}, steps[-1]
 
     class Keeper(TrainerCallback):
         def on_train_begin(self, _: Any, training: Any, control: Any, **others: Any) -> None:
@@ -234,7 +234,7 @@ def keep_on_the_way(trainer: Any, steps: Sequence[int] | None, state: Path, pare
                 raise ValueError(f"evaluate_steps: {last}, but {has}; leave it out")
 
         def on_step_end(self, _: Any, training: Any, control: Any, **others: Any) -> None:
-            if training.global_step in (steps or ()):
+            if training.global_step in kept:
                 save(trainer, state / ON_THE_WAY / on_the_way(training.global_step), parent)
 
     trainer.add_callback(Keeper)

@@ -51,6 +51,7 @@ WHOLE = (
     evaluation.claimed_values,
     learning.headers,
     steps.refused,
+    steps.unkept,
 )
 
 

@@ -12,7 +12,6 @@ from mrt.core.settings import overlaid
 from mrt.sampling.imports import check_ids, completions_in
 from mrt.sampling.prompt import Prompt
 from mrt.training.log import check_log
-from mrt.training.method import RLMethod
 
 
 def origins(given: Given) -> Mistakes:
@@ -40,12 +39,6 @@ def on_the_way(given: Given, path: str, model: Model) -> Mistakes:
     of = given.models.get(str(model.checkpoint_of))
     if of and not of.parent:
         yield f"{path}.checkpoint_of", f"{model.checkpoint_of!r} is not trained here"
-    elif of and of.method and given.training:
-        by_rl = isinstance(of.trained_by, RLMethod)
-        recipe = overlaid(given.training.rl, of.rl) if by_rl else overlaid(given.training.recipe, of.recipe)
-        if model.step not in (steps := recipe.evaluate_steps or []):
-            kept = f"those of steps {', '.join(map(str, steps))}" if steps else "none; set evaluate_steps in its recipe"
-            yield f"{path}.step", f"of the checkpoints on the way {model.checkpoint_of!r} keeps {kept}"
 
 
 def parents(given: Given, name: str, model: Model) -> Mistakes:

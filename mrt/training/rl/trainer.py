@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,15 @@ def outcome_reward(task: Task, tokenizer: Any) -> Any:
     it is an answer that was forced.
     """
 
+    @cache
+    def ends() -> tuple[int, ...]:
+        return ends_of(tokenizer)
+
+    @cache
+    def ends_are_text() -> bool:
+        """Whether TRL's texts have an end: it decodes without special tokens, but with an end that is not special."""
+        return any(tokenizer.decode([end], skip_special_tokens=True) for end in ends())
+
     def outcome(
         completions: list[str],
         answer: list[str],
@@ -80,10 +90,9 @@ def outcome_reward(task: Task, tokenizer: Any) -> Any:
         completion_ids: list[list[int]],
         **columns: Any,
     ) -> list[float]:
-        kept, ends = special_ids(tokenizer, of_cell(thinking[0])), ends_of(tokenizer) if any(completion_ids) else ()
-        # TRL decodes without special tokens, but with an end that is not special
-        if kept or any(tokenizer.decode([end], skip_special_tokens=True) for end in ends):
-            completions = [decode(tokenizer, [], without_end(ids, ends), kept) for ids in completion_ids]
+        kept = special_ids(tokenizer, of_cell(thinking[0]))
+        if any(completion_ids) and (kept or ends_are_text()):
+            completions = [decode(tokenizer, [], without_end(ids, ends()), kept) for ids in completion_ids]
         whole = [before + completion for before, completion in zip(prefix_text, completions, strict=True)]
         tags = list(map(of_cell, thinking))
         given = {"answer": answer} | {name: columns[name] for name in ("problem_id", "row") if name in columns}
