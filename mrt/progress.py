@@ -50,6 +50,10 @@ __all__ = [
 ]
 
 OPENING: str = prover.ProverSettings.model_fields["opening"].default
+NEUTRAL: dict[str, Any] = {  # of a server's requests; `extra_body` has fields that OpenAI's client does not know
+    "top_p": 1.0,
+    "extra_body": {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "add_special_tokens": False},
+}
 Problem = str | Mapping[str, Any]  # the gold answer, or the row of a problem that its task reads
 Generate = Callable[[Sequence[str], int, int, Sequence[str]], Sequence[Sequence[str]]]
 LogProbabilities = Callable[[Sequence[tuple[str, str, str]]], Sequence[float]]
@@ -370,7 +374,8 @@ def transformers_engine(
     """An engine of a causal language model of transformers, for a notebook or a check; vLLM is many times faster.
 
     Args:
-        model: the model; its mode and its gradients stay as they are.
+        model: the model; its mode and its gradients stay as they are. Of its generation settings only the end tokens
+            count.
         tokenizer: its fast tokenizer.
         temperature: of sampling, by torch's generator; 0 takes the likeliest token.
         thinking: the texts that open and close a thought; their tags may be special tokens.
@@ -438,7 +443,8 @@ def openai_engine(client: Any, model: str, *, temperature: float = 0.7) -> Engin
     Args:
         client: an `openai.OpenAI`.
         model: the model's name on the server.
-        temperature: of sampling.
+        temperature: of sampling. Each request switches off the model's other sampling settings, which servers would
+            apply. It also says that the prompts have their first token (BOS); servers other than vLLM may ignore that.
 
     Returns:
         `generate`; J by likelihood needs one of the other engines.
@@ -455,6 +461,7 @@ def openai_engine(client: Any, model: str, *, temperature: float = 0.7) -> Engin
             max_tokens=max_tokens,
             temperature=temperature,
             stop=list(stop) or None,
+            **NEUTRAL,
         )
         texts = [choice.text for choice in sorted(done.choices, key=lambda choice: choice.index)]
         return [texts[start : start + n] for start in range(0, len(texts), n)]
@@ -484,10 +491,14 @@ def _columns_named(task: Task) -> Iterator[None]:
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """The model in evaluation mode, without dropout; its mode is restored."""
-    training = model.training
+    """The model without dropout, nor the penalties and bounds of its generation settings; both are restored."""
+    from transformers import GenerationConfig
+
+    training, shipped = model.training, model.generation_config
     model.eval()
+    model.generation_config = GenerationConfig(eos_token_id=shipped.eos_token_id)
     try:
         yield
     finally:
         model.train(training)
+        model.generation_config = shipped

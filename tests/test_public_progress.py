@@ -221,6 +221,18 @@ def test_an_engine_of_transformers_gives_what_vllm_gives(toy):
     assert again.generate(prompts, 2, 24, []) == again.generate(prompts, 2, 24, [])
 
 
+def test_an_engine_of_transformers_samples_with_nothing_of_a_generation_config(toy, monkeypatch):
+    """Qwen's have a repetition penalty, which would change J without an error."""
+    from transformers import GenerationConfig
+
+    model, tokenizer = toy
+    engine, prompts = transformers_engine(model, tokenizer, temperature=0), prefixes(CHAT, [SOLVED])
+    usual = engine.generate(prompts, 1, 24, [])
+    shipped = GenerationConfig(eos_token_id=model.generation_config.eos_token_id, repetition_penalty=5.0)
+    monkeypatch.setattr(model, "generation_config", shipped)
+    assert engine.generate(prompts, 1, 24, []) == usual and model.generation_config is shipped
+
+
 def fast_llm(engine):
     """The `vllm.LLM` that an engine has started."""
     (sampler,) = (cell.cell_contents for cell in engine.generate.__closure__ if hasattr(cell.cell_contents, "llm"))
@@ -248,6 +260,8 @@ def test_an_engine_of_a_server_gives_texts_in_the_order_of_the_prompts():
     engine = openai_engine(client, "m", temperature=0.6)
     assert engine.generate(["a", "b"], 2, 9, ["\n"]) == [["a0", "a1"], ["b0", "b1"]]
     assert bodies[0] | {"max_tokens": 9, "temperature": 0.6, "stop": ["\n"]} == bodies[0]
+    neutral = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "add_special_tokens": False}
+    assert bodies[0] | neutral == bodies[0]  # vLLM's server would take the model's settings, and add a first token
     assert engine.log_probabilities is None
 
 
