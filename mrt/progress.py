@@ -50,6 +50,14 @@ __all__ = [
 ]
 
 OPENING: str = prover.ProverSettings.model_fields["opening"].default
+NEUTRAL: dict[str, Any] = {  # of a server's requests; `extra_body` has fields that OpenAI's client does not know
+    "top_p": 1.0,
+    "extra_body": {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "add_special_tokens": False},
+}
+WITHOUT_PENALTIES = {  # of transformers: else those of a model's generation settings, which would change J
+    **{"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "typical_p": 1.0, "num_beams": 1},
+    **dict.fromkeys(("min_p", "min_new_tokens", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens")),
+}
 Problem = str | Mapping[str, Any]  # the gold answer, or the row of a problem that its task reads
 Generate = Callable[[Sequence[str], int, int, Sequence[str]], Sequence[Sequence[str]]]
 LogProbabilities = Callable[[Sequence[tuple[str, str, str]]], Sequence[float]]
@@ -166,7 +174,7 @@ def J_by_answers(
         J [prefixes], each in [0, 1].
 
     Raises:
-        ValueError: the engine gives another number of answers, or the row lacks a column of the task.
+        ValueError: the engine gives another number of answers, or the row lacks its answer or a column of the task.
     """
     texts = [list(of_prompt) for of_prompt in generate(list(prompts), answers, max_tokens, list(stop))]
     if [len(of_prompt) for of_prompt in texts] != [answers] * len(prompts):
@@ -239,7 +247,7 @@ def outcome(
         A number in [0, 1].
 
     Raises:
-        ValueError: the row lacks a column of the task.
+        ValueError: the row lacks its answer or a column of the task.
     """
     row, judge = _row(problem), _task(task)
     with _columns_named(judge):
@@ -370,7 +378,8 @@ def transformers_engine(
     """An engine of a causal language model of transformers, for a notebook or a check; vLLM is many times faster.
 
     Args:
-        model: the model; its mode and its gradients stay as they are.
+        model: the model; its mode and its gradients stay as they are. Its end tokens count, but no penalty or other
+            sampling setting that it ships.
         tokenizer: its fast tokenizer.
         temperature: of sampling, by torch's generator; 0 takes the likeliest token.
         thinking: the texts that open and close a thought; their tags may be special tokens.
@@ -393,16 +402,15 @@ def transformers_engine(
         if len(ids) >= longest:
             return [""] * n
         given = torch.tensor([ids] * n, device=model.device)
+        settings = {
+            **(sampled if temperature else {"do_sample": False}),
+            **WITHOUT_PENALTIES,
+            "max_new_tokens": min(max_tokens, longest - len(ids)),
+            "stop_strings": list(stop) or None,
+            "pad_token_id": tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        }
         with torch.no_grad(), _evaluating(model):
-            rows = model.generate(
-                given,
-                attention_mask=torch.ones_like(given),
-                max_new_tokens=min(max_tokens, longest - len(ids)),
-                stop_strings=list(stop) or None,
-                tokenizer=tokenizer,
-                pad_token_id=tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-                **(sampled if temperature else {"do_sample": False}),
-            )
+            rows = model.generate(given, attention_mask=torch.ones_like(given), tokenizer=tokenizer, **settings)
         end = end_of(tokenizer, ids)
         texts = [decode(tokenizer, end, row[len(ids) :].tolist(), kept) for row in rows]
         return [text[: min([text.find(each) for each in stop if each in text], default=None)] for text in texts]
@@ -438,7 +446,8 @@ def openai_engine(client: Any, model: str, *, temperature: float = 0.7) -> Engin
     Args:
         client: an `openai.OpenAI`.
         model: the model's name on the server.
-        temperature: of sampling.
+        temperature: of sampling. Each request switches off the model's other sampling settings, which servers would
+            apply. It also says that the prompts have their first token (BOS); servers other than vLLM may ignore that.
 
     Returns:
         `generate`; J by likelihood needs one of the other engines.
@@ -455,6 +464,7 @@ def openai_engine(client: Any, model: str, *, temperature: float = 0.7) -> Engin
             max_tokens=max_tokens,
             temperature=temperature,
             stop=list(stop) or None,
+            **NEUTRAL,
         )
         texts = [choice.text for choice in sorted(done.choices, key=lambda choice: choice.index)]
         return [texts[start : start + n] for start in range(0, len(texts), n)]
@@ -463,7 +473,10 @@ def openai_engine(client: Any, model: str, *, temperature: float = 0.7) -> Engin
 
 
 def _row(problem: Problem) -> Mapping[str, Any]:
-    return {"id": None, "answer": problem} if isinstance(problem, str) else {"id": None, **problem}
+    row = problem if isinstance(problem, Mapping) else {"answer": problem}
+    if row.get("answer") is None:
+        raise ValueError(f"problem: it has no `answer`, the gold answer; it has {', '.join(row)}")
+    return {"id": None, **row, "answer": str(row["answer"])}  # as in the workflow's tables
 
 
 def _task(task: Choice | Task | None) -> Task:

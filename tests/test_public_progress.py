@@ -46,9 +46,9 @@ def test_a_thought_is_cut_as_the_workflow_cuts_it(steps, least, most, by):
     for thinking in (Thinking(), MAGISTRAL):
         whole = f"{thinking.open}{thought}{thinking.close}\\boxed{{4}}"
         words = OpenEnded(segmentation=Segmentation(**settings), thinking=thinking)
-        found = cut(whole, inside=False, thinking=thinking, **settings)
-        assert found == words.cut(whole, inside=False) and "".join(found.episodes) + thinking.closing in whole
-        assert found.closed
+        parts = cut(whole, inside=False, thinking=thinking, **settings)
+        assert parts == words.cut(whole, inside=False) and "".join(parts.episodes) + thinking.closing in whole
+        assert parts.closed
 
 
 def test_a_function_cuts_losslessly_or_is_an_error():
@@ -71,9 +71,9 @@ def test_prefixes_are_those_of_the_workflow(closed, thinking):
     episodes, template = ["a\n\n", "b\n\n", "c"], Template(stop="Stop.\n", header="So ")
     words = OpenEnded(template=template, thinking=thinking)
     for every, inside in ((1, True), (2, False)):
-        found = prefixes("x", episodes, closed=closed, inside=inside, every=every, thinking=thinking, template=template)
-        assert found == [str(p) for p in workflow_prefixes("x", episodes, closed, words, every, inside=inside)]
-        assert ("Stop." in found[-1]) == (not closed)
+        texts = prefixes("x", episodes, closed=closed, inside=inside, every=every, thinking=thinking, template=template)
+        assert texts == [str(p) for p in workflow_prefixes("x", episodes, closed, words, every, inside=inside)]
+        assert ("Stop." in texts[-1]) == (not closed)
     with pytest.raises(ValueError, match="every: 0"):
         prefixes("x", episodes, every=0)
 
@@ -85,8 +85,8 @@ def test_J_by_answers_is_the_mean_score_at_each_prefix():
         calls.append((n, max_tokens, stop))
         return [["\\boxed{8}"] * len(prompt) + ["</think> \\boxed{9}"] * (n - len(prompt)) for prompt in prompts]
 
-    found = J_by_answers(["", "1", "123", "1234"], "8.0", generate, answers=4, max_tokens=7, stop=["\n"])
-    assert found.tolist() == [0, 0.25, 0.75, 1] and calls == [(4, 7, ["\n"])]
+    J = J_by_answers(["", "1", "123", "1234"], "8.0", generate, answers=4, max_tokens=7, stop=["\n"])
+    assert J.tolist() == [0, 0.25, 0.75, 1] and calls == [(4, 7, ["\n"])]
     row, paris = {"answer": "Paris"}, lambda *_: [["\\boxed{paris}"] * 20]
     assert J_by_answers(["x"], row, paris, task="exact").tolist() == [0]
     assert J_by_answers(["x"], row, paris, task={"name": "exact", "ignore_case": True}).tolist() == [1]
@@ -107,8 +107,8 @@ def test_J_by_likelihood_is_the_sum_over_the_spellings_at_each_prefix():
 
     golds = spellings("1234")
     assert len(golds) > 1
-    found = J_by_likelihood(["x", "y", "z"], "1234", log_probabilities, template=Template(header=""))
-    assert found == pytest.approx([0.1 * len(golds), 1, 0])
+    values = J_by_likelihood(["x", "y", "z"], "1234", log_probabilities, template=Template(header=""))
+    assert values == pytest.approx([0.1 * len(golds), 1, 0])
     assert [text for _, _, text in seen] == golds * 3
     seen.clear()
     prompts = prefixes(CHAT, [SOLVED], closed=True)
@@ -131,6 +131,10 @@ def test_an_outcome_is_of_the_answer_part():
     assert outcome("\\boxed{9}</think>\\boxed{8}", "8", inside=True) == 1 == outcome("\\boxed{8}", "8", inside=False)
     assert outcome("\\boxed{9}[/THINK]\\boxed{8}", "8", inside=True, thinking=MAGISTRAL) == 1
     assert outcome("Answer: Paris", {"answer": "Paris"}, inside=False, task="exact") == 1
+    assert outcome("\\boxed{8}", {"answer": 8}, inside=False) == 1  # a number, as of a JSON file
+    for row in ({"gold": "8"}, {"answer": None}):
+        with pytest.raises(ValueError, match=f"no `answer`, .* it has {next(iter(row))}"):
+            outcome("\\boxed{8}", row, inside=False)
 
 
 completions = st.lists(
@@ -149,16 +153,16 @@ def test_advantages_are_those_of_the_variant(group, alpha, centred):
     ends, lengths = [np.cumsum(n).astype(int).tolist() for n in steps], [sum(n) + 2 for n in steps]
     along = [[j for _, j in each] for each in episodes]
     J = [[first, *rest] for first, rest in zip(before, along, strict=True)]
-    found = advantages(outcomes, J, ends, lengths, alpha=alpha, centred=centred)
+    ours = advantages(outcomes, J, ends, lengths, alpha=alpha, centred=centred)
     r = torch.tensor(outcomes)
     of_group = Group(
         r, torch.zeros_like(r), torch.tensor(lengths), torch.tensor(before), list(zip(ends, along, strict=True))
     )
     theirs = variants()["per_episode"](of_group, alpha=alpha, centred=centred)
     inside = np.arange(max(lengths)) < np.array(lengths)[:, None]
-    assert found[inside] == pytest.approx(theirs.numpy()[inside], abs=1e-5) and not found[~inside].any()
+    assert ours[inside] == pytest.approx(theirs.numpy()[inside], abs=1e-5) and not ours[~inside].any()
     tensor = advantages(r, J, ends, lengths, alpha=alpha, centred=centred)
-    assert tensor.dtype == torch.float32 and tensor.numpy() == pytest.approx(found, abs=1e-5)
+    assert tensor.dtype == torch.float32 and tensor.numpy() == pytest.approx(ours, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -204,11 +208,11 @@ def test_an_engine_of_transformers_gives_what_vllm_gives(toy):
     model.train()
     slow, fast = transformers_engine(model, tokenizer), vllm_engine(TOY_BASE, max_model_len=512)
     prompts = prefixes(CHAT, [SOLVED, DOUBTED], closed=True)
-    here, there = (
+    by_transformers, by_vllm = (
         J_by_likelihood([*prompts, CHAT * 200], "8", engine.log_probabilities, opening=OPENING)
         for engine in (slow, fast)
     )
-    assert here[:-1] == pytest.approx(there[:-1], rel=1e-4) and there[-1] == 0 < here[1]
+    assert by_transformers[:-1] == pytest.approx(by_vllm[:-1], rel=1e-4) and by_vllm[-1] == 0 < by_transformers[1]
     assert model.training and all(parameter.requires_grad for parameter in model.parameters())
     for engine in (slow, fast):
         texts = engine.generate([prompts[1], CHAT * 200], 3, 24, ["add", "\n\n\n"])
@@ -219,6 +223,19 @@ def test_an_engine_of_transformers_gives_what_vllm_gives(toy):
     assert (np.abs(J[0] - J[1]) < spread).all()
     again = vllm_engine(fast_llm(fast), seed=1)
     assert again.generate(prompts, 2, 24, []) == again.generate(prompts, 2, 24, [])
+
+
+def test_an_engine_of_transformers_samples_with_nothing_of_a_generation_config(toy, monkeypatch):
+    """Qwen's have a repetition penalty, which would change J without an error."""
+    from transformers import GenerationConfig
+
+    model, tokenizer = toy
+    engine, prompts = transformers_engine(model, tokenizer, temperature=0), prefixes(CHAT, [SOLVED])
+    usual = engine.generate(prompts, 1, 24, [])
+    theirs = {"repetition_penalty": 5.0, "no_repeat_ngram_size": 1, "suppress_tokens": [26], "num_beams": 2}
+    shipped = GenerationConfig(eos_token_id=model.generation_config.eos_token_id, **theirs)
+    monkeypatch.setattr(model, "generation_config", shipped)
+    assert engine.generate(prompts, 1, 24, []) == usual
 
 
 def fast_llm(engine):
@@ -248,6 +265,8 @@ def test_an_engine_of_a_server_gives_texts_in_the_order_of_the_prompts():
     engine = openai_engine(client, "m", temperature=0.6)
     assert engine.generate(["a", "b"], 2, 9, ["\n"]) == [["a0", "a1"], ["b0", "b1"]]
     assert bodies[0] | {"max_tokens": 9, "temperature": 0.6, "stop": ["\n"]} == bodies[0]
+    neutral = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "add_special_tokens": False}
+    assert bodies[0] | neutral == bodies[0]  # vLLM's server would take the model's settings, and add a first token
     assert engine.log_probabilities is None
 
 
@@ -257,11 +276,11 @@ def test_probabilities_at_the_whole_thought_are_of_the_models_own_closing(toy):
 
     model, tokenizer = toy
     (prompt,) = prefixes(CHAT, [SOLVED], closed=True, every=1)[1:]
-    found = J_by_likelihood([prompt], "8", transformers_engine(model, tokenizer).log_probabilities, opening=OPENING)
+    J = J_by_likelihood([prompt], "8", transformers_engine(model, tokenizer).log_probabilities, opening=OPENING)
     begin = tokenizer.encode(prompt, add_special_tokens=False)
     rest = tokenizer.encode(Template().header + OPENING + "8}", add_special_tokens=False)
     with torch.no_grad():
         logps = model(torch.tensor([begin + rest])).logits[0].log_softmax(-1)
     ends = [i for i in tokenizer.get_vocab().values() if tokenizer.decode([i]).startswith("}")]
     of_gold = logps[len(begin) + len(rest) - 3, rest[-2]] + logps[-2, ends].logsumexp(0)
-    assert found[0] == pytest.approx(exp(of_gold), rel=1e-4) and found[0] > 0.1
+    assert J[0] == pytest.approx(exp(of_gold), rel=1e-4) and J[0] > 0.1

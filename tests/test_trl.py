@@ -42,10 +42,10 @@ def test_rows_of_messages_and_of_texts_are_those_of_the_workflow(tokenizer):
         {"prompt": CHAT, "answer": "11", "prefix_text": prefix},
         {"prompt": CHAT, "answer": "11", "prefix_text": f"{prefix}</think>\n\nSo"},
     )
-    told = {"inside": True, "thinking": THINK.cell(), "answer": "11"}
-    assert first | told | {"prompt": CHAT, "prefix_text": "", "forced": CHAT + force("")} == first
+    shared = {"inside": True, "thinking": THINK.cell(), "answer": "11"}
+    assert first | shared | {"prompt": CHAT, "prefix_text": "", "forced": CHAT + force("")} == first
     assert json.loads(first["row"]) == {"id": "0", "answer": "11", "source": "x"}
-    assert second | told | {"prompt": CHAT + prefix, "forced": CHAT + force(prefix)} == second
+    assert second | shared | {"prompt": CHAT + prefix, "forced": CHAT + force(prefix)} == second
     assert third["inside"] is False and third["prompt"].endswith("So")
 
 
@@ -153,11 +153,11 @@ folder, toy = sys.argv[1:]
 rows = [json.loads(line) for line in open("docs/examples/sums.jsonl")][:4]
 prefix = "Try 3 + 5 = 8.\\n\\n8 is less than 11.\\n\\nNo answer so far.\\n\\n"
 rows = [{**row, "prefix_text": prefix * (i % 2)} for i, row in enumerate(rows)]
-asked = []
+groups = []
 
 @variant(asks="boundaries")
 def mine(group: Group, alpha: float):
-    asked.append([len(group.outcomes), group.J.tolist(), sum(len(ends) for ends, _ in group.boundaries)])
+    groups.append([len(group.outcomes), group.J.tolist(), sum(len(ends) for ends, _ in group.boundaries)])
     return alpha * (group.outcomes - group.J)
 
 args = MRTConfig(
@@ -171,13 +171,13 @@ trainer = MRTTrainer(toy, args, Dataset.from_list(rows), eval_dataset=Dataset.fr
 trainer.train()
 trainer.save_model()
 measured = trainer.evaluate()
-print("LOG", json.dumps([trainer.state.log_history, asked, measured]))
+print("LOG", json.dumps([trainer.state.log_history, groups, measured]))
 """
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """(folder, log, what a variant of a script's own was asked, measures) of a training in a process of its own."""
+    """(folder, log, groups that a variant of the script got, measures) of a training in a process of its own."""
     folder = tmp_path_factory.mktemp("trained")
     command = [sys.executable, "-c", TRAIN, str(folder), str(TOY_BASE)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -190,11 +190,11 @@ def trained(tmp_path_factory):
 def test_a_plain_script_trains_with_a_variant_of_its_own(trained):
     from safetensors.torch import load_file
 
-    folder, log, asked, measured = trained
+    folder, log, groups, measured = trained
     steps = [entry for entry in log if "grad_norm" in entry]
-    assert [entry["step"] for entry in steps] == [1, 2, 3] and len(asked) == 6  # two groups a step
-    assert all(count == 4 and len({*J}) == 1 and 0 <= J[0] <= 1 for count, J, _ in asked)
-    assert sum(ends for *_, ends in asked) > 0
+    assert [entry["step"] for entry in steps] == [1, 2, 3] and len(groups) == 6  # two groups a step
+    assert all(count == 4 and len({*J}) == 1 and 0 <= J[0] <= 1 for count, J, _ in groups)
+    assert sum(ends for *_, ends in groups) > 0
     differences = [entry["sampling/sampling_logp_difference/mean"] for entry in steps]
     assert max(differences) < 1e-3  # the engine has the weights of the trainer
     assert [entry["learning_rate"] for entry in steps] == pytest.approx([5e-4, 1e-3, 5e-4])

@@ -34,13 +34,13 @@ class Optimizer(NamedTuple):
 EIGHT = 1 + 4 / 256  # bytes of a state of 8 bits, with the scale of each block of 256
 BNB = "bitsandbytes"
 TARGETS = "it needs the names of its layers (optim_target_modules), for which there is no setting"
-OF_MEANS = "its weights count only once they are averaged, which happens after a checkpoint is written"
-OF_MACHINES = "it is for another kind of machine"
+AVERAGED = "its weights count only once they are averaged, which happens after a checkpoint is written"
+OTHER_MACHINE = "it is for another kind of machine"
 OPTIMIZERS = {  # by transformers' names
     "adamw_torch": Optimizer(8, 4),
     "adamw_torch_fused": Optimizer(8),
-    "adamw_torch_xla": Optimizer(8, refused=OF_MACHINES),
-    "adamw_torch_npu_fused": Optimizer(8, refused=OF_MACHINES),
+    "adamw_torch_xla": Optimizer(8, refused=OTHER_MACHINE),
+    "adamw_torch_npu_fused": Optimizer(8, refused=OTHER_MACHINE),
     "adafactor": Optimizer(None),
     "adamw_anyprecision": Optimizer(8, refused="it needs torchdistx, which is no longer made"),
     "adamw_torch_4bit": Optimizer(EIGHT, 4, "torchao"),
@@ -73,13 +73,13 @@ OPTIMIZERS = {  # by transformers' names
     **dict.fromkeys(("lomo", "adalomo"), Optimizer(0, refused="it takes gradients without accumulating them")),
     "grokadamw": Optimizer(12, 8, "grokadamw"),
     **dict.fromkeys(
-        ("schedule_free_radam", "schedule_free_adamw", "schedule_free_sgd"), Optimizer(8, refused=OF_MEANS)
+        ("schedule_free_radam", "schedule_free_adamw", "schedule_free_sgd"), Optimizer(8, refused=AVERAGED)
     ),
     "stable_adamw": Optimizer(8, 8, "optimi"),
 }
 USABLE = [name for name, each in OPTIMIZERS.items() if not each.refused]
 DEFAULT = "adamw_torch_fused"  # transformers'
-ONE_OF_THEM: Any = {"anyOf": [{"enum": USABLE, "type": "string"}, {"type": "null"}]}
+OPTIM_SCHEMA: Any = {"anyOf": [{"enum": USABLE, "type": "string"}, {"type": "null"}]}
 SHARDED = ("adamw_torch", DEFAULT)  # that are tried with ZeRO-3
 
 
@@ -124,7 +124,7 @@ class OneCard(Settings):
         None,
         description="The optimizer, by its name in transformers (`TrainingArguments.optim`), such as `adamw_bnb_8bit`;"
         f" by default {DEFAULT}. Others than AdamW of torch train on one GPU.",
-        json_schema_extra=ONE_OF_THEM,
+        json_schema_extra=OPTIM_SCHEMA,
     )
 
     @field_validator("optim")
@@ -205,7 +205,8 @@ def has_adapters(model: Any) -> bool:
 
 def in_words(model: Any) -> str:
     """How much of a model with adapters is trained."""
-    trained, whole = (sum(p.numel() for n, p in model.named_parameters() if (PART in n) == of) for of in (True, False))
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    whole = sum(weight.numel() for weight in model.parameters()) - trained
     layers = sum(hasattr(module, "get_delta_weight") for module in model.modules())
     return f"LoRA: adapters of {layers} layers, {trained:,} parameters beside {whole:,} that stay as they are"
 
@@ -223,19 +224,13 @@ def training(trainer: Any) -> AbstractContextManager[Any]:
 
 
 def merge(trainer: Any, folder: Path) -> None:
-    """Add a trainer's adapters to the weights of its model, which gets the dtype of the checkpoint folder it came from.
-
-    In main memory: if the checkpoint is in float32 and the base was in bfloat16, the GPU may be too small. Sums are
-    computed in float32 and rounded once. Without adapters nothing is done.
-    """
+    """Replace a trainer's model by the one of `merged_in`; without adapters nothing is done."""
     if not has_adapters(trainer.model):
         return
-    dtype = dtype_of(folder)
-    trainer.model.to("cpu")
+    weights = merged_in(trainer.model, folder)
+    trainer.model = trainer.model.unload()
     for name, weight in trainer.model.named_parameters():
-        if PART not in name:
-            weight.data = weight.data.to(dtype)
-    trainer.model = trainer.model.merge_and_unload()
+        weight.data = weights[name]
 
 
 def dtype_of(folder: Path) -> Any:
@@ -259,9 +254,16 @@ def save(trainer: Any, to: Path, folder: Path) -> None:
     if not has_adapters(trainer.model):
         trainer.save_model(str(to))
         return
+    trainer.model.get_base_model().save_pretrained(to, state_dict=merged_in(trainer.model, folder))
+
+
+def merged_in(model: Any, folder: Path) -> dict[str, Any]:
+    """The weights of `merged`, rounded once to the dtype of the checkpoint folder that the model came from.
+
+    In main memory: if the checkpoint is in float32 and the base was in bfloat16, the GPU may be too small.
+    """
     dtype = dtype_of(folder)
-    weights = {name: value.to("cpu", dtype) for name, value in merged(trainer.model)}
-    trainer.model.get_base_model().save_pretrained(to, state_dict=weights)
+    return {name: value.to("cpu", dtype) for name, value in merged(model)}
 
 
 def merged(model: Any) -> Iterator[tuple[str, Any]]:

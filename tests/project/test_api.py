@@ -158,12 +158,16 @@ def called(namespace, completion, row):
 def test_verl_and_slime_get_outcome_and_progress(namespace):
     right, wrong = "thought</think>\\boxed{11}", "thought</think>\\boxed{12}"
     for completion, r in ((right, 1.0), (wrong, 0.0), ("\\boxed{11}", 0.0)):
-        found = called(namespace, completion, {"J": [0.25, 0.75], "alpha": 2.0})
-        assert found.verl == found.slime and found.verl["outcome"] == r
-        assert found.verl["score"] == pytest.approx(r + 2 * (r - 0.25))
-        assert json.loads(found.verl["episode_rewards"]) == pytest.approx([1.0, r + 2 * (r - 0.75)])
+        rewards = called(namespace, completion, {"J": [0.25, 0.75], "alpha": 2.0})
+        assert rewards.verl == rewards.slime and rewards.verl["outcome"] == r
+        assert rewards.verl["score"] == pytest.approx(r + 2 * (r - 0.25))
+        assert json.loads(rewards.verl["episode_rewards"]) == pytest.approx([1.0, r + 2 * (r - 0.75)])
     assert called(namespace, "\\boxed{11}", {"J": [0.5], "inside": False}).verl["score"] == 1.5
     assert called(namespace, right, {"J": [0.5], "task": "exact"}).verl["score"] == 1.5
+    magistral = {"thinking": {"open": "[THINK]", "close": "[/THINK]"}, "J": [0.5]}
+    assert called(namespace, right.replace("</think>", "[/THINK]"), magistral).verl["score"] == 1.5
+    nulls = dict.fromkeys(("alpha", "inside", "thinking", "task"))
+    assert called(namespace, "\\boxed{11}", nulls | {"J": [0.5]}).verl["score"] == -0.5  # the thought is left open
     for row in ({}, {"J": None}):
         with pytest.raises(ValueError, match="has no J"):
             called(namespace, right, row)

@@ -117,13 +117,13 @@ def logits(model, tokenizer):
 def test_what_is_off_is_in_no_key(kind):
     off = json.loads(slice_of(kind()))
     assert not {"lora", "base", "optim"} & off.keys()
-    told = json.loads(slice_of(kind(lora={}, base="bfloat16", optim="adafactor")))
-    assert {name: told.pop(name) for name in told.keys() - off.keys()} == {
+    given = json.loads(slice_of(kind(lora={}, base="bfloat16", optim="adafactor")))
+    assert {name: given.pop(name) for name in given.keys() - off.keys()} == {
         "lora": {"rank": 16, "alpha": 32.0, "dropout": 0.0, "targets": "all-linear"},
         "base": "bfloat16",
         "optim": "adafactor",
     }
-    assert told == off
+    assert given == off
 
 
 def test_optimizers_are_those_of_transformers():
@@ -291,10 +291,10 @@ def test_prompts_are_read_once_with_adapters_too(adapted):
         for i, (prompt, completion) in enumerate(rows):
             if cache:
                 ids, mask = padded_left([torch.cat([prompt[-1:], completion])])
-                found = cache.behind(torch.tensor([i]))(ids, mask).logits[0, :-1]
+                predicted = cache.behind(torch.tensor([i]))(ids, mask).logits[0, :-1]
             else:
-                found = model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
-            total = total + found.log_softmax(-1).gather(1, completion[:, None]).pow(2).sum()
+                predicted = model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
+            total = total + predicted.log_softmax(-1).gather(1, completion[:, None]).pow(2).sum()
         total.backward()
         grads.append({name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None})
     assert grads[0] and all(PART in name for name in grads[0])

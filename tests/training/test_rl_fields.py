@@ -56,7 +56,7 @@ def with_texts(trainer, monkeypatch, sampled=None):
     """Have each group be TEXTS, with these log-probabilities from an engine [completions][tokens]."""
     tokens = {text: trainer.processing_class(text, add_special_tokens=False)["input_ids"][0] for text in "12"}
 
-    def rollout(prompts, own):
+    def rollout(prompts, trainer):
         ids = [[tokens[each] for each in text] for text in TEXTS] * (len(prompts) // GROUP)
         return {"prompt_ids": [[tokens["2"]]] * len(prompts), "completion_ids": ids, "logprobs": sampled}
 
@@ -119,8 +119,8 @@ def test_ratios_of_a_second_update_are_clipped_higher(low, high, tmp_path, monke
         return sum(tokens) / len(tokens)
 
     recipe = RL(num_iterations=2, epsilon=low, epsilon_high=high)
-    found, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand)
-    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    actual, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand)
+    assert actual == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_a_completion_has_one_ratio_in_gspo(tmp_path, monkeypatch):
@@ -134,8 +134,8 @@ def test_a_completion_has_one_ratio_in_gspo(tmp_path, monkeypatch):
         return sum(losses) / len(losses)
 
     recipe = RL(num_iterations=2, epsilon=0.2, epsilon_high=0.28, importance_sampling_level="sequence", loss="grpo")
-    found, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand)
-    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    actual, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand)
+    assert actual == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_tokens_with_advantages_of_their_own_do_not_share_a_ratio(tmp_path, monkeypatch):
@@ -183,8 +183,8 @@ def test_the_engines_probabilities_are_corrected_as_the_mode_says(mode, low, hig
 
     bounds = {"vllm_importance_sampling_clip_min": low, "vllm_importance_sampling_clip_max": high}
     recipe = RL(num_iterations=2, vllm_importance_sampling_mode=mode, **bounds)
-    found, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand, sampled)
-    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    actual, expected, _ = learnt(recipe, tmp_path, monkeypatch, by_hand, sampled)
+    assert actual == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_each_batch_of_completions_serves_so_many_updates(tmp_path, monkeypatch):
@@ -196,8 +196,8 @@ def test_each_batch_of_completions_serves_so_many_updates(tmp_path, monkeypatch)
     rows = [*rows, rows[0] | {"prompt": "4", "forced": "f4"}]
     trainer.train_dataset = Dataset.from_list(rows)
     trainer.args.max_steps, trainer.args.learning_rate, trainer.args.logging_steps = recipe.steps(len(rows)), 0.5, 1
-    drawn, sampled, passes = trainer.rollout_func, [], []
-    monkeypatch.setattr(trainer, "rollout_func", lambda *given: sampled.append(given[0][::GROUP]) or drawn(*given))
+    rollout, sampled, passes = trainer.rollout_func, [], []
+    monkeypatch.setattr(trainer, "rollout_func", lambda *given: sampled.append(given[0][::GROUP]) or rollout(*given))
     loss = trainer._compute_loss
     monkeypatch.setattr(trainer, "_compute_loss", lambda *given: passes.append(given[1]) or loss(*given))
     trainer.train()
@@ -293,17 +293,17 @@ def test_groups_that_are_alike_are_drawn_again_of_further_problems(rounds, tmp_p
     if not rounds:
         assert prompts == ["0", "1", "2", "3"] and "groups_varied" not in trainer.notes
         return
-    drawn = [text for call in calls for text in call[::GROUP]]
-    assert len(drawn) == len(set(drawn)) and calls[0][::GROUP] == ["0", "1", "2", "3"]
+    names = [text for call in calls for text in call[::GROUP]]
+    assert len(names) == len(set(names)) and calls[0][::GROUP] == ["0", "1", "2", "3"]
     assert len(calls[1]) == 3 * GROUP  # 0, 2 and 3 are replaced
     for call, following in pairwise(calls[1:]):
         assert len(following[::GROUP]) <= sum(RIGHT[name] in (0, 8) for name in call[::GROUP])
     varied = [name for name in prompts if 0 < RIGHT[name] < GROUP]
     assert trainer.notes["groups_varied"] == [len(varied) / PROMPTS]
-    assert trainer.notes["groups_redrawn"] == [len(drawn) / PROMPTS - 1]
+    assert trainer.notes["groups_redrawn"] == [len(names) / PROMPTS - 1]
     if rounds == 50:  # all problems were drawn
-        assert sorted(varied) == ["1", "5", "7"] and set(drawn) == set(RIGHT)
-    assert trainer.spent.totals(trainer)["tokens_sampled"] == len(drawn) * GROUP
+        assert sorted(varied) == ["1", "5", "7"] and set(names) == set(RIGHT)
+    assert trainer.spent.totals(trainer)["tokens_sampled"] == len(names) * GROUP
     assert trainer.notes["outcome"] == [pytest.approx((8 + 3 + 0 + 8) / (4 * GROUP))]  # of the first round
     advantages = output["advantages"].view(PROMPTS, GROUP)
     assert [bool(each.any()) for each in advantages] == [0 < RIGHT[name] < GROUP for name in prompts]
@@ -311,13 +311,13 @@ def test_groups_that_are_alike_are_drawn_again_of_further_problems(rounds, tmp_p
 
 def test_what_is_drawn_again_follows_from_the_step(tmp_path, monkeypatch):
     """So a training that resumes draws the same, and other steps others."""
-    found = []
+    replacements = []
     for step in (0, 5, 5, 6, 7):
         trainer, calls, batch = drawing(tmp_path, monkeypatch, 1)
         trainer.state.global_step = step
         trainer._generate_and_score_completions(batch)
-        found.append(calls[1][::GROUP])
-    assert found[1] == found[2] and len(set(map(tuple, found))) > 2
+        replacements.append(calls[1][::GROUP])
+    assert replacements[1] == replacements[2] and len(set(map(tuple, replacements))) > 2
 
 
 def test_a_group_that_is_drawn_again_has_its_half_told_to_stop(tmp_path, monkeypatch):
@@ -331,11 +331,11 @@ def test_a_group_that_is_drawn_again_has_its_half_told_to_stop(tmp_path, monkeyp
 
 def test_J_is_asked_at_the_prompts_that_are_learnt_from(tmp_path, monkeypatch):
     trainer, calls, batch = drawing(tmp_path, monkeypatch, 50, "mrt_rl", variant="explicit", alpha=1.0)
-    asked = []
-    monkeypatch.setattr(trainer.mu, "accuracy_at", lambda forced, rows: asked.extend(forced) or [0.25] * len(forced))
+    queries = []
+    monkeypatch.setattr(trainer.mu, "accuracy_at", lambda forced, rows: queries.extend(forced) or [0.25] * len(forced))
     output = trainer._generate_and_score_completions(batch)
     prompts = trainer.processing_class.batch_decode(output["prompt_ids"])
-    assert asked == [f"f{prompt}" for prompt in prompts] and len(calls) > 1
+    assert queries == [f"f{prompt}" for prompt in prompts] and len(calls) > 1
     outcomes = trainer.group.outcomes
     assert output["advantages"].tolist() == pytest.approx((outcomes + (outcomes - 0.25)).tolist())
 
