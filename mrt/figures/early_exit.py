@@ -9,6 +9,7 @@ and bands are 95 % intervals of the accuracy over |over|.
 """
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import polars as pl
@@ -22,7 +23,13 @@ FIGURE = Figure(RESULT, ("early_exit",))
 AXES = {"tokens": "tokens of the thought and one answer", "paid_tokens": "tokens of the thought and all answers of mu"}
 MARK: dict[str, Any] = {"linestyle": "none", "linewidth": 0.8, "markersize": 6}
 MARKS: dict[str, dict[str, Any]] = {  # of the rules without tau
-    "whole": {"label": "whole thought", "fillstyle": "full", "markeredgecolor": "white", "markersize": 7},
+    "whole": {
+        "label": "whole thought",
+        "fillstyle": "full",
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+        "markersize": 7,
+    },
     "oracle": {"label": "oracle", "fillstyle": "none"},
 }
 
@@ -34,7 +41,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
     agreeing = table.drop_nulls("tau").sort("tau", maintain_order=True)
     figure, panels = curves(agreeing, models, list(AXES), "accuracy")
     look = Appearance(models)
-    for (axis, rows), x in zip(panels, [*AXES] * len(panels), strict=False):
+    for (axis, rows), x in zip(panels, cycle(AXES), strict=False):
         for row in table.filter(pl.col("tau").is_null(), dataset=rows["dataset"][0]).iter_rows(named=True):
             # where all problems are alike, an end may lie on the wrong side by rounding
             below, above = row["accuracy"] - row["accuracy_low"], row["accuracy_high"] - row["accuracy"]
@@ -43,6 +50,9 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
         for look_of_rule in MARKS.values():
             axis.plot([], [], color="0.5", marker="o", **MARK | look_of_rule)
         axis.set(xlabel=AXES[x], ylabel="accuracy")
+        if x == "paid_tokens":  # several times those of whole thoughts
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter("{x:.0f}")
     name_lines(figure, [axis for axis, _ in panels], at_ends=False)
     return figure, table
 
