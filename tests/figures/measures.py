@@ -29,6 +29,13 @@ OF_PROBLEM = {  # rows of a problem in a measure: of its index, six random numbe
         TRACE | {"extensions": e, "accuracy": x[e // 2], "thought_tokens": 9 * e, "tokens": 9.0 * e + 20}
         for e in (0, 2, 4, 6, 8)
     ],
+    "early_exit": lambda i, x, m: [
+        TRACE
+        | {"rule": rule, "tau": tau, "accuracy": x[n], "tokens": 40.0 + 9 * n, "paid_tokens": 40.0 + n * (9 + spent)}
+        for n, (rule, tau, spent) in enumerate(
+            [("oracle", None, 0), ("agree 0.5", 0.5, 90), ("agree 1.0", 1.0, 90), ("whole", None, 0)]
+        )
+    ],
     "episodes": lambda i, x, m: [TRACE | {"episodes": 2 + i % 4, "closed": True}],
     "prefixes": lambda i, x, m: [
         TRACE | {"episodes": 2 + i % 4, "prefix": j, "p": p, "maj": x[j], "tokens": 60.0 + 15 * j + 8 * p}

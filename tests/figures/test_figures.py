@@ -28,6 +28,7 @@ from mrt.figures import (
     claims,
     constructions,
     cost,
+    early_exit,
     episode_counts,
     episode_regret,
     maj_tokens,
@@ -162,7 +163,9 @@ def test_a_figure_shows_a_model_once_whatever_its_number_of_runs(figure, shown):
     assert set(data["model"]) == set(MODELS) and dict(counts.rows()) == {"base": 1, "star_1": 3, "mrt_2": 1}
 
 
-@pytest.mark.parametrize("figure", ["maj_tokens", "pass_tokens", "regret", "episode_regret", "budget_forcing", "cost"])
+@pytest.mark.parametrize(
+    "figure", ["maj_tokens", "pass_tokens", "early_exit", "regret", "episode_regret", "budget_forcing", "cost"]
+)
 def test_a_figure_says_beside_a_name_what_it_stands_on(figure):
     measures = [name for name in FIGURES[figure] if name != "linearized"]
     tables = {name: of_models(name) if name == "cost" else partial(name) for name in measures}
@@ -548,6 +551,28 @@ def test_budget_forcing_is_drawn_by_extensions_and_by_tokens():
             assert line.get_xdata().tolist() == x
             assert line.get_ydata().tolist() == table.filter(model=model).sort("extensions")["accuracy"].to_list()
     assert tokens.get_xlabel() == "tokens of the thought and its answer"
+
+
+def test_early_exit_is_drawn_with_answers_free_and_paid_for():
+    """A line over tau, and a mark for the oracle and for whole thoughts, each at its tokens."""
+    rows = of_models("early_exit")
+    figure, table = early_exit.draw({"early_exit": rows}, MODELS)
+    for axis, x in zip(figure.axes, ("tokens", "paid_tokens"), strict=True):
+        for model in MODELS:
+            label, of = MODELS[model].label, table.filter(model=model)
+            (line,) = [line for line in axis.get_lines() if line.get_label() == label]
+            agreeing = of.drop_nulls("tau").sort("tau")
+            assert line.get_xdata().tolist() == agreeing[x].to_list()
+            assert line.get_ydata().tolist() == agreeing["accuracy"].to_list()
+        marks = [(bar.lines[0].get_fillstyle(), *bar.lines[0].get_xydata()[0]) for bar in axis.containers]
+        fills = {"whole": "full", "oracle": "none"}
+        shown = table.filter(pl.col("tau").is_null())
+        assert sorted(marks) == sorted((fills[row["rule"]], row[x], row["accuracy"]) for row in shown.to_dicts())
+    assert {"whole thought", "oracle"} <= set(texts_of(figure))
+    assert [axis.get_xlabel().split()[-3:] for axis in figure.axes] == [
+        ["and", "one", "answer"],
+        ["answers", "of", "mu"],
+    ]
 
 
 def test_linearized_search_is_drawn_beside_parallel_sampling(shown):

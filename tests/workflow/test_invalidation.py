@@ -13,7 +13,7 @@ from workflow.sampling import SAMPLED
 BY_SAMPLES = {sampled.samples: (kind, sampled.gathers) for kind, sampled in SAMPLED.items()}
 TABLES = [name for name, entry in figures().items() if entry.is_table]
 
-RESULTS = figures_reading("accuracy", "maj", "prefixes", "episodes", "progress")
+RESULTS = figures_reading("accuracy", "maj", "prefixes", "early_exit", "episodes", "progress")
 REGRETS, FORCED = figures_reading("regret", "episode_regret"), figures_reading("budget_forcing")
 RUNS = figures_reading("cost")  # what training took and brought
 OF_SFT, OF_RL = figures_reading("sft_log"), figures_reading("rl_log")
@@ -36,7 +36,7 @@ def measured(*models):
         for rule in (
             *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "measure_episodes"),
             *("measure_progress", "grade_rollouts", "grade_answers", "cut_episodes", "force_answers"),
-            *("sample_rollouts", "measure_episode_regret"),
+            *("sample_rollouts", "measure_episode_regret", "measure_early_exit"),
         )
     }
     forced = [model for model in models if model in EXTENDED]
@@ -185,7 +185,7 @@ def several(*edits):
 
 MEASURES = (
     *("measure_accuracy", "measure_maj", "measure_prefixes", "measure_regret", "measure_episode_regret"),
-    "measure_episodes",
+    *("measure_episodes", "measure_early_exit"),
 )
 TOKENIZED = merge(
     ON_TRAINING,
