@@ -2,7 +2,7 @@
 
 A thought is cut at budgets b_1 < ... < b_m, and J_k is the probability of a right answer at b_k. The objective is the
 mean of J over the budgets: the area under accuracy by tokens, as in normalized regret. The return of a token is the sum
-of P_k J_k over the budgets after it. Its baseline mixes what the completion had already reached with the group's mean.
+of P_k J_k over the budgets after it. Its baseline mixes J at the budgets before it with the group's mean.
 
 Simplified: budgets are evenly spaced over `decoding.max_tokens` and equally likely (P_k = 1/m). Tokens are those of the
 completion. A thought that ends before b_k counts there with the completion's outcome, instead of further answers. The

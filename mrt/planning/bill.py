@@ -276,7 +276,7 @@ class Bill:
             queries = variant.queries(prompts, completions, config.expected.episodes, recipe.budgets)
             if not queries:
                 return made
-            if variant.asks == "continuations":  # of half a completion in the mean; they read what is in the cache
+            if variant.asks == "continuations":  # of half a completion in the mean; prefixes are cached
                 continued = queries * (recipe.answers or recipe.num_generations) * length / 2
                 return made + Work(continued, 0, queries * (prompt + length / 2), 0, length)
             answers = (recipe.answers or recipe.num_generations) * self.answer_tokens(recipe.answer_tokens)

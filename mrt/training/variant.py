@@ -80,8 +80,8 @@ class Variant(Function):
         Completions of a group share the prefix of their prompt.
         """
         inside = completions * (1 + episodes)
-        asked = {"prefix": prompts, "boundaries": inside, "continuations": inside, "budgets": completions * budgets}
-        return asked.get(self.asks, 0.0)
+        counts = {"prefix": prompts, "boundaries": inside, "continuations": inside, "budgets": completions * budgets}
+        return counts.get(self.asks, 0.0)
 
     def check(self, fields: Container[str], settings: Collection[str]) -> None:
         """Raise ValueError if a parameter has no value, or a setting no parameter, given the fields of the recipe."""
@@ -99,8 +99,8 @@ def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Ca
 
     Args:
         asks: `nothing`; `stop`, half of the completions answer at once; `prefix`, J at each prompt; `boundaries`, J at
-            the end of each episode too; `continuations`, the mean outcome of further completions at the same places;
-            `budgets`, J where a thought is cut at token budgets.
+            the end of each episode too. `continuations`: at the same places, the mean outcome of continuations.
+            `budgets`: J where a thought is cut at token budgets.
         gives: `advantages` as they are; `rewards` or `centred rewards`, from which TRL makes advantages.
 
     Raises:

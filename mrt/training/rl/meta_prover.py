@@ -86,20 +86,20 @@ class MetaProver:
         from vllm import SamplingParams
 
         requests, place = self.together(list(zip(map(tuple, states), room, strict=True)))
-        asked = [(list(ids), tokens) for ids, tokens in dict.fromkeys(requests) if self.fits(list(ids))]
+        queries = [(list(ids), tokens) for ids, tokens in dict.fromkeys(requests) if self.fits(list(ids))]
         temperature = self.recipe.decoding.temperature
         outputs = self.engine.llm.generate(
-            [{"prompt_token_ids": ids} for ids, _ in asked],
+            [{"prompt_token_ids": ids} for ids, _ in queries],
             sampling_params=[
                 SamplingParams(n=self.answers, temperature=temperature, max_tokens=tokens, detokenize=False)
-                for _, tokens in asked
+                for _, tokens in queries
             ],
             use_tqdm=False,
         )
         sampled = [[list(each.token_ids) for each in output.outputs] for output in outputs]
         lengths = [list(map(len, of_state)) for of_state in sampled]
-        self.count_forced([ids for ids, _ in asked], lengths, self.engine.tensor_parallel_size)
-        of = {tuple(ids): each for (ids, _), each in zip(asked, sampled, strict=True)}
+        self.count_forced([ids for ids, _ in queries], lengths, self.engine.tensor_parallel_size)
+        of = {tuple(ids): each for (ids, _), each in zip(queries, sampled, strict=True)}
         return [of.get(ids, []) for ids, _ in requests[place]]
 
     def fits(self, ids: list[int]) -> bool:

@@ -522,7 +522,7 @@ def make_trainer_class() -> type:
             scored = iter(self.scores_of([x for x, _ in whole], [ids for _, ids in whole]) if whole else [])
             V = {s: float(np.mean([next(scored) for _ in of] or [0.0])) for s, of in zip(states, sampled, strict=True)}
             at_prompts = [V[first] for first, *_ in of_each]
-            return at_prompts, [(e, [V[state] for state in own[1:]]) for e, own in zip(ends, of_each, strict=True)]
+            return at_prompts, [(e, [V[state] for state in of[1:]]) for e, of in zip(ends, of_each, strict=True)]
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
             means = {name: sum(values) / len(values) for name, values in self.notes.items()}
