@@ -37,7 +37,7 @@ MRTConfig: Any  # both: see __getattr__
 MRTTrainer: Any
 OF_RECIPE = (  # fields of RL that GRPOConfig has under no name
     *("variant", "settings", "alpha", "centred", "answers", "estimate", "mu", "opening", "answer_tokens"),
-    "overlong_buffer",
+    *("budgets", "overlong_buffer"),
 )
 HELP = {name: RL.model_fields[name].description or "" for name in OF_RECIPE} | {
     "segmentation": "How thoughts are cut into episodes, by name: `by`, `min_steps`, `max_episodes`, `markers`.",
@@ -99,6 +99,7 @@ def mrt_config() -> type:
         mu: Literal["policy", "parent"] = of_recipe("mu")
         opening: str = of_recipe("opening")
         answer_tokens: int = of_recipe("answer_tokens")
+        budgets: int = of_recipe("budgets")
         overlong_buffer: int | None = of_recipe("overlong_buffer")
         segmentation: dict[str, Any] | str | None = field(default=None, metadata={"help": HELP["segmentation"]})
         template: dict[str, Any] | str | None = field(default=None, metadata={"help": HELP["template"]})

@@ -208,7 +208,7 @@ class Options:
         """Fingerprint of RL, with what the method takes from its file and the task that judges."""
         recipe: Any = lineage.recipe(self.experiment, w.model)
         parts = parts_of(str(self.experiment.models[w.model].method), recipe.variant)
-        way = self.way_to_cut if lineage.variant(self.experiment, w.model).asks == "boundaries" else ()
+        way = self.way_to_cut if lineage.variant(self.experiment, w.model).cuts else ()
         return self.code("training.rl", *parts, reference(self.experiment.problems[self.trained_on(w)].task), *way)
 
     def training_set(self, w: Wildcards) -> str:
@@ -230,7 +230,7 @@ class Options:
         prompt = lineage.prompt_of(self.experiment, self.paths.parent(w))
         longest = lengths.longest(self.experiment, w.model)
         of_prefixes = recipe.model_dump(include={"least_prefix", "max_prompt_length"}, exclude_none=True)
-        forced = lineage.variant(self.experiment, w.model).asks != "nothing"
+        forced = lineage.variant(self.experiment, w.model).forces_at_prompts
         words = self.words if forced or self.experiment.backtracking else None
         rows = self.experiment.problems[self.trained_on(w)].task is not None
         options = {"prompt": prompt, "max_model_len": longest, "parameterization": words, "rows": rows, **of_prefixes}
@@ -247,10 +247,12 @@ class Options:
         return self.of_parent(w, recipe=self.recipe(w.model)[0])
 
     def rl(self, w: Wildcards) -> str:
-        method, asks = self.experiment.models[w.model].method, lineage.variant(self.experiment, w.model).asks
-        # a variant that asks mu nothing needs none, and only one that asks at every boundary cuts episodes
-        words = self.words if asks != "nothing" else None
-        parameterization = measuring.parameterization(self.experiment) if asks == "boundaries" else words
+        method, variant = self.experiment.models[w.model].method, lineage.variant(self.experiment, w.model)
+        # only a variant that forces answers reads how, and only one that credits episodes cuts them
+        parameterization = self.words if variant.forces else None
+        if variant.cuts:
+            without = set() if variant.forces else {"template"}
+            parameterization = canonical(measuring.parameterization(self.experiment), without)
         options = {"parameterization": parameterization, "task": self.experiment.problems[self.trained_on(w)].task}
         return self.of_parent(w, method=method, recipe=self.recipe(w.model)[0], **options)
 

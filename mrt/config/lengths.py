@@ -99,6 +99,6 @@ def of_rl(config: Config, name: str, prompt: dict[str, int], forcing: dict[str, 
     yield Text(path, recipe.decoding.max_tokens, {**start, **completion}, [name])
     variant = lineage.variant(config, name)
     if variant.asks_mu and recipe.estimate == "answers":
-        along = completion if variant.asks == "boundaries" else {}
+        along = completion if variant.asks_along else {}
         parts = {**start, **along, **forcing, "the answer": recipe.answer_tokens}
         yield Text(f"{section['answer_tokens']}.answer_tokens", recipe.answer_tokens, parts, [name])

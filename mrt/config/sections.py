@@ -67,9 +67,10 @@ class Model(Settings):
     parent: str | None = Field(None, description="Model that this one is trained from.")
     method: str | None = Field(
         None,
-        description="Training method: SFT on traces (star, mrt); RL (grpo, length_penalty, mrt_rl); SFT on correct"
-        " completions of a model without thoughts, to teach thinking (cold_start); or SFT on solution trees, to teach"
-        " backtracking (warmstart, rise, rejection; Figure 14). Or one of yours, `FILE.py:NAME` (docs/your_own.md).",
+        description="Training method: SFT on traces (star, mrt); RL (grpo, grpo_prefixes, length_penalty,"
+        " mrt_rl, vineppo, s_grpo, brpo); SFT on correct completions of a model without thoughts, to teach thinking"
+        " (cold_start); or SFT on solution trees, to teach backtracking (warmstart, rise, rejection; Figure 14). Or one"
+        " of yours, `FILE.py:NAME` (docs/your_own.md).",
         json_schema_extra=one_of(methods),
     )
     settings: dict[str, Any] | None = Field(None, description="Settings of a method of yours, if it has any.")

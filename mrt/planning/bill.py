@@ -272,9 +272,13 @@ class Bill:
             read, unshared = rounds * count * prompt, rounds * completions * prompt
             made = Work(rounds * completions * length, read, unshared, learnt, length)
             prompts = count * recipe.epochs  # asked once, whatever the number of their completions
-            queries = lineage.variant(config, model).queries(prompts, completions, config.expected.episodes)
+            variant = lineage.variant(config, model)
+            queries = variant.queries(prompts, completions, config.expected.episodes, recipe.budgets)
             if not queries:
                 return made
+            if variant.asks == "continuations":  # of half a completion in the mean; prefixes are cached
+                continued = queries * (recipe.answers or recipe.num_generations) * length / 2
+                return made + Work(continued, 0, queries * (prompt + length / 2), 0, length)
             answers = (recipe.answers or recipe.num_generations) * self.answer_tokens(recipe.answer_tokens)
             if recipe.estimate == "likelihood":  # read, not sampled; the parent reads the thoughts too
                 again = completions * (length + prompt) if recipe.mu == "parent" else 0

@@ -4,13 +4,16 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import Parameter, signature
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from mrt.core.plugins import Function, located
 
-Asks = Literal["nothing", "stop", "prefix", "boundaries"]
+Asks = Literal["nothing", "stop", "prefix", "boundaries", "continuations", "budgets"]
 Gives = Literal["advantages", "rewards", "centred rewards"]
-Boundaries = tuple[Sequence[int], Sequence[float]]  # tokens up to the end of each episode, and J there
+Boundaries = tuple[Sequence[int], Sequence[float]]  # tokens up to each place in a completion, and J or V there
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,8 @@ class Group:
     outcomes: Any  # r: 1 if the answer is right, else 0
     penalties: Any  # 0 or less: what an overlong completion loses (`overlong_buffer`)
     lengths: Any  # tokens
-    J: Any = None  # asks prefix, boundaries: J(mu; z_0:j) of the prompt
-    boundaries: Sequence[Boundaries] = ()  # asks boundaries: of each completion; not its end
+    J: Any = None  # asks prefix, boundaries: J(mu; z_0:j) of the prompt; asks continuations: V of the prompt
+    boundaries: Sequence[Boundaries] = ()  # asks boundaries, continuations, budgets: of each completion; not its end
     stopped: Any = None  # asks stop: whether the completion was to answer at once
 
     @property
@@ -44,19 +47,41 @@ class Variant(Function):
     @property
     def asks_mu(self) -> bool:
         """Whether J is estimated for it; a completion that is told to stop is sampled like the others."""
-        return self.asks in ("prefix", "boundaries")
+        return self.asks in ("prefix", "boundaries", "budgets")
+
+    @property
+    def forces(self) -> bool:
+        """Whether answers are forced, for which it needs the texts of the template."""
+        return self.asks_mu or self.asks == "stop"
+
+    @property
+    def forces_at_prompts(self) -> bool:
+        """Whether answers are forced at the prompts themselves."""
+        return self.forces and self.asks != "budgets"
+
+    @property
+    def cuts(self) -> bool:
+        """Whether completions are cut into episodes."""
+        return self.asks in ("boundaries", "continuations")
+
+    @property
+    def asks_along(self) -> bool:
+        """Whether something is estimated inside completions, so that their tokens differ in their advantages."""
+        return self.cuts or self.asks == "budgets"
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The settings that it reads, by name."""
         return dict(list(signature(self.function).parameters.items())[1:])
 
-    def queries(self, prompts: float, completions: float, episodes: float) -> float:
-        """Prefixes at which it asks mu, given how many prompts, completions and episodes of a completion there are.
+    def queries(self, prompts: float, completions: float, episodes: float, budgets: float = 0) -> float:
+        """Prefixes at which it asks, given how many prompts, completions, and episodes and budgets of one there are.
 
         Completions of a group share the prefix of their prompt.
         """
-        return {"prefix": prompts, "boundaries": completions * (1 + episodes)}.get(self.asks, 0.0)
+        inside = completions * (1 + episodes)
+        counts = {"prefix": prompts, "boundaries": inside, "continuations": inside, "budgets": completions * budgets}
+        return counts.get(self.asks, 0.0)
 
     def check(self, fields: Container[str], settings: Collection[str]) -> None:
         """Raise ValueError if a parameter has no value, or a setting no parameter, given the fields of the recipe."""
@@ -74,17 +99,17 @@ def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Ca
 
     Args:
         asks: `nothing`; `stop`, half of the completions answer at once; `prefix`, J at each prompt; `boundaries`, J at
-            the end of each episode too.
+            the end of each episode too. `continuations`: at the same places, the mean outcome of continuations.
+            `budgets`: J where a thought is cut at token budgets.
         gives: `advantages` as they are; `rewards` or `centred rewards`, from which TRL makes advantages.
 
     Raises:
-        ValueError: for another word, and for rewards with J, since J follows after them.
+        ValueError: for another word, and for rewards with J or V, since these follow after them.
     """
-    if asks not in ("nothing", "stop", "prefix", "boundaries"):
-        raise ValueError(f"asks: {asks!r} is none of nothing, stop, prefix, boundaries")
-    if gives not in ("advantages", "rewards", "centred rewards"):
-        raise ValueError(f"gives: {gives!r} is none of advantages, rewards, centred rewards")
-    if asks in ("prefix", "boundaries") and gives != "advantages":
+    for name, word, words in (("asks", asks, get_args(Asks)), ("gives", gives, get_args(Gives))):
+        if word not in words:
+            raise ValueError(f"{name}: {word!r} is none of {', '.join(words)}")
+    if asks not in ("nothing", "stop") and gives != "advantages":
         raise ValueError(f"a variant that asks mu at {asks} gives advantages, not {gives}")
     return lambda function: Variant(function, asks, gives)
 
@@ -116,3 +141,14 @@ def by_token(rows: Sequence[Any]) -> Any:
     from torch.nn.utils.rnn import pad_sequence
 
     return pad_sequence([torch.as_tensor(row, dtype=torch.float32) for row in rows], batch_first=True)
+
+
+def by_episode(values: npt.ArrayLike, ends: Sequence[int], tokens: int) -> npt.NDArray[np.float64]:
+    """Values of the parts of a completion as values of its tokens [tokens].
+
+    Args:
+        values: of each part [parts].
+        ends: tokens up to the end of each part but the last, increasing [parts - 1].
+        tokens: tokens of the completion.
+    """
+    return np.repeat(np.asarray(values, dtype=np.float64), np.diff([0, *ends, tokens]))

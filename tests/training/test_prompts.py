@@ -53,6 +53,13 @@ def test_a_prompt_of_mrt_ends_inside_the_thought_of_one_partial_rollout(made, to
         assert row["answer"] == f"answer {row['problem_id']}" and row["inside"]
 
 
+def test_prompts_are_the_same_where_no_answer_is_forced(made):
+    """GRPO from prefixes and MRT (RL) of one seed; another seed has other prefixes."""
+    theirs, ours = (made("mrt_rl", forced=forced, seed=3) for forced in (True, False))
+    assert theirs.drop("forced").equals(ours.drop("forced")) and set(ours["forced"]) == {""}
+    assert not theirs["prompt"].equals(made("mrt_rl", seed=4)["prompt"])
+
+
 def test_a_prompt_that_opens_no_thought_is_not_inside_one(made):
     answers_at_once = Prompt(open_thought="<think>\nDone.\n</think>\n")
     assert made("grpo", episodes=False)["inside"].all()

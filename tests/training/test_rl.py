@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,8 +75,8 @@ def test_a_variant_depends_on_no_order_and_is_finite(name, outcomes, J, data):
     defaults = {each: 1.0 if of.default is of.empty else of.default for each, of in parameters.items()}
     settings = {each: recipe.get(each, defaults[each]) for each in chosen.parameters}
     values = values_of(chosen, group, settings)
-    assert values.isfinite().all() and values_of(chosen, permuted, settings).allclose(values[order])
-    assert len(values) == len(outcomes) and values.dim() in ((1, 2) if chosen.asks == "boundaries" else (1,))
+    assert values.isfinite().all() and values_of(chosen, permuted, settings).allclose(values[order], atol=1e-6)
+    assert len(values) == len(outcomes) and values.dim() in ((1, 2) if chosen.asks_along else (1,))
 
 
 def test_values_that_are_none_of_a_group_are_an_error():
@@ -126,14 +127,17 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
         processing_class=tokenizer,
         parameterization=words,
         split=None,
+        variant=variants()["per_episode"],
         mu=SimpleNamespace(accuracy_at=accuracy_at),
     )
+    trainer_class = make_trainer_class()
+    fake.tokens_of, fake.places = (partial(getattr(trainer_class, name), fake) for name in ("tokens_of", "places"))
     prompt, own = (tokenizer.encode(text, add_special_tokens=False) for text in (chat + first, "".join(rest) + answer))
     output = {"prompt_ids": torch.tensor([prompt]), "completion_ids": torch.tensor([[*own, 0]])}
     output["prompt_mask"] = torch.ones(1, len(prompt), dtype=torch.int64)
     output["completion_mask"] = torch.tensor([[1] * len(own) + [0]])
     inputs = [{"prompt": chat + first, "prefix_text": first, "answer": "9", "inside": True, "thinking": None}]
-    boundaries = make_trainer_class().boundaries(fake, inputs, output)
+    boundaries = trainer_class.boundaries(fake, inputs, output)
     group = Group(torch.ones(1), torch.zeros(1), torch.tensor([len(own)]), torch.tensor([0.125]), boundaries)
     (found,) = variants()["per_episode"](group, alpha=2.0, centred=False)
     assert asked == [(chat + words.force("".join(episodes[:n])), "9") for n in (2, 3)]
@@ -588,6 +592,7 @@ for options in json.loads(sys.argv[1]):
     rl.Train(**options).carry_out()
 """
 RIVALS = [("grpo", "explicit"), ("length_penalty", "explicit"), ("mrt_rl", "implicit"), ("mrt_rl", "per_episode")]
+RIVALS += [(name, "explicit") for name in ("grpo_prefixes", "vineppo", "s_grpo", "brpo")]
 
 
 @pytest.fixture(scope="module")
@@ -654,8 +659,9 @@ def test_each_method_trains_with_the_real_engine(method, variant, explicit, requ
     assert log.columns == list(RL_COLUMNS) and log["step"].to_list() == [1, 2, 3]
     assert log["logp_difference"].max() < 1e-3  # float32: the engine samples from the trainer's weights
     assert log["tokens_sampled"].is_sorted() and log["tokens_sampled"][-1] > 16 * 3 * 10
-    assert (log["tokens_forced"][-1] > 0) == (method == "mrt_rl" and variant != "implicit")
-    assert log["J_prefix"].null_count() == (0 if method == "mrt_rl" else 3)
+    chosen = advantages_of(method, variant)
+    assert (log["tokens_forced"][-1] > 0) == (chosen.asks_mu or chosen.asks == "continuations")
+    assert log["J_prefix"].null_count() == (0 if chosen.forces_at_prompts else 3)
     phases = log.select(cs.starts_with("seconds_")).fill_null(0)
     assert (phases.sum_horizontal() < log["seconds"]).all() and (log["seconds_sampling"] > 0).all()
     assert (log["flops"] > 0).all() and (log["num_tokens"] > log["tokens_sampled"]).all()

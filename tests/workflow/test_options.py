@@ -115,6 +115,23 @@ def test_grpo_is_trained_anew_for_nothing_that_mrt_alone_reads(edit):
     assert sizes[0] == sizes[1]  # no frozen mu is loaded
 
 
+def test_grpo_from_prefixes_has_the_prompts_of_mrt_rl():
+    """Equal options, of all runs, but for the texts that force answers, which GRPO does not read."""
+    control = {"parent": "base", "method": "grpo_prefixes", "problems": "toy_train"}
+    again = {"parent": "base", "problems": "toy_train", "seed": 4}
+    replicates = {
+        "mrt_rl_seed4": again | {"method": "mrt_rl", "replicate_of": "mrt_rl"},
+        "control_seed4": again | {"method": "grpo_prefixes", "replicate_of": "control"},
+    }
+    options = options_of("config.yaml", "config/rl.yaml", models={"control": control} | replicates)
+    for run in ("", "_seed4"):
+        theirs, ours = (json.loads(options.rl_prompts(SimpleNamespace(model=m + run))) for m in ("mrt_rl", "control"))
+        assert theirs.pop("forced") and theirs.pop("parameterization") and theirs["prefixes"] == 1
+        assert ours == theirs
+    recipes = [lineage.recipe(options.experiment, name) for name in ("mrt_rl_seed4", "control_seed4")]
+    assert recipes[0].seed == recipes[1].seed == 4  # of the order of the prompts
+
+
 def test_sets_of_whole_traces_are_made_anew_for_nothing_that_forces_answers():
     edit = {"template": {"stop": "Stop."}}
     star = SimpleNamespace(model="star_1")

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from mrt.config import lineage, roots
+from mrt.config import lineage, measuring, roots
 from mrt.config.checks.given import Given, Mistakes
 from mrt.config.hardware import linear_layers
 from mrt.config.schema import Config
 from mrt.core.settings import overlaid, suggestion
+from mrt.episodes.parameterization import OpenEnded
 from mrt.episodes.thinking import FAMILIES, THINK, Thinking, of_template
 from mrt.training.method import RLMethod
 from mrt.training.one_card import contradictions
@@ -73,6 +74,10 @@ def engines(config: Config) -> Mistakes:
             variant = lineage.variant(config, name)
             for field, why in recipe.clashes(variant):
                 yield f"models.{name}.rl.{field}", f"with the {variant.name} variant, {why}"
+            try:
+                recipe.cutting(measuring.parameterization(config) if variant.cuts else OpenEnded())
+            except ValueError as error:
+                yield f"models.{name}.rl", str(error)
 
 
 def seeds(config: Config) -> Mistakes:

@@ -1,4 +1,4 @@
-"""Reinforcement learning: GRPO, MRT (RL), a length penalty (Sections 6.2, 7.1, 8.2; Algorithm 2; Table 3).
+"""Reinforcement learning: GRPO, MRT (RL), a length penalty (Sections 6.2, 7.1, 8.2; Algorithm 2; Table 3), and kin.
 
     python -m mrt.training.rl --model results/base --prompts results/prompts/mrt_rl_1.parquet --method mrt_rl \\
         --history history.parquet --state state --out results/models/mrt_rl_1
@@ -14,6 +14,10 @@ the advantage of each completion i in a group of G; r_i is its 0/1 outcome.
 | mrt_rl, implicit | x, z_0:j | as grpo, but half of the group is told that time is up |
 | mrt_rl, per_episode | x, z_0:j | r_i + alpha (J_t - J_t-1) for a token of episode t; J_t of the last one is r_i |
 | mrt_rl, termination | x, z_0:j | r_i - J(mu; z_0:j), as the authors' RL code has it |
+| grpo_prefixes | x, z_0:j | as grpo |
+| vineppo | x | V_t - V_t-1 for a token of episode t; V: mean outcome of continuations, r_i after the last episode |
+| s_grpo | x | of the exits that contain a token, decaying rewards less their mean (mrt.methods.s_grpo) |
+| brpo | x | sum of J / m over m token budgets after a token, less BRPO's baseline (mrt.methods.brpo) |
 
 z_i is the length of completion i, standardised over the right ones of its group. The length penalty's advantage is not
 divided by the deviation: where all of a group are right, alpha would cancel.

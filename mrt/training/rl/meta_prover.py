@@ -1,4 +1,7 @@
-"""J of the policy that RL trains, asked from TRL's engine, or of a frozen mu: by likelihood, or by forced answers."""
+"""J of the policy that RL trains, asked from TRL's engine, or of a frozen mu: by likelihood, or by forced answers.
+
+And continuations, from which a value V of the policy follows (VinePPO).
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +26,7 @@ class MetaProver:
     """Asks mu at prefixes, and counts what that takes."""
 
     recipe: RL
-    answers: int  # forced answers of a prefix
+    answers: int  # forced answers of a prefix, or continuations of a state
     task: Task
     parameterization: Parameterization
     tokenizer: Any
@@ -39,7 +42,7 @@ class MetaProver:
         return list(encode(self.tokenizer, texts))
 
     def count_forced(self, prompts: list[list[int]], answers: list[list[int]], share: int) -> None:
-        """Count forced answers, given the lengths of those behind each prompt; `share` processes count the same.
+        """Count forced answers, or continuations, by the lengths of those of each prompt; `share` processes do so.
 
         Without answers the prompts were scored, which takes logits of all that is read.
         """
@@ -53,20 +56,51 @@ class MetaProver:
 
     def accuracy_at(self, forced: Sequence[str], problems: Sequence[Row]) -> list[float]:
         """J of the current policy at each prefix, asked for once per prefix; 0 where the context is full."""
-        # processes that share an engine (tensor parallelism) must submit the same requests: those of all of them
-        size, place = self.engine.tensor_parallel_size, slice(len(forced))
-        if size > 1:
-            from torch import distributed
-
-            group, parts_of_all = self.engine.tp_group, list[Any]([None] * size)
-            distributed.all_gather_object(parts_of_all, (list(forced), list(problems), self.cached), group=group)
-            before = sum(len(theirs) for theirs, *_ in parts_of_all[: distributed.get_rank(group)])
-            place = slice(before, before + len(forced))
-            of_all = zip(*parts_of_all, strict=True)
-            forced, problems, self.cached = ([x for part in parts for x in part] for parts in of_all)
+        requests, place = self.together(list(zip(forced, problems, strict=True)))
         by = self.by_likelihood if self.recipe.estimate == "likelihood" else self.by_answers
-        J = by(dict(zip(forced, problems, strict=True)), size)
-        return [J[prompt] for prompt in forced][place]
+        J = by(dict(requests), self.engine.tensor_parallel_size)
+        return [J[prompt] for prompt, _ in requests[place]]
+
+    def together(self, requests: list[Any]) -> tuple[list[Any], slice]:
+        """The requests of all processes that share an engine (tensor parallelism), and the place of these among them.
+
+        Such processes must submit the same requests. The texts that the engine has read are joined too.
+        """
+        if self.engine.tensor_parallel_size == 1:
+            return requests, slice(len(requests))
+        from torch import distributed
+
+        group, parts = self.engine.tp_group, list[Any]([None] * self.engine.tensor_parallel_size)
+        distributed.all_gather_object(parts, (requests, self.cached), group=group)
+        before = sum(len(theirs) for theirs, _ in parts[: distributed.get_rank(group)])
+        self.cached = [ids for _, cached in parts for ids in cached]
+        return [each for theirs, _ in parts for each in theirs], slice(before, before + len(requests))
+
+    def continuations(self, states: Sequence[Sequence[int]], room: Sequence[int]) -> list[list[list[int]]]:
+        """Token ids of continuations of each state, sampled as completions are; none where the context is full.
+
+        Args:
+            states: token ids of a prompt and the beginning of a completion, each of them once.
+            room: most tokens of a continuation of each state.
+        """
+        from vllm import SamplingParams
+
+        requests, place = self.together(list(zip(map(tuple, states), room, strict=True)))
+        queries = [(list(ids), tokens) for ids, tokens in dict.fromkeys(requests) if self.fits(list(ids))]
+        temperature = self.recipe.decoding.temperature
+        outputs = self.engine.llm.generate(
+            [{"prompt_token_ids": ids} for ids, _ in queries],
+            sampling_params=[
+                SamplingParams(n=self.answers, temperature=temperature, max_tokens=tokens, detokenize=False)
+                for _, tokens in queries
+            ],
+            use_tqdm=False,
+        )
+        sampled = [[list(each.token_ids) for each in output.outputs] for output in outputs]
+        lengths = [list(map(len, of_state)) for of_state in sampled]
+        self.count_forced([ids for ids, _ in queries], lengths, self.engine.tensor_parallel_size)
+        of = {tuple(ids): each for (ids, _), each in zip(queries, sampled, strict=True)}
+        return [of.get(ids, []) for ids, _ in requests[place]]
 
     def fits(self, ids: list[int]) -> bool:
         """Whether the engine's context has room behind these tokens."""

@@ -5,6 +5,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from mrt.episodes.parameterization import OpenEnded, Parameterization
+from mrt.episodes.segmentation import ways_of
 from mrt.sampling.engine import Decoding
 from mrt.sampling.prover import ProverSettings
 from mrt.training.method import advantages_of, is_chosen_by_recipe, one_of, variant_named, variants
@@ -31,7 +33,7 @@ class RL(OneCard):
         *("vllm_server_host", "vllm_server_port", "vllm_group_port"),
     }
     of_prompts: ClassVar = {"prefixes", "least_prefix", "max_prompt_length"}  # which are read, and count, as prompts
-    of_variants: ClassVar = {"alpha", "centred"}  # which only variants read that have a parameter of this name
+    of_variants: ClassVar = {"alpha", "centred", "budgets"}  # which only variants with such a parameter read
     of_mu: ClassVar = {"answers", "estimate", "mu", "opening", "answer_tokens"}  # of variants that ask it
     of_reuse: ClassVar = ("epsilon", "epsilon_high", "importance_sampling_level")  # count with num_iterations above 1
     of_server: ClassVar = ("vllm_server_host", "vllm_server_port", "vllm_group_port")
@@ -58,6 +60,18 @@ class RL(OneCard):
     centred: bool = Field(
         False,
         description="`explicit`, `per_episode`: subtract the group's mean from the outcome only; Algorithm 2 does not.",
+    )
+    budgets: int = Field(
+        4,
+        ge=1,
+        le=64,
+        description="`budget_relative` (brpo): token budgets, evenly spaced up to `decoding.max_tokens`.",
+    )
+    max_episodes: int | None = Field(
+        None,
+        ge=0,
+        description="`segmentation.max_episodes` for the completions of this training, where credit is by episode;"
+        " prefixes are cut as everywhere. As many cuts at most, and one episode more.",
     )
     prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems whose prompt has a prefix.")
     least_prefix: int = Field(
@@ -86,7 +100,9 @@ class RL(OneCard):
         description="How completions are sampled (Table 3).",
     )
     answers: int | None = Field(
-        None, ge=1, description="MRT (RL): forced answers of mu per prefix; else G (Algorithm 2, line 9)."
+        None,
+        ge=1,
+        description="MRT (RL): forced answers of mu per prefix; vineppo: continuations; else G (Algorithm 2, line 9).",
     )
     estimate: Literal["answers", "likelihood"] = Field(
         "answers",
@@ -272,17 +288,40 @@ class RL(OneCard):
 
     def clashes(self, variant: Variant) -> Iterator[tuple[str, str]]:
         """(field, why) of each field that does not work with a variant."""
-        from_engine = variant.asks_mu and self.mu == "policy"
-        if self.importance_sampling_level == "sequence" and variant.asks == "boundaries":
+        continues = variant.asks == "continuations"
+        from_engine = continues or (variant.asks_mu and self.mu == "policy")
+        subject = "continuations are sampled" if continues else "mu answers"
+        remedy = "leave it out" if continues else "set mu: parent with estimate: likelihood, or leave it out"
+        if self.importance_sampling_level == "sequence" and variant.asks_along:
             yield "importance_sampling_level", ONE_RATIO
         if self.vllm_enable_sleep_mode and from_engine:
-            why = "mu answers after the completions are drawn, when the engine sleeps and has no weights"
-            yield "vllm_enable_sleep_mode", f"{why}; set mu: parent with estimate: likelihood, or leave it out"
+            why = f"{subject} after the completions are drawn, when the engine sleeps and has no weights"
+            yield "vllm_enable_sleep_mode", f"{why}; {remedy}"
         if self.vllm_mode == "server" and from_engine:
-            why = "mu answers from the engine in this process, and there is none"
-            yield "vllm_mode", f"{why}; set mu: parent with estimate: likelihood, or leave it out"
+            yield "vllm_mode", f"{subject} from the engine in this process, and there is none; {remedy}"
+        if variant.asks == "budgets" and self.budgets > self.decoding.max_tokens:
+            yield (
+                "budgets",
+                f"{self.budgets} are more than the {self.decoding.max_tokens} tokens of decoding.max_tokens",
+            )
         if self.vllm_mode == "server" and variant.asks == "stop":
             yield "vllm_mode", "TRL asks a server for one prompt a group, and here half of a group has another one"
+
+    def cutting(self, words: Parameterization) -> Parameterization:
+        """How completions are cut in this training, given how the experiment cuts.
+
+        Raises ValueError if `max_episodes` is set where its markers do not cut.
+        """
+        if self.max_episodes is None:
+            return words
+        if not isinstance(words, OpenEnded) or ways_of(words):
+            raise ValueError("max_episodes: neither attempts nor a function of yours are cut by it; leave it out")
+        segmentation = words.segmentation.model_copy(update={"max_episodes": self.max_episodes})
+        return words.model_copy(update={"segmentation": segmentation})
+
+    def budget_tokens(self) -> list[int]:
+        """Token budgets at which a thought is cut, evenly spaced up to `decoding.max_tokens`."""
+        return [self.decoding.max_tokens * k // self.budgets for k in range(1, self.budgets + 1)]
 
     def steps(self, problems: int) -> int:
         """Steps of a training on this number of problems: updates."""
@@ -310,8 +349,11 @@ class RL(OneCard):
         """The fields that do not affect the weights of a model that is trained by this method."""
         variant = advantages_of(method, self.variant)
         unread = self.execution | self.of_prompts | self.of_variants - set(variant.parameters)
+        unread = unread - {"budgets"} if variant.asks == "budgets" else unread
+        if not variant.cuts:
+            unread |= {"max_episodes"}
         if not variant.asks_mu:
-            unread |= self.of_mu
+            unread |= self.of_mu - ({"answers"} if variant.asks == "continuations" else set())
         else:
             unread |= {"answers", "answer_tokens"} if self.estimate == "likelihood" else {"opening"}
         return unread if is_chosen_by_recipe(method) else unread | {"variant", "settings"}

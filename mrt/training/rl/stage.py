@@ -79,6 +79,7 @@ class Train(TrainingStage):
         random.Random(self.recipe.seed).shuffle(examples)
         asks_parent = self.variant.asks_mu and self.recipe.mu == "parent"
         frozen = self.frozen() if asks_parent else None  # before ZeRO-3 shards all that is loaded
+        words = self.recipe.cutting(self.parameterization) if self.variant.cuts else self.parameterization
         with cpu_vllm(self.engine):
             usual = self.usual(examples, state)
             padded = usual["processing_class"].pad_token is not None
@@ -86,7 +87,7 @@ class Train(TrainingStage):
                 variant=self.variant,
                 recipe=self.recipe,
                 task=task_of(self.task),
-                parameterization=self.parameterization,
+                parameterization=words,
                 frozen=frozen,
                 **usual,
             )

@@ -220,7 +220,8 @@ def make_trainer_class() -> type:
 
             def generate_seeded(prompts: Sequence[Any], sampling_params: Any, **options: Any) -> Any:
                 self.draws += 1
-                each = [sampling_params.clone() for _ in prompts]
+                given = sampling_params if isinstance(sampling_params, list) else [sampling_params] * len(prompts)
+                each = [parameters.clone() for parameters in given]
                 for place, parameters in enumerate(each):
                     parameters.seed = seed_of(self.recipe.seed, self.state.global_step, self.draws, rank, place)
                     parameters.detokenize = parameters.detokenize and vllm_reads(self.processing_class, parameters.stop)
@@ -330,6 +331,14 @@ def make_trainer_class() -> type:
             if asks == "stop":
                 self.note("J_prefix", self.mean_of(outcomes[stopped]))
                 self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
+            elif asks == "continuations":
+                V, along = self.values(inputs, output)
+                at_prompts = self.of_all_processes(torch.tensor(V, dtype=outcomes.dtype))
+                self.group = replace(self.group, J=at_prompts, boundaries=gather_object(along))
+            elif asks == "budgets":
+                with self.timed("forced"):
+                    along = self.boundaries(inputs, output)
+                self.group = replace(self.group, boundaries=gather_object(along))
             elif asks != "nothing":
                 with self.timed("forced"):
                     J = self.mu.accuracy_at([x["forced"] for x in inputs], list(map(problem_of, inputs)))
@@ -448,24 +457,72 @@ def make_trainer_class() -> type:
             self.spent.add(tokens_sampled=sum(lengths), tokens_read=read, flops=flops)
 
         def boundaries(self, inputs: Any, output: Any) -> list[Boundaries]:
-            """For each completion, its tokens up to the end of each episode but the last, and J there."""
-            ids, mask = output["completion_ids"], output["completion_mask"].bool()
-            prompts = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
-            ends: list[list[int]] = []
+            """For each completion, its tokens up to each place where the variant asks mu inside it, and J there."""
             prefixes: list[tuple[str, Row]] = []
-            for x, (prompt, read), completion, kept in zip(inputs, prompts, ids, mask, strict=True):
-                end = end_of(self.processing_class, prompt[read].tolist())
+            ends: list[list[int]] = []
+            for x, (of_completion, texts) in zip(inputs, self.places(inputs, output), strict=True):
                 words = self.parameterization.of(of_cell(x["thinking"]))
-                texts = list(pieces(self.processing_class, end, completion[kept].tolist(), self.kept))
-                before = x["prefix_text"]
-                episodes = words.cut("".join(texts), before, inside=bool(x["inside"]), split=self.split).episodes
-                thought, chat = "".join(episodes), x["prompt"].removesuffix(before)
-                cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
-                ends.append(tokens_up_to(texts, [cut - len(before) for cut in cuts]))
-                prefixes += [(chat + words.force(thought[:cut]), problem_of(x)) for cut in cuts]
+                chat = x["prompt"].removesuffix(x["prefix_text"])
+                prefixes += [(chat + words.force(text), problem_of(x)) for text in texts]
+                ends.append(of_completion)
             # all processes call this, even without prefixes: it communicates
             J = iter(self.mu.accuracy_at([p for p, _ in prefixes], [row for _, row in prefixes]))
             return [(of_completion, [next(J) for _ in of_completion]) for of_completion in ends]
+
+        def places(self, inputs: Any, output: Any) -> Iterator[tuple[list[int], list[str]]]:
+            """For each completion, its tokens up to each place where the variant asks, and its whole text up to there.
+
+            The places are the ends of episodes but the last one's, or budgets that the thought does not stay below.
+            """
+            for x, prompt, completion in zip(inputs, *self.tokens_of(output), strict=True):
+                before, words = x["prefix_text"], self.parameterization.of(of_cell(x["thinking"]))
+                texts = list(
+                    pieces(self.processing_class, end_of(self.processing_class, prompt), completion, self.kept)
+                )
+                by_budget = self.variant.asks == "budgets"
+                split = (lambda thought: [thought]) if by_budget else self.split
+                episodes, closed = words.cut("".join(texts), before, inside=bool(x["inside"]), split=split)
+                thought = "".join(episodes)
+                if by_budget:
+                    written = len(thought) - len(before)
+                    longest = tokens_up_to(texts, [written])[0] - 1 if closed and written > 0 else len(texts)
+                    ends = [tokens for tokens in self.recipe.budget_tokens() if written > 0 and tokens <= longest]
+                    cuts = [len(before) + sum(map(len, texts[:tokens])) for tokens in ends]
+                else:
+                    cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
+                    ends = tokens_up_to(texts, [cut - len(before) for cut in cuts])
+                yield ends, [thought[:cut] for cut in cuts]
+
+        def tokens_of(self, output: Any) -> tuple[list[list[int]], list[list[int]]]:
+            """The token ids of each prompt, and of each completion that is not masked, without padding."""
+            both = (output[f"{name}_ids"] for name in ("prompt", "completion"))
+            masks = (output[f"{name}_mask"].bool() for name in ("prompt", "completion"))
+            prompts, completions = (
+                [ids[mask].tolist() for ids, mask in zip(rows, kept, strict=True)]
+                for rows, kept in zip(both, masks, strict=True)
+            )
+            return prompts, completions
+
+        def values(self, inputs: Any, output: Any) -> tuple[list[float], list[Boundaries]]:
+            """V at each prompt, and for each completion its tokens up to each place inside it and V there.
+
+            V is the mean outcome of continuations of the current policy; 0 where the context is full.
+            """
+            ends = [ends for ends, _ in self.places(inputs, output)]
+            states: dict[tuple[int, ...], tuple[Any, list[int]]] = {}  # and the completion's part of each
+            of_each: list[list[tuple[int, ...]]] = []
+            for x, prompt, completion, places in zip(inputs, *self.tokens_of(output), ends, strict=True):
+                parts = [completion[:end] for end in (0, *places)]
+                of_each.append([(*prompt, *part) for part in parts])
+                states |= {state: (x, part) for state, part in zip(of_each[-1], parts, strict=True)}
+            with self.timed("forced"):
+                room = [self.recipe.decoding.max_tokens - len(part) for _, part in states.values()]
+                sampled = self.mu.continuations(list(states), room)
+            whole = [(x, part + ids) for (x, part), of in zip(states.values(), sampled, strict=True) for ids in of]
+            scored = iter(self.scores_of([x for x, _ in whole], [ids for _, ids in whole]) if whole else [])
+            V = {s: float(np.mean([next(scored) for _ in of] or [0.0])) for s, of in zip(states, sampled, strict=True)}
+            at_prompts = [V[first] for first, *_ in of_each]
+            return at_prompts, [(e, [V[state] for state in of[1:]]) for e, of in zip(ends, of_each, strict=True)]
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
             means = {name: sum(values) / len(values) for name, values in self.notes.items()}
