@@ -47,7 +47,7 @@ class Budgeted(OneCard):
         return self
 
 
-def contradictions(recipe: Budgeted | Any) -> Iterator[tuple[str, str]]:
+def contradictions(recipe: Any) -> Iterator[tuple[str, str]]:
     """(setting, mistake) of a recipe, once the settings of a model lie over the shared ones."""
     if recipe.flops is not None and recipe.evaluate_steps:
         yield "evaluate_steps", "with flops nobody knows beforehand which steps a training has; leave one out"

@@ -2,7 +2,7 @@
 
     python -m mrt.training.cost --model star_1 --log star_1.log.parquet --rollouts rollouts.parquet --out star_1.parquet
 
-    python -m mrt.training.cost --model star_1 --weights '["base", null]' --rollouts rollouts.parquet --out before.parquet
+    python -m mrt.training.cost --model star_1 --weights '["base", null]' --rollouts rollouts.parquet --out b.parquet
 
 The second adds up what is taken before the training, for a budget of FLOPs (`mrt.training.budget`).
 `mrt.training.flops` says what a token costs. A prefix that many texts share is counted once, as with a prefix cache.

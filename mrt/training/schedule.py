@@ -34,8 +34,8 @@ def too_few(steps: int, what: str, *, most: bool = False) -> str | None:
         return None
     number = f"{'at most ' if most else ''}{steps} step{'s' * (steps != 1)}"
     return (
-        f"{number} on {what}: fewer than {FEWEST} hardly teach anything. Lower batch_size, raise epochs or flops, or have"
-        " more to learn from: more problems, more training.samples, looser rules"
+        f"{number} on {what}: fewer than {FEWEST} hardly teach anything. Lower batch_size, raise epochs (or flops), or"
+        " have more to learn from: more problems, more training.samples, looser rules"
     )
 
 
