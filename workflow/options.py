@@ -282,7 +282,15 @@ class Options:
         cpus = self.resources.training_cores(w, threads)
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"
 
-    def cost(self, w: Wildcards, **more: Any) -> str:
+    def cost(self, w: Wildcards) -> str:
+        return options_of(sampled_by=self.others(w))
+
+    def spent(self, w: Wildcards) -> str:
+        """As `cost`, with the weights that a model is trained from, of which the sizes are known before."""
+        weights = tuple(self.of_weights(self.paths.parent(w)).values())
+        return options_of(sampled_by=self.others(w), weights=weights)
+
+    def others(self, w: Wildcards) -> dict[str, Any] | None:
         """The models of another lineage, and perhaps of other sizes, that a model's training data came from."""
         experiment, learnt = self.experiment, lineage.teacher(self.experiment, w.model)
         mu = measuring.mu(experiment, learnt, str(experiment.models[w.model].problems))
@@ -293,8 +301,4 @@ class Options:
             weights = roots.weights(experiment, root)  # None: completions that somebody sampled elsewhere
             if self.paths.if_learnt(kind)(w) and root != lineage.root(experiment, w.model) and weights:
                 others[phase] = weights, experiment.models[root].revision
-        return options_of(sampled_by=others or None, **more)
-
-    def spent(self, w: Wildcards) -> str:
-        """As `cost`, with the weights that a model is trained from, of which the sizes are known before."""
-        return self.cost(w, weights=tuple(self.of_weights(self.paths.parent(w)).values()))
+        return others or None
