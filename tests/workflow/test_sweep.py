@@ -58,14 +58,13 @@ def test_a_lineage_takes_what_its_budget_says(tmp_path):
     """Data by mu, a parent with a budget of its own, SFT and RL; each within half a step, and 3 %."""
     folder = checkout(tmp_path)
     tiny = ROOT / "tests" / "tiny.yaml"
-    models = {
-        name: {"recipe": {"flops": flops, "batch_size": 4}} for name, flops in (("star_1", 1e11), ("mrt_1", 2e11))
-    }
-    models["mrt_rl"] = {"parent": "star_1", "rl": {"flops": 4e11}}
+    budgets = {"star_1": 1e11, "mrt_1": 2e11, "mrt_rl": 4e11}
+    models = {name: {"recipe": {"flops": flops, "batch_size": 4}} for name, flops in budgets.items()}
+    models["mrt_rl"] = {"parent": "star_1", "rl": {"flops": budgets["mrt_rl"]}}
     (folder / "budget.yaml").write_text(yaml.safe_dump({"models": models}))
     costs = [f"results/tiny/costs/{name}.parquet" for name in models]
     snakemake(folder, "--cores", 2, "--configfile", tiny, "budget.yaml", "--", *costs)
-    for name, flops in (("star_1", 1e11), ("mrt_1", 2e11), ("mrt_rl", 4e11)):
+    for name, flops in budgets.items():
         cost = COST.read(folder / f"results/tiny/costs/{name}.parquet")
         log = pl.read_parquet(folder / f"results/tiny/models/{name}.log.parquet")
         assert abs(cost["flops"].sum() - flops) < min(0.03 * flops, 0.75 * log["flops"][-1] / log.height)
