@@ -269,7 +269,8 @@ class Options:
             report_to = self.experiment.training.report_to or None
             engine = self.engine(w.model) if with_engine else None
             recipe, lists = self.recipe(w.model)[1], {name: list(getattr(input, name)) for name in files}
-            return options_of(state=state, cache=cached, report_to=report_to, engine=engine, recipe=recipe, **lists)
+            inputs: dict[str, Any] = {**lists, "spent": self.paths.spent(w) or None}
+            return options_of(state=state, cache=cached, report_to=report_to, engine=engine, recipe=recipe, **inputs)
 
         return execution
 
@@ -284,6 +285,14 @@ class Options:
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"
 
     def cost(self, w: Wildcards) -> str:
+        return options_of(sampled_by=self.others(w))
+
+    def spent(self, w: Wildcards) -> str:
+        """As `cost`, with the weights that a model is trained from, of which the sizes are known before."""
+        weights = tuple(self.of_weights(self.paths.parent(w)).values())
+        return options_of(sampled_by=self.others(w), weights=weights)
+
+    def others(self, w: Wildcards) -> dict[str, Any] | None:
         """The models of another lineage, and perhaps of other sizes, that a model's training data came from."""
         experiment, learnt = self.experiment, lineage.teacher(self.experiment, w.model)
         mu = measuring.mu(experiment, learnt, str(experiment.models[w.model].problems))
@@ -294,4 +303,4 @@ class Options:
             weights = roots.weights(experiment, root)  # None: completions that somebody sampled elsewhere
             if self.paths.if_learnt(kind)(w) and root != lineage.root(experiment, w.model) and weights:
                 others[phase] = weights, experiment.models[root].revision
-        return options_of(sampled_by=others or None)
+        return others or None

@@ -162,6 +162,14 @@ class Paths:
         parent = self.parent(w)
         return self.of_model("costs", model=parent) if parent in self.trained else []
 
+    def spent(self, w: Wildcards) -> str | list[str]:
+        """What a model's data and ancestors took, if a budget of FLOPs ends its training."""
+        return self.of_model("costs", "before.parquet", w.model) if w.model in self.budgeted() else []
+
+    def budgeted(self) -> set[str]:
+        """Models whose training a budget of FLOPs ends."""
+        return {name for name in self.trained if lineage.recipe(self.experiment, name).flops}
+
     # ---- checks and tables of the whole experiment ----
 
     def contamination_checks(self) -> list[str]:

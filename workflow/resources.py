@@ -59,7 +59,7 @@ class JobResources:
         config, model = self.experiment, self.experiment.models[w.model]
         size, recipe, tokens = roots.architecture(config, w.model), lineage.recipe(config, w.model), 0.0
         if isinstance(recipe, SFT):
-            tokens = self.bill.work("train", w.model, str(model.problems)).trained / recipe.epochs
+            tokens = self.bill.a_pass(w.model, str(model.problems)).trained
         rank = recipe.lora.rank if recipe.lora else 0
         return round(attempt * host_bytes(size, *sizing.training_processes(config, w.model), tokens, rank) / 2**20)
 

@@ -7,6 +7,7 @@ import polars as pl
 from mrt.config import lineage, measuring
 from mrt.config.schema import Config
 from mrt.problems.sources import READ_AT_ONCE, read_file
+from mrt.training.budget import contradictions
 from mrt.training.method import SFTMethod
 from mrt.training.rl.recipe import RL
 from mrt.training.schedule import steps_of, too_few
@@ -38,8 +39,10 @@ def most_examples(config: Config, name: str) -> int | None:
 
 
 def most_steps(config: Config, name: str) -> tuple[int | None, str]:
-    """The most steps that a model's training can have, and on what; None if nothing tells."""
+    """The most steps that a model's training can have, and on what; None if nothing tells, as with `flops`."""
     recipe = lineage.recipe(config, name)
+    if recipe.epochs is None:
+        return None, ""
     if isinstance(recipe, RL):
         count = most_problems(config, str(config.models[name].problems))
         return count and recipe.steps(count), f"{count} problems"
@@ -65,6 +68,20 @@ def unkept(config: Config) -> Iterator[tuple[str, str]]:
         if of and model.step not in steps:
             kept = f"those of steps {', '.join(map(str, steps))}" if steps else "none; set evaluate_steps in its recipe"
             yield f"models.{name}.step", f"of the checkpoints on the way {of!r} keeps {kept}"
+
+
+def unbudgeted(config: Config) -> Iterator[tuple[str, str]]:
+    """Trainings of which a budget of FLOPs does not know all steps, or not all that was spent before."""
+    for name in lineage.trained(config):
+        model, recipe = config.models[name], lineage.recipe(config, name)
+        where = f"models.{name}.{'rl' if isinstance(recipe, RL) else 'recipe'}"
+        for field, wrong in contradictions(recipe):
+            yield f"{where}.{field}", wrong
+        if recipe.flops is not None and config.models[str(model.parent)].checkpoint_of:
+            wrong = (
+                f"what {model.parent!r} took is not known, as it is a checkpoint on the way; begin with another model"
+            )
+            yield f"{where}.flops", wrong
 
 
 def refused(config: Config) -> Iterator[tuple[str, str]]:

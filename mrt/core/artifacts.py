@@ -305,6 +305,7 @@ TABLES = (
 )
 OTHERS = {  # files that are no tables, or tables without a fixed schema here
     "problems/{d}.contamination.parquet": "of a training set: evaluation_set, problems, training_problems",
+    "costs/{m}.before.parquet": "with `flops`: the rows of `costs/{m}.parquet` but the training's, added up before it",
     "models/{m}/": "a Hugging Face checkpoint: safetensors, tokenizer",
     "models/{m}.history.parquet": "what the trainer logged, a row an entry, as TRL names it",
     "models/{m}.log.parquet": "the log of a training, a row a step (`mrt/training/log.py`)",

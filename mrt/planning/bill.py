@@ -34,6 +34,8 @@ STAGES = {  # rules that need an engine or a trainer, in the order of the paper
     "train_rl": "train (RL)",
 }
 
+MADE_BY = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}  # of `lineage.sources`
+
 
 class Reached(BaseModel):
     """Fractions of the data sheet that are reached: of its FLOPs; in decoding of the bottleneck, mostly bandwidth."""
@@ -120,16 +122,19 @@ def seconds_of(
     These 8 are of 4 `passes`, as gradient checkpointing runs the forward pass twice; with adapters there are 3.
     """
     n, bandwidth, flops = architecture.parameters, gpus * hardware.bandwidth, gpus * hardware.flops
-    attention = 2 * architecture.layers * architecture.heads * architecture.head_dim * work.context
+    each = flops_a_token(architecture, work.context)
     room = max(0.0, 0.9 * gpus * hardware.memory * 2**30 - 2 * n)
     batch = max(1.0, min(seqs, room / (architecture.cache_bytes * max(work.context, 1))))
-    step = max(
-        (2 * n + batch * architecture.cache_bytes * work.context / 2) / bandwidth, batch * (2 * n + attention) / flops
-    )
+    step = max((2 * n + batch * architecture.cache_bytes * work.context / 2) / bandwidth, batch * each / flops)
     decoding = work.generated / batch * step / reached.decode
-    reading = work.read * (2 * n + attention) / (flops * reached.prefill)
-    training = work.trained * passes * (2 * n + attention) / (flops * reached.training)
+    reading = work.read * each / (flops * reached.prefill)
+    training = work.trained * passes * each / (flops * reached.training)
     return decoding + reading + training
+
+
+def flops_a_token(architecture: Architecture, context: float) -> float:
+    """FLOPs of a token's forward pass: 2 per parameter, and attention to half of the context."""
+    return 2 * architecture.parameters + 2 * architecture.layers * architecture.heads * architecture.head_dim * context
 
 
 class Lengths:
@@ -261,19 +266,47 @@ class Bill:
 
     def training_work(self, model: str, dataset: str) -> Work:
         """Work of a model's training on a problem set."""
+        recipe, a_pass = lineage.recipe(self.config, model), self.a_pass(model, dataset)
+        if recipe.flops is None:
+            return a_pass * float(recipe.epochs or 1)
+        left = recipe.flops - self.flops_before(model)
+        return a_pass * max(0.0, left / self.flops(a_pass, model, training=True))
+
+    def flops_before(self, model: str) -> float:
+        """FLOPs of a model's data and ancestors, which its budget of FLOPs counts too."""
+        config, parent, dataset = self.config, str(self.config.models[model].parent), self.config.models[model].problems
+        learnt, taken = lineage.teacher(config, model), 0.0
+        for kind in lineage.sources(config, model):
+            sampler = measuring.sampler(config, MADE_BY[kind], learnt, str(dataset))
+            taken += self.flops(self.work(MADE_BY[kind], learnt, str(dataset)), sampler)
+        if parent not in lineage.trained(config):
+            return taken
+        if budget := lineage.recipe(config, parent).flops:
+            return taken + budget
+        work = self.training_work(parent, str(config.models[parent].problems))
+        return taken + self.flops_before(parent) + self.flops(work, parent, training=True)
+
+    def flops(self, work: Work, model: str, *, training: bool = False) -> float:
+        """FLOPs of work with a model, as `seconds_of` counts them."""
+        passes = 3 + lineage.recipe(self.config, model).gradient_checkpointing if training else 0
+        tokens = work.generated + work.read + passes * work.trained
+        return tokens * flops_a_token(roots.architecture(self.config, model), work.context)
+
+    def a_pass(self, model: str, dataset: str) -> Work:
+        """Work of one pass of a model's training over a problem set."""
         config, count, prompt = self.config, self.lengths.problems(dataset), self.prompt_tokens
         recipe = lineage.recipe(config, model)
         parents = self.lengths.rollout(lineage.teacher(config, model), dataset)
         if isinstance(recipe, RL):
-            completions = count * recipe.epochs * recipe.num_generations
+            completions = count * recipe.num_generations
             rounds = 1 + (recipe.dynamic_sampling or 0)  # at most
             length = min(self.lengths.rollout(model, dataset), recipe.decoding.max_tokens)
             learnt = completions * (length + prompt) * (recipe.num_iterations or 1)
             read, unshared = rounds * count * prompt, rounds * completions * prompt
             made = Work(rounds * completions * length, read, unshared, learnt, length)
-            prompts = count * recipe.epochs  # asked once, whatever the number of their completions
+            # a prompt is asked once, whatever the number of its completions
             variant = lineage.variant(config, model)
-            queries = variant.queries(prompts, completions, config.expected.episodes, recipe.budgets)
+            queries = variant.queries(count, completions, config.expected.episodes, recipe.budgets)
             if not queries:
                 return made
             if variant.asks == "continuations":  # of half a completion in the mean; prefixes are cached
@@ -288,7 +321,7 @@ class Bill:
             1 for _ in takewhile(lambda name: config.models[name].accumulate, lineage.ancestry(config, model))
         )
         kept = sets * config.training.samples * config.expected.kept
-        return Work(0, 0, 0, count * kept * recipe.epochs * (prompt + parents), prompt + parents)
+        return Work(0, 0, 0, count * kept * (prompt + parents), prompt + parents)
 
     def plan(self, rule: str, model: str, datasets: str | Sequence[str], jobs: int, share: float = 1.0) -> Planned:
         """The plan of the jobs that sample on datasets together, or that train on one; `share`: of it, not cached."""
@@ -368,8 +401,7 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         parent, d = trained.parent, trained.problems
         learnt = lineage.teacher(config, model)
         train = "train_rl" if isinstance(trained.trained_by, RLMethod) else "train"
-        made_by = {"rollouts": "sample_rollouts", "prover": "force_answers", "trees": "search_tree"}
-        before = [(made_by[kind], parent if kind == "prover" else learnt, d) for kind in lineage.sources(config, model)]
+        before = [(MADE_BY[kind], parent if kind == "prover" else learnt, d) for kind in lineage.sources(config, model)]
         return then(ready(parent), *before, (train, model, d))
 
     chains = [

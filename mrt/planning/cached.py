@@ -42,7 +42,7 @@ from mrt.training.launch import ZERO_3
 MOST = 100_000
 TRAININGS = ("train", "train_rl", "toy_base")  # rules
 CHEAP = {"build_dataset", "cut_episodes", "gather_answers", "grade_rollouts", "grade_answers", "measure_progress"}
-CHEAP |= {"make_set", "rl_prompts"}
+CHEAP |= {"make_set", "rl_prompts", "add_up_cost", "add_up_spent", "tabulate_log"}
 
 
 class Lack(NamedTuple):

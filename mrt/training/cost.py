@@ -2,6 +2,9 @@
 
     python -m mrt.training.cost --model star_1 --log star_1.log.parquet --rollouts rollouts.parquet --out star_1.parquet
 
+    python -m mrt.training.cost --model star_1 --weights '["base", null]' --rollouts rollouts.parquet --out b.parquet
+
+The second adds up what is taken before the training, for a budget of FLOPs (`mrt.training.budget`).
 `mrt.training.flops` says what a token costs. A prefix that many texts share is counted once, as with a prefix cache.
 The cost of the model at the root of the lineage and the cost of evaluation are not counted.
 """
@@ -89,7 +92,10 @@ class Cost(Stage):
     """Add up a model's training cost, on top of its parent's."""
 
     model: str = Field(description="Name of the model.")
-    log: Path = Field(description="Its training log (Parquet).")
+    log: Path | None = Field(None, description="Its training log (Parquet).")
+    weights: tuple[str, str | None] | None = Field(
+        None, description="Before its training, in place of `log`: checkpoint or hub id of its parent, and revision."
+    )
     rollouts: Path | None = Field(None, description="Rollouts that its training set or prompts were made from.")
     tree: Path | None = Field(None, description="Solution trees that its training set was made from.")
     prover: Path | None = Field(None, description="The meta-prover's answers, if its training set was made from them.")
@@ -100,8 +106,10 @@ class Cost(Stage):
     out: Path = Field(description="Tokens and FLOPs by model of the lineage and phase (Parquet).")
 
     def cli_cmd(self) -> None:
-        last = read_table(self.log).sort("step").row(-1, named=True)
-        sizes = Sizes(*(last[name] for name in Sizes._fields))
+        if (self.log is None) == (self.weights is None):
+            raise ValueError("give --log, or before the training --weights")
+        last = read_table(self.log).sort("step").row(-1, named=True) if self.log else {}
+        sizes = sizes_of(*self.weights) if self.weights else Sizes(*(last[name] for name in Sizes._fields))
         answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens", "finish_reason"]
         nodes = ["node", "drawn", "tokens", "context_tokens"]
         others = {phase: sizes_of(*model) for phase, model in self.sampled_by.items()}
@@ -116,8 +124,9 @@ class Cost(Stage):
             for phase, work in sampled.items()
             if work
         ]
-        generated, read = last.get("tokens_sampled", 0) + last.get("tokens_forced", 0), last.get("tokens_read", 0)
-        rows.append((self.model, "training", generated, read, int(last["num_tokens"]), last["flops"]))
+        if last:
+            generated, read = last.get("tokens_sampled", 0) + last.get("tokens_forced", 0), last.get("tokens_read", 0)
+            rows.append((self.model, "training", generated, read, int(last["num_tokens"]), last["flops"]))
         table = pl.DataFrame(rows, schema=COST.columns, orient="row")
         if self.parent:
             table = pl.concat([COST.read(self.parent), table])

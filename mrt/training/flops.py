@@ -133,14 +133,22 @@ class Counts:
         for name, value in more.items():
             self.since_log[name] += value
 
-    def totals(self, trainer: Any) -> dict[str, float]:
-        """The totals for a log entry of a Hugging Face trainer; all its processes call this."""
+    def logged(self, trainer: Any) -> dict[str, float]:
+        """The last entry with totals in the log of a Hugging Face trainer; empty without one."""
+        history = reversed(trainer.state.log_history)
+        return next((entry for entry in history if set(self.since_log) <= set(entry)), {})
+
+    def so_far(self, trainer: Any) -> dict[str, float]:
+        """The totals of all processes of the trainer, each of which calls this."""
         import torch
 
         counts = torch.tensor(list(self.since_log.values()), dtype=torch.float64, device=trainer.accelerator.device)
         new = trainer.accelerator.reduce(counts, reduction="sum").tolist()
-        before: dict[str, float] = next(
-            (entry for entry in reversed(trainer.state.log_history) if set(self.since_log) <= set(entry)), {}
-        )
-        self.since_log = dict.fromkeys(self.since_log, 0.0)
+        before = self.logged(trainer)
         return {name: before.get(name, 0.0) + value for name, value in zip(self.since_log, new, strict=True)}
+
+    def totals(self, trainer: Any) -> dict[str, float]:
+        """The totals for a log entry, behind which counting begins anew; all processes call this."""
+        totals = self.so_far(trainer)
+        self.since_log = dict.fromkeys(self.since_log, 0.0)
+        return totals

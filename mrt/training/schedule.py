@@ -34,8 +34,8 @@ def too_few(steps: int, what: str, *, most: bool = False) -> str | None:
         return None
     number = f"{'at most ' if most else ''}{steps} step{'s' * (steps != 1)}"
     return (
-        f"{number} on {what}: fewer than {FEWEST} hardly teach anything. Lower batch_size, raise epochs, or have more"
-        " to learn from: more problems, more training.samples, looser rules"
+        f"{number} on {what}: fewer than {FEWEST} hardly teach anything. Lower batch_size, raise epochs (or flops), or"
+        " have more to learn from: more problems, more training.samples, looser rules"
     )
 
 
@@ -104,12 +104,12 @@ def in_words(
     return text
 
 
-def warm(steps: int, warmup: float) -> int:
+def warm(steps: float, warmup: float) -> int:
     """How many steps warm up: this share of them, at least one, which has the peak rate if it is alone."""
     return max(1, math.ceil(round(steps * warmup, 6)))
 
 
-def rate(step: int, steps: int, warming: int, kind: str) -> float:
+def rate(step: int, steps: float, warming: int, kind: str) -> float:
     """The learning rate of a step (from 1), as a share of its peak; above 0 in every step.
 
     It rises from 1 / `warming` to 1 in the steps that warm up. Behind them `linear` and `cosine` fall towards 0, which

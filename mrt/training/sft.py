@@ -24,9 +24,10 @@ from mrt.core.digest import slice_of
 from mrt.core.hub import ends_of, folder_of, tokenizer_of
 from mrt.core.storage import read_table
 from mrt.sampling.tokens import encode
+from mrt.training.budget import UNBOUNDED, Budget, Budgeted, EndsOnBudget
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
-from mrt.training.one_card import OneCard, adapters, load, merge, training
+from mrt.training.one_card import adapters, load, merge, training
 from mrt.training.schedule import LEAST_RATE, EveryStepLearns, Steps, in_words, steps_of, too_few
 from mrt.training.stage import (
     EndsOnce,
@@ -41,13 +42,13 @@ from mrt.training.stage import (
 TRAINED_ON = ("prompt", "completion", "weight")
 
 
-class SFT(OneCard):
+class SFT(Budgeted):
     """Hyperparameters of supervised fine-tuning; the defaults are Table 2's."""
 
     execution: ClassVar = {"save_steps", "small_set"}  # fields that do not affect the weights
 
     learning_rate: float = Field(1e-6, ge=LEAST_RATE, le=1, description="Peak learning rate (Table 2).")
-    epochs: float = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")
+    epochs: float | None = Field(3, gt=0, le=1000, description="Passes over the training set (Table 2).")
     batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples per step, over all devices (Table 2).")
     small_set: Literal["shrink", "refuse"] = Field(
         "shrink",
@@ -122,7 +123,7 @@ def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed
     args = SFTConfig(
         output_dir=str(state),
         learning_rate=recipe.learning_rate,
-        num_train_epochs=recipe.epochs,
+        **({"num_train_epochs": recipe.epochs} if recipe.epochs else {"max_steps": UNBOUNDED}),
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=accumulation,
         max_length=recipe.max_length,
@@ -148,7 +149,9 @@ def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed
     return args
 
 
-def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, args: Any) -> Any:
+def make_trainer(
+    model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, args: Any, budget: Budget | None = None
+) -> Any:
     """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
     import torch
     from datasets import Dataset, Features, List, Value
@@ -185,7 +188,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
     counts = Counts("trained_tokens", "flops")
     step = {"nats": 0.0, "tokens": 0}  # what this process learnt from since the last log entry, unweighted
 
-    class Trainer(EndsOnce, EveryStepLearns, SFTTrainer):
+    class Trainer(EndsOnBudget, EndsOnce, EveryStepLearns, SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             return Buckets(lambda: int(self.state.epoch or 0))
 
@@ -232,6 +235,7 @@ def make_trainer(model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe:
         peft_config=adapters(model, recipe.lora),
     )
     sizes = Sizes.of(trainer.model)
+    trainer.budget, trainer.spent = budget, counts
     show_progress(trainer)
     return trainer
 
@@ -269,10 +273,13 @@ class Train(TrainingStage):
         if recipe.small_set == "refuse" and count < recipe.batch_size:
             wrong = f"{self.set}: a step takes {recipe.batch_size} examples, and there are {count}"
             raise ValueError(f"{wrong}; lower recipe.batch_size, or set recipe.small_set: shrink")
-        print(in_words("examples", count, recipe.batch_size, recipe.epochs, recipe.warmup_ratio), flush=True)
-        warn(too_few(steps_of(count, recipe.batch_size, recipe.epochs), f"{count} examples"))
+        if recipe.epochs:
+            print(in_words("examples", count, recipe.batch_size, recipe.epochs, recipe.warmup_ratio), flush=True)
+            warn(too_few(steps_of(count, recipe.batch_size, recipe.epochs), f"{count} examples"))
+        if budget := self.budget:
+            print(budget.in_words("examples", count, min(count, recipe.batch_size), recipe.warmup_ratio), flush=True)
         args = arguments(self.recipe, state, self.reporters(), self.deepspeed)
-        trainer = make_trainer(load(folder, recipe), tokenizer, rows, recipe, args)
+        trainer = make_trainer(load(folder, recipe), tokenizer, rows, recipe, args, budget)
         del rows  # the trainer has its own copy
         keep_on_the_way(trainer, recipe.evaluate_steps, state, folder)
         with training(trainer):

@@ -26,6 +26,7 @@ from mrt.core.fingerprint import fingerprint
 from mrt.core.hub import folder_of
 from mrt.core.settings import Settings
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
+from mrt.training.budget import Budget, budget_of
 from mrt.training.devices import parameters
 from mrt.training.flops import Sizes
 from mrt.training.one_card import check, has_adapters, in_words, save
@@ -53,8 +54,12 @@ class EndsOnce:
     state: Any
     control: Any
 
+    def is_over(self) -> bool:
+        """Whether there is no step left."""
+        return bool(self.state.global_step >= self.state.max_steps)
+
     def _run_epoch(self, *arguments: Any, **options: Any) -> None:
-        if self.state.global_step >= self.state.max_steps:
+        if self.is_over():
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*arguments, **options)  # type: ignore[misc]
@@ -109,6 +114,9 @@ class TrainingStage(Stage):
     state: Path = Field(description="Folder of the trainer's state; removed after success.")
     cache: KeptCheckpoints = Field(default_factory=KeptCheckpoints, description="Checkpoints for jobs that run again.")
     recipe: Any = Field(description="Hyperparameters.")
+    spent: Path | None = Field(
+        None, description="With `recipe.flops`: what data and ancestors took (Parquet), see mrt.training.cost."
+    )
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where the trainer also logs: TensorBoard (a folder beside `history`), Weights & Biases."
     )
@@ -124,11 +132,20 @@ class TrainingStage(Stage):
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train on the examples, or resume, and save the model in the folder `made` (`save_checkpoint`)."""
 
+    @property
+    def budget(self) -> Budget | None:
+        """What the training may take, with `recipe.flops`; raises ValueError if nothing is left of it."""
+        return budget_of(self.recipe, self.spent)
+
     def key(self, *decisive: str) -> str:
-        """Hash of all that determines the weights: the parent, the stage's code, and `decisive` texts of the stage."""
+        """Hash of all that determines the weights: the parent, the stage's code, and `decisive` texts of the stage.
+
+        With a budget also what was spent before the training.
+        """
         return digest(
             identity_of_model(self.model, self.revision),
             *decisive,
+            *([repr(budget.before)] if (budget := self.budget) else []),
             *([self.deepspeed.read_text()] if self.deepspeed else []),
             fingerprint(self.module(), *self.plugins(), with_versions=self.track_versions),
         )
@@ -201,8 +218,17 @@ def show_progress(trainer: Any) -> None:
     from transformers import ProgressCallback
 
     class Bar(ProgressCallback):
+        def on_train_begin(self, *arguments: Any, **options: Any) -> None:
+            super().on_train_begin(*arguments, **options)
+            self.estimate()
+
         def on_log(self, *_: Any, **__: Any) -> None:
-            pass
+            self.estimate()
+
+        def estimate(self) -> None:
+            """Show the steps that a budget leaves, as far as they are known."""
+            if trainer.budget and self.training_bar is not None:
+                self.training_bar.total = trainer.expected_steps
 
     if has_adapters(trainer.model):
         print(in_words(trainer.model), flush=True)

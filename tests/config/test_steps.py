@@ -6,9 +6,11 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from mrt.config import lineage
 from mrt.config.load import load
 from mrt.config.steps import most_examples, short_trainings
 from mrt.core.settings import laid_over
+from mrt.planning.bill import Bill
 
 TINY = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
 
@@ -56,3 +58,33 @@ def test_a_file_tells_how_many_problems_there_are_and_a_hub_set_does_not(tmp_pat
     assert "at most 1 step on 11 examples" in said_of(load(raw), "star_1")[0]
     raw["problems"]["toy_train"] = {"hub": {"path": "a/b", "revision": "c"}, "split": "train"}
     assert most_examples(load(raw), "star_1") is None and not said_of(load(raw), "star_1")
+
+
+def test_a_budget_of_flops_takes_the_place_of_passes_over_the_data():
+    """Those of the shared recipe; how many steps it gives, no configuration tells."""
+    config = tiny(models={"star_1": {"recipe": {"flops": 1e12}}})
+    recipe = lineage.recipe(config, "star_1")
+    assert (recipe.epochs, recipe.flops, recipe.batch_size) == (None, 1e12, 16)
+    assert lineage.recipe(config, "mrt_1").flops is None and not said_of(config, "star_1")
+    shared = tiny(training={"recipe": {"flops": 1e12, "epochs": None}}, models={"mrt_1": {"recipe": {"epochs": 2}}})
+    recipes = [lineage.recipe(shared, name) for name in ("star_1", "mrt_1")]
+    assert [(each.epochs, each.flops) for each in recipes] == [(None, 1e12), (2, None)]
+
+
+def test_a_plan_works_out_the_passes_that_a_budget_gives():
+    """What data and parent took is not left: twice the rest gives twice the work."""
+    rl = {"parent": "star_1", "rl": {"flops": 1e12}}
+    bill = Bill(tiny(models={"mrt_rl": rl}))
+    before = bill.flops_before("mrt_rl")
+    assert 0 < bill.flops_before("star_1") < before < 1e12
+
+    def trained(flops):
+        return Bill(tiny(models={"mrt_rl": rl | {"rl": {"flops": flops}}})).training_work("mrt_rl", "toy_train").trained
+
+    assert trained(before + 2e11) == pytest.approx(2 * trained(before + 1e11))
+    a_pass = bill.a_pass("mrt_rl", "toy_train")
+    assert trained(before + bill.flops(a_pass, "mrt_rl", training=True)) == pytest.approx(a_pass.trained)
+    assert trained(before / 2) == 0
+    parent = tiny(models={"mrt_rl": rl, "star_1": {"recipe": {"flops": 5e11}}})
+    own = Bill(tiny(models={"mrt_rl": {"rl": {"flops": 1e12}}})).flops_before("mrt_rl")
+    assert Bill(parent).flops_before("mrt_rl") == pytest.approx(own + 5e11)

@@ -2,8 +2,12 @@
 
 import re
 
+import polars as pl
+import pytest
 import yaml
-from conftest import ROOT, checkout, planned_jobs
+from conftest import ROOT, checkout, planned_jobs, snakemake
+
+from mrt.core.artifacts import COST
 
 PAGE = (ROOT / "docs" / "sweep.md").read_text()
 SHOWN = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -11,7 +15,7 @@ SHOWN = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 def test_each_value_of_the_page_is_trained_and_measured_where_it_says(tmp_path):
     folder = checkout(tmp_path)
-    shown, _ = SHOWN
+    shown, *_ = SHOWN
     assert len(shown.splitlines()) <= 10
     (folder / "sweep.yaml").write_text(shown)
     jobs = planned_jobs(folder, "--configfile", "config.yaml", "sweep.yaml")
@@ -38,3 +42,33 @@ def test_checkpoints_on_the_way_are_measured_like_models(tmp_path):
     target = "results/over_training/models/next"
     jobs = planned_jobs(folder, target, "--configfile", "config.yaml", "over_training.yaml", "parent.yaml")
     assert jobs["train"] == {"mrt_1", "next"} and "0 mrt_1_step5 toy_train" in jobs["sample_rollouts"]
+
+
+def test_what_was_spent_is_added_up_before_trainings_that_a_budget_ends(tmp_path):
+    """By SFT and RL; the shared recipe of config.yaml says `epochs`, and a model without `flops` has no such input."""
+    folder = checkout(tmp_path)
+    (folder / "budget.yaml").write_text(SHOWN[2])
+    jobs = planned_jobs(folder, "--configfile", "config.yaml", "budget.yaml")
+    assert jobs["add_up_spent"] == {"star_1", "mrt_1", "grpo"} == jobs["train"] | jobs["train_rl"]
+    assert "add_up_spent" not in planned_jobs(folder, "--configfile", "config.yaml")
+
+
+@pytest.mark.slow
+def test_a_lineage_takes_what_its_budget_says(tmp_path):
+    """Data by mu, a parent with a budget of its own, SFT and RL; each within half a step, and 3 %."""
+    folder = checkout(tmp_path)
+    tiny = ROOT / "tests" / "tiny.yaml"
+    budgets = {"star_1": 1e11, "mrt_1": 2e11, "mrt_rl": 4e11}
+    models = {name: {"recipe": {"flops": flops, "batch_size": 4}} for name, flops in budgets.items()}
+    models["mrt_rl"] = {"parent": "star_1", "rl": {"flops": budgets["mrt_rl"]}}
+    (folder / "budget.yaml").write_text(yaml.safe_dump({"models": models}))
+    costs = [f"results/tiny/costs/{name}.parquet" for name in models]
+    snakemake(folder, "--cores", 2, "--configfile", tiny, "budget.yaml", "--", *costs)
+    for name, flops in budgets.items():
+        cost = COST.read(folder / f"results/tiny/costs/{name}.parquet")
+        log = pl.read_parquet(folder / f"results/tiny/models/{name}.log.parquet")
+        assert abs(cost["flops"].sum() - flops) < min(0.03 * flops, 0.75 * log["flops"][-1] / log.height)
+        before = COST.read(folder / f"results/tiny/costs/{name}.before.parquet")
+        assert cost.head(before.height).equals(before) and cost.height == before.height + 1
+        assert log["learning_rate"].min() > 0
+    assert cost["trained_model"].unique().sort().to_list() == ["mrt_rl", "star_1"]

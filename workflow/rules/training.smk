@@ -51,6 +51,7 @@ rule train:
         checkpoint=paths.parents_weights,
         examples=paths.of_model("sets"),
         earlier=paths.earlier_sets,
+        spent=paths.spent,
     output:
         checkpoint=directory(f"{paths.results}/models/{{model}}"),
         history=paths.of_model("models", "history.parquet"),
@@ -110,6 +111,7 @@ rule train_rl:
     input:
         checkpoint=paths.parents_weights,
         prompts=paths.of_model("prompts"),
+        spent=paths.spent,
     output:
         checkpoint=directory(f"{paths.results}/models/{{model}}"),
         history=paths.of_model("models", "history.parquet"),
@@ -183,6 +185,33 @@ rule add_up_cost:
     shell:
         "python -m mrt.training.cost --settings {params.settings:q} --model {wildcards.model} --log {input.log:q}"
         " {params.learnt} --out {output:q} > {log:q} 2>&1"
+
+
+# What the data and the ancestors of a model took, whose training a budget of FLOPs ends.
+rule add_up_spent:
+    input:
+        checkpoint=paths.parents_weights,
+        rollouts=paths.if_learnt("rollouts"),
+        tree=paths.if_learnt("trees"),
+        prover=paths.if_learnt("prover"),
+        parent=paths.parents_cost,
+    output:
+        paths.of_model("costs", "before.parquet"),
+    log:
+        paths.log("add_up_spent", "model"),
+    wildcard_constraints:
+        model=any_of(paths.budgeted()),
+    localrule: True
+    conda:
+        TRAINING
+    params:
+        code=options.code("training.cost"),
+        weights=lambda w: options.identity(paths.parent(w)),
+        settings=options.spent,
+        learnt=optional("rollouts", "tree", "prover", "parent"),
+    shell:
+        "python -m mrt.training.cost --settings {params.settings:q} --model {wildcards.model} {params.learnt}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 # The RL log of a model that was trained elsewhere.

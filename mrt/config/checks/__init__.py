@@ -50,6 +50,7 @@ WHOLE = (
     sampling.likelihoods,
     evaluation.claimed_values,
     learning.headers,
+    steps.unbudgeted,
     steps.refused,
     steps.unkept,
 )

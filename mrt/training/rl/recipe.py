@@ -9,8 +9,8 @@ from mrt.episodes.parameterization import OpenEnded, Parameterization
 from mrt.episodes.segmentation import ways_of
 from mrt.sampling.engine import Decoding
 from mrt.sampling.prover import ProverSettings
+from mrt.training.budget import UNBOUNDED, Budgeted
 from mrt.training.method import advantages_of, is_chosen_by_recipe, one_of, variant_named, variants
-from mrt.training.one_card import OneCard
 from mrt.training.schedule import LEAST_RATE, Steps, carried_steps_of
 from mrt.training.variant import Variant
 
@@ -25,7 +25,7 @@ BIAS = (
 )
 
 
-class RL(OneCard):
+class RL(Budgeted):
     """Hyperparameters of RL; the defaults are Table 3's, or TRL's where the table gives none."""
 
     execution: ClassVar = {  # fields that do not affect the weights
@@ -91,7 +91,7 @@ class RL(OneCard):
     )
     warmup_ratio: float = Field(0.1, ge=0, lt=1, description="Share of the steps that warm up (Table 3).")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay (Table 3).")
-    epochs: float = Field(1, gt=0, le=1000, description="Passes over the problems (Table 3).")
+    epochs: float | None = Field(1, gt=0, le=1000, description="Passes over the problems (Table 3).")
     batch_size: int = Field(256, ge=2, description="Completions per step, over all devices (Table 3).")
     micro_batch_size: int = Field(4, ge=1, description="Completions a device trains on at once; gradients accumulate.")
     num_generations: int = Field(4, ge=2, description="Completions per prompt, G (Table 3).")
@@ -324,7 +324,9 @@ class RL(OneCard):
         return [self.decoding.max_tokens * k // self.budgets for k in range(1, self.budgets + 1)]
 
     def steps(self, problems: int) -> int:
-        """Steps of a training on this number of problems: updates."""
+        """Steps of a training on this number of problems: updates; with `flops`, more than there can be."""
+        if self.epochs is None:
+            return UNBOUNDED
         batches = carried_steps_of(problems, self.batch_size // self.num_generations, self.epochs)
         return batches * (self.num_iterations or 1)
 

@@ -56,9 +56,12 @@ class Train(TrainingStage):
                 f"{self.prompts}: a step takes {groups} prompts, and there are {len(examples)}; lower batch_size"
             )
         self.check_engine()
-        sizes, iterations = (len(examples), groups, recipe.epochs, recipe.warmup_ratio), recipe.num_iterations or 1
-        print(in_words("problems", *sizes, carried=True, iterations=iterations), flush=True)
-        warn(too_few(recipe.steps(len(examples)), f"{len(examples)} problems"))
+        if recipe.epochs:
+            sizes, iterations = (len(examples), groups, recipe.epochs, recipe.warmup_ratio), recipe.num_iterations or 1
+            print(in_words("problems", *sizes, carried=True, iterations=iterations), flush=True)
+            warn(too_few(recipe.steps(len(examples)), f"{len(examples)} problems"))
+        if budget := self.budget:
+            print(budget.in_words("problems", len(examples), groups, recipe.warmup_ratio), flush=True)
         decisive = (
             slice_of(recipe, recipe.unread(self.method)),
             slice_of(self.parameterization),
@@ -91,6 +94,7 @@ class Train(TrainingStage):
                 frozen=frozen,
                 **usual,
             )
+            trainer.budget = self.budget
             keep_on_the_way(trainer, self.recipe.evaluate_steps, state, folder_of(self.model, self.revision))
             with training(trainer):
                 trainer.train(resume_from_checkpoint=last_complete_checkpoint(state))

@@ -20,6 +20,7 @@ from mrt.grading.grade import right_forced
 from mrt.grading.task import Row, Task, answers_in, scores
 from mrt.sampling.engine import seed_of, vllm_reads
 from mrt.sampling.tokens import decode, end_of, pieces, tokens_up_to
+from mrt.training.budget import EndsOnBudget
 from mrt.training.devices import LENGTHS, padded_left
 from mrt.training.flops import Counts, Sizes, distinct, pairs
 from mrt.training.frozen import Frozen
@@ -162,7 +163,7 @@ def make_trainer_class() -> type:
                 for _ in range(self.repeat_count):
                     yield from (problem for problem in batch for _ in range(self.mini_repeat_count))
 
-    class MRTTrainer(EndsOnce, EveryStepLearns, GRPOTrainer):
+    class MRTTrainer(EndsOnBudget, EndsOnce, EveryStepLearns, GRPOTrainer):
         """GRPOTrainer with our rewards and advantages, batches without padding, counters and checks."""
 
         def __init__(
