@@ -52,6 +52,11 @@ MEASURES = {  # of other values, by how they begin
 class Claim(Settings):
     """What the paper says of two models, or of one, and the comparison that decides it."""
 
+    claim: str | None = Field(
+        None,
+        description="The paper's claim that this comparison decides first. Rows behind it, up to the next `claim`, are"
+        " further comparisons about the same claim.",
+    )
     section: str = Field(description="Where the paper says it; `ours` for a question that is not the paper's.")
     says: str = Field(description="What it says, with its number.")
     value: Value = Field(

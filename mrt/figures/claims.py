@@ -72,6 +72,7 @@ ENOUGH = 0.99  # share of the tokens that answers may cost; below it a compariso
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
 SCHEMA = {
+    "claim": pl.String,  # of the paper, of its first comparison
     "section": pl.String,
     "says": pl.String,
     "value": pl.String,
@@ -222,6 +223,7 @@ def words_of(claim: Claim, models: Mapping[str, ModelStyle]) -> dict[str, Any]:
     """The columns of a row that come from the claim alone."""
     styles = [models[name] for name in (claim.model, claim.than) if name]
     return {
+        "claim": claim.claim,
         "section": claim.section,
         "says": claim.says,
         "value": claim.value if claim.than_value is None else f"{claim.value} against {claim.than_value}",

@@ -1,144 +1,211 @@
-"""Make docs/claims.md from the claims of finished experiments, in the checkout that ran them (`make claims`):
+"""Make docs/claims.md from tables of finished experiments, which the repository keeps (experiments/*/tables).
 
-    python workflow/scripts/claims.py docs/claims.md results/claims_star results/claims_rl
+    python workflow/scripts/claims.py keep star rl     keep the tables of experiments/star and of experiments/rl
+    python workflow/scripts/claims.py page             make the page from all tables that are kept
 
-Each experiment has a section, which names its commit and its command. One that is not given keeps the section that the
-page has.
+What is kept is what the claims compare, a row a problem and training run. A model that an experiment has not measured
+yet, or no more, keeps its rows: so an experiment may be run in pieces.
 """
 
+import json
 import re
 import subprocess
 import sys
-from collections import Counter
-from itertools import count
+from collections.abc import Collection, Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from mrt.core.storage import read_table, write_text
-from mrt.figures.claims import layout
-from mrt.figures.tables import markdown
+import polars as pl
 
-EXPERIMENTS = {  # by results folder: heading, and the configuration files
-    "claims_star": ("Thoughts, STaR and MRT (STaR)", "config.yaml experiments/star/config.yaml"),
-    "claims_rl": ("GRPO and MRT (RL)", "config.yaml config/rl.yaml experiments/rl/config.yaml"),
-    "claims_curriculum": (
-        "A budget that grows",
-        "config.yaml config/rl.yaml experiments/curriculum/models.yaml experiments/curriculum/config.yaml",
-    ),
-    "mu_seeds": (
-        "J by likelihood against sampled answers",
-        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood/config.yaml",
-    ),
-    "mu_confirm": (
-        "J by likelihood without prefixes, on other problems",
-        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_confirmed/config.yaml",
-    ),
-    "mu_published": (
-        "J by likelihood without prefixes, against GRPO as published",
-        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_published/config.yaml",
-    ),
-    "mu_prefixes": (
-        "J by likelihood, from prefixes and without",
-        "config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_prefixes/config.yaml",
-    ),
-    "long_thoughts": (
-        "J by likelihood without prefixes, where thoughts are long",
-        "config.yaml config/rl.yaml experiments/long_thoughts/config.yaml",
-    ),
-    "claims_backtracking": ("Backtracking search", "config/backtracking.yaml experiments/backtracking/config.yaml"),
-}
-NOTES = {
-    "claims_star": "MRT (STaR) keeps prefixes with J of at least 0.6, which is not the paper's rule. What is called"
-    " the paper's rule keeps any progress above 0 and weighs by it. Few episodes are 2 to 5, many are 6 and more"
-    " (there 6 to 10 and 41 to 45).",
-    "claims_rl": "MRT (RL) is Algorithm 2, which gives one reward at the end of a trace, as the paper does (Sections"
-    " 7.1 and 9). By episode is what the paper names and does not use: each episode is credited with its own progress,"
-    " alpha 2, centred ([rl.md](rl.md)). Lengths are of traces at test time: in training MRT (RL) goes on from an"
-    " unfinished thought of its parent, whose tokens count there too.",
-    "claims_curriculum": "At test time, where the paper's Figure 11 is of training. Beyond 96 tokens the regret of the"
-    " first model is extrapolated by budget forcing, as in Figure 12; the table of models has none there.",
-    "claims_backtracking": "MRT (RL) is Algorithm 2; by episode credits each episode with its own progress, alpha 2,"
-    " centred. MRT (STaR) keeps backtracks with a progress above 0.3. The training loss is that of the second"
-    " half of the steps, on sets cut to the same number of tokens.",
-    "mu_seeds": "The paper leaves open whether MRT (RL) is worth its compute (Section 9). Here MRT (RL) credits each"
-    " episode with its own progress; [its page](../experiments/likelihood/README.md) says what the models are. *From"
-    " the problem*: prompts hold the problem alone (`prefixes: 0`); else they also hold the first episodes of a"
-    " thought.",
-    "mu_confirm": "The comparison that came out for MRT (RL) at equal FLOPs, repeated alone with six training runs,"
-    " other training problems and 600 other test problems.",
-    "mu_published": "With new problems, and six training runs of each model.",
-    "mu_prefixes": "At equal FLOPs, as they are since a training pass reads each distinct prompt once.",
-    "long_thoughts": "The base thinks for 14 episodes in the mean (nine tenths of its thoughts have 3 to 29), some 290"
-    " tokens, on problems of 6 to 8 numbers.",
-}
+from mrt.analysis.claims import Claim, claims_in, measure_of
+from mrt.config.load import load, read_files
+from mrt.core.storage import read_table, write_table, write_text
+from mrt.figures import claims as claims_table
+from mrt.figures.runs import layout as runs_layout
+from mrt.figures.runs import summary as runs_summary
+from mrt.figures.stage import gather, of_runs
+from mrt.figures.style import ModelStyle
+from mrt.figures.tables import Layout, markdown
+from workflow.figures import Figures
+from workflow.paths import Paths
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+PAGE = ROOT / "docs" / "claims.md"
+OF_MODELS = ("accuracy", "regret", "cost")  # measures that the tables of models show, of every model
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
-OLDER = "follows older rules"  # of a page with percentile intervals and verdicts that are not corrected
 INTRODUCTION = """# The paper's claims, and what they are here
 
-One row is one claim of the paper: where it stands and what it says (*ours*: not the paper's, but asked here); the same
-comparison on the toy world, with its 95 % interval over training runs and problems; the runs and problems that it
-stands on; the verdict; and the target that redraws it. A claim is **supported** or **contradicted** if the difference
-is significant at 5 %, corrected (Holm) for the number of claims about the same two methods in an experiment: a family.
-Else it is **not significant**. The verdict is of the direction, not of the size of the difference. `5 against 1` are
-five runs against a model that is given, of which there is only one. The toy is a 1M-parameter model on sums: what is
-contradicted here may well hold at the paper's scale.
+One row is one claim of the paper: what it says and where, and the verdict on its primary comparison, on the toy world.
+A claim is **supported** or **contradicted** if the difference is significant at 5 %, over training runs and problems.
+Else it is **not significant**. p-values are corrected (Holm) for all comparisons of the same two methods in an
+experiment. The verdict is of the direction, not of the size of the difference. The toy is a 1M-parameter model on sums:
+what is contradicted here may well hold at the paper's scale.
 
-Of {claims} rows of the paper {paper}.
-Of {questions} of ours {ours}.
-Verdicts are corrected within {families} families. Each holds a false verdict in at most 5 % of cases: at most
-{bound:.2g} of them are expected to.
-`make claims` makes this page; other pages quote it. A link leads to a row by the folder of its results and its number,
-`claims.md#claims_star_12`; `results/claims_star/tables/claims.csv` has its numbers where the command has run.
+Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant.
 """
 
 
-def section(folder: Path, commit: str) -> str:
-    """What the page says of an experiment."""
-    heading, files = EXPERIMENTS[folder.name]
-    claims = anchored(markdown(layout(read_table(folder / "tables" / "claims.parquet"), {})), folder.name)
-    models = (folder / "tables" / "runs.md").read_text()
-    command = COMMAND.format(files=files)
-    note = f"{NOTES[folder.name]} " if folder.name in NOTES else ""
-    head = f"## {heading}\n\n{note}At commit {commit}:\n\n```sh\n{command}\n```\n\n"
-    return f"{head}{claims}\n### Its models\n\n{models}"
+class Kept(NamedTuple):
+    """What the repository keeps of an experiment."""
+
+    name: str
+    files: str  # its configuration files
+    commit: str  # that made the tables
+    claims: list[Claim]
+    models: dict[str, ModelStyle]
+    tables: dict[str, pl.DataFrame]
+
+    @classmethod
+    def of(cls, name: str) -> "Kept":
+        folder = EXPERIMENTS / name
+        told = json.loads((folder / "tables" / "models.json").read_text())
+        return cls(
+            name,
+            files_of(name),
+            told["commit"],
+            [Claim.model_validate(row) for row in claims_in(folder / "claims.tsv").values()],
+            {model: ModelStyle.model_validate(style) for model, style in told["models"].items()},
+            {path.stem: read_table(path) for path in sorted((folder / "tables").glob("*.parquet"))},
+        )
 
 
-def anchored(claims: str, name: str) -> str:
-    """A table of claims with an anchor in each row, beside its runs: `#claims_star_12` leads to the twelfth."""
-    number = count(1)
-    runs = re.compile(r"^(\|[^|]*\|[^|]*\|[^|]*\| \d[^|]*?) \|", re.MULTILINE)
-    return runs.sub(lambda row: f'{row[1]} <a id="{name}_{next(number)}"></a> |', claims)
+def files_of(name: str) -> str:
+    """The configuration files of an experiment, as the head of its configuration names them."""
+    text = (EXPERIMENTS / name / "config.yaml").read_text()
+    (files,) = re.findall(r"^#   snakemake --cores 2 --configfile (.*)", text, re.MULTILINE)
+    return str(files)
 
 
-def page(old: str, new: dict[str, str]) -> str:
-    """The page with new sections, by heading, in place of those of the old one.
+def read_by(claims: Collection[Claim], models: Collection[str]) -> dict[str, set[str]]:
+    """The models of which each measure is kept: those that a claim compares; of some measures, all."""
+    kept = {measure: set(models) for measure in OF_MODELS}
+    for claim in claims:
+        for value in filter(None, (claim.value, claim.than_value)):
+            compared = {claim.model, claim.than, claim.gains_over} - {None}
+            kept.setdefault(measure_of(value), set()).update(compared)  # type: ignore[arg-type]
+    return kept
 
-    Raises:
-        ValueError: if a section that would stay is of a page that follows older rules: verdicts of both cannot be
-            counted together.
-    """
-    kept = {part.splitlines()[0]: f"## {part}" for part in re.split(r"^## ", old, flags=re.MULTILINE)[1:]}
-    stale = [heading for heading in kept if heading not in new] if OLDER in old.split("## ")[0] else []
-    if stale:
-        raise ValueError(f"the page {OLDER}; make these sections with the others: {'; '.join(stale)}")
-    sections = [new.get(heading) or kept.get(heading) for heading, _ in EXPERIMENTS.values()]
-    text = "\n".join(part.strip() + "\n" for part in sections if part)
-    rows = re.findall(
-        r"^\| (ours)?[^|]*\|.*\| (supported|contradicted|not significant)\b[^|]*\| \w+ \|$", text, re.MULTILINE
+
+def keep(name: str) -> None:
+    """Write the tables of an experiment that was run in this folder to its folder."""
+    experiment = load(read_files([Path(file) for file in files_of(name).split()]))
+    figures, folder = Figures(experiment, Paths(experiment)), EXPERIMENTS / name / "tables"
+    styles = {model: ModelStyle.model_validate(style) for model, style in figures.styles.items()}
+    first = {model: style.replicate_of for model, style in styles.items() if style.replicate_of in styles}
+    wanted = read_by(experiment.claims, experiment.evaluation.models)
+    paths = figures.tables("claims") | figures.tables("runs")
+    measured: set[str] = set()
+    for measure, of_models in paths.items():
+        models = {*wanted.get(measure, ())} if measure != "direct" else {*of_models}
+        found = {
+            run: {dataset: path for dataset, path in sets.items() if Path(path).is_file()}
+            for run, sets in of_models.items()
+            if first.get(run, run) in models
+        }
+        table = of_runs(gather({run: sets for run, sets in found.items() if sets}), first)
+        if table.height:
+            measured |= {*table["model"]}
+            write_table(merged(folder / f"{measure}.parquet", table), folder / f"{measure}.parquet")
+    shown = {model: styles[model].model_dump(exclude_none=True) for model in styles if model not in first}
+    write_text(json.dumps({"commit": commit(), "models": shown}, indent=1) + "\n", folder / "models.json")
+    print(f"{folder}: {len(measured)} models")
+
+
+def merged(kept: Path, table: pl.DataFrame) -> pl.DataFrame:
+    """A table with the rows that are kept of other models."""
+    if not kept.is_file():
+        return table
+    others = read_table(kept).filter(~pl.col("model").is_in(table["model"].unique().implode()))
+    return pl.concat([others, table], how="diagonal_relaxed")
+
+
+def commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+class Decided(NamedTuple):
+    """A claim of the paper: its experiment, and its comparisons as rows of the table of claims."""
+
+    experiment: str
+    number: int  # of its first comparison among the experiment's, from 1
+    rows: list[dict[str, Any]]
+
+
+def by_claim(name: str, table: pl.DataFrame) -> Iterator[Decided]:
+    """The claims of an experiment in order; its own questions (section `ours`) are none."""
+    number = 0
+    rows = [row | {"number": i} for i, row in enumerate(table.iter_rows(named=True), 1)]
+    for row in rows:
+        number += bool(row["claim"])
+        row["group"] = None if row["section"].startswith("ours") else number
+    for group, of_group in groupby(rows, key=lambda row: row["group"]):
+        if group:
+            comparisons = list(of_group)
+            yield Decided(name, comparisons[0]["number"], comparisons)
+
+
+def overview(decided: Collection[Decided]) -> str:
+    """The table of claims: a row each, with the verdict on its primary comparison."""
+    lines = ["| where | the paper's claim | verdict here | primary comparison |", "|---|---|---|---|"]
+    for claim in decided:
+        first = claim.rows[0]
+        cells = claims_table.layout(pl.DataFrame([first])[list(claims_table.SCHEMA)], {}).cells[0]
+        link = f"[{cells[2]}](#{claim.experiment}_{claim.number})".replace("*", r"\*")
+        lines.append(f"| {first['section']} | {first['claim']} | **{first['verdict']}** | {link} |")
+    return "\n".join(lines) + "\n"
+
+
+def details(kept: Kept, table: pl.DataFrame) -> str:
+    """All comparisons of an experiment, and its models."""
+    title = (EXPERIMENTS / kept.name / "README.md").read_text().splitlines()[0].removeprefix("# ")
+    text = claims_table.layout(table, {})
+    cells = [
+        [row[0], f'<a id="{kept.name}_{number}"></a>{claim or ""}', *row[1:]]
+        for number, (row, claim) in enumerate(zip(text.cells, table["claim"], strict=True), 1)
+    ]
+    all_rows = markdown(Layout(text.title, ["", "claim", "comparison", *text.header[2:]], cells, set(), text.note))
+    models = markdown(runs_layout(runs_summary(kept.tables, kept.models), kept.models))
+    command = COMMAND.format(files=kept.files)
+    head = f"## {title}\n\n[What was asked](../experiments/{kept.name}/README.md). At commit {kept.commit}:\n\n"
+    return f"{head}```sh\n{command}\n```\n\n{all_rows}\n### Its models\n\n{models}"
+
+
+def page(names: Collection[str]) -> str:
+    """The page, from what is kept of these experiments."""
+    of_all = [Kept.of(name) for name in names]
+    decided: list[Decided] = []
+    parts: list[str] = []
+    for kept in of_all:
+        claims = [claim.model_dump() for claim in kept.claims]
+        table = claims_table.summary(kept.tables, kept.models, claims)
+        decided += by_claim(kept.name, table)
+        parts.append(details(kept, table))
+    counts = {verdict: sum(claim.rows[0]["verdict"] == verdict for claim in decided) for verdict in VERDICTS}
+    supported, contradicted, undecided = counts.values()
+    introduction = INTRODUCTION.format(
+        claims=len(decided), supported=supported, contradicted=contradicted, undecided=undecided
     )
-    paper, ours = (Counter(verdict for who, verdict in rows if who == whose) for whose in ("", "ours"))
-    counted = "{0[supported]} are supported, {0[contradicted]} contradicted, {0[not significant]} not significant"
-    families = sum(map(int, re.findall(r"claims about the same two methods, here \d+ in (\d+) families", text)))
-    counts = {"claims": paper.total(), "questions": ours.total(), "families": families, "bound": 0.05 * families}
-    return INTRODUCTION.format(paper=counted.format(paper), ours=counted.format(ours), **counts) + "\n" + text
+    return "\n".join([introduction, overview(decided), *parts])
+
+
+VERDICTS = ("supported", "contradicted", "not significant")
+
+
+def with_tables() -> list[str]:
+    """The experiments whose tables are kept, in the order of their list."""
+    listed = re.findall(r"^\| \[(\w+)\]\(", (EXPERIMENTS / "README.md").read_text(), re.MULTILINE)
+    return [name for name in listed if (EXPERIMENTS / name / "tables" / "models.json").is_file()]
 
 
 if __name__ == "__main__":
-    out, *folders = map(Path, sys.argv[1:])
-    if unknown := [str(folder) for folder in folders if folder.name not in EXPERIMENTS]:
-        sys.exit(f"{', '.join(unknown)}: the page has no such experiment, but {', '.join(EXPERIMENTS)}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    sections = {EXPERIMENTS[folder.name][0]: section(folder, commit.strip()) for folder in folders}
-    try:
-        write_text(page(out.read_text() if out.exists() else "", sections), out)
-    except ValueError as error:
-        sys.exit(f"{out}: {error}")
+    match sys.argv[1:]:
+        case ["keep", *names] if names:
+            for each in names:
+                keep(each)
+        case ["page"]:
+            write_text(page(with_tables()), PAGE)
+        case _:
+            sys.exit(__doc__)
