@@ -9,6 +9,7 @@ The second adds up what is taken before the training, for a budget of FLOPs (`mr
 The cost of the model at the root of the lineage and the cost of evaluation are not counted.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,7 +110,6 @@ class Cost(Stage):
         if (self.log is None) == (self.weights is None):
             raise ValueError("give --log, or before the training --weights")
         last = read_table(self.log).sort("step").row(-1, named=True) if self.log else {}
-        sizes = sizes_of(*self.weights) if self.weights else Sizes(*(last[name] for name in Sizes._fields))
         answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens", "finish_reason"]
         nodes = ["node", "drawn", "tokens", "context_tokens"]
         others = {phase: sizes_of(*model) for phase, model in self.sampled_by.items()}
@@ -119,8 +119,13 @@ class Cost(Stage):
             "tree": self.tree and of_tree(TREE.read(self.tree, nodes)),
             "prover": self.prover and of_prover(PROVER.read(self.prover, answers)),
         }
+
+        @cache
+        def sizes() -> Sizes:
+            return sizes_of(*self.weights) if self.weights else Sizes(*(last[name] for name in Sizes._fields))
+
         rows: list[tuple[str, str, int, int, int, float]] = [
-            (self.model, phase, work.generated, work.read, 0, work.flops(others.get(phase, sizes)))
+            (self.model, phase, work.generated, work.read, 0, work.flops(others.get(phase) or sizes()))
             for phase, work in sampled.items()
             if work
         ]

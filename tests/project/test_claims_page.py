@@ -2,12 +2,15 @@
 
 import re
 
+import polars as pl
 import pytest
 import yaml
 from conftest import ROOT
 
-from mrt.analysis.claims import claims_in
-from workflow.scripts.claims import COMMAND, EXPERIMENTS, OLDER, anchored, page
+from mrt.analysis.claims import Claim, claims_in
+from mrt.core.storage import write_table
+from mrt.figures.style import ModelStyle
+from workflow.scripts.claims import Kept, by_claim, files_of, merged, page, read_by, with_tables
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
 WORDS = "confirmed|refuted|undecided|supported|contradicted|not significant"  # of older rules, and of the present ones
@@ -41,83 +44,69 @@ def numbers(found, sign=1):
     return estimate, *sorted(ends)
 
 
-def test_the_page_says_by_which_rules_it_is_made():
-    """By its script from its sections, or by older rules, whose verdicts the script does not mix with its own."""
-    if OLDER in PAGE.splitlines()[2]:
-        with pytest.raises(ValueError, match="follows older rules; make these sections with the others: Thoughts"):
-            page(PAGE, {})
+def test_the_page_is_made_from_what_is_kept():
+    """Or follows older rules, and says so, as long as no tables are kept."""
+    if with_tables():
+        assert page([Kept.of(name) for name in with_tables()]) == PAGE
     else:
-        assert page(PAGE, {}) == PAGE
-    found = re.search(r"^Of (\d+) rows of the paper .*\nOf (\d+) of ours", PAGE, re.MULTILINE)
-    found = re.search(r"^Of (\d+) rows of the paper .*\nOf (\d+) of ours", PAGE, re.MULTILINE)
-    theirs, ours = map(int, found.groups())
-    assert theirs + ours == len(PLACES) and ours == sum(place.startswith("ours") for place in PLACES) and theirs >= 25
-    said = {word for place in PLACES for word in re.findall(r"\b[5-9A-F]\b", place)}
-    assert said == {"5", "6", "7", "8", "9", "A", "C", "E", "F"}
+        assert "follows older rules" in PAGE.splitlines()[2] and len(PLACES) > 100
 
 
-def test_every_row_has_an_anchor():
-    """Of its own, which links to it name; in a section that is made again, too."""
-    anchors = re.findall(r'<a id="(\w+)"></a> \|', PAGE)
-    assert len(set(anchors)) == len(anchors) == len(PLACES) and "claims_star_12" in anchors
-    rows = ROW.format("8.4", "supported"), ROW.format("ours", "not significant")
-    text = page(
-        "",
-        {EXPERIMENTS["claims_star"][0]: "\n".join(["## x\n", anchored("\n".join(rows), "star"), "", NOTE.format(1)])},
+def claim(name=None, section="8.4", **fields):
+    defaults = {"says": "by so much", "value": "accuracy", "model": "mrt", "than": "star", "expect": "more"}
+    return Claim(claim=name, section=section, redraw="table1", **(defaults | fields))
+
+
+def kept(claims, **accuracy):
+    """Three runs of each model on twenty problems, with this accuracy in all of them."""
+    rows = [
+        {"model": model, "run": f"{model}_{run}", "dataset": "test", "problem_id": f"p{i:02}", "samples": 8}
+        | {"accuracy": share + 0.02 * ((i + run) % 3), "tokens": 80.0 + run}
+        for model, share in accuracy.items()
+        for run in range(3)
+        for i in range(20)
+    ]
+    models = {name: ModelStyle(label=name.upper(), method=name) for name in accuracy}
+    cost = {"model": ["mrt"], "run": ["mrt_0"], "generated_tokens": [10], "flops": [1e9]}
+    tables = {"accuracy": pl.DataFrame(rows), "cost": pl.DataFrame(cost)}
+    return Kept("star", "config.yaml experiments/star/config.yaml", "abc1234", claims, models, tables)
+
+
+def test_a_row_is_a_claim_and_its_comparisons_stand_behind_it():
+    claims = [
+        claim("MRT is better"),
+        claim(says="than the base", than="base"),
+        claim("MRT is worse", expect="less"),
+        claim(section="ours", says="and is STaR?", model="star", than="base"),
+    ]
+    text = page([kept(claims, mrt=0.7, star=0.5, base=0.3)])
+    overview, _, details = text.partition("## ")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| \*\*([^|]+)\*\* \| \[(.*)\]\(#(\w+)\) \|$", overview, re.MULTILINE)
+    assert [row[1:3] for row in rows] == [("MRT is better", "supported"), ("MRT is worse", "contradicted")]
+    assert [row[4] for row in rows] == ["star_1", "star_3"] and rows[0][3].startswith(
+        "accuracy, MRT against STAR: +20.0"
     )
-    assert re.findall(r'<a id="(\w+)"', text) == ["star_1", "star_2"] and "1 are supported" in text
+    assert re.findall(r'<a id="(\w+)"', details) == ["star_1", "star_2", "star_3", "star_4"]
+    assert "Of 2 claims 1 are supported, 1 contradicted, 0 not significant." in overview
+    assert "abc1234" in details and "experiments/star/config.yaml" in details and "| MRT | 3 |" in details
 
 
-def test_every_row_is_a_claim_of_its_configuration():
-    """Rows of a section that was made again have the words of the configuration, others may lack those added since."""
-    sections = dict(part.split("\n", 1) for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:])
-    for heading, files in EXPERIMENTS.values():
-        if heading in sections:
-            claims = claims_of(ROOT / files.split()[-1]).values()
-            found = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^,|]+),.* \| \w+ \|$", sections[heading], re.MULTILINE)
-            values = [" against ".join(claim[x] for x in ("value", "than_value") if x in claim) for claim in claims]
-            known = {(claim["section"], claim["says"], value) for claim, value in zip(claims, values, strict=True)}
-            assert found and set(found) <= known
+def test_questions_of_ours_are_no_claims():
+    rows = pl.DataFrame({"claim": ["a", None, None, "b"], "section": ["8", "8", "ours", "9"]})
+    assert [(c.number, len(c.rows)) for c in by_claim("star", rows)] == [(1, 2), (4, 1)]
 
 
-NOTE = "p corrected (Holm) for the claims about the same two methods, here 9 in {} families."
-ROW = "| {} | it is better | accuracy, A against B: +1 [-1, +3] | 5 | 250 | {} (p = 0.020) | fig8 |"
+def test_what_is_kept_is_what_claims_compare():
+    claims = [claim(), claim(value="regret at 64"), claim(value="maj at 8", model="base", than="mrt")]
+    measures = read_by(claims, ["base", "star", "mrt", "other"])
+    assert measures["maj"] == {"base", "mrt"} and measures["accuracy"] == {"base", "star", "mrt", "other"}
 
 
-def made(heading, families, *rows):
-    return {heading: "\n".join([f"## {heading}\n", *(ROW.format(*row) for row in rows), "", NOTE.format(families)])}
-
-
-def test_a_new_section_takes_the_place_of_its_old_one():
-    first, second = (EXPERIMENTS[name][0] for name in ("claims_star", "claims_backtracking"))
-    text = page("", made(first, 3, ("8.4", "supported"), ("ours", "not significant")) | made(second, 2))
-    again = page(text, made(second, 4, ("8.4", "contradicted"), ("8.4", "not significant")))
-    assert again.index(first) < again.index(second) and again.count("## ") == 2 and page(again, {}) == again
-    assert "Of 3 rows of the paper 1 are supported, 1 contradicted, 1 not significant." in again
-    assert "Of 1 of ours 0 are supported, 0 contradicted, 1 not significant." in again
-
-
-def test_the_page_bounds_its_false_verdicts():
-    first, second = (EXPERIMENTS[name][0] for name in ("claims_star", "claims_rl"))
-    text = " ".join(page("", made(first, 3) | made(second, 9)).split())
-    assert "corrected within 12 families" in text and "at most 0.6 of them are expected to" in text
-
-
-def test_an_older_page_is_made_anew_whole():
-    headings = [heading for heading, _ in EXPERIMENTS.values()]
-    old = f"# Claims\n\nThis page {OLDER}.\n\n## {headings[0]}\n\nold\n\n## {headings[1]}\n\nold\n"
-    with pytest.raises(ValueError, match=re.escape(headings[1])):
-        page(old, made(headings[0], 1))
-    assert OLDER not in page(old, made(headings[0], 1) | made(headings[1], 1))
-
-
-def test_the_makefile_runs_what_the_page_says():
-    commands = (ROOT / "Makefile").read_text().replace(".venv/bin/", "")
-    assert all(COMMAND.format(files=files) in commands for _, files in EXPERIMENTS.values())
-    assert " ".join(f"results/{name}" for name in EXPERIMENTS) in commands
-    said = re.findall(r"^```sh\n(snakemake .*)\n```$", PAGE, re.MULTILINE)
-    sections = [heading for heading, _ in EXPERIMENTS.values() if f"\n## {heading}\n" in PAGE]
-    assert len(said) == len(sections) >= 5 and all(command in commands for command in said)
+def test_models_that_are_not_measured_now_keep_their_rows(tmp_path):
+    old, new = (pl.DataFrame({"model": models, "x": x}) for models, x in ((["a", "b"], [1, 2]), (["b", "c"], [3, 4])))
+    write_table(old, tmp_path / "x.parquet")
+    assert merged(tmp_path / "x.parquet", new).rows() == [("a", 1), ("b", 3), ("c", 4)]
+    assert merged(tmp_path / "none.parquet", new).equals(new)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -128,15 +117,12 @@ def test_an_experiment_has_its_question_command_and_commit(folder):
     assert title.startswith("# ") and title.endswith("?") and len(readme.split()) <= 600
     (files,) = re.findall(r"^#   snakemake --cores 2 --configfile (.*)", config, re.MULTILINE)
     assert re.search(rf"^snakemake --cores 2 .*--configfile {re.escape(files)}$", readme, re.MULTILINE)
-    assert {path.suffix for path in folder.iterdir()} <= {".yaml", ".tsv", ".md"}
+    assert {path.suffix for path in folder.iterdir()} <= {".yaml", ".tsv", ".md", ""}
     assert f"({folder.name}/README.md)" in (folder.parent / "README.md").read_text()
     assert f"(../experiments/{folder.name}/README.md)" in (ROOT / "docs" / "experiments.md").read_text()
-    commits = re.findall(r"\b(?=[a-f]*\d)[0-9a-f]{7}\b", readme)
-    assert commits
+    assert re.search(r"\b(?=[a-f]*\d)[0-9a-f]{7}\b", readme) or "This page is the plan" in readme
+    assert files_of(folder.name) == files
     if folder in WITH_CLAIMS:
-        assert files in [named for _, named in EXPERIMENTS.values()]
-        (section,) = [part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE) if files in part]
-        assert set(re.findall(r"\b(?=[a-f]*\d)[0-9a-f]{7}\b", section.split("```")[0])) <= set(commits)
         assert claims_of(folder / "config.yaml") == claims_in(folder / "claims.tsv") != {}
     else:
         assert "claims" not in yaml.safe_load(config)

@@ -60,13 +60,13 @@ class Kept(NamedTuple):
     @classmethod
     def of(cls, name: str) -> "Kept":
         folder = EXPERIMENTS / name
-        told = json.loads((folder / "tables" / "models.json").read_text())
+        record = json.loads((folder / "tables" / "models.json").read_text())
         return cls(
             name,
             files_of(name),
-            told["commit"],
+            record["commit"],
             [Claim.model_validate(row) for row in claims_in(folder / "claims.tsv").values()],
-            {model: ModelStyle.model_validate(style) for model, style in told["models"].items()},
+            {model: ModelStyle.model_validate(style) for model, style in record["models"].items()},
             {path.stem: read_table(path) for path in sorted((folder / "tables").glob("*.parquet"))},
         )
 
@@ -99,12 +99,12 @@ def keep(name: str) -> None:
     measured: set[str] = set()
     for measure, of_models in paths.items():
         models = {*wanted.get(measure, ())} if measure != "direct" else {*of_models}
-        found = {
-            run: {dataset: path for dataset, path in sets.items() if Path(path).is_file()}
+        present = {
+            run: {dataset: Path(path) for dataset, path in sets.items() if Path(path).is_file()}
             for run, sets in of_models.items()
             if first.get(run, run) in models
         }
-        table = of_runs(gather({run: sets for run, sets in found.items() if sets}), first)
+        table = of_runs(gather({run: sets for run, sets in present.items() if sets}), first)
         if table.height:
             measured |= {*table["model"]}
             write_table(merged(folder / f"{measure}.parquet", table), folder / f"{measure}.parquet")
@@ -173,12 +173,11 @@ def details(kept: Kept, table: pl.DataFrame) -> str:
     return f"{head}```sh\n{command}\n```\n\n{all_rows}\n### Its models\n\n{models}"
 
 
-def page(names: Collection[str]) -> str:
-    """The page, from what is kept of these experiments."""
-    of_all = [Kept.of(name) for name in names]
+def page(experiments: Collection[Kept]) -> str:
+    """The page, from what is kept of experiments."""
     decided: list[Decided] = []
     parts: list[str] = []
-    for kept in of_all:
+    for kept in experiments:
         claims = [claim.model_dump() for claim in kept.claims]
         table = claims_table.summary(kept.tables, kept.models, claims)
         decided += by_claim(kept.name, table)
@@ -206,6 +205,6 @@ if __name__ == "__main__":
             for each in names:
                 keep(each)
         case ["page"]:
-            write_text(page(with_tables()), PAGE)
+            write_text(page([Kept.of(name) for name in with_tables()]), PAGE)
         case _:
             sys.exit(__doc__)
