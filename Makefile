@@ -20,15 +20,11 @@ test-slurm: # on a real SLURM, as root on Debian
 bench: # docs/performance.md, its figures and records; twenty minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks
 
-claims: # docs/claims.md: five training runs of each model, fourteen hours on two cores; goes on where it was stopped
+claims: # docs/claims.md: five training runs of each model, hours on two cores; goes on where it was stopped
 	bash setup.sh
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml experiments/star/config.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/rl/config.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/curriculum/models.yaml experiments/curriculum/config.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood/config.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_confirmed/config.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_published/config.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/likelihood/models.yaml experiments/likelihood_prefixes/config.yaml
-	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/long_thoughts/config.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config/backtracking.yaml experiments/backtracking/config.yaml
-	.venv/bin/python workflow/scripts/claims.py docs/claims.md results/claims_star results/claims_rl results/claims_curriculum results/mu_seeds results/mu_confirm results/mu_published results/mu_prefixes results/long_thoughts results/claims_backtracking
+	.venv/bin/python workflow/scripts/claims.py keep star rl curriculum backtracking
+	.venv/bin/python workflow/scripts/claims.py page
