@@ -163,7 +163,7 @@ class Paths:
         return self.of_model("costs", model=parent) if parent in self.trained else []
 
     def spent(self, w: Wildcards) -> str | list[str]:
-        """What a model's data and ancestors took, if a budget of FLOPs ends its training."""
+        """The cost of a model's data and ancestors, if a budget of FLOPs ends its training."""
         return self.of_model("costs", "before.parquet", w.model) if w.model in self.budgeted() else []
 
     def budgeted(self) -> set[str]:

@@ -304,7 +304,7 @@ class Bill:
             learnt = completions * (length + prompt) * (recipe.num_iterations or 1)
             read, unshared = rounds * count * prompt, rounds * completions * prompt
             made = Work(rounds * completions * length, read, unshared, learnt, length)
-            # a prompt is asked once, whatever the number of its completions
+            # one query for each prompt, whatever the number of its completions
             variant = lineage.variant(config, model)
             queries = variant.queries(count, completions, config.expected.episodes, recipe.budgets)
             if not queries:

@@ -1,7 +1,7 @@
 """A training that ends when its model's whole lineage has taken a number of FLOPs (`flops` of both recipes).
 
 Section 9 of the paper leaves matching methods by FLOPs open. A budget counts all that `mrt.training.cost` does: data,
-the ancestors, and each step. It adds up what is taken before the training too.
+the ancestors, and each step. A table of that module has the cost of data and ancestors before the training begins.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ UNBOUNDED = 10**9  # steps; transformers wants a number
 
 
 class Budgeted(OneCard):
-    """When a training ends: after so many passes over its data, or at a budget of FLOPs."""
+    """The end of a training: a number of passes over its data, or a budget of FLOPs."""
 
     epochs: float | None = Field(1, gt=0, le=1000, description="Passes over the data.")
     flops: float | None = Field(
@@ -31,7 +31,7 @@ class Budgeted(OneCard):
 
     @model_validator(mode="after")
     def _ends_one_way(self) -> Self:
-        """Either ends a training, and what a model's own settings have takes the place of what the shared ones have."""
+        """One of two settings ends a training. That of a model takes the place of a shared one."""
         given = self.model_fields_set
         if self.flops is None:
             if self.epochs is None:
@@ -54,11 +54,11 @@ def contradictions(recipe: Any) -> Iterator[tuple[str, str]]:
 
 
 class Budget(NamedTuple):
-    """What a training may take."""
+    """The FLOPs of a lineage, and the part of a training in them."""
 
     whole: float  # FLOPs of the lineage
     before: float  # of them, those taken before the first step
-    iterations: int = 1  # steps that learn from each batch; a training ends behind the last of them
+    iterations: int = 1  # steps that learn from each batch; a training ends after the last of them
 
     @property
     def left(self) -> float:
@@ -66,11 +66,11 @@ class Budget(NamedTuple):
         return self.whole - self.before
 
     def steps(self, done: int, spent: float) -> float:
-        """How many steps the training has, if further ones cost what the first ones did on average; at least `done`.
+        """How many steps the training has, if further ones cost the mean of the first ones; at least `done`.
 
         Args:
             done: steps so far, at least one.
-            spent: what they took, in FLOPs.
+            spent: their FLOPs.
         """
         return max(float(done), done * self.left / spent)
 
@@ -106,7 +106,7 @@ class Budget(NamedTuple):
             )
 
     def in_words(self, what: str, count: int, batch: int, warmup: float) -> str:
-        """What a training will do: on how many examples or problems (`what`), and what it may take."""
+        """The data of a training, examples or problems (`what`), and the parts of its budget."""
         how = "a step" if self.iterations == 1 else f"a batch, each for {self.iterations} steps"
         return (
             f"{count} {what}, {batch} {how}, until {self.whole:.4g} FLOPs are spent: {self.before:.4g} before the"
@@ -115,11 +115,11 @@ class Budget(NamedTuple):
 
 
 def budget_of(recipe: Any, spent: Path | None) -> Budget | None:
-    """What a training by this recipe may take; None without `flops`.
+    """The budget of a training by this recipe; None without `flops`.
 
     Args:
         recipe: SFT's or RL's.
-        spent: what was taken before, as `mrt.training.cost` writes it.
+        spent: cost of data and ancestors, a table of `mrt.training.cost`.
 
     Raises ValueError if that is not given, or is no less than the budget.
     """
@@ -144,10 +144,10 @@ NAMED = ("trained_model", "phase", "flops")
 
 
 class EndsOnBudget:
-    """A trainer that a `budget` of FLOPs ends, and whose learning rate follows what is spent of it; None: neither.
+    """A trainer that a `budget` of FLOPs ends; its learning rate follows the spent share. Without a budget, neither.
 
-    `spent` counts what it takes. All that a step takes is counted before its last way back begins: so the rate of a
-    step follows from totals with that step, which are equal in all processes and in a training that resumes.
+    `spent` counts its FLOPs. Those of a step are complete before its last backward pass begins, so the rate of a step
+    follows from totals that include it. They are equal in all processes, and in a training that resumes.
     """
 
     budget: Budget | None = None
@@ -171,7 +171,7 @@ class EndsOnBudget:
         return self.lr_scheduler
 
     def compute_loss(self, *arguments: Any, **options: Any) -> Any:
-        """The loss; that of a step's last rows sets the rate, as DeepSpeed takes the step with the way back."""
+        """The loss; that of a step's last rows sets the rate, as DeepSpeed takes the step in the backward pass."""
         loss = super().compute_loss(*arguments, **options)  # type: ignore[misc]
         if self.budget and self.accelerator.sync_gradients:
             step, spent = self.state.global_step + 1, self.spent.so_far(self)["flops"]

@@ -4,7 +4,7 @@
 
     python -m mrt.training.cost --model star_1 --weights '["base", null]' --rollouts rollouts.parquet --out b.parquet
 
-The second adds up what is taken before the training, for a budget of FLOPs (`mrt.training.budget`).
+The second adds up the cost of data and ancestors before the training, for a budget of FLOPs (`mrt.training.budget`).
 `mrt.training.flops` says what a token costs. A prefix that many texts share is counted once, as with a prefix cache.
 The cost of the model at the root of the lineage and the cost of evaluation are not counted.
 """

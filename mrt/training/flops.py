@@ -148,7 +148,7 @@ class Counts:
         return {name: before.get(name, 0.0) + value for name, value in zip(self.since_log, new, strict=True)}
 
     def totals(self, trainer: Any) -> dict[str, float]:
-        """The totals for a log entry, behind which counting begins anew; all processes call this."""
+        """The totals for a log entry, after which nothing is new; all processes call this."""
         totals = self.so_far(trainer)
         self.since_log = dict.fromkeys(self.since_log, 0.0)
         return totals

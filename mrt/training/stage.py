@@ -115,7 +115,7 @@ class TrainingStage(Stage):
     cache: KeptCheckpoints = Field(default_factory=KeptCheckpoints, description="Checkpoints for jobs that run again.")
     recipe: Any = Field(description="Hyperparameters.")
     spent: Path | None = Field(
-        None, description="With `recipe.flops`: what data and ancestors took (Parquet), see mrt.training.cost."
+        None, description="With `recipe.flops`: cost of data and ancestors (Parquet), see mrt.training.cost."
     )
     report_to: list[Literal["tensorboard", "wandb"]] = Field(
         [], description="Where the trainer also logs: TensorBoard (a folder beside `history`), Weights & Biases."
@@ -134,13 +134,13 @@ class TrainingStage(Stage):
 
     @property
     def budget(self) -> Budget | None:
-        """What the training may take, with `recipe.flops`; raises ValueError if nothing is left of it."""
+        """The budget of `recipe.flops`, or None; raises ValueError if nothing is left of it."""
         return budget_of(self.recipe, self.spent)
 
     def key(self, *decisive: str) -> str:
         """Hash of all that determines the weights: the parent, the stage's code, and `decisive` texts of the stage.
 
-        With a budget also what was spent before the training.
+        A budget adds the FLOPs before the training.
         """
         return digest(
             identity_of_model(self.model, self.revision),
@@ -215,20 +215,22 @@ def tune_malloc(weights: int) -> None:
 
 def show_progress(trainer: Any) -> None:
     """Show a trainer's progress bar without its log lines: the log goes to Parquet. Say what adapters it trains."""
-    from transformers import ProgressCallback
+    from tqdm.auto import tqdm
+    from transformers import ProgressCallback, TrainerCallback
 
-    class Bar(ProgressCallback):
-        def on_train_begin(self, *arguments: Any, **options: Any) -> None:
-            super().on_train_begin(*arguments, **options)
-            self.estimate()
+    class Bar(TrainerCallback):
+        """transformers' bar, in which a budget shows an estimate of its steps."""
 
-        def on_log(self, *_: Any, **__: Any) -> None:
-            self.estimate()
+        def on_train_begin(self, _: Any, state: Any, control: Any, **others: Any) -> None:
+            steps = None if trainer.budget else state.max_steps
+            self.bar = tqdm(total=steps, dynamic_ncols=True, disable=not state.is_world_process_zero)
 
-        def estimate(self) -> None:
-            """Show the steps that a budget leaves, as far as they are known."""
-            if trainer.budget and self.training_bar is not None:
-                self.training_bar.total = trainer.expected_steps
+        def on_step_end(self, _: Any, state: Any, control: Any, **others: Any) -> None:
+            self.bar.total = trainer.expected_steps or self.bar.total
+            self.bar.update(state.global_step - self.bar.n)
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self.bar.close()
 
     if has_adapters(trainer.model):
         print(in_words(trainer.model), flush=True)

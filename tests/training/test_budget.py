@@ -13,7 +13,7 @@ from conftest import ROOT, TOY_BASE
 from hypothesis import given
 from hypothesis import strategies as st
 from test_rl import GROUP, PROMPTS, command, complete_checkpoints, two_token_trainer
-from test_sft import of_lengths, small_model
+from test_sft import examples, of_lengths, small_model, torchrun, write_set
 
 from mrt.core.artifacts import COST, ROLLOUTS
 from mrt.core.digest import canonical
@@ -271,3 +271,22 @@ def test_rl_that_is_killed_ends_at_the_same_step_with_the_same_weights(prompts, 
     assert weights[0].read_bytes() == weights[1].read_bytes()
     steps, taken = logs[0].height, logs[0]["flops"][-1]
     assert steps % 2 == 0 and steps > 4 and abs(2e9 + taken - 9e10) < 0.75 * taken / steps * 2
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_budget(tmp_path):
+    """ZeRO-3 takes a step within the backward pass: its rate is set before. Losses differ by rounding alone."""
+    recipe = SFT(**QUICK | {"learning_rate": 1e-3, "max_length": 256, "save_steps": 99, "flops": 1e10})
+    files = {"model": TOY_BASE, "set": write_set(tmp_path / "set.parquet", examples(24)), "spent": table(tmp_path, 5e8)}
+    logs = []
+    for processes, sharded in ((1, []), (2, ["--deepspeed", ROOT / "mrt" / "training" / "zero3.json"])):
+        (folder := tmp_path / str(processes)).mkdir()
+        paths = files | {name: folder / name for name in ("out", "history", "state")}
+        options = [word for name, path in paths.items() for word in (f"--{name}", path)]
+        script = "from mrt.core.cli import run\nfrom mrt.training import sft\nrun(sft.Train)\n"
+        torchrun(folder, script, *options, "--recipe", recipe.model_dump_json(), *sharded, processes=processes)
+        logs.append(log_of(folder / "history"))
+    for name in ("step", "flops", "learning_rate"):
+        assert logs[0][name].to_list() == logs[1][name].to_list()
+    assert logs[0]["loss"].to_list() == pytest.approx(logs[1]["loss"].to_list(), rel=1e-3)
+    assert logs[0].height > 8 and abs(5e8 + logs[0]["flops"][-1] - 1e10) < 0.55 * logs[0]["flops"][0]

@@ -187,7 +187,7 @@ rule add_up_cost:
         " {params.learnt} --out {output:q} > {log:q} 2>&1"
 
 
-# What the data and the ancestors of a model took, whose training a budget of FLOPs ends.
+# The cost of the data and the ancestors of a model whose training a budget of FLOPs ends.
 rule add_up_spent:
     input:
         checkpoint=paths.parents_weights,
