@@ -45,11 +45,11 @@ def test_checkpoints_on_the_way_are_measured_like_models(tmp_path):
 
 
 def test_what_was_spent_is_added_up_before_trainings_that_a_budget_ends(tmp_path):
-    """By SFT and RL; the shared recipe of config.yaml says `epochs`, and a model without `flops` has no such input."""
+    """The shared recipe of config.yaml says `epochs`, and a model without `flops` has no such input."""
     folder = checkout(tmp_path)
     (folder / "budget.yaml").write_text(SHOWN[2])
     jobs = planned_jobs(folder, "--configfile", "config.yaml", "budget.yaml")
-    assert jobs["add_up_spent"] == {"star_1", "mrt_1", "grpo"} == jobs["train"] | jobs["train_rl"]
+    assert jobs["add_up_spent"] == {"star_1", "mrt_1"} == jobs["train"]
     assert "add_up_spent" not in planned_jobs(folder, "--configfile", "config.yaml")
 
 
