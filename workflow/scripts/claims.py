@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from mrt.analysis.claims import Claim, claims_in, measure_of
-from mrt.config.load import load, read_files
+from mrt.config.load import read_files
 from mrt.core.storage import read_table, write_table, write_text
 from mrt.figures import claims as claims_table
 from mrt.figures.runs import layout as runs_layout
@@ -90,7 +90,7 @@ def read_by(claims: Collection[Claim], models: Collection[str]) -> dict[str, set
 
 def keep(name: str) -> None:
     """Write the tables of an experiment that was run in this folder to its folder."""
-    experiment = load(read_files([Path(file) for file in files_of(name).split()]))
+    experiment = read_files([Path(file) for file in files_of(name).split()])
     figures, folder = Figures(experiment, Paths(experiment)), EXPERIMENTS / name / "tables"
     styles = {model: ModelStyle.model_validate(style) for model, style in figures.styles.items()}
     first = {model: style.replicate_of for model, style in styles.items() if style.replicate_of in styles}
