@@ -3,7 +3,7 @@
     python workflow/scripts/claims.py keep star rl     keep the tables of experiments/star and of experiments/rl
     python workflow/scripts/claims.py page             make the page from all tables that are kept
 
-What is kept is what the claims compare, a row a problem and training run. A model that an experiment has not measured
+The tables have the compared values, a row a problem and training run. A model that an experiment has not measured
 yet, or no more, keeps its rows: so an experiment may be run in pieces.
 """
 
@@ -48,7 +48,7 @@ Of {claims} claims {supported} are supported, {contradicted} contradicted, {unde
 
 
 class Kept(NamedTuple):
-    """What the repository keeps of an experiment."""
+    """An experiment as the repository keeps it."""
 
     name: str
     files: str  # its configuration files
@@ -174,7 +174,7 @@ def details(kept: Kept, table: pl.DataFrame) -> str:
 
 
 def page(experiments: Collection[Kept]) -> str:
-    """The page, from what is kept of experiments."""
+    """The page, from the kept tables of experiments."""
     decided: list[Decided] = []
     parts: list[str] = []
     for kept in experiments:
