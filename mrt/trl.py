@@ -182,9 +182,10 @@ def rows_of(dataset: Iterable[Mapping[str, Any]], tokenizer: Any, args: Any, tas
     """The columns that the trainer reads, of each row of a dataset. Raises ValueError, which names the row."""
     rows: list[dict[str, Any]] = []
     thinking, words = None, OpenEnded()
+    columns = task.columns if type(task).posed is Task.posed else ()  # rows that `posed` made may lack the source's
     for number, given in enumerate(dataset):
         try:
-            if lacking := [name for name in ("prompt", "answer", *task.columns) if given.get(name) is None]:
+            if lacking := [name for name in ("prompt", "answer", *columns) if given.get(name) is None]:
                 raise ValueError(f"no {' and no '.join(lacking)}; its columns are {', '.join(given)}")
             problem = {"id": str(number), **given, "answer": str(given["answer"])}
             prompt = problem.pop("prompt")
@@ -203,7 +204,10 @@ def rows_of(dataset: Iterable[Mapping[str, Any]], tokenizer: Any, args: Any, tas
             row = continued(chat, given.get("prefix_text") or "", words, thinking)
             rows.append({**row, "answer": problem["answer"], "row": json.dumps(problem, default=str)})
         except KeyError as error:
-            raise ValueError(f"row {number} of the dataset: the task {type(task).__name__} reads {error}") from error
+            name = type(task).__name__
+            raise ValueError(
+                f"row {number} of the dataset: the task {name} reads {error}, as `{name}().posed(row)` has it"
+            ) from error
         except ValueError as error:
             raise ValueError(f"row {number} of the dataset: {error}") from error
     if not rows:

@@ -12,7 +12,8 @@ from conftest import ROOT, TOY_BASE
 
 from mrt.episodes.parameterization import Template
 from mrt.episodes.thinking import THINK, Thinking
-from mrt.grading.task import task_of
+from mrt.grading.task import Task, task_of
+from mrt.tasks.exact import Exact
 from mrt.trl import chat_of, rows_of
 
 PROBLEM = "Some of the numbers 3, 5, 8 add up to 11. What is the sum of the smallest and the largest of them?"
@@ -30,7 +31,7 @@ def tokenizer():
 
 def rows(tokenizer, *given, task=None, **options):
     args = {"thinking": "auto", "template": None, "chat_template_kwargs": None, "estimate": "answers"} | options
-    return rows_of(given, tokenizer, SimpleNamespace(**args), task_of(task))
+    return rows_of(given, tokenizer, SimpleNamespace(**args), task if isinstance(task, Task) else task_of(task))
 
 
 def test_rows_of_messages_and_of_texts_are_those_of_the_workflow(tokenizer):
@@ -87,8 +88,11 @@ def test_what_a_task_reads_is_looked_for_before_training(tokenizer):
         rows(tokenizer, row, task="choice")
     (read,) = rows(tokenizer, row | {"texts": ["11", "12"]}, task="choice")
     assert json.loads(read["row"])["texts"] == ["11", "12"]
-    with pytest.raises(ValueError, match="no options"):
-        rows(tokenizer, {"prompt": CHAT, "answer": "A"}, task="choice")
+    with pytest.raises(ValueError, match="row 0 of the dataset: the task Code reads 'cases', as `Code"):
+        rows(tokenizer, {"prompt": CHAT, "answer": "11", "tests": ["assert f() == 11"]}, task="code")
+    near = type("Near", (Exact,), {"columns": ("tolerance",)})()
+    with pytest.raises(ValueError, match="no tolerance"):
+        rows(tokenizer, {"prompt": CHAT, "answer": "A"}, task=near)
     with pytest.raises(ValueError, match="no rows"):
         rows(tokenizer)
 

@@ -268,15 +268,26 @@ def sampling_gpus(a: Architecture, engine: Engine, hardware: Hardware, most: int
     return check_engine(a, engine, hardware, max(n for n in NUMBERS if n <= most))
 
 
-def check_engine(a: Architecture, engine: Engine, hardware: Hardware, gpus: int, what: str = "sampling from it") -> int:
-    """Return the number of GPUs. Raises ValueError, which says what would fit, if the engine does not fit on them."""
+def check_engine(
+    a: Architecture,
+    engine: Engine,
+    hardware: Hardware,
+    gpus: int,
+    what: str = "sampling from it",
+    most: int = NUMBERS[-1],
+) -> int:
+    """Return the number of GPUs. Raises ValueError, which says what would fit, if the engine does not fit on them.
+
+    `most` is the largest number of GPUs that may be named as one that fits.
+    """
     if engine_fits(a, engine, hardware, gpus):
         return gpus
     parts = engine_parts(a, engine, hardware, gpus)
     room, (weights, cache, overhead) = engine.share * hardware.memory, (size / GIB for size in parts.values())
     longest = int((room - weights - overhead) / cache * engine.longest) if room > weights + overhead else 0
     fits = [f"engine.max_model_len {rounded(longest)}"] if rounded(longest) else []
-    if more := next((n for n in NUMBERS if n > gpus and engine_fits(a, engine, hardware, n) and divides(a, n)), None):
+    numbers = [n for n in NUMBERS if gpus < n <= most]
+    if more := next((n for n in numbers if engine_fits(a, engine, hardware, n) and divides(a, n)), None):
         fits.append(f"{more} GPUs")
     if card := smallest_card(lambda gpu: engine_fits(a, engine, gpu, gpus), hardware):
         fits.append(card)

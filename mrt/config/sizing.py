@@ -108,4 +108,6 @@ def check_training(config: Config, name: str) -> None:
         raise ValueError(f"its engine, on {shared} GPUs, does not divide the {processes} of a node")
     if hardware := config.cluster.hardware:
         sizes = roots.architecture(config, name), rl_engine_size(config, name), hardware
-        memory.check_engine(*sizes, sampling_gpus(config, name), "the engine of its RL (rl.gpu_memory_utilization)")
+        most = 1 if recipe.alone else memory.NUMBERS[-1]
+        what = "the engine of its RL (rl.gpu_memory_utilization)"
+        memory.check_engine(*sizes, sampling_gpus(config, name), what, most)

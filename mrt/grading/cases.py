@@ -13,12 +13,6 @@ from typing import Any
 Cases = Mapping[str, Any]
 
 
-def cases_in(problem: Mapping[str, Any]) -> Cases:
-    """The tests of a problem's row; without any, the program has to print the gold answer."""
-    cases: Cases = problem.get("cases") or {"pairs": [["", problem["answer"]]]}
-    return cases
-
-
 def tests_of(cases: Cases) -> Sequence[Any]:
     """The tests, one by one."""
     each: Sequence[Any] = cases.get("checks") or cases["pairs"]

@@ -17,7 +17,6 @@ from mrt.core.digest import digest
 from mrt.grading.answers import boxed
 from mrt.grading.cases import (
     Cases,
-    cases_in,
     cases_of,
     equal_texts,
     equal_values,
@@ -108,6 +107,11 @@ class Code(Task):
         parts = [problem["problem"], *shown(cases, self.shown), *request(cases, function)]
         return {"id": problem["id"], "problem": "\n\n".join(parts), "answer": problem["answer"], "cases": cases}
 
+    def cases(self, problem: Row) -> Cases:
+        """The tests of a problem as `posed` gives it. Raises KeyError for a row of the source."""
+        cases: Cases = problem["cases"] if self.columns else {"pairs": [["", problem["answer"]]]}
+        return cases
+
     def answer(self, part: str, problem: Row) -> str | None:
         if self.program == "box":
             return f"print({box})" if (box := boxed(part)) else None
@@ -119,14 +123,15 @@ class Code(Task):
         def goes_on(runs: Sequence[Run]) -> bool:
             return self.partial or all(run.passed for run in runs)
 
-        runs_of = self.judged([(answer, cases_in(row)) for answer, row in zip(answers, problems, strict=True)], goes_on)
-        counts = [len(tests_of(cases_in(row))) for row in problems]
+        each = [self.cases(row) for row in problems]
+        runs_of = self.judged(list(zip(answers, each, strict=True)), goes_on)
+        counts = [len(tests_of(cases)) for cases in each]
         shares = [sum(run.passed for run in runs) / count for runs, count in zip(runs_of, counts, strict=True)]
         return [share if self.partial else float(share == 1) for share in shares]
 
     def same(self, pairs: Sequence[tuple[str, str]], problems: Sequence[Row]) -> list[bool]:
         """Whether texts are equal, or the outputs on the first tests; programs that fail alike are not the same."""
-        sides = [(text, cases_in(row)) for pair, row in zip(pairs, problems, strict=True) for text in pair]
+        sides = [(text, self.cases(row)) for pair, row in zip(pairs, problems, strict=True) for text in pair]
         if not self.votes:
             return [one == other for one, other in pairs]
         runs_of = self.judged(sides, lambda runs: len(runs) < self.votes)
@@ -162,13 +167,13 @@ class Code(Task):
     ) -> None:
         """Add runs. One that a limit ends is the last, and further tests count as failed."""
         limited = False
-        if "checks" in cases:
+        if cases.get("checks"):
             verdicts, limited = setting.checked(text, cases["checks"])
             runs += [Run(*verdict) for verdict in verdicts]
-        while "pairs" in cases and not limited and len(runs) < len(cases["pairs"]) and goes_on(runs):
+        while cases.get("pairs") and not limited and len(runs) < len(cases["pairs"]) and goes_on(runs):
             made, limited = self.on_pair(text, cases, len(runs), setting)
             runs.append(made)
-        if limited or "checks" in cases:
+        if limited or cases.get("checks"):
             runs += [Run(False, None)] * (len(tests_of(cases)) - len(runs))
         self._limited += limited
 

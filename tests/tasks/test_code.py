@@ -164,6 +164,14 @@ def test_partial_credit_and_votes_follow_the_outputs():
     assert scores(task, functions, [checks] * 4) == [1, 1, 2 / 3, 2 / 3]
 
 
+def test_a_row_of_the_source_is_refused():
+    row = {"id": "p", "problem": "q", "answer": "49", "tests": ["assert f(7) == 49"]}
+    with pytest.raises(KeyError, match="cases"):
+        scores(Code(), ["print(49)"], [row])
+    with pytest.raises(KeyError, match="cases"):
+        clusters(Code(), [["print(49)", "print(50)"]], [row])
+
+
 # ---- programs that mean harm: each gives the right answer, but only where it has its way ----
 
 TESTS = [  # all of a row have to pass
