@@ -489,9 +489,10 @@ def _columns_named(task: Task) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        name = type(task).__name__
+        kind = type(task)
         raise ValueError(
-            f"the task {name} reads {error} of the problem; give its row, as `{name}().posed(row)` has it"
+            f"the task {kind.__name__} reads {error} of the problem; give its row, as `posed(row)` of"
+            f" {kind.__module__}.{kind.__name__}() has it"
         ) from error
 
 

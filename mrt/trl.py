@@ -204,9 +204,10 @@ def rows_of(dataset: Iterable[Mapping[str, Any]], tokenizer: Any, args: Any, tas
             row = continued(chat, given.get("prefix_text") or "", words, thinking)
             rows.append({**row, "answer": problem["answer"], "row": json.dumps(problem, default=str)})
         except KeyError as error:
-            name = type(task).__name__
+            kind = type(task)
             raise ValueError(
-                f"row {number} of the dataset: the task {name} reads {error}, as `{name}().posed(row)` has it"
+                f"row {number} of the dataset: the task {kind.__name__} reads {error}, as `posed(row)` of"
+                f" {kind.__module__}.{kind.__name__}() has it"
             ) from error
         except ValueError as error:
             raise ValueError(f"row {number} of the dataset: {error}") from error

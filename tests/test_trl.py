@@ -88,7 +88,7 @@ def test_what_a_task_reads_is_looked_for_before_training(tokenizer):
         rows(tokenizer, row, task="choice")
     (read,) = rows(tokenizer, row | {"texts": ["11", "12"]}, task="choice")
     assert json.loads(read["row"])["texts"] == ["11", "12"]
-    with pytest.raises(ValueError, match="row 0 of the dataset: the task Code reads 'cases', as `Code"):
+    with pytest.raises(ValueError, match="row 0 of the dataset: the task Code reads 'cases', as `posed"):
         rows(tokenizer, {"prompt": CHAT, "answer": "11", "tests": ["assert f() == 11"]}, task="code")
     near = type("Near", (Exact,), {"columns": ("tolerance",)})()
     with pytest.raises(ValueError, match="no tolerance"):

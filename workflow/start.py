@@ -20,6 +20,7 @@ from mrt.config.schema import Config
 from mrt.config.steps import short_trainings
 from mrt.core import accelerator
 from mrt.core.storage import write_text
+from mrt.training.rl.recipe import RL
 from workflow import running
 from workflow.fingerprints import Fingerprints
 
@@ -43,7 +44,7 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
                 longest_pause=workflow.remote_execution_settings.seconds_between_status_checks,
             )
         hold_to_the_plan(workflow, fingerprints, config)
-        refuse_what_does_not_fit(workflow)
+        refuse_what_does_not_fit(workflow, experiment)
         refuse_missing_packages(workflow, experiment)
         refuse_chat_templates(workflow, experiment)
         start_early(workflow)
@@ -140,8 +141,11 @@ def planned_trainings(workflow: Workflow) -> list[Any]:
     return [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
 
 
-def refuse_what_does_not_fit(workflow: Workflow) -> None:
-    """Raise WorkflowError if a training takes more GPUs than are here, or several nodes, which SLURM alone gives."""
+def refuse_what_does_not_fit(workflow: Workflow, experiment: Config) -> None:
+    """Raise WorkflowError if a training takes more GPUs than are here, or several nodes, which SLURM alone gives.
+
+    Or if its recipe needs a GPU, and there is none.
+    """
     if not is_local(workflow):
         return
     trainings = planned_trainings(workflow)
@@ -154,6 +158,10 @@ def refuse_what_does_not_fit(workflow: Workflow) -> None:
             " (`mrt plan` tells)."
         )
     available = len(accelerator.cards())  # without GPUs a training that would take some runs on the CPU
+    for job in trainings if not available else ():
+        recipe = lineage.recipe(experiment, job.wildcards.model)
+        if isinstance(recipe, RL) and (field := recipe.for_a_gpu()):
+            raise WorkflowError(f"models.{job.wildcards.model}.rl.{field}: it needs a GPU, and this machine has none")
     most = max((int(str(job.params.launch).split()[3]) for job in trainings), default=0)  # not `gpu`, which is capped
     if available and most > available:
         raise WorkflowError(

@@ -63,7 +63,7 @@ def of_sampling(config: Config, prompt: dict[str, int], forcing: dict[str, int])
         thought = {**prompt, "the completion": completion}
         if thinking:
             yield Text(f"{section}.decoding.max_tokens", completion, thought, thinking)
-        if answering:
+        if answering and sampling.prover.estimate == "answers":
             parts, readers = {**thought, **forcing, "the answer": answer}, [sampling.mu] if sampling.mu else answering
             yield Text(f"{section}.prover.decoding.max_tokens", answer, parts, readers)
 

@@ -304,7 +304,7 @@ READERS = [  # a change of `training.rl`, or of a section, and the methods whose
 ]
 
 
-@pytest.mark.parametrize(("edit", "readers"), READERS, ids=str)
+@pytest.mark.parametrize(("edit", "readers"), READERS, ids=map(str, range(len(READERS))))
 def test_a_setting_trains_again_those_that_read_it(edit, readers):
     changes = edit if {"segmentation", "template"} & set(edit) else {"training": {"rl": edit}}
     found = {}

@@ -366,10 +366,10 @@ def test_a_set_by_likelihood_and_another_mu(finished, tmp_path):
     assert SET.read(folder / target).height > 0
 
 
-def refused(folder, cluster, message):
+def refused(folder, cluster, message, more=""):
     """A run that stops with this message before any job; returns the options of its configuration."""
     checkout(folder)
-    (folder / "two.yaml").write_text(f"cluster: {cluster}\n")
+    (folder / "two.yaml").write_text(f"cluster: {cluster}\n{more}")
     files = ("--configfile", ROOT / "tests" / "tiny.yaml", "two.yaml")
     done = snakemake(folder, "--cores", 2, *files, check=False)
     assert done.returncode == 1 and message in done.stderr + done.stdout
@@ -387,6 +387,11 @@ def test_more_gpus_than_the_machine_has_stop_before_any_job(tmp_path, monkeypatc
     (tmp_path / "machine").mkdir()
     fake_cards(tmp_path / "machine", monkeypatch, 1)
     refused(tmp_path, "{gpu: h100, training_gpus: 2}", "A training takes 2 GPUs, this machine has 1.")
+
+
+def test_what_needs_a_gpu_stops_before_any_job_without_one(tmp_path):
+    more = "models: {mrt_rl: {method: grpo, rl: {vllm_enable_sleep_mode: true}}}\n"
+    refused(tmp_path, "{}", "models.mrt_rl.rl.vllm_enable_sleep_mode: it needs a GPU, and this machine has none", more)
 
 
 def test_a_bad_config_stops_before_any_job(tmp_path):

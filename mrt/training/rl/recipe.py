@@ -307,6 +307,11 @@ class RL(Budgeted):
         if self.vllm_mode == "server" and variant.asks == "stop":
             yield "vllm_mode", "TRL asks a server for one prompt a group, and here half of a group has another one"
 
+    def for_a_gpu(self) -> str | None:
+        """The first field that has no effect, or cannot be, without a GPU; None if all have."""
+        fields = ("vllm_enable_sleep_mode", "vllm_mode")
+        return next((name for name in fields if getattr(self, name) in (True, "server")), None)
+
     def cutting(self, words: Parameterization) -> Parameterization:
         """How completions are cut in this training, given how the experiment cuts.
 

@@ -73,9 +73,8 @@ class Train(TrainingStage):
         """Raise ValueError where the engine cannot be as the recipe wants it, for this variant and on this machine."""
         for field, why in self.recipe.clashes(self.variant):
             raise ValueError(f"recipe.{field}: with the {self.variant.name} variant, {why}")
-        for name in ("vllm_enable_sleep_mode", "vllm_mode"):
-            if getattr(self.recipe, name) in (True, "server") and not accelerator.on_gpu():
-                raise ValueError(f"recipe.{name}: it needs a GPU, and this training has none")
+        if not accelerator.on_gpu() and (needing := self.recipe.for_a_gpu()):
+            raise ValueError(f"recipe.{needing}: it needs a GPU, and this training has none")
 
     def train(self, examples: list[dict[str, Any]], state: Path, made: Path) -> None:
         """Train, or resume, and write `checkpoint`, `history.parquet` and a digest to the folder `made`."""
