@@ -450,7 +450,7 @@ SIZES = {
 
 
 def documented():
-    """The page's sentence about sizes and its table: how many GPUs the paper's settings need, of at most 8."""
+    """The page's list of sizes and its table: how many GPUs the paper's settings need, of at most 8."""
     paper = load(yaml.safe_load((ROOT / "config" / "paper.yaml").read_text()))
     engine, sft, rl = (
         sizing.engine_size(paper, "base_1.5b"),
@@ -458,11 +458,9 @@ def documented():
         sizing.training_size(paper, "mrt_rl_1.5b"),
     )
     share = sizing.rl_engine_size(paper, "mrt_rl_1.5b").share
-    yield (
-        f"(sampling: texts of {engine.longest:,} tokens, the engine with {engine.share} of each GPU's memory; training:"
-        f" micro-batches of one row, of {sft.length:,} tokens in SFT and of {rl.length:,} in RL, whose engine has"
-        f" {share})"
-    )
+    yield f"- sampling: texts of {engine.longest:,} tokens, the engine with {engine.share} of each GPU's memory"
+    yield f"- SFT: micro-batches of one row of {sft.length:,} tokens"
+    yield f"- RL: micro-batches of one row of {rl.length:,} tokens, the engine with {share} of each GPU's memory"
     assert sft.rows == rl.rows == 1
 
     def least(count, *arguments):
