@@ -27,7 +27,7 @@ def test_every_setting_is_described():
 
 
 def test_the_site_builds_strictly(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Configuration reference" in (tmp_path / "site" / "configuration" / "index.html").read_text()
