@@ -340,10 +340,8 @@ def test_an_optimizer_trains(optim, lora, trainer_of):
 # ---- what the page shows, with the real engine
 
 PAGE = (ROOT / "docs" / "your_own.md").read_text()
-SMALL_RUN, ONE_CARD = (
-    yaml.safe_load(re.findall(rf"```yaml\n(# {name}\.yaml.*?)```", PAGE, re.DOTALL)[0]) for name in ("small", "one_card")
-)
-SHOWN = laid_over(SMALL_RUN, ONE_CARD)
+BLOCKS = re.findall(r"```yaml\n(# (?:small|one_card)\.yaml.*?)```", PAGE, re.DOTALL)
+SHOWN = laid_over(*map(yaml.safe_load, BLOCKS))  # the second lies over the first
 EACH = """
 import json, sys
 from mrt.training import rl, sft
