@@ -70,7 +70,7 @@ class Model(Settings):
         description="Training method: SFT on traces (star, mrt); RL (grpo, grpo_prefixes, length_penalty,"
         " mrt_rl, vineppo, s_grpo, brpo); SFT on correct completions of a model without thoughts, to teach thinking"
         " (cold_start); or SFT on solution trees, to teach backtracking (warmstart, rise, rejection; Figure 14). Or one"
-        " of yours, `FILE.py:NAME` (docs/your_own.md).",
+        " of yours, `FILE.py:NAME` (docs/extend.md).",
         json_schema_extra=one_of(methods),
     )
     settings: dict[str, Any] | None = Field(None, description="Settings of a method of yours, if it has any.")
@@ -326,7 +326,7 @@ class Evaluation(SamplingSettings):
         default_factory=listed,
         min_length=1,
         description="What is measured; by default all of these. Or a measure of yours, `FILE.py:NAME`"
-        " (docs/your_own.md).",
+        " (docs/extend.md).",
     )
 
     @field_validator("problems", "models")

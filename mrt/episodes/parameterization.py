@@ -54,7 +54,7 @@ class Segmentation(Settings):
         "markers",
         description="What opens an episode: a step that begins with a marker, as in the paper, or every step, for"
         " models whose thoughts have no markers. A step is a paragraph; blank lines separate steps. Or `FILE.py:NAME`,"
-        " a function of yours (docs/your_own.md).",
+        " a function of yours (docs/extend.md).",
     )
 
     @model_validator(mode="after")

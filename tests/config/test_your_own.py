@@ -1,4 +1,4 @@
-"""What docs/your_own.md shows: configurations are accepted, trainings teach, one fits its GPU, the measure measures."""
+"""What your_own.md and extend.md show: configurations are accepted, trainings teach, one fits its GPU, a measure."""
 
 import json
 import re
@@ -19,8 +19,9 @@ from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.tasks.code import Code
 
-PAGE = (ROOT / "docs" / "your_own.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("your_own.md", "extend.md"))
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+NAMED = {block.split()[1].rstrip(","): block for block in BLOCKS if re.match(r"# \w+\.yaml", block)}
 SCRIPTS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
 FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl", "my_measurements.jsonl")
 FILES += ("my_questions.jsonl", "gpqa.jsonl", "my_capitals.jsonl")
@@ -69,7 +70,10 @@ def files(tmp_path, monkeypatch):
 
 def config_of(shown):
     """The configuration of a block of the page, completed where it is a part of one."""
-    given = yaml.safe_load(shown)
+    given = {}
+    for name in re.findall(r"\w+\.yaml", shown.partition("\n")[0].partition("laid over")[2]):
+        given = laid_over(given, yaml.safe_load(NAMED[name]))
+    given = laid_over(given, yaml.safe_load(shown))
     whole = given if "results" in given else laid_over(REST | {"results": "results/mine"}, given)
     whole["evaluation"] = {"models": list(whole["models"])} | whole["evaluation"]
     if any(model.get("parent") == "base" for model in whole["models"].values()):

@@ -12,7 +12,7 @@ from measures import MODELS, arguments
 from mrt.figures.figure import figures
 
 EXAMPLE = re.search(
-    r"## A figure or table of yours.*?```python\n(.*?)```", (ROOT / "docs" / "your_own.md").read_text(), re.DOTALL
+    r"## A figure or a table.*?```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL
 )[1]
 
 

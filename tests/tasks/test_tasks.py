@@ -1,4 +1,4 @@
-"""The laws of tasks, of ours and of the one that docs/your_own.md shows; what callers make of their answers."""
+"""The laws of tasks, of ours and of the one that docs/extend.md shows; what callers make of their answers."""
 
 import json
 import re
@@ -34,7 +34,7 @@ from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.training.rl.trainer import outcome_reward, problem_of
 
-SHOWN = re.findall(r"```python\n(# near\.py\n.*?)```", (ROOT / "docs" / "your_own.md").read_text(), re.DOTALL)[0]
+SHOWN = re.findall(r"```python\n(# near\.py\n.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL)[0]
 NUMBERS = st.decimals(-999, 999, allow_nan=False, places=2).map(str)
 ROWS = {  # problems of each task; of others, `PROBLEMS` of tests/tasks/test_NAME.py
     "math": st.builds(

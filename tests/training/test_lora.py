@@ -17,6 +17,7 @@ from conftest import ROOT, TOY_BASE
 from mrt.config import lineage
 from mrt.config.load import load as load_config
 from mrt.core.digest import slice_of
+from mrt.core.settings import laid_over
 from mrt.sampling.engine import Decoding, EngineSettings
 from mrt.training import one_card
 from mrt.training.devices import padded_left
@@ -339,7 +340,8 @@ def test_an_optimizer_trains(optim, lora, trainer_of):
 # ---- what the page shows, with the real engine
 
 PAGE = (ROOT / "docs" / "your_own.md").read_text()
-(SHOWN,) = re.findall(r"```yaml\n(# one_card\.yaml\n.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```yaml\n(# (?:small|one_card)\.yaml.*?)```", PAGE, re.DOTALL)
+SHOWN = laid_over(*map(yaml.safe_load, BLOCKS))  # the second lies over the first
 EACH = """
 import json, sys
 from mrt.training import rl, sft
@@ -367,7 +369,7 @@ def job(stage, folder, name, recipe, parent, **more):
 
 def job_of_rl(folder, name, parent, prompts):
     """Two steps of the page's RL, in one of `WAYS`."""
-    recipe = lineage.rl_recipe(load_config(yaml.safe_load(SHOWN)), "grpo").model_copy(update=SHORT | WAYS[name])
+    recipe = lineage.rl_recipe(load_config(SHOWN), "grpo").model_copy(update=SHORT | WAYS[name])
     engine = EngineSettings(max_model_len=512, cpu_cache_gib=0.1).model_dump()
     more = {"method": "mrt_rl" if name == "mrt_rl" else "grpo", "prompts": str(prompts), "engine": engine}
     return job("rl", folder, name, recipe, parent, **more)
@@ -383,7 +385,7 @@ def trained(prompts, tmp_path_factory):
     """Folder of the page's trainings, and of RL of its child in other ways."""
     folder = tmp_path_factory.mktemp("one_card")
     pl.DataFrame(examples(48)).write_parquet(folder / "set.parquet")
-    recipe = lineage.recipe(load_config(yaml.safe_load(SHOWN)), "star")
+    recipe = lineage.recipe(load_config(SHOWN), "star")
     sft = job("sft", folder, "star", recipe, TOY_BASE, set=str(folder / "set.parquet"))
     jobs = [sft, *(job_of_rl(folder, name, folder / "star.out", prompts) for name in WAYS)]
     done = subprocess.run(command(*jobs), cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Methods and variants of a user's: the examples of docs/your_own.md, as one would use them."""
+"""Methods and variants of a user's: the examples of docs/extend.md, as one would use them."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from mrt.training.sets import MakeSet
 from mrt.training.variant import Group, values_of
 
 EXAMPLES = dict(
-    re.findall(r"^```python\n# (my_\w+\.py)\n(.*?)^```", (ROOT / "docs" / "your_own.md").read_text(), re.M | re.S)
+    re.findall(r"^```python\n# (my_\w+\.py)\n(.*?)^```", (ROOT / "docs" / "extend.md").read_text(), re.M | re.S)
 )
 CLIPPED, SHORTEST = "my_variant.py:clipped", "my_method.py:shortest"
 

@@ -10,7 +10,7 @@ from conftest import ROOT, checkout, planned_jobs, snakemake
 
 from mrt.config.load import load
 
-PAGE = (ROOT / "docs" / "your_own.md").read_text()
+PAGE = (ROOT / "docs" / "extend.md").read_text()
 (NEAR,) = re.findall(r"```python\n# near\.py\n(.*?)```", PAGE, re.DOTALL)
 NUMBER = NEAR.index("def number(")
 FILES = {  # the task of the page, with its function in a module beside it

@@ -45,7 +45,7 @@ class RL(Budgeted):
     variant: str = Field(
         "explicit",
         description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one; the authors' code"
-        " has `termination`); or `FILE.py:NAME`, a function of yours (docs/your_own.md).",
+        " has `termination`); or `FILE.py:NAME`, a function of yours (docs/extend.md).",
         json_schema_extra=one_of(variants),
     )
     settings: dict[str, Any] | None = Field(
