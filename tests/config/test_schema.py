@@ -205,7 +205,7 @@ def test_a_table_of_claims_is_the_list_of_them(tmp_path, monkeypatch, end, encod
     [
         (None, r"claims: there is no file claims\.tsv in /"),
         ("", r"claims: claims\.tsv, line 1: columns are missing: section, says, value, model, expect, redraw"),
-        (f"{HEADER}\tmodle\n{ROW}\tx", r"claims: claims\.tsv, line 1: there is no column 'modle', but claim, section, "),
+        (f"{HEADER}\tmodle\n{ROW}\tx", r"claims: claims\.tsv, line 1: there is no column 'modle', but claim, section"),
         (f"{HEADER}\tsays\n{ROW}\tx", r"claims: claims\.tsv, line 1: the column 'says' stands twice"),
         (f"{HEADER}\n{PLAIN}\tx", r"claims: claims\.tsv, line 2: 11 cells under 10 columns"),
         (f"{HEADER}\n{ROW}\n\n{PLAIN}".replace("mrt_1", "mrt"), r"  claims\.tsv, line 4, model: there is no 'mrt'"),
