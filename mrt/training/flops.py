@@ -3,8 +3,8 @@
 A token takes 2 FLOPs for each weight of the linear layers that it passes, and 4 x layers x heads x head size for each
 token that it attends to. While sampling it attends to itself and all tokens before it. A training pass computes all
 pairs of tokens of its padded rows, those that causality masks too, as torch's own counter has it. Norms, activations
-and the optimizer's step are left out. A prompt that is read once (`mrt.training.prompt_cache`) has no gradient in the
-last block but that of its keys and values, and is counted as if it had: a little too much, the less the more blocks.
+and the optimizer's step are left out. Of a prompt that is read once (`mrt.training.prompt_cache`), the last block's
+keys and values alone have a gradient. All of that block is counted, which is a little too much.
 
 `tests/training/test_flops.py` compares these counts with `torch.utils.flop_counter`.
 """
