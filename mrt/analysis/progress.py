@@ -39,6 +39,11 @@ def affordable(most: str, before: str, answer: str, sampled: str) -> pl.Expr:
     return pl.when(pl.col(answer) == 0).then(sampled).otherwise(bought.clip(0))
 
 
+def value_of(answers: pl.DataFrame) -> pl.Expr:
+    """The credit of each graded answer, from 0 to 1: its score, or whether it is correct."""
+    return pl.col("score" if "score" in answers.columns else "correct").cast(pl.Float64)
+
+
 def graded(answers: pl.DataFrame, grades: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Inner 1:1 join of answers and grades by their keys; raises polars' ComputeError if a key repeats.
 
@@ -97,7 +102,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     if answers.is_empty():
         raise ValueError("there are no forced answers")
     try:
-        value = pl.col("score" if "score" in grades.columns else "correct").alias("value")
+        value = value_of(grades).alias("value")
         rows = graded(answers.select(*ANSWER, *LENGTHS, *KIND), grades.select(*ANSWER, "correct", value), ANSWER)
     except pl.exceptions.ComputeError:
         rows = None  # a key repeats

@@ -58,18 +58,18 @@ def test_the_control_has_the_reward_of_grpo_and_the_prompts_of_mrt():
 
 def test_vineppo_by_hand():
     group = group_of([1.0, 0.0], [((2, 3), (0.5, 0.25)), ((), ())], [5, 2], J=0.125, penalties=[0.0, -0.5])
-    found = values_of(step_values, group, {}).tolist()
-    assert found[0] == [0.375, 0.375, -0.25, 0.75, 0.75]
-    assert found[1][:2] == [-0.625, -0.625]  # what length costs is paid by each token
+    credit = values_of(step_values, group, {}).tolist()
+    assert credit[0] == [0.375, 0.375, -0.25, 0.75, 0.75]
+    assert credit[1][:2] == [-0.625, -0.625]  # what length costs is paid by each token
 
 
 @given(shares, st.booleans(), completion())
 def test_the_steps_of_vineppo_add_up_to_the_outcome_less_its_value_before(V, right, parts):
     along, tokens = parts
     ends = np.cumsum(tokens).tolist()
-    (found,) = values_of(step_values, group_of([float(right)], [(ends[:-1], along)], ends[-1:], J=V), {}).tolist()
-    assert sum(found[end - 1] for end in ends) == pytest.approx(right - V, abs=1e-5)
-    assert sum(value / n for value, n in zip(found, np.repeat(tokens, tokens), strict=True)) == pytest.approx(
+    (credit,) = values_of(step_values, group_of([float(right)], [(ends[:-1], along)], ends[-1:], J=V), {}).tolist()
+    assert sum(credit[end - 1] for end in ends) == pytest.approx(right - V, abs=1e-5)
+    assert sum(value / n for value, n in zip(credit, np.repeat(tokens, tokens), strict=True)) == pytest.approx(
         right - V, abs=1e-5
     )
 
@@ -93,11 +93,11 @@ def test_of_probabilities_it_is_the_expected_reward(J):
 def test_s_grpo_by_hand():
     """Exits of 2, 5 and 10 tokens: wrong, right, right. Rewards 0, 1, 1/2; their mean is 1/2."""
     group = group_of([1.0, 0.0], [((2, 5), (0.0, 1.0)), ((2,), (0.0,))], [10, 4])
-    found = values_of(early_exits, group, {}).tolist()
+    credit = values_of(early_exits, group, {}).tolist()
     of_exits = [-0.5 / 2, 0.5 / 5, 0.0]  # A_i / |o_i|
     weights = [sum(of_exits[t:]) * 10 / 3 for t in range(3)]
-    assert found[0] == pytest.approx([weights[0]] * 2 + [weights[1]] * 3 + [weights[2]] * 5)
-    assert weights[0] < 0 < weights[1] and found[1] == [0.0] * 10  # no exit is right
+    assert credit[0] == pytest.approx([weights[0]] * 2 + [weights[1]] * 3 + [weights[2]] * 5)
+    assert weights[0] < 0 < weights[1] and credit[1] == [0.0] * 10  # no exit is right
 
 
 @given(completion(), st.booleans(), st.floats(-1, 0))
@@ -108,12 +108,12 @@ def test_s_grpo_is_the_mean_over_exits_of_the_means_over_their_tokens(parts, rig
     rewards = decayed([*along, float(right)])
     rewards[-1] += lost
     group = group_of([float(right)], [(ends[:-1].tolist(), along)], [int(ends[-1])], penalties=[lost])
-    (found,) = values_of(early_exits, group, {}).double().numpy()
+    (credit,) = values_of(early_exits, group, {}).double().numpy()
     logps = np.random.default_rng(0).normal(size=ends[-1])
     gains = rewards - rewards.mean()
     paper = np.mean([gain * logps[:end].mean() for gain, end in zip(gains, ends, strict=True)])
-    assert (found * logps).mean() == pytest.approx(paper, abs=1e-5)
-    assert found.mean() == pytest.approx(0, abs=1e-5)
+    assert (credit * logps).mean() == pytest.approx(paper, abs=1e-5)
+    assert credit.mean() == pytest.approx(0, abs=1e-5)
     assert not exit_advantages([0.25] * len(ends), ends.tolist()).any()
 
 
@@ -129,19 +129,19 @@ def by_definition(J, s):
 
 @given(st.integers(1, 5).flatmap(lambda m: st.lists(st.lists(shares, min_size=m, max_size=m), min_size=2, max_size=4)))
 def test_brpo_is_the_return_less_both_baselines(J):
-    found = budget_advantages(J)
+    credit = budget_advantages(J)
     for i in range(len(J)):
         of_i = [J[i], *J[:i], *J[i + 1 :]]
-        assert found[i] == pytest.approx([by_definition(of_i, s) for s in range(len(J[0]))])
+        assert credit[i] == pytest.approx([by_definition(of_i, s) for s in range(len(J[0]))])
 
 
 def test_brpo_by_hand():
     """J at 4 and 8 tokens, budgets of 12 too. The first thought ends before 8 tokens; its completion is right."""
     group = group_of([1.0, 0.0], [((4,), (0.5,)), ((4, 8), (0.0, 1.0))], [7, 10])
-    found = values_of(budget_relative, group, {"budgets": 3}).tolist()
+    credit = values_of(budget_relative, group, {"budgets": 3}).tolist()
     first, second = budget_advantages([[0.5, 1.0, 1.0], [0.0, 1.0, 0.0]]).tolist()
-    assert found[0][:7] == pytest.approx([first[0]] * 4 + [first[1]] * 3)
-    assert found[1] == pytest.approx([second[0]] * 4 + [second[1]] * 4 + [second[2]] * 2)
+    assert credit[0][:7] == pytest.approx([first[0]] * 4 + [first[1]] * 3)
+    assert credit[1] == pytest.approx([second[0]] * 4 + [second[1]] * 4 + [second[2]] * 2)
     assert first[:2] == pytest.approx([2.5 / 3 - (2.5 + 1) / 6, 2 / 3 - (0.5 * 2 / 9 + 2 / 3 * (2 + 1) / 6)])
 
 
@@ -154,8 +154,8 @@ def test_where_all_rewards_are_alike_brpo_has_no_advantage(reward, budgets, size
 def test_with_one_budget_brpo_subtracts_the_groups_mean(outcomes):
     rewards = np.array(outcomes, dtype=float)
     group = group_of(rewards.tolist(), [((), ())] * len(rewards), [3] * len(rewards))
-    found = values_of(budget_relative, group, {"budgets": 1}).numpy()
-    assert found == pytest.approx(np.repeat((rewards - rewards.mean())[:, None], 3, axis=1), abs=1e-6)
+    credit = values_of(budget_relative, group, {"budgets": 1}).numpy()
+    assert credit == pytest.approx(np.repeat((rewards - rewards.mean())[:, None], 3, axis=1), abs=1e-6)
 
 
 def test_what_is_asked_inside_completions_gives_advantages():
@@ -214,15 +214,15 @@ def test_an_unfinished_thought_is_cut_at_its_end_too():
 
 
 def test_values_are_mean_outcomes_of_continuations_from_each_state(tmp_path, monkeypatch):
-    """Each state is asked for once; a continuation has the tokens that are left; it is graded with what is before."""
+    """Each state is sampled once; a continuation has the tokens that are left; it is graded with what is before."""
     recipe = RL(answers=3, estimate="likelihood", mu="parent", decoding=Decoding(temperature=0.7, max_tokens=9))
     trainer, rows, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch, "vineppo")
     one, two = (trainer.processing_class(text, add_special_tokens=False)["input_ids"][0] for text in ("1", "2"))
-    asked = []
+    requests = []
 
     def generate(prompts, sampling_params, **_):
         for prompt, parameters in zip(prompts, sampling_params, strict=True):
-            asked.append((prompt["prompt_token_ids"], parameters.n, parameters.temperature, parameters.max_tokens))
+            requests.append((prompt["prompt_token_ids"], parameters.n, parameters.temperature, parameters.max_tokens))
         says = {1: [[one], [one], [one, two]], 2: [[], [one], [two]]}  # after the prompt; after its first token
         return [
             SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids) for ids in says[len(prompt["prompt_token_ids"])]])
@@ -234,7 +234,7 @@ def test_values_are_mean_outcomes_of_continuations_from_each_state(tmp_path, mon
     monkeypatch.setattr(trainer, "places", lambda inputs, output: [([1], [""])] * len(inputs))
     drawn = [[one, two] if i % 2 else [one] for i in range(GROUP)]
 
-    def rollout(prompts, own):
+    def rollout(prompts, trainer):
         return {
             "prompt_ids": [[two]] * len(prompts),
             "completion_ids": drawn * (len(prompts) // GROUP),
@@ -244,7 +244,7 @@ def test_values_are_mean_outcomes_of_continuations_from_each_state(tmp_path, mon
     monkeypatch.setattr(trainer, "rollout_func", rollout)
     trainer.model.train()
     output = trainer._generate_and_score_completions([dict(row) for row in rows for _ in range(GROUP)])
-    assert asked == [([two], 3, 0.7, 9), ([two, one], 3, 0.7, 8)]
+    assert requests == [([two], 3, 0.7, 9), ([two, one], 3, 0.7, 8)]
     V0, V1 = 2 / 3, 1 / 3  # of 1, 1, 12; of 1, 11, 12
     assert trainer.group.J.tolist() == pytest.approx([V0] * len(trainer.group.J))
     assert trainer.group.boundaries == [([1], [pytest.approx(V1)])] * len(trainer.group.J)
@@ -256,10 +256,10 @@ def test_values_are_mean_outcomes_of_continuations_from_each_state(tmp_path, mon
 
 
 def test_where_the_context_is_full_nothing_continues():
-    asked = []
+    requests = []
 
     def generate(prompts, sampling_params, **_):
-        asked.extend(len(prompt["prompt_token_ids"]) for prompt in prompts)
+        requests.extend(len(prompt["prompt_token_ids"]) for prompt in prompts)
         return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[7])] * 2) for _ in prompts]
 
     llm = SimpleNamespace(generate=generate, model_config=SimpleNamespace(max_model_len=4))
@@ -267,7 +267,7 @@ def test_where_the_context_is_full_nothing_continues():
     sizes = SimpleNamespace(sampling=lambda *counts: 0.0)
     spent = SimpleNamespace(add=lambda **more: None)
     mu = MetaProver(RL(), 2, None, OpenEnded(), None, {}, engine, None, sizes, spent)
-    assert mu.continuations([[1, 2], [1, 2, 3, 4]], [5, 3]) == [[[7], [7]], []] and asked == [2]
+    assert mu.continuations([[1, 2], [1, 2, 3, 4]], [5, 3]) == [[[7], [7]], []] and requests == [2]
 
 
 def test_requests_of_one_call_keep_their_own_limits(tmp_path, monkeypatch):
@@ -307,16 +307,16 @@ READERS = [  # a change of `training.rl`, or of a section, and the methods whose
 @pytest.mark.parametrize(("edit", "readers"), READERS, ids=map(str, range(len(READERS))))
 def test_a_setting_trains_again_those_that_read_it(edit, readers):
     changes = edit if {"segmentation", "template"} & set(edit) else {"training": {"rl": edit}}
-    found = {}
+    credit = {}
     for config in (experiment(), experiment(**changes)):
         paths = Paths(config)
         options = Options(config, paths, JobResources(config))
         for name in METHODS:
             w = SimpleNamespace(model=name)
-            found.setdefault(name, []).append((options.rl(w), options.rl_prompts(w)))
-    assert {name for name, (before, after) in found.items() if before[0] != after[0]} == readers
+            credit.setdefault(name, []).append((options.rl(w), options.rl_prompts(w)))
+    assert {name for name, (before, after) in credit.items() if before[0] != after[0]} == readers
     at_prompts = {"s_grpo"} if "template" in edit else set()
-    assert {name for name, (before, after) in found.items() if before[1] != after[1]} == at_prompts
+    assert {name for name, (before, after) in credit.items() if before[1] != after[1]} == at_prompts
 
 
 def test_the_authors_method_of_the_card_is_a_configuration():

@@ -3,7 +3,7 @@
 import polars as pl
 
 from mrt.analysis.measure import Read, measure
-from mrt.analysis.progress import graded
+from mrt.analysis.progress import graded, value_of
 from mrt.core.artifacts import GRADES, PROBLEMS, ROLLOUTS, TRACE
 from mrt.episodes.thinking import has_answer_part
 
@@ -31,7 +31,7 @@ def accuracy(
         .group_by("problem_id")
         .agg(
             pl.len().alias("samples"),
-            pl.col("score" if "score" in grades.columns else "correct").mean().alias("accuracy"),
+            value_of(grades).mean().alias("accuracy"),
             pl.col("tokens").mean(),
             pl.col("text").str.len_chars().mean().alias("characters"),
             (~pl.col("finished")).mean().alias("unfinished"),

@@ -3,7 +3,7 @@
 import polars as pl
 
 from mrt.analysis.measure import Read, measure
-from mrt.analysis.progress import LENGTHS, graded, spent
+from mrt.analysis.progress import LENGTHS, graded, spent, value_of
 from mrt.core.artifacts import ANSWER, ANSWER_GRADES, GRADES, PREFIX, PROVER, ROLLOUTS, TRACE
 
 TAUS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
@@ -43,11 +43,6 @@ def early_exit(
         table.with_columns(pl.lit(rule).alias("rule"), pl.lit(tau, pl.Float64).alias("tau")).select(COLUMNS)
         for rule, tau, table in rules
     ).sort(*TRACE, "rule")
-
-
-def value_of(answers: pl.DataFrame) -> pl.Expr:
-    """The credit of each graded answer, from 0 to 1: its score, or whether it is correct."""
-    return pl.col("score" if "score" in answers.columns else "correct").cast(pl.Float64)
 
 
 def prefixes_of(answers: pl.DataFrame) -> pl.DataFrame:
