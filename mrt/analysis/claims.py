@@ -20,6 +20,7 @@ import polars as pl
 from pydantic import Field, StringConstraints, model_validator
 
 from mrt.analysis.intervals import Estimate, estimate_of, influence, mean_of, quantile
+from mrt.analysis.measures.early_exit import TAUS
 from mrt.analysis.progress import affordable
 from mrt.analysis.votes import pass_at_k
 from mrt.core.settings import Settings
@@ -39,9 +40,15 @@ VALUES = (
     *(r"accuracy after \d+ extensions", r"gain from \d+ extensions", "progress( of the backtrack)?", "episodes"),
     *(*CURVES, *LOGGED),
     *("answer at the end", "(answer|votes) halfway", "direct at the end"),
+    rf"(accuracy|tokens|paid tokens) (at exit ({'|'.join(map(str, TAUS))})|without exit)",
 )
 Value = Annotated[str, StringConstraints(pattern=f"^({'|'.join(VALUES)})$")]
 MEASURES = {  # of other values, by how they begin
+    **{
+        f"{name} {exit}": "early_exit"
+        for name in ("accuracy", "tokens", "paid tokens")
+        for exit in ("at exit", "without")
+    },
     **{"accuracy after": "budget_forcing", "gain from": "budget_forcing", "accuracy": "accuracy", "tokens": "accuracy"},
     **{"regret after": "episode_regret", "regret": "regret", "maj": "maj", "pass": "maj", "linearized": "linearized"},
     **{"progress": "progress", "episodes": "episodes"},
@@ -57,14 +64,19 @@ class Claim(Settings):
         description="The paper's claim that this comparison decides first. Rows behind it, up to the next `claim`, are"
         " further comparisons about the same claim.",
     )
-    section: str = Field(description="Where the paper says it; `ours` for a question that is not the paper's.")
+    section: str = Field(
+        description="Where the paper says it; `ours` for a question that is not the paper's, `league` for methods against"
+        " a reference."
+    )
     says: str = Field(description="What it says, with its number.")
     value: Value = Field(
         description="What is compared: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`, `linearized at"
         " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `gain from 2 extensions`, `progress` (of an"
         " episode, or `of the backtrack`), `episodes`, `token efficiency`, `linearized token efficiency` or `maj at"
-        " equal tokens`; of Section 5 `answer at the end`, `answer halfway`, `votes halfway` and `direct at the end`;"
-        " of the second half of a training's steps `training loss` (SFT) and `training length` (RL, tokens)."
+        " equal tokens`; of early exit where 0.75 of mu's answers agree `accuracy at exit 0.75`, `tokens at exit 0.75`"
+        " and `paid tokens at exit 0.75`; of the same traces `accuracy without exit`; of Section 5 `answer at the end`,"
+        " `answer halfway`, `votes halfway` and `direct at the end`; of the second half of a training's steps `training"
+        " loss` (SFT) and `training length` (RL, tokens)."
     )
     model: str = Field(description="The model that it is about.")
     than: str | None = Field(
@@ -190,6 +202,13 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         ),
         *(
             selected
+            for column in ("accuracy", "tokens", "paid_tokens")
+            for selected in part_of(
+                exits(tables.get("early_exit")), pl.format(f"{column.replace('_', ' ')} {{}}", "exit"), column
+            )
+        ),
+        *(
+            selected
             for name, (measure, column) in LOGGED.items()
             for selected in part_of(second_half(tables.get(measure)), name, column)
         ),
@@ -208,6 +227,14 @@ def gains(forced: pl.DataFrame | None) -> pl.DataFrame:
         return pl.DataFrame()
     as_written = pl.col("accuracy").filter(pl.col("extensions") == 0).first().over(*KEY, "sample")
     return forced.with_columns((pl.col("accuracy") - as_written).alias("gain"))
+
+
+def exits(early_exit: pl.DataFrame | None) -> pl.DataFrame:
+    """Rows of `early_exit` with the words for their rule in a claim: column exit. The oracle has none."""
+    if early_exit is None or early_exit.is_empty():
+        return pl.DataFrame()
+    words = pl.when(rule="whole").then(pl.lit("without exit")).otherwise(pl.format("at exit {}", "tau"))
+    return early_exit.filter(pl.col("rule") != "oracle").with_columns(words.alias("exit"))
 
 
 def second_half(log: pl.DataFrame | None) -> pl.DataFrame:

@@ -49,6 +49,7 @@ FIGURE = Figure(
         "episodes",
         "prefixes",
         "direct",
+        "early_exit",
         "sft_log",
         "rl_log",
     ),
@@ -70,6 +71,7 @@ SINGLE = "; †: over problems alone, as a training has a single run, whose spre
 MOST = 100  # runs; more are not counted one by one
 ENOUGH = 0.99  # share of the tokens that answers may cost; below it a comparison is not at equal tokens
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
+COUNTS = ("tokens", "paid tokens", "training length")  # values shown with one digit
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
 SCHEMA = {
     "claim": pl.String,  # of the paper, of its first comparison
@@ -270,23 +272,26 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     header = ["", "claim", "here", "runs", "n", "verdict", "redraw"]
     cells = []
     for row in table.iter_rows(named=True):
-        scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
-        digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"] in ("tokens", "training length") else 3
-        sign, unit = ("", " x") if row["ratio"] else ("+", "")
         sides = list(dict.fromkeys(side for side in (row["model"], row["than"]) if side))
-        of = " against ".join(sides)
-        single = "†" if row["over"] == "problems" else ""
-        if row["estimate"] is None:
-            what = "the curves share no tokens"
-        else:
-            low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
-            what = f"{BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
+        what = difference_text(row)
         runs = "{runs}" if row["runs"] == row["than_runs"] else "{runs} against {than_runs}"
         less = shortfall(row | {"n": row["problems"], "runs": None}, row["samples_most"] or 0)
         n = less if "n =" in less else ", ".join(filter(None, (str(row["problems"]), less)))
         here = [runs.format(**row), n.removeprefix("n = "), verdict_text(row), row["redraw"]]
-        cells.append([row["section"], row["says"], f"{row['value']}, {of}: {what}", *here])
+        cells.append([row["section"], row["says"], f"{row['value']}, {' against '.join(sides)}: {what}", *here])
     return Layout("claims", header, cells, set(), note(table))
+
+
+def difference_text(row: Mapping[str, Any]) -> str:
+    """The estimate of a row with its interval: points of a share, times of a ratio, else in the value's unit."""
+    if row["estimate"] is None:
+        return "the curves share no tokens"
+    scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
+    digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"].startswith(COUNTS) else 3
+    sign, unit = ("", " x") if row["ratio"] else ("+", "")
+    low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
+    single = "†" if row["over"] == "problems" else ""
+    return f"{BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
 
 
 def verdict_text(row: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrt.analysis.claims import Claim, compare, direct, ends, holm, runs_needed, spent, values_of, verdict
+from mrt.analysis.claims import Claim, compare, direct, ends, holm, measure_of, runs_needed, spent, values_of, verdict
 from mrt.analysis.intervals import Estimate, mean_of
 from mrt.analysis.measures.prefixes import prefixes as measured_prefixes
 
@@ -168,6 +168,19 @@ def test_every_measure_gives_its_values_by_problem():
     assert found["maj at 2", "q"] == 0.4 and found["pass at 1", "p"] == 0.5
     assert found["regret at 64", "p"] == pytest.approx(0.6) and found["progress", "q"] == 0.25
     assert len(found) == 2 * (1 + 1 + 4 + 1 + 1) and values_of({}).is_empty()
+
+
+def test_an_exit_is_compared_with_whole_thoughts():
+    rows = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p", "sample": 0, "prefix": 1}
+    rules = [("agree 0.75", 0.75, 0.4, 60, 90), ("oracle", None, 0.9, 50, 50), ("whole", None, 0.5, 80, 80)]
+    names = ["rule", "tau", "accuracy", "tokens", "paid_tokens"]
+    table = pl.DataFrame([rows | dict(zip(names, rule, strict=True)) for rule in rules])
+    values = {value: x for value, *_, x, _samples in values_of({"early_exit": table}).iter_rows()}
+    assert values == {
+        **{"accuracy at exit 0.75": 0.4, "accuracy without exit": 0.5, "tokens at exit 0.75": 60},
+        **{"tokens without exit": 80, "paid tokens at exit 0.75": 90, "paid tokens without exit": 80},
+    }
+    assert {measure_of(value) for value in values} == {"early_exit"} and measure_of("accuracy") == "accuracy"
 
 
 def answered(traces, clusters=(0, 0, 1, 1, 1, 1, 1, 1), each=10):

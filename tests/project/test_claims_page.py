@@ -9,8 +9,9 @@ from conftest import ROOT
 
 from mrt.analysis.claims import Claim, claims_in
 from mrt.core.storage import write_table
+from mrt.figures.claims import SCHEMA
 from mrt.figures.style import ModelStyle
-from workflow.scripts.claims import Kept, by_claim, files_of, merged, page, read_by, with_tables
+from workflow.scripts.claims import PRIMARY, Kept, by_claim, files_of, league, merged, page, read_by, with_tables
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
 WORDS = "confirmed|refuted|undecided|supported|contradicted|not significant"  # of older rules, and of the present ones
@@ -80,7 +81,7 @@ def test_a_row_is_a_claim_and_its_comparisons_stand_behind_it():
         claim(section="ours", says="and is STaR?", model="star", than="base"),
     ]
     text = page([kept(claims, mrt=0.7, star=0.5, base=0.3)])
-    overview, _, details = text.partition("## ")
+    overview, _, details = text.partition("## All comparisons")
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| \*\*([^|]+)\*\* \| \[(.*)\]\(#(\w+)\) \|$", overview, re.MULTILINE)
     assert [row[1:3] for row in rows] == [("MRT is better", "supported"), ("MRT is worse", "contradicted")]
     assert [row[4] for row in rows] == ["star_1", "star_3"] and rows[0][3].startswith(
@@ -89,6 +90,39 @@ def test_a_row_is_a_claim_and_its_comparisons_stand_behind_it():
     assert re.findall(r'<a id="(\w+)"', details) == ["star_1", "star_2", "star_3", "star_4"]
     assert "Of 2 claims 1 are supported, 1 contradicted, 0 not significant." in overview
     assert "abc1234" in details and "experiments/star/config.yaml" in details and "| MRT | 3 |" in details
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "word"),
+    [
+        (["supported", "not significant", "supported"], "better"),
+        (["not significant", "contradicted", "not significant"], "worse"),
+        (["supported", "contradicted", "not significant"], "trade-off"),
+        (["not significant"] * 3, "alike"),
+    ],
+)
+def test_the_league_has_a_row_a_method_and_a_word_for_it(verdicts, word):
+    league_claims = [
+        claim(section="league", value=value, expect="less" if "regret" in value else "more") for value in PRIMARY
+    ]
+    experiment = kept(league_claims, mrt=0.7, star=0.5)
+    of_regret = experiment.tables["accuracy"].select("model", "run", "dataset", "problem_id", "samples")
+    columns = {"budget": pl.lit(192), "extensions": pl.lit(0), "regret": pl.lit(0.25)}
+    experiment.tables["regret"] = of_regret.with_columns(**columns)
+    rows = [
+        dict.fromkeys(SCHEMA)
+        | {"section": "league", "value": value, "model": "MRT", "than": "STAR", "verdict": verdict, "over": "runs"}
+        | {"estimate": 0.1, "low": 0.05, "high": 0.2, "ratio": value == "token efficiency"}
+        for value, verdict in zip(PRIMARY, verdicts, strict=True)
+    ]
+    (text,) = league(experiment, pl.DataFrame(rows, schema=SCHEMA))
+    header, _, reference, method = text.splitlines()
+    assert (
+        header.startswith("| against STAR | FLOPs | accuracy")
+        and "| STAR | 0.00e+00 | 52.0% | 1 | 0.250 |" in reference
+    )
+    assert method.startswith("| MRT | 1.00e+09 | 72.0%, +10.0 [+5.0, +20.0]") and method.endswith(f"| **{word}** |")
+    assert method.count(r" \*") == sum(verdict != "not significant" for verdict in verdicts)
 
 
 def test_questions_of_ours_are_no_claims():

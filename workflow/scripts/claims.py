@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -34,14 +35,28 @@ ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 PAGE = ROOT / "docs" / "claims.md"
 OF_MODELS = ("accuracy", "regret", "cost")  # measures that the tables of models show, of every model
+PRIMARY = ("accuracy", "token efficiency", "regret at 192")  # measures of the league
+LEAGUE = ("FLOPs", "accuracy, points", "tokens for the same maj@k", "regret at 192 tokens", "verdict")
+STAR = r" \*"  # of what is significant
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
-INTRODUCTION = """# The paper's claims, and what they are here
+INTRODUCTION = """# Results: the league, and the paper's claims
 
-One row is one claim of the paper: what it says and where, and the verdict on its primary comparison, on the toy world.
-A claim is **supported** or **contradicted** if the difference is significant at 5 %, over training runs and problems.
-Else it is **not significant**. p-values are corrected (Holm) for all comparisons of the same two methods in an
-experiment. The verdict is of the direction, not of the size of the difference. The toy is a 1M-parameter model on sums:
-what is contradicted here may well hold at the paper's scale.
+All results are of the toy world: sums, and a 1M-parameter model. They may be otherwise at the paper's scale.
+Intervals are of 95 %, over training runs and problems. p-values are corrected (Holm) for all comparisons of the same
+two methods in an experiment. *Significant* means a corrected p below 5 %.
+"""
+LEAGUE_TITLE = """## {title}
+
+[The plan](../experiments/{name}/README.md) is older than the results. Every training spends the same FLOPs, rollouts,
+forced answers and discarded groups included. \\* marks significant differences. A method is **better** with a
+significant advantage and no significant loss, **worse** in the opposite case, a **trade-off** with both, else
+**alike**.
+"""
+CLAIMS_TITLE = """## The paper's claims
+
+One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is **supported**
+or **contradicted** if the difference is significant. Else it is **not significant**. The verdict is of the direction,
+not of the size of the difference.
 
 Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant.
 """
@@ -135,12 +150,12 @@ class Decided(NamedTuple):
 
 
 def by_claim(name: str, table: pl.DataFrame) -> Iterator[Decided]:
-    """The claims of an experiment in order; its own questions (section `ours`) are none."""
+    """The claims of an experiment in order; its own questions (section `ours` or `league`) are none."""
     number = 0
     rows = [row | {"number": i} for i, row in enumerate(table.iter_rows(named=True), 1)]
     for row in rows:
         number += bool(row["claim"])
-        row["group"] = None if row["section"].startswith("ours") else number
+        row["group"] = None if row["section"].startswith(("ours", "league")) else number
     for group, of_group in groupby(rows, key=lambda row: row["group"]):
         if group:
             comparisons = list(of_group)
@@ -160,7 +175,6 @@ def overview(decided: Collection[Decided]) -> str:
 
 def details(kept: Kept, table: pl.DataFrame) -> str:
     """All comparisons of an experiment, and its models."""
-    title = (EXPERIMENTS / kept.name / "README.md").read_text().splitlines()[0].removeprefix("# ")
     text = claims_table.layout(table, {})
     cells = [
         [row[0], f'<a id="{kept.name}_{number}"></a>{claim or ""}', *row[1:]]
@@ -169,28 +183,68 @@ def details(kept: Kept, table: pl.DataFrame) -> str:
     all_rows = markdown(Layout(text.title, ["", "claim", "comparison", *text.header[2:]], cells, set(), text.note))
     models = markdown(runs_layout(runs_summary(kept.tables, kept.models), kept.models))
     command = COMMAND.format(files=kept.files)
-    head = f"## {title}\n\n[What was asked](../experiments/{kept.name}/README.md). At commit {kept.commit}:\n\n"
+    question = f"[What was asked](../experiments/{kept.name}/README.md). At commit {kept.commit}:"
+    head = f"## All comparisons: {title_of(kept.name)}\n\n{question}\n\n"
     return f"{head}```sh\n{command}\n```\n\n{all_rows}\n### Its models\n\n{models}"
+
+
+def standing(verdicts: Collection[str]) -> str:
+    """The verdict on a method from those on the primary measures, each of an expected advantage."""
+    if "supported" in verdicts:
+        return "trade-off" if "contradicted" in verdicts else "better"
+    return "worse" if "contradicted" in verdicts else "alike"
+
+
+def league(kept: Kept, table: pl.DataFrame) -> Iterator[str]:
+    """A table a reference: the methods that are compared with it in all primary measures.
+
+    Args:
+        kept: an experiment.
+        table: its comparisons; those of section `league` count.
+    """
+    means = {(row["model"], row["value"]): row for row in runs_summary(kept.tables, kept.models).iter_rows(named=True)}
+    names = {style.label: name for name, style in kept.models.items()}
+    for (reference,), rows in table.filter(section="league").group_by("than", maintain_order=True):
+        accuracy, regret = (means[names[reference], value] for value in (PRIMARY[0], PRIMARY[2]))
+        absolute = [f"{accuracy['flops']:.2e}", f"{accuracy['estimate']:.1%}", "1", f"{regret['estimate']:.3f}", ""]
+        lines = [[f"against {reference}", *LEAGUE], ["---"] * (len(LEAGUE) + 1), [reference, *absolute]]
+        for (label,), of_method in rows.group_by("model", maintain_order=True):
+            by_value = {row["value"]: row for row in of_method.iter_rows(named=True)}
+            primary = [by_value[value] for value in PRIMARY]
+            marks = ["" if row["verdict"] == "not significant" else STAR for row in primary]
+            cells = [claims_table.difference_text(row) + mark for row, mark in zip(primary, marks, strict=True)]
+            mean = means[names[label], PRIMARY[0]]
+            cells[0] = f"{mean['estimate']:.1%}, {cells[0]}"
+            verdict = standing([row["verdict"] for row in primary])
+            lines.append([label, f"{mean['flops']:.2e}", *cells, f"**{verdict}**"])
+        yield "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def page(experiments: Collection[Kept]) -> str:
     """The page, from the kept tables of experiments."""
     decided: list[Decided] = []
+    leagues: list[str] = []
     parts: list[str] = []
     for kept in experiments:
         claims = [claim.model_dump() for claim in kept.claims]
         table = claims_table.summary(kept.tables, kept.models, claims)
         decided += by_claim(kept.name, table)
+        if standings := list(league(kept, table)):
+            leagues += [LEAGUE_TITLE.format(title=title_of(kept.name), name=kept.name), *standings]
         parts.append(details(kept, table))
-    counts = {verdict: sum(claim.rows[0]["verdict"] == verdict for claim in decided) for verdict in VERDICTS}
-    supported, contradicted, undecided = counts.values()
-    introduction = INTRODUCTION.format(
-        claims=len(decided), supported=supported, contradicted=contradicted, undecided=undecided
+    counts = Counter(claim.rows[0]["verdict"] for claim in decided)
+    claims_title = CLAIMS_TITLE.format(
+        claims=len(decided),
+        supported=counts["supported"],
+        contradicted=counts["contradicted"],
+        undecided=counts["not significant"],
     )
-    return "\n".join([introduction, overview(decided), *parts])
+    return "\n".join([INTRODUCTION, *leagues, claims_title, overview(decided), *parts])
 
 
-VERDICTS = ("supported", "contradicted", "not significant")
+def title_of(name: str) -> str:
+    """The question of an experiment."""
+    return (EXPERIMENTS / name / "README.md").read_text().splitlines()[0].removeprefix("# ")
 
 
 def with_tables() -> list[str]:
