@@ -65,8 +65,8 @@ class Claim(Settings):
         " further comparisons about the same claim.",
     )
     section: str = Field(
-        description="Where the paper says it; `ours` for a question that is not the paper's, `league` for methods against"
-        " a reference."
+        description="Where the paper says it; `ours` for a question that is not the paper's, `league` for a comparison"
+        " of methods."
     )
     says: str = Field(description="What it says, with its number.")
     value: Value = Field(

@@ -37,7 +37,7 @@ PAGE = ROOT / "docs" / "claims.md"
 OF_MODELS = ("accuracy", "regret", "cost")  # measures that the tables of models show, of every model
 PRIMARY = ("accuracy", "token efficiency", "regret at 192")  # measures of the league
 LEAGUE = ("FLOPs", "accuracy, points", "tokens for the same maj@k", "regret at 192 tokens", "verdict")
-STAR = r" \*"  # of what is significant
+STAR = r" \*"  # of significant differences
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
 INTRODUCTION = """# Results: the league, and the paper's claims
 
