@@ -35,6 +35,11 @@ SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not beside this checkout")
 
 
+def thorough_case(*values):
+    """A case of `parametrize` that only `pytest -m thorough` runs."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 def slow_case(*values):
     """A case of `parametrize` in the second tier."""
     return pytest.param(*values, marks=pytest.mark.slow)

@@ -113,7 +113,7 @@ def test_the_programs_that_the_page_shows_are_judged(files, tmp_path):
         assert scores(task, [*right, *right[::-1]], [*rows, *rows]) == [1, 1, 0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_training_that_the_page_shows_teaches(tmp_path):
     """As it stands, on a CPU: the child's interval lies above its parent's, and nothing warns."""
     folder = checkout(tmp_path)

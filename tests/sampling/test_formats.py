@@ -8,7 +8,7 @@ import sys
 
 import polars as pl
 import pytest
-from conftest import ROOT, TOY_BASE, slow_case
+from conftest import ROOT, TOY_BASE, slow_case, thorough_case
 
 from mrt.analysis.progress import progress_table
 from mrt.core import artifacts
@@ -165,7 +165,7 @@ class Made:
         return json.loads(self.usual_texts(json.dumps(traces_of(Folder(self.folder), "m", "test"), ensure_ascii=False)))
 
 
-@pytest.fixture(params=[slow_case("THINK"), slow_case("channels"), pytest.param("given", marks=pytest.mark.thorough)])
+@pytest.fixture(params=[slow_case("THINK"), thorough_case("channels"), thorough_case("given")])
 def pair(request, toy_problems, tmp_path):
     """All that is made of the toy base and of the same in other tags."""
     return [Made(tmp_path / name, toy_problems, tags) for name, tags in (("a", USUAL), ("b", OTHERS[request.param]))]

@@ -273,7 +273,7 @@ def test_rl_that_is_killed_ends_at_the_same_step_with_the_same_weights(prompts, 
     assert steps % 2 == 0 and steps > 4 and abs(2e9 + taken - 9e10) < 0.75 * taken / steps * 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_share_a_budget(tmp_path):
     """ZeRO-3 takes a step within the backward pass: its rate is set before. Losses differ by rounding alone."""
     recipe = SFT(**QUICK | {"learning_rate": 1e-3, "max_length": 256, "save_steps": 99, "flops": 1e10})

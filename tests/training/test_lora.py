@@ -415,7 +415,7 @@ def test_the_reference_of_rl_is_the_model_without_its_adapters(trained):
     assert abs(first) < 1e-6 < second
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rl_that_is_killed_ends_with_the_same_weights(trained, prompts, tmp_path):
     """From the checkpoint of its first step: the engine's weights are merged anew at each step."""
     again = command(job_of_rl(tmp_path, "grpo", trained / "star.out", prompts))

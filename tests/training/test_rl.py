@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pytest
-from conftest import ROOT, TOY_BASE, batches_of, check_that_epochs_resume, slow_case, without_pad_token
+from conftest import ROOT, TOY_BASE, batches_of, check_that_epochs_resume, slow_case, thorough_case, without_pad_token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -288,7 +288,7 @@ def gradients(trainer, rows, ascent, repeats):
 
 
 @pytest.mark.parametrize(
-    ("alpha", "centred"), [slow_case(0.0, False), (1.0, False), slow_case(2.5, False), slow_case(1.0, True)]
+    ("alpha", "centred"), [thorough_case(0.0, False), (1.0, False), thorough_case(2.5, False), thorough_case(1.0, True)]
 )
 def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, centred, tmp_path, monkeypatch):
     """E[r] + alpha E[r - J(prefix)] has the derivative (1 + alpha) p (1 - p) by theta, with p = sigmoid(theta).
@@ -591,8 +591,9 @@ from mrt.training import rl
 for options in json.loads(sys.argv[1]):
     rl.Train(**options).carry_out()
 """
-RIVALS = [("grpo", "explicit"), ("length_penalty", "explicit"), ("mrt_rl", "implicit"), ("mrt_rl", "per_episode")]
-RIVALS += [(name, "explicit") for name in ("grpo_prefixes", "vineppo", "s_grpo", "brpo")]
+RIVALS = [("grpo", "explicit"), ("mrt_rl", "implicit")]
+MORE_RIVALS = [("mrt_rl", "per_episode")]
+MORE_RIVALS += [(name, "explicit") for name in ("length_penalty", "grpo_prefixes", "vineppo", "s_grpo", "brpo")]
 
 
 @pytest.fixture(scope="module")
@@ -609,29 +610,45 @@ def test_a_training_shows_itself_in_tensorboard_too(explicit):
     assert b"train/J_prefix" in events.read_bytes() and b"train/tokens_forced" in events.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def rivals(prompts, tmp_path_factory):
-    """Folders of trainings by the other methods, one after another in one process."""
-    folders = {way: tmp_path_factory.mktemp("-".join(way)) for way in RIVALS}
-    options = [
-        {
-            "model": str(TOY_BASE), "prompts": str(prompts), "method": method, "engine": ENGINE.model_dump(),
-            "recipe": RL(**QUICK, variant=variant, answers=2).model_dump(), "state": str(folder / "state"),
-            "history": str(folder / "history.parquet"), "out": str(folder / "model"),
-        }
-        for (method, variant), folder in folders.items()
-    ]  # fmt: skip
-    folder = folders["unpadded"] = tmp_path_factory.mktemp("unpadded")
+def options_of(prompts, folder, **other):
+    """Options of a short training whose results are in this folder."""
     files = {"state": str(folder / "state"), "history": str(folder / "history.parquet"), "out": str(folder / "model")}
-    one = RL(**QUICK | {"epochs": 1 / 3}).model_dump()
-    options.append(options[0] | files | {"model": str(without_pad_token(folder / "parent")), "recipe": one})
-    folder = folders["masked"] = tmp_path_factory.mktemp("masked")
-    files = {"state": str(folder / "state"), "history": str(folder / "history.parquet"), "out": str(folder / "model")}
-    cut = {"decoding": Decoding(temperature=0.7, max_tokens=60), "mask_truncated": True, "overlong_buffer": 20}
-    own = RL(**QUICK | cut | {"variant": "per_episode", "answers": 2}).model_dump()
-    options.append(options[0] | files | {"method": "mrt_rl", "recipe": own})
+    return {"model": str(TOY_BASE), "prompts": str(prompts), "engine": ENGINE.model_dump(), **files, **other}
+
+
+def train_one_after_another(options):
     done = subprocess.run([sys.executable, "-c", EACH, json.dumps(options)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def ways_of(prompts, folders):
+    """Options of a training of each method and variant; its results are in its folder."""
+    return [
+        options_of(prompts, folder, method=method, recipe=RL(**QUICK, variant=variant, answers=2).model_dump())
+        for (method, variant), folder in folders.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def rivals(prompts, tmp_path_factory):
+    """Folders of trainings by other methods, one after another in one process."""
+    folders = {way: tmp_path_factory.mktemp("-".join(way)) for way in RIVALS}
+    options = ways_of(prompts, folders)
+    folders["unpadded"], folders["masked"] = unpadded, masked = map(tmp_path_factory.mktemp, ("unpadded", "masked"))
+    one = RL(**QUICK | {"epochs": 1 / 3}).model_dump()
+    parent = str(without_pad_token(unpadded / "parent"))
+    options.append(options_of(prompts, unpadded, method="grpo", model=parent, recipe=one))
+    cut = {"decoding": Decoding(temperature=0.7, max_tokens=60), "mask_truncated": True, "overlong_buffer": 20}
+    of_cut = RL(**QUICK | cut | {"variant": "per_episode", "answers": 2}).model_dump()
+    options.append(options_of(prompts, masked, method="mrt_rl", recipe=of_cut))
+    train_one_after_another(options)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def more_rivals(prompts, tmp_path_factory):
+    folders = {way: tmp_path_factory.mktemp("-".join(way)) for way in MORE_RIVALS}
+    train_one_after_another(ways_of(prompts, folders))
     return folders
 
 
@@ -651,10 +668,17 @@ def test_lengths_and_rewards_are_of_whole_traces(method, variant, explicit, riva
         assert log["reward"].to_list() == pytest.approx(history["reward"].to_list())
 
 
-@pytest.mark.parametrize(("method", "variant"), [("mrt_rl", "explicit"), *(slow_case(*way) for way in RIVALS)])
-def test_each_method_trains_with_the_real_engine(method, variant, explicit, request):
-    alone = (method, variant) == ("mrt_rl", "explicit")
-    folder = explicit if alone else request.getfixturevalue("rivals")[method, variant]
+@pytest.mark.parametrize(
+    ("method", "variant", "fixture"),
+    [
+        ("mrt_rl", "explicit", "explicit"),
+        *(slow_case(*way, "rivals") for way in RIVALS),
+        *(thorough_case(*way, "more_rivals") for way in MORE_RIVALS),
+    ],
+)
+def test_each_method_trains_with_the_real_engine(method, variant, fixture, request):
+    trained_folders = request.getfixturevalue(fixture)
+    folder = trained_folders if fixture == "explicit" else trained_folders[method, variant]
     log = log_of(folder / "history.parquet")
     assert log.columns == list(RL_COLUMNS) and log["step"].to_list() == [1, 2, 3]
     assert log["logp_difference"].max() < 1e-3  # float32: the engine samples from the trainer's weights
@@ -756,7 +780,7 @@ def test_an_engine_that_is_far_from_the_trainer_is_told_of_once(tmp_path, monkey
     assert capsys.readouterr().out.count(told) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_engine_that_is_not_handed_the_weights_stops_the_run(prompts, tmp_path):
     python, _, _, *options = command(prompts, tmp_path, "grpo", learning_rate=0.02)
     done = subprocess.run([python, "-c", SABOTAGE, *options], cwd=ROOT, capture_output=True, text=True)
@@ -816,7 +840,7 @@ def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explici
     assert log.select(same).row(0) == pytest.approx(alone.select(same).row(0))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_train_in_bf16_with_checkpointing(prompts, tmp_path):
     """A step under ZeRO-3, each process with an engine of its own, which draws in float32 from weights in bf16."""
     one = {"bf16": True, "gradient_checkpointing": True, "epochs": 1 / 3, "warmup_ratio": 0, "learning_rate": 1e-3}

@@ -361,7 +361,7 @@ def test_processes_that_share_an_engine_ask_it_for_equally_many(tmp_path, monkey
 BOTH = {"num_iterations": 2, "dynamic_sampling": 2, "epsilon_high": 0.28}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_killed_run_of_several_updates_and_drawing_again_ends_the_same(prompts, tmp_path):
     folders = [tmp_path / "killed", tmp_path / "whole"]
     process = subprocess.Popen(command(prompts, folders[0], "grpo", **BOTH), cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -485,7 +485,7 @@ distributed.destroy_process_group()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
     """Each would remove the same files: with so many both are at it at the same time."""
     states = [tmp_path / f"state-{i}" for i in range(5)]

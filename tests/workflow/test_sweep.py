@@ -53,7 +53,7 @@ def test_what_was_spent_is_added_up_before_trainings_that_a_budget_ends(tmp_path
     assert "add_up_spent" not in planned_jobs(folder, "--configfile", "config.yaml")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_lineage_takes_what_its_budget_says(tmp_path):
     """Data by mu, a parent with a budget of its own, SFT and RL; each within half a step, and 3 %."""
     folder = checkout(tmp_path)

@@ -94,7 +94,7 @@ def test_a_finished_run_has_nothing_to_do_and_a_lost_figure_comes_back_alone(fin
     assert figure.read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_figure_and_table_is_a_target_that_leaves_the_other_chains_alone(finished, tmp_path):
     """By its name and by its numbers in the paper; made again, only it is."""
     folder = copy_of(finished, tmp_path / "elsewhere")
@@ -163,7 +163,7 @@ def test_figures_of_rl_come_with_a_log_and_say_so_without(finished, tmp_path):
         assert pl.read_parquet(folder / "results" / "tiny" / "figures" / f"{name}.parquet").height == 100
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_runs_are_equal_to_the_byte_up_to_training(finished, tmp_path):
     """The second with one core instead of two, so in another order, and elsewhere."""
     folder = checkout(tmp_path)
