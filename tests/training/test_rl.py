@@ -634,7 +634,8 @@ def rivals(prompts, tmp_path_factory):
     """Folders of trainings by other methods, one after another in one process."""
     folders = {way: tmp_path_factory.mktemp("-".join(way)) for way in RIVALS}
     options = ways_of(prompts, folders)
-    folders["unpadded"], folders["masked"] = unpadded, masked = map(tmp_path_factory.mktemp, ("unpadded", "masked"))
+    unpadded, masked = map(tmp_path_factory.mktemp, ("unpadded", "masked"))
+    folders |= {"unpadded": unpadded, "masked": masked}
     one = RL(**QUICK | {"epochs": 1 / 3}).model_dump()
     parent = str(without_pad_token(unpadded / "parent"))
     options.append(options_of(prompts, unpadded, method="grpo", model=parent, recipe=one))
