@@ -125,7 +125,7 @@ def accuracies(summary: pl.DataFrame, labels: Mapping[str, str]) -> Table:
 def print_results(
     workflow: Any, results: str, labels: Mapping[str, str], made: Collection[str], targets: Collection[str] = ()
 ) -> None:
-    """Print the files of this run, its warnings, the other files that are out of date, and the next commands.
+    """Print findings, the files of this run, its warnings, the other files that are out of date, and the next commands.
 
     Of pass@1, if this run was to make it, the table too. `labels` are those of all models; `made`
     are the files that this run made, `targets` its targets.
@@ -138,6 +138,11 @@ def print_results(
         fewer = table.filter(pl.col("n") < pl.col("of"), difficulty="all").select("model", "dataset", "n", "of")
         lines = [f"{labels.get(m, m)} on {d}: n = {n} of {of} problems" for m, d, n, of in fewer.iter_rows()]
         lines += readings(table, labels)
+    findings = Path(results, "tables", "findings.parquet")
+    if any(job.rule.name == "findings" for job in workflow.dag.jobs) and findings.is_file():
+        from mrt.figures.findings import readings as findings_of
+
+        lines += findings_of(pl.read_parquet(findings), labels)
     lines += remarks_of(results, labels)
     lines += [f"Made: {kind}" for kind in made_of_each_kind(sorted(made), results)]
     files = [os.path.relpath(path) for path in workflow.configfiles]

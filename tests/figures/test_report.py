@@ -12,7 +12,7 @@ import yaml
 from conftest import ROOT
 from measures import MODELS, of_models, table_of
 
-from mrt.figures import overview
+from mrt.figures import findings, overview
 from mrt.figures.figure import figures
 from mrt.figures.report import QUESTION, Report
 from mrt.figures.style import ModelStyle
@@ -45,6 +45,45 @@ def test_models_are_compared_with_the_base_and_with_their_parents():
     assert base[2:4] == ["", ""] and star[2] == star[3] and star[2].startswith("+25.0* [")
     assert mrt[2].startswith("+30.0* [") and mrt[3].startswith("+5.0 [-")  # of 2 problems of 40: not significant
     assert mrt[-2:] == ["22,000", "2.2e+10"] and "over problems alone" in made.note
+
+
+def measured(right, runs=1, flops=1e9):
+    """Accuracy and cost of models that answer so many of 40 problems, the first ones, in each run."""
+    rows = [
+        (name, f"{name}_{run}", "toy", f"p{i}", float(i < n), 50.0 + n, 4)
+        for name, n in right.items()
+        for run in range(runs)
+        for i in range(40)
+    ]
+    spent = [(name, f"{name}_0", "toy", name, 1000 * n, flops * n) for name, n in right.items() if name != "base"]
+    return {
+        "accuracy": table_of("model run dataset problem_id accuracy tokens samples", rows),
+        "cost": table_of("model run dataset trained_model generated_tokens flops", spent),
+    }
+
+
+def test_findings_say_in_words_what_a_method_brings_against_its_baseline():
+    models = {
+        **{"base": ModelStyle(label="Base"), "star": ModelStyle(label="STaR", method="star", parent="base")},
+        **{"grpo": ModelStyle(label="GRPO", method="grpo", parent="base")},
+        **{name: ModelStyle(label=name, method=name, parent="base") for name in ("mrt", "mrt_rl")},
+        "mrt_2": ModelStyle(label="mrt_2", method="mrt", parent="mrt"),
+    }
+    baselines = {name: findings.baseline_of(name, models) for name in models}
+    expected = {"star": "base", "grpo": "base", "mrt": "star", "mrt_rl": "grpo", "mrt_2": "mrt"}
+    assert baselines == {"base": None} | expected
+    right = {"base": 10, "star": 20, "grpo": 20, "mrt": 36, "mrt_rl": 21, "mrt_2": 20}
+    lines = dict(zip(right, ["", *layout_of(findings, measured(right, runs=3), models)], strict=True))
+    assert lines["mrt"].startswith("mrt is better than STaR: 90.0% right, +40.0 points [")
+    assert lines["mrt"].endswith("A completion takes 1.23 times the tokens. Training took 1.80 times the FLOPs.")
+    assert lines["mrt_rl"].startswith("mrt_rl is not significantly different from GRPO: 52.5% right, +2.5 points [-")
+    assert lines["mrt_2"].startswith("mrt_2 is worse than mrt: ") and "FLOPs" not in lines["star"]
+    one = findings.layout(findings.summary(measured(right), models), models)
+    assert one.note.startswith("There is one training run") and len(one.cells) == 5
+
+
+def layout_of(module, tables, models):
+    return [cell for _, cell in module.layout(module.summary(tables, models), models).cells]
 
 
 def test_what_is_the_same_twice_or_not_there_is_no_column():
@@ -97,17 +136,17 @@ def made(tmp_path):
 def test_the_report_opens_with_the_overview_and_three_figures_with_their_captions(made):
     settings, page, excerpt = made
     opening, *sections = page.split("<h2")[1:]
-    assert QUESTION in opening and "&lt;overview&gt;" in opening
+    assert QUESTION in opening and opening.index("&lt;findings&gt;") < opening.index("&lt;overview&gt;")
     assert re.findall(r'<img alt="(\w+)"', opening) == ["maj_tokens", "regret", "cost"]
     captions = re.findall(r"<figcaption> ?<p><strong>(.*?)</strong>", opening)
     entries = figures()
-    assert captions == [entries[name].title for name in ("overview", "maj_tokens", "regret", "cost")]
+    assert captions == [entries[name].title for name in ("findings", "overview", "maj_tokens", "regret", "cost")]
     assert [re.search(">(.*?)</h2>", part)[1][0] for part in sections] == ["1", "2", "3", "4"]
     for shown in settings["shown"]:  # each once, with its caption beneath and its data
         name = shown["file"].rsplit("/", 1)[1].partition(".")[0]
         (figure,) = [part for part in page.split("<figure")[1:] if f"/{name}.csv" in part]
         assert entries[name].title in figure.split("<figcaption>")[1]
-    assert excerpt.count("<figure") == 4 and "href" not in excerpt
+    assert excerpt.count("<figure") == 5 and "href" not in excerpt
 
 
 def test_the_report_needs_no_network_and_runs_nothing(made):

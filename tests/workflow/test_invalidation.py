@@ -299,7 +299,7 @@ EDITS = {
     ),
     "a column of the training logs": (
         edit("mrt/training/log.py", '"loss": "loss",\n', '"loss": "loss",\n    "entropy_again": "entropy",\n'),
-        {"tabulate_log": set(TRAINED), "add_up_cost": set(TRAINED)} | drawn(*OF_LOGS, *RUNS, "overview"),
+        {"tabulate_log": set(TRAINED), "add_up_cost": set(TRAINED)} | drawn(*OF_LOGS, *RUNS, "overview", "findings"),
     ),
     "a constant of the SFT trainer's": (
         edit("mrt/training/sft.py", "width = 50 * batch", "width = 60 * batch"),

@@ -1,0 +1,100 @@
+"""Is a method better than its baseline, by how much and at what cost?
+
+Each row compares a model with its baseline: the first GRPO or STaR model after as many trainings; of a baseline, its
+parent. Differences in accuracy are on the problems that both were measured on, with 95 % intervals over |over|. They
+are significant if the interval excludes 0; nothing is corrected for the number of rows. Tokens are the mean length of a
+completion. Cost is that of the training and of all trainings before it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from mrt.figures.figure import RESULT, Figure
+from mrt.figures.pass1 import differences
+from mrt.figures.runs import OUTCOME_REWARD, costs
+from mrt.figures.stage import Tables, main_table
+from mrt.figures.style import ModelStyle, with_intervals
+from mrt.figures.tables import Layout
+
+FIGURE = Figure(RESULT, ("accuracy", "cost"), opens=True)
+
+FINE_TUNED = ("mrt", "warmstart", "cold_start")  # methods whose baseline is STaR, where there is GRPO too
+NOTE = "Intervals are of 95 %. What else differs: `maj_tokens` (tokens), `regret`, and the page of traces."
+RUNS = "There is one training run, and another may differ: `training: {runs: 5}` tells by how much."
+COLUMNS = ["accuracy", "tokens"]
+
+
+def baseline_of(name: str, models: Mapping[str, ModelStyle]) -> str | None:
+    """The model that a trained model is compared with; None of one that was not trained."""
+    style = models[name]
+    kinds = OUTCOME_REWARD if style.method not in FINE_TUNED else OUTCOME_REWARD[::-1]
+    alike = [other for other in models if depth(other, models) == depth(name, models)]
+    rivals = [other for kind in kinds for other in alike if models[other].method == kind]
+    return rivals[0] if rivals and style.trained and style.method not in OUTCOME_REWARD else style.parent
+
+
+def depth(name: str, models: Mapping[str, ModelStyle]) -> int:
+    """How many ancestors of a model are shown."""
+    parent = models[name].parent
+    return 0 if parent is None else 1 + depth(parent, models)
+
+
+def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
+    """A row for each dataset and model that has a baseline there.
+
+    Columns: dataset, model and baseline; accuracy, tokens and flops of the model, and of the baseline with
+    `baseline_` before their names. The difference of accuracies is in difference, difference_low and difference_high.
+    difference_n are its problems. difference_over is "runs and problems", or "problems" if a training has one run.
+    """
+    by = ["dataset", "model"]
+    baselines = {name: baseline_of(name, models) for name in models}
+    compared = {name: style.model_copy(update={"parent": baselines[name]}) for name, style in models.items()}
+    means = with_intervals(tables["accuracy"], by, COLUMNS).select(*by, *COLUMNS)
+    spent = [(name, flops) for name, (_, flops) in costs(tables["cost"]).items()]
+    flops = pl.DataFrame(spent, schema={"model": pl.String, "flops": pl.Float64}, orient="row")
+    means = means.join(flops, on="model", how="left", maintain_order="left")
+    name = pl.col("model").replace_strict(baselines, default=None, return_dtype=pl.String)
+    of_baseline = means.rename({column: f"baseline_{column}" for column in [*COLUMNS, "flops"]} | {"model": "baseline"})
+    return (
+        means.with_columns(name.alias("baseline"))
+        .join(of_baseline, on=["dataset", "baseline"], maintain_order="left")
+        .join(differences(tables["accuracy"], compared, by), on=by, maintain_order="left")
+    )
+
+
+def sentences(row: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    """A row in plain words: better or not, by how much, with which tokens, at what cost, and how sure."""
+    baseline = labels.get(row["baseline"], row["baseline"])
+    points, low, high = (100 * row[f"difference{end}"] for end in ("", "_low", "_high"))
+    word = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
+    right = f"{row['accuracy']:.1%} right, {points:+.1f} points [{low:.1f}, {high:.1f}]"
+    said = [f"{labels.get(row['model'], row['model'])} is {word} {baseline}: {right}."]
+    if row["tokens"] and row["baseline_tokens"]:
+        said.append(f"A completion takes {row['tokens'] / row['baseline_tokens']:.2f} times the tokens.")
+    if row["flops"] and row["baseline_flops"]:
+        said.append(f"Training took {row['flops'] / row['baseline_flops']:.2f} times the FLOPs.")
+    return said
+
+
+def readings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:
+    """All rows in plain words, and what to do where a training has a single run."""
+    several = table["dataset"].n_unique() > 1
+    lines = [
+        (f"On {row['dataset']}: " if several else "") + " ".join(sentences(row, labels))
+        for row in table.iter_rows(named=True)
+    ]
+    return lines + [RUNS] * bool(table.filter(difference_over="problems").height)
+
+
+def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
+    """The table as text."""
+    labels = {name: style.label for name, style in models.items()}
+    lines = readings(table, labels)
+    cells = [[models[row["model"]].label, line] for row, line in zip(table.iter_rows(named=True), lines, strict=False)]
+    return Layout("findings", ["model", "finding"], cells, set(), " ".join([*lines[len(cells) :], NOTE]))
+
+
+if __name__ == "__main__":
+    main_table(summary, layout, __doc__)
