@@ -13,8 +13,10 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 FRONT = "index.md"  # README on the site
-OUTSIDE = ("CONTRIBUTING.md", "CITATION.cff", "LICENSE", "experiments/**/*.md", "experiments/**/*.png")
-OUTSIDE += ("benchmarks/results.md", "benchmarks/once.md", "benchmarks/images/*.png")
+OUTSIDE = [
+    *("CONTRIBUTING.md", "CITATION.cff", "LICENSE", "experiments/**/*.md", "experiments/**/*.png"),
+    *("benchmarks/results.md", "benchmarks/once.md", "benchmarks/images/*.png"),
+]
 KATEX = ROOT / "mrt" / "traces" / "vendor"  # the page of traces has it too
 LINK = re.compile(r"""(?<=\]\()[^)#:\s]+|(?<=(?:src|ref)=")[^"#:]+|(?<=srcset=")[^"#:]+""")
 IMAGE = re.compile(r'<p>((?:<img alt="[^"]+" src="[^"]+" ?/?>\s*)+)</p>')
