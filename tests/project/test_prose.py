@@ -23,7 +23,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
 EXCEPTIONS = Path(__file__).with_name("prose.toml")
-WORDS, CHARACTERS = 30, 120  # of a sentence; of a line of Markdown
+WORDS, CHARACTERS = 35, 160  # of a sentence; of a line of Markdown
 GENERATED = {"artifacts", "claims", "configuration", "figures"}  # pages
 INTERVAL = re.compile(r"\[[-+−]?\d[\d.,%  ]*(?:,| to) ?[-+−]?\d[\d.,%]*\]")
 DIALECT = {  # a pattern, and the plain words
