@@ -17,7 +17,7 @@ test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install
 	bash setup.sh && .venv/bin/python -m pytest -m "slow or not slow" tests/workflow/test_running.py tests/workflow/test_slurm.py tests/workflow/test_slurm_faults.py
 
-bench: # docs/performance.md, its figures and records; twenty minutes on a machine with nothing else to do
+bench: # benchmarks/results.md and its records; twenty minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks
 
 claims: # docs/claims.md: five training runs of each model, hours on two cores; goes on where it was stopped

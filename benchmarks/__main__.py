@@ -1,10 +1,10 @@
 """Measure how fast everything is, and write the page about it.
 
-    python -m benchmarks                 # all, in some 10 minutes on two quiet cores: docs/performance.md
+    python -m benchmarks                 # all, in some 10 minutes on two quiet cores: benchmarks/results.md
     python -m benchmarks grading --out x # some, to another folder
     python -m benchmarks --page          # only the page, from the records
 
-A record stays as `<out>/performance/<name>.parquet` until that benchmark is run again.
+A record stays as `<out>/records/<name>.parquet` until that benchmark is run again.
 """
 
 import argparse
@@ -23,13 +23,13 @@ import polars as pl
 from benchmarks.record import ROOT, Goal, Record, Report, markdown, middle
 
 NAMES = ("prover", "likelihood", "rl_step", "grading", "overhead")
-ONCE = Path(__file__).with_name("once.md")  # what was measured once; the commits that did so are named there
-HEAD = """# How fast it is
+HEAD = """# Benchmarks
 
-Written by `make bench` (`python -m benchmarks`): it measured every number above [Measured once](#measured-once), on
+`make bench` (`python -m benchmarks`) writes this page. It measured every number here on
 {machine}.
-Ratios are of medians of one run, in which what is compared ran in turn; seconds are this machine's.
-The records are in `docs/performance/`, a table a benchmark (case, size, quantity, value).
+Ratios are of medians of one run, which takes turns between the cases that are compared. Seconds are this machine's.
+The records are in `benchmarks/records/`, one table a benchmark (case, size, quantity, value).
+[Measured once](once.md) has older questions; [performance](../docs/performance.md) has the summary.
 """
 
 
@@ -43,13 +43,13 @@ def processor() -> str:
 
 
 def page(reports: dict[str, tuple[str, Report]], about: str, minutes: float) -> str:
-    """The page: all goals first, then one section per benchmark, then what was measured once."""
+    """The page: all goals first, then one section per benchmark."""
     goals = [goal.row() for _, report in reports.values() for goal in report.goals]
     goals.append(Goal("All benchmarks, minutes", minutes, 20, at_most=True).row())
     parts = [HEAD.format(machine=about), markdown(("goal", "bound", "measured", ""), goals)]
     for title, report in reports.values():
         parts += [f"## {title}", *report.text]
-    return "\n\n".join(part.strip() for part in [*parts, ONCE.read_text()]) + "\n"
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def oldest(machine: Path) -> str | None:
@@ -63,11 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="smallest sizes, to see that everything works")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page from the records")
     parser.add_argument("--records", action="store_true", help="write the records, not the page")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the page")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks", help="folder of the page")
     chosen = parser.parse_args(arguments)
     if wrong := set(chosen.names) - set(NAMES):
         parser.error(f"there is no {', '.join(sorted(wrong))}; there are {', '.join(NAMES)}")
-    records = chosen.out / "performance"
+    records = chosen.out / "records"
     records.mkdir(parents=True, exist_ok=True)
     names, machine = [] if chosen.page else chosen.names or NAMES, records / "machine.txt"
     if names == NAMES:
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             report = module.report(table)
             seconds += middle(table, "whole", "seconds")
             reports[name] = (module.TITLE, report)
-    (chosen.out / "performance.md").write_text(page(reports, machine.read_text(), seconds / 60))
+    (chosen.out / "results.md").write_text(page(reports, machine.read_text(), seconds / 60))
 
 
 if __name__ == "__main__":

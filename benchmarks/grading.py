@@ -176,9 +176,8 @@ def report(table: pl.DataFrame) -> Report:
         [
             markdown(("answers", "graded by", "answers a second", "ratio"), rows),
             f"{count('distinct', 'pairs')} different pairs, and {count('repeating', 'answers'):,} answers with"
-            f" {count('repeating', 'pairs'):,} different pairs, each judged once. Pairs that the exact rules do not"
-            " decide are parsed in worker processes ([grading](grading.md), which also says how often they agree with"
-            " labels).",
+            f" {count('repeating', 'pairs'):,} different pairs, each judged once. Worker processes parse pairs that"
+            " the exact rules do not decide. [Grading](../docs/grading.md#agreement) has the agreement with labels.",
             f"Hostile answers, each graded together with 200 ordinary ones (which take"
             f" {middle(table, 'ordinary', 'seconds'):.2f} s by themselves), with one worker, as in RL,"
             f" and a limit of {LIMIT:g} s (RL has {TIMEOUT:g} s):",

@@ -184,7 +184,7 @@ def report(table: pl.DataFrame) -> Report:
         answers = f"{name} ({middle(table, name, 'answers'):,.0f} answers)"
         rows.append((answers, ours, f"{times:.1f}", f"{floor:.2f}", f"{first:.2f}", f"{tokens:.1f}"))
         if name != LONGER:
-            why = "See [why](#why-the-meta-prover-is-no-faster)."
+            why = "See [why](once.md#why-the-meta-prover-is-no-faster)."
             goals.append(Goal(f"meta-prover, {name}: times faster than {AUTHORS}", times, 2.5, why=why))
             goals.append(Goal(f"meta-prover, {name}: share of the engine's limit", floor, 0.85, why=why))
     text = [

@@ -1,6 +1,7 @@
 """The generated configuration reference is up to date, complete, and part of a site that builds strictly."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -30,4 +31,10 @@ def test_the_site_builds_strictly(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "Configuration reference" in (tmp_path / "site" / "configuration" / "index.html").read_text()
+    pages = {str(path.relative_to(tmp_path / "site")): path.read_text() for path in (tmp_path / "site").rglob("*.html")}
+    assert "Configuration reference" in pages["configuration.html"]
+    assert 'href="experiments/star/index.html"' in pages["index.html"]  # the navigation
+    loaded = {
+        address for text in pages.values() for address in re.findall(r'<(?:script|link|img)[^>]*"(https?:[^"]*)', text)
+    }
+    assert not loaded, "the site is read without a network"

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from conftest import ROOT
 
-from benchmarks.__main__ import NAMES, ONCE, main
+from benchmarks.__main__ import NAMES, main
 from benchmarks.record import Goal, Record, markdown, middle
 
 
@@ -32,18 +32,19 @@ def test_an_unknown_benchmark_is_refused(capsys):
 
 @pytest.mark.slow
 def test_the_page_is_what_the_records_say(tmp_path):
-    records = ROOT / "docs" / "performance"
-    (tmp_path / "performance").mkdir()
+    records = ROOT / "benchmarks" / "records"
+    (tmp_path / "records").mkdir()
     for file in records.iterdir():
-        (tmp_path / "performance" / file.name).write_bytes(file.read_bytes())
+        (tmp_path / "records" / file.name).write_bytes(file.read_bytes())
     main(["--page", "--out", str(tmp_path)])
-    assert (tmp_path / "performance.md").read_text() == (ROOT / "docs" / "performance.md").read_text()
+    assert (tmp_path / "results.md").read_text() == (ROOT / "benchmarks" / "results.md").read_text()
     assert {pl.read_parquet(file).height > 0 for file in records.glob("*.parquet")} == {True}
     assert {file.stem for file in records.glob("*.parquet")} >= set(NAMES)
 
 
 def test_what_was_measured_once_names_its_code():
-    sections = ONCE.read_text().split("\n### ")[1:]
+    page = (ROOT / "benchmarks" / "once.md").read_text()
+    sections = page.split("\n## ")[1:]
     assert sections and all(re.search(r"`git show [0-9a-f]{7,}:benchmarks/\w+\.py`", text) for text in sections)
-    images = re.findall(r"\(images/(\w+\.png)\)", ONCE.read_text())
-    assert images and all((ROOT / "docs" / "images" / image).exists() for image in images)
+    images = re.findall(r"\(images/(\w+\.png)\)", page)
+    assert images and all((ROOT / "benchmarks" / "images" / image).exists() for image in images)
