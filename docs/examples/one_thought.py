@@ -98,13 +98,14 @@ def tables(m: Measured) -> list[str]:
     """The rows of the three tables."""
     gains = ["", *(f"{gain:+.2f}" for gain in progress(m.J))]
     texts = ["(empty)", *(" ¶ ".join(episode.split("\n\n")).removesuffix(" ¶ ").strip() for episode in m.episodes)]
-    rows = ["| j | episode z_j-1 | right answers | J_j | progress of z_j-1 | tokens |", "|---|---|---|---|---|---|"]
+    head = "| $j$ | episode $z_{j-1}$ | right answers | $J_j$ | progress of $z_{j-1}$ | tokens |"
+    rows = [head, "|---|---|---|---|---|---|"]
     for j, (text, J, gain, tokens) in enumerate(zip(texts, m.J, gains, m.tokens, strict=True)):
         rows.append(f"| {j} | {text} | {round(J * ANSWERS)}/{ANSWERS} | {J:.2f} | {gain} | {tokens:.1f} |")
-    rows += ["", "| " + " | ".join(f"C_0 = {budget}" for budget in BUDGETS) + " |", "|---" * len(BUDGETS) + "|"]
+    rows += ["", "| " + " | ".join(f"$C_0 = {budget}$" for budget in BUDGETS) + " |", "|---" * len(BUDGETS) + "|"]
     rows.append("| " + " | ".join(f"{normalized_regret(m.tokens, m.J, budget):.3f}" for budget in BUDGETS) + " |")
-    rows += ["", "| j | " + " | ".join(map(str, range(len(m.J)))) + " |", "|---" * (len(m.J) + 1) + "|"]
-    for name, J, digits in (("J by 20 answers", m.J, 2), ("J by likelihood", m.likelihood, 3)):
+    rows += ["", "| $j$ | " + " | ".join(map(str, range(len(m.J)))) + " |", "|---" * (len(m.J) + 1) + "|"]
+    for name, J, digits in (("$J_j$ by 20 answers", m.J, 2), ("$J_j$ by likelihood", m.likelihood, 3)):
         rows.append(f"| {name} | " + " | ".join(f"{value:.{digits}f}" for value in J) + " |")
     return [*rows, "", f"cumulative regret {cumulative_regret(m.J[:-1]):.2f}"]
 
