@@ -1,6 +1,6 @@
 r"""How often the grader agrees with labelled pairs of answers, which of its rules pay, and on sources that chose none.
 
-    python -m benchmarks.agreement ../shared/data/graded [FOLDER ...]  # prints the numbers of docs/grading.md
+    python -m benchmarks.agreement ../shared/data/graded [FOLDER ...]  # prints the numbers of benchmarks/agreement.md
 
 Reads all `*.jsonl` of the folders: gold, pred, correct, source, and perhaps kind ("response": the answer must be found
 in pred first). Each rule of `mrt.grading.equality` and each rewriting is switched off in turn. Leave one source out:

@@ -2,15 +2,14 @@
 
 `prose.toml` holds the exceptions: how many findings of each kind a page or a folder of code still has. It may only
 shrink. `python tests/project/test_prose.py PAGE ...` prints the findings of these pages; without pages it lowers the
-counts of the file where there are fewer findings.
-
-Spelling is not checked: no dictionary is among the dependencies.
+counts of the file where there are fewer findings. codespell finds misspelt words.
 """
 
 import ast
 import inspect
 import io
 import re
+import subprocess
 import sys
 import tokenize
 import tomllib
@@ -24,6 +23,7 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parents[2]
 EXCEPTIONS = Path(__file__).with_name("prose.toml")
 WORDS, CHARACTERS = 35, 160  # of a sentence; of a line of Markdown
+SPELT = "unparseable,nd,notin,whats"  # words, in small letters, that codespell takes for others
 GENERATED = {"artifacts", "claims", "configuration", "figures"}  # pages
 INTERVAL = re.compile(r"\[[-+−]?\d[\d.,%  ]*(?:,| to) ?[-+−]?\d[\d.,%]*\]")
 DIALECT = {  # a pattern, and the plain words
@@ -169,6 +169,16 @@ def test_prose_is_plain(page):
     more = {kind: count for kind, count in counts.items() if count > allowed.get(kind, 0)}
     assert not more, f"{page} has {more}, allowed are {allowed}: python {Path(__file__).relative_to(ROOT)} {page}"
     assert counts == allowed, f"there are fewer: lower the counts, by python {Path(__file__).relative_to(ROOT)}"
+
+
+@pytest.mark.fast
+def test_words_are_spelt_right():
+    places = ["README.md", "CONTRIBUTING.md", "docs", "experiments", "benchmarks", "config", "mrt", "workflow"]
+    files = [path for place in places for path in [ROOT / place, *(ROOT / place).rglob("*")] if path.is_file()]
+    texts = [str(path) for path in files if path.suffix in (".md", ".yaml", ".py", ".smk")]
+    command = [sys.executable, "-m", "codespell_lib", "--ignore-words-list", SPELT, *texts]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert len(texts) > 300 and not done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.fast

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 FRONT = "index.md"  # README on the site
 OUTSIDE = [
     *("CONTRIBUTING.md", "CITATION.cff", "LICENSE", "experiments/**/*.md", "experiments/**/*.png"),
-    *("benchmarks/results.md", "benchmarks/once.md", "benchmarks/images/*.png"),
+    *("benchmarks/*.md", "benchmarks/images/*.png"),
 ]
 KATEX = ROOT / "mrt" / "traces" / "vendor"  # the page of traces has it too
 LINK = re.compile(r"""(?<=\]\()[^)#:\s]+|(?<=(?:src|ref)=")[^"#:]+|(?<=srcset=")[^"#:]+""")
