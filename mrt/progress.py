@@ -195,7 +195,7 @@ def J_by_likelihood(
     template: Template | None = None,
     task: Choice | Task | None = None,
 ) -> npt.NDArray[np.float64]:
-    r"""J at each prefix as the probability of the gold answer: one pass, no samples, no noise (docs/mu.md).
+    r"""J at each prefix as the probability of the gold answer: one pass, no samples, no noise (docs/likelihood.md).
 
     Args:
         prompts: those of `prefixes` [prefixes].

@@ -1,4 +1,4 @@
-"""Episodes, progress and regret of real R1-family traces: the script behind docs/worked_example.md.
+"""Episodes, progress and regret of real R1-family traces: the script of experiments/real_traces/results.md.
 
     python docs/examples/prefix_accuracy.py ../shared/data/traces --out docs/images
 

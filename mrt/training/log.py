@@ -5,6 +5,11 @@
 
 Figures 10, 11 and 15 are drawn from them; the paper draws Figure 11 from DeepScaleR's own log in this way. This is a
 stage of its own, so that adding a column does not retrain a model.
+
+In RL `reward` is the outcome and `completion_tokens` the length of whole traces, prefix included, for all methods;
+answers of completions that were stopped (`implicit`) are left out. `shaped_reward` is the method's reward. `truncated`
+is the share of completions that `decoding.max_tokens` cut. `tokens_forced` counts forced answers and continuations.
+Columns of sampling are empty at the further updates of a batch (`num_iterations`).
 """
 
 import math

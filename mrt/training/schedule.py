@@ -1,4 +1,9 @@
-"""How many steps a training takes, on which examples, and at which learning rates."""
+"""How many steps a training takes, on which examples, and at which learning rates.
+
+Every step learns: the learning rate rises from 1/w of its peak in the first of w warm-up steps, and falls towards 0,
+which it would reach after the last step. The schedules of transformers begin at 0. In RL passes over the problems are
+laid end to end, so each problem is trained on as often as any other, but for one time.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence, Sized

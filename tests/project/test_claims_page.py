@@ -19,9 +19,7 @@ ROWS = rf"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \d[^|]* \|(?: \d[^|]* \|)? (?:{WORDS}
 PLACES = re.findall(ROWS, PAGE, re.MULTILINE)
 INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
 QUOTES = {  # where a page quotes five runs, if it has more than these
-    "docs/rl.md": [("## What five runs", "A smaller experiment, with one run")],
-    "docs/mu.md": [("## What it brings", "[20 steps on GSM8K]")],
-    "docs/backtracking.md": [("## What came out", "In MRT (RL), mu answers twice")],
+    "experiments/likelihood/results.md": [("## Gain in MRT (RL)", "[20 steps on GSM8K]")],
     "docs/laptop.md": [("## Five runs", "\n## ")],
 }
 

@@ -436,7 +436,7 @@ def test_a_plan_counts_each_update_and_all_rounds():
 
 def test_the_recipes_of_the_page_are_what_trl_gets(told):
     page = (ROOT / "docs" / "rl.md").read_text()
-    section = page[page.index("## As it is done now") :]
+    section = page[page.index("## Current practice") :]
     models = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])["models"]
     recipes = {name: RL(**QUICK | model["rl"]) for name, model in models.items()}
     dapo, gspo = (told(models[name]["method"], recipe) for name, recipe in recipes.items())

@@ -2,6 +2,12 @@
 
 Where all completions of a group are right, or all are wrong, GRPO's advantages are 0. Such a group is replaced by one
 of a further problem, in at most `dynamic_sampling` rounds; one that is alike after the last round stays.
+
+Outcomes decide, for every variant; with `implicit` those of both halves. Each problem keeps its turn, and a resumed
+training samples the same. `tokens_sampled` and `flops` count the discarded groups. In the log `groups_redrawn` is the
+number of discarded groups for each group of a step, and `groups_varied` the share of the final groups that vary.
+`reward` and `completion_tokens` are of the first round, so that curves of methods compare; the rest is of the final
+groups.
 """
 
 from collections.abc import Iterator

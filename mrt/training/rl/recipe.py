@@ -1,4 +1,18 @@
-"""The recipe of RL: its hyperparameters, and which of them a method reads."""
+"""The recipe of RL: its hyperparameters, and which of them a method reads.
+
+- Cut completions are trained on, with outcome 0, unless `mask_truncated`: then nothing is learnt from them, but they
+  count in the group's mean and deviation. `overlong_buffer: L` costs nothing up to `max_tokens` - L tokens, then
+  linearly more, and 1 at `max_tokens`. It changes the outcome alone; J and progress stay. Of the two, only this penalty
+  makes a model finish earlier.
+- `num_iterations: n` makes n steps of each batch of completions. `epochs` still counts passes over the problems.
+  Advantages, J and the probabilities that ratios refer to are computed once a batch.
+- Correcting the engine: `token_truncate` cuts each token's ratio at `vllm_importance_sampling_clip_max`; `token_mask`
+  leaves out tokens beyond it. `sequence_truncate` and `sequence_mask` do so with the product over a completion. `none`
+  weighs all by 1; the log still shows the ratio.
+- Sleep mode (never run) discards the engine's weights between generations. Memory is planned as without it.
+- A server (never run) gets a whole group as one request, without seeds: a training that resumes samples other
+  completions, and `seed` decides the order of the problems alone. `mrt plan` does not count its GPUs.
+"""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self

@@ -1,4 +1,4 @@
-"""The worked example: its page shows what its script prints, and its curves are of the whole traces."""
+"""Progress along real thoughts: the page shows what its script prints, and the curves are of whole traces."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ def test_the_page_shows_what_the_script_prints(tmp_path):
     command = [sys.executable, str(SCRIPT), str(SHARED / "traces"), "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "POLARS_MAX_THREADS": "1"})
     assert done.returncode == 0, done.stderr
-    page = (ROOT / "docs" / "worked_example.md").read_text(encoding="utf-8")
+    page = (ROOT / "experiments" / "real_traces" / "results.md").read_text(encoding="utf-8")
     assert tables(done.stdout) and tables(done.stdout) == tables(page)
     assert (tmp_path / "real_prefix_accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert (ROOT / "docs" / "images" / "real_prefix_accuracy.png").is_file()
