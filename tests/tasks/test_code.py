@@ -354,6 +354,32 @@ def test_J_of_programs_is_counted_and_not_read_off(tmp_path):
         load(config)
 
 
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    ("method", "variant", "reads"),
+    [
+        ("mrt_rl", "explicit", True),
+        ("brpo", "explicit", True),
+        ("s_grpo", "explicit", True),
+        ("grpo", "explicit", False),
+    ],
+)
+def test_rl_reads_no_J_of_programs_off(method, variant, reads, tmp_path):
+    config = configuration(tmp_path)
+    rl = {"estimate": "likelihood", "opening": "**Ends:** \\boxed{", "variant": variant, "prefixes": 0}
+    rl |= {"batch_size": 2, "micro_batch_size": 2, "num_generations": 2, "decoding": {"max_tokens": 400}}
+    config["problems"]["train"] = {**config["problems"]["p"], "file": str(tmp_path / "train.jsonl")}
+    (tmp_path / "train.jsonl").write_text((tmp_path / "p.jsonl").read_text().replace('"q"', '"r"'))
+    config["models"]["child"] = {"parent": "base", "method": method, "problems": "train", "rl": rl}
+    if not reads:
+        load(config)
+        return
+    with pytest.raises(
+        ValueError, match=r"models\.child\.rl\.estimate: the task of problems\.train, code, has no texts of gold"
+    ):
+        load(config)
+
+
 def test_the_fingerprint_has_all_that_runs_in_the_sandbox():
     names = {name.removeprefix("mrt.grading.") for name in reached("mrt.grading.grade", reference("code")).definitions}
     assert {f"inside.{name}" for name in ("enter", "run", "serve", "judge", "Channel", "Remote", "encode")} <= names

@@ -108,7 +108,7 @@ def read_off(config: Config) -> dict[str, list[str]]:
     datasets: dict[str, list[str]] = {}
     for name in lineage.trained(config):
         model, recipe = config.models[name], lineage.recipe(config, name)
-        if model.method == "mrt_rl" and isinstance(recipe, RL) and recipe.estimate == "likelihood":
+        if isinstance(recipe, RL) and recipe.estimate == "likelihood" and lineage.variant(config, name).asks_mu:
             datasets[f"models.{name}.rl.estimate"] = [str(model.problems)]
         if config.training.prover.estimate == "likelihood" and "prover" in lineage.sources(config, name):
             datasets.setdefault("training.prover.estimate", []).append(str(model.problems))
