@@ -106,15 +106,6 @@ def test_the_blocks_of_the_page_run(namespace):
     assert len(namespace["ends"]) == 1 and namespace["r"] == 1
 
 
-def test_the_notebook_of_the_page_of_your_own_runs():
-    page = (ROOT / "docs" / "your_own.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page.partition("## From a notebook")[2], re.DOTALL)
-    names = {}
-    exec(block, names)
-    assert len(names["episodes"]) == 2 and names["r"] == 1 and names["one_of_four"] == pytest.approx(1 - 5 / 70)
-    assert 0 < names["regret"] < 1 and names["vote_of_two"] == pytest.approx(2 / 3)
-
-
 def test_the_training_script_is_the_one_of_the_page_and_short():
     script = (EXAMPLES / "train_with_progress.py").read_text()
     assert f"# train_with_progress.py\n{script}" in BLOCKS and len(script.splitlines()) <= 25
