@@ -106,6 +106,13 @@ def test_the_blocks_of_the_page_run(namespace):
     assert len(namespace["ends"]) == 1 and namespace["r"] == 1
 
 
+def test_pass_and_maj_at_k_of_counts_and_clusters():
+    from mrt.progress import maj_at_k, pass_at_k
+
+    assert pass_at_k(n=8, c=3, k=4) == pytest.approx(1 - 5 / 70)
+    assert maj_at_k(clusters=[0, 0, 1], correct=[True, True, False], k=2) == pytest.approx(2 / 3)
+
+
 def test_the_training_script_is_the_one_of_the_page_and_short():
     script = (EXAMPLES / "train_with_progress.py").read_text()
     assert f"# train_with_progress.py\n{script}" in BLOCKS and len(script.splitlines()) <= 25
