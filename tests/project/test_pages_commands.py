@@ -10,6 +10,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from conftest import ROOT, checkout, slow_case, snakemake
 from markdown_it import MarkdownIt
 
 LISTED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text())
-NEEDS = LISTED["needs"]
-PATTERNS = [*LISTED["plan"], *LISTED["test"], *(pattern for patterns in NEEDS.values() for pattern in patterns)]
+NEEDS, LACKS = ([*chain.from_iterable(LISTED[kind].values())] for kind in ("needs", "lacks"))
+PATTERNS = [*LISTED["plan"], *LISTED["test"], *NEEDS, *LACKS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "experiments").glob("*/README.md"))]
 
 
@@ -82,9 +83,6 @@ def test_a_listed_test_exists(place):
     assert f"def {name}(" in (ROOT / file).read_text() if name else (ROOT / file).is_file()
 
 
-LATER = planned([pattern for kind, patterns in NEEDS.items() if kind != "download" for pattern in patterns])
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A checkout with the configurations that the pages show by name."""
@@ -97,7 +95,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("command", [*planned(LISTED["plan"]), *map(slow_case, LATER)])
+@pytest.mark.parametrize("command", [*planned(LISTED["plan"]), *map(slow_case, planned(NEEDS))])
 def test_a_command_is_planned(command, folder):
     printed = snakemake(folder, *arguments(command), "-n", "--quiet", "rules").stdout
     assert re.search(r"^total +\d+$", printed, re.MULTILINE)
