@@ -1,5 +1,6 @@
 """What engines and trainings take: the formulas against the tensors of TRL's own steps, and what is said of misfits."""
 
+from collections import defaultdict
 from contextlib import contextmanager
 
 import pytest
@@ -471,13 +472,18 @@ def documented():
 
     heads = ["GPU", "GiB", "sample 1.5B", "7B", "32B", "SFT 1.5B", "7B", "RL 1.5B", "LoRA: SFT 7B", "RL 7B"]
     table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    alike = defaultdict(list)  # names of GPUs, by the numbers of their row
     for name, gpu in GPUS.items():
         numbers = [least(sampling_gpus, size, engine, gpu, 8) for size in SIZES.values()]
         numbers += [least(training_gpus, SIZES[size], sft, gpu, 0.0) for size in ("1.5B", "7B")]
         numbers += [least(training_gpus, QWEN_1_5B, rl, gpu, share)]
         lean = [(memory.on_one_card(sft)._replace(length=8192), 0.0), (memory.on_one_card(rl), share)]
         numbers += [least(memory.check_training, QWEN_7B, training, gpu, of, 1) for training, of in lean]
-        table.append(f"| {' | '.join((name, f'{gpu.memory:g}', *numbers))} |")
+        alike[tuple(numbers)].append(name)
+    for numbers, names in alike.items():
+        sizes = sorted({GPUS[name].memory for name in names})
+        gib = " to ".join(f"{size:g}" for size in (sizes[0], *sizes[1:][-1:]))
+        table.append(f"| {' | '.join((', '.join(names), gib, *numbers))} |")
     yield "\n".join(table)
 
 

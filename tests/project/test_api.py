@@ -106,13 +106,11 @@ def test_the_blocks_of_the_page_run(namespace):
     assert len(namespace["ends"]) == 1 and namespace["r"] == 1
 
 
-def test_the_notebook_of_the_page_of_your_own_runs():
-    page = (ROOT / "docs" / "your_own.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page.partition("## From a notebook")[2], re.DOTALL)
-    names = {}
-    exec(block, names)
-    assert len(names["episodes"]) == 2 and names["r"] == 1 and names["one_of_four"] == pytest.approx(1 - 5 / 70)
-    assert 0 < names["regret"] < 1 and names["vote_of_two"] == pytest.approx(2 / 3)
+def test_pass_and_maj_at_k_of_counts_and_clusters():
+    from mrt.progress import maj_at_k, pass_at_k
+
+    assert pass_at_k(n=8, c=3, k=4) == pytest.approx(1 - 5 / 70)
+    assert maj_at_k(clusters=[0, 0, 1], correct=[True, True, False], k=2) == pytest.approx(2 / 3)
 
 
 def test_the_training_script_is_the_one_of_the_page_and_short():
