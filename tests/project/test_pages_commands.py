@@ -39,6 +39,7 @@ def commands_in(markdown: str) -> Iterator[str]:
                 command = re.sub(r"^(?:python -m )?(?=mrt )", "", command.removeprefix(".venv/bin/"))
                 if command and not command.startswith(("source ", "export ")):
                     yield command
+        assert not text, f"an open quotation mark: {text}"
 
 
 def all_commands() -> dict[str, list[str]]:
