@@ -29,10 +29,11 @@ class Verdict(NamedTuple):
 
 
 class Harness(NamedTuple):
-    """A kind of file: the columns that identify it, and its reader."""
+    """A kind of file: the columns that identify it, the column whose equal values are one unit, and its reader."""
 
     columns: tuple[str, ...]
-    read: Callable[[Rows], Iterator[dict[str, Any]]]
+    unit: str | None
+    read: Callable[[list[Any]], Iterator[dict[str, Any]]]
 
 
 def harness_of(names: Sequence[str]) -> str | None:
@@ -55,20 +56,21 @@ def flattened(file: Path, rows: Rows) -> Rows:
     name = harness_of([*rows[0][1]]) if rows else None
     if name is None:
         return rows
-    try:
-        return list(enumerate(HARNESSES[name].read(rows), start=1))
-    except ValueError as error:
-        raise ValueError(f"{file}, {error} ({name})") from error
-
-
-def completions(number: int, texts: Any, field: str, common: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each text; raises ValueError that names row and field, if there is none, or one is no text."""
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        raise ValueError(
-            f"row {number}: {field} holds no texts but {str(texts)[:60]}; completions are of generative tasks"
-        )
-    for text in texts:
-        yield {"text": text, "unit": number, "of": len(texts), "id": common["problem_id"], **common}
+    kind, units = HARNESSES[name], dict[Any, Rows]()
+    for number, row in rows:
+        units.setdefault(str(row.get(kind.unit)) if kind.unit else number, []).append((number, row))
+    completions: list[dict[str, Any]] = []
+    for unit in units.values():
+        number = unit[0][0]
+        try:
+            read = list(kind.read([row for _, row in unit]))
+            if not read or not all(isinstance(row["text"], str) for row in read):
+                raise ValueError("it has no completions; only generative tasks have them")
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            what = error if type(error) is ValueError else f"not as {name} writes it ({error!r})"
+            raise ValueError(f"{file}, row {number}: {what}") from error
+        completions += [row | {"id": row["problem_id"], "unit": number, "of": len(read)} for row in read]
+    return list(enumerate(completions, start=1))
 
 
 def gold_in(text: str) -> str:
@@ -76,40 +78,27 @@ def gold_in(text: str) -> str:
     return find_box(text)[0] or text.strip()
 
 
-def get(number: int, row: Any, *path: str | int) -> Any:
-    """A nested value; raises ValueError that names row and field if it is missing."""
-    value = row
-    for place in path:
-        try:
-            value = value[place]
-        except (KeyError, IndexError, TypeError):
-            raise ValueError(f"row {number}: no {'.'.join(map(str, path))}") from None
-    return value
-
-
 def is_score(value: Any) -> bool:
     """Whether a metric's value may be a verdict: 0 to 1."""
     return isinstance(value, bool | int | float) and 0 <= value <= 1
 
 
-def of_lighteval(rows: Rows) -> Iterator[dict[str, Any]]:
-    """Rows of lighteval's details."""
-    for number, row in rows:
-        doc, response = row["doc"], row["model_response"]
-        index = get(number, doc, "gold_index")
-        gold = get(number, doc, "choices", index[0] if isinstance(index, list) else index)
-        texts, tokens = get(number, response, "text"), response.get("output_tokens") or []
-        scores = {judge: float(value) for judge, value in row["metric"].items() if is_score(value)}
-        answers = extracted(doc, [*scores]) if len(texts) == 1 else {}
-        common = {
-            "problem_id": str(get(number, doc, "id")),
-            "problem": get(number, doc, "query"),
-            "answer": gold_in(gold),
-            "prompt": response["input"] if isinstance(response.get("input"), str) else None,
-            "verdicts": [Verdict(judge, score, answers.get(judge)) for judge, score in scores.items()],
-        }
-        for i, completion in enumerate(completions(number, texts, "model_response.text", common)):
-            yield completion | (size(tokens[i], doc.get("generation_size")) if i < len(tokens) else {})
+def of_lighteval(rows: list[Any]) -> Iterator[dict[str, Any]]:
+    """The completions in a row of lighteval's details."""
+    ((doc, response, metric),) = ((row["doc"], row["model_response"], row["metric"]) for row in rows)
+    index = doc["gold_index"]
+    texts, tokens = response["text"], response.get("output_tokens") or []
+    scores = {judge: float(value) for judge, value in metric.items() if is_score(value)}
+    answers = extracted(doc, [*scores]) if len(texts) == 1 else {}
+    common = {
+        "problem_id": str(doc["id"]),
+        "problem": doc["query"],
+        "answer": gold_in(doc["choices"][index[0] if isinstance(index, list) else index]),
+        "prompt": response["input"] if isinstance(response.get("input"), str) else None,
+        "verdicts": [Verdict(judge, score, answers.get(judge)) for judge, score in scores.items()],
+    }
+    for i, text in enumerate(texts):
+        yield {**common, "text": text, **(size(tokens[i], doc.get("generation_size")) if i < len(tokens) else {})}
 
 
 def extracted(doc: Mapping[str, Any], judges: Sequence[str]) -> dict[str, str]:
@@ -129,52 +118,48 @@ def size(tokens: Sequence[int], limit: int | None) -> dict[str, Any]:
     return {"tokens": len(tokens)} | ({"finish_reason": "length"} if limit is not None and len(tokens) >= limit else {})
 
 
-def of_lm_eval(rows: Rows) -> Iterator[dict[str, Any]]:
-    """Rows of lm-evaluation-harness's samples. A problem has a line for each filter, with the same completions."""
-    lines: dict[str, Rows] = {}
-    for number, row in rows:
-        lines.setdefault(str(row["doc_id"]), []).append((number, row))
-    filters = {row.get("filter") for _, row in rows}
-    for group in lines.values():
-        number, row = group[0]
-        prompt = get(number, row, "arguments", "gen_args_0", "arg_0")
-        doc = row["doc"] if isinstance(row["doc"], dict) else {}
-        common = {
-            "problem_id": str(row["doc_id"] if doc.get("id") is None else doc["id"]),
+def of_lm_eval(rows: list[Any]) -> Iterator[dict[str, Any]]:
+    """The completions of a problem in lm-evaluation-harness's samples, which have a row for each filter."""
+    first = rows[0]
+    prompt, doc = first["arguments"]["gen_args_0"]["arg_0"], first["doc"]
+    for text in first["resps"][0]:
+        yield {
+            "problem_id": str(first["doc_id"] if doc.get("id") is None else doc["id"]),
             "problem": next((doc[name] for name in PROBLEM if isinstance(doc.get(name), str)), prompt),
-            "answer": gold_in(str(row["target"])),
+            "answer": gold_in(str(first["target"])),
             "prompt": prompt if isinstance(prompt, str) else None,
-            "verdicts": [verdict for line in group for verdict in verdicts_of(*line, several=len(filters) > 1)],
+            "text": text,
+            "verdicts": [verdict for row in rows for verdict in verdicts_of(row)],
         }
-        yield from completions(number, get(number, row, "resps", 0), "resps", common)
 
 
-def verdicts_of(number: int, row: Mapping[str, Any], several: bool) -> Iterator[Verdict]:
-    """The verdicts of a line of lm-evaluation-harness, of a file with one filter or `several`."""
-    answer: str | None = None  # without a filter a metric reads the text itself
-    if row.get("filter") not in (None, "none"):
-        answer = str(get(number, row, "filtered_resps", 0)).replace(NO_ANSWER, "")
+def verdicts_of(row: Mapping[str, Any]) -> Iterator[Verdict]:
+    """The verdicts in a row of lm-evaluation-harness. Without a filter a metric reads the text itself."""
+    unfiltered = row.get("filter") in (None, "none")
+    answer = None if unfiltered else str(row["filtered_resps"][0]).replace(NO_ANSWER, "")
     for metric in row["metrics"]:
-        if is_score(value := get(number, row, metric)):
-            yield Verdict(f"{metric}, {row.get('filter')}" if several else metric, float(value), answer)
+        if is_score(row[metric]):
+            yield Verdict(metric if unfiltered else f"{metric}, {row['filter']}", float(row[metric]), answer)
 
 
-def of_batch(rows: Rows) -> Iterator[dict[str, Any]]:
-    """Rows of a batch's output: chats and completions. Reasoning that vLLM's parser took out is put back in tags."""
-    for number, row in rows:
-        if row["error"] or (row["response"] or {}).get("status_code") not in (None, 200):
-            raise ValueError(
-                f"row {number}: the request {row['custom_id']!r} failed: {str(row['error'] or row['response'])[:120]};"
-                " run it again, or remove the row"
-            )
-        body = get(number, row, "response", "body")
-        choices = get(number, body, "choices")
-        common = {"problem_id": str(row["custom_id"]), "model": body.get("model"), "verdicts": []}
-        texts = [text_of(choice) for choice in choices]
-        for choice, completion in zip(choices, completions(number, texts, "choices", common), strict=True):
-            if len(choices) == 1:  # usage counts the tokens of all
-                completion["tokens"] = (body.get("usage") or {}).get("completion_tokens")
-            yield completion | {"finish_reason": choice.get("finish_reason")}
+def of_batch(rows: list[Any]) -> Iterator[dict[str, Any]]:
+    """The completions of a request in a batch. Reasoning that vLLM's parser took out is put back in tags."""
+    (row,) = rows
+    response = row["response"] or {}
+    if row["error"] or response.get("status_code") not in (None, 200):
+        fault = str(row["error"] or response)[:120]
+        raise ValueError(f"the request {row['custom_id']!r} failed: {fault}; run it again, or remove the row")
+    body = response["body"]
+    tokens = (body.get("usage") or {}).get("completion_tokens") if len(body["choices"]) == 1 else None  # else of all
+    for choice in body["choices"]:
+        yield {
+            "problem_id": str(row["custom_id"]),
+            "model": body.get("model"),
+            "text": text_of(choice),
+            "tokens": tokens,
+            "finish_reason": choice.get("finish_reason"),
+            "verdicts": [],
+        }
 
 
 def text_of(choice: Mapping[str, Any]) -> str | None:
@@ -188,9 +173,9 @@ def text_of(choice: Mapping[str, Any]) -> str | None:
 
 
 HARNESSES = {
-    "lighteval": Harness(("doc", "model_response", "metric"), of_lighteval),
+    "lighteval": Harness(("doc", "model_response", "metric"), None, of_lighteval),
     "lm-evaluation-harness": Harness(
-        ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "metrics"), of_lm_eval
+        ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "metrics"), "doc_id", of_lm_eval
     ),
-    "vLLM": Harness(("custom_id", "response", "error"), of_batch),
+    "vLLM": Harness(("custom_id", "response", "error"), None, of_batch),
 }

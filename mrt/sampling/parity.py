@@ -90,7 +90,7 @@ def is_mean(judge: str) -> bool:
 
 
 def compared(samples: Rows, ours: Sequence[Ours], golds: Sequence[str], task: Task) -> pl.DataFrame:
-    """A row for each verdict of the harness (`COLUMNS`); a file without verdicts has a row for each completion."""
+    """A row for each verdict of the harness (`COLUMNS`), and for each completion without verdicts."""
     units: dict[int, list[int]] = {}
     for i, (_, sample) in enumerate(samples):
         units.setdefault(sample["unit"], []).append(i)
@@ -110,8 +110,8 @@ def compared(samples: Rows, ours: Sequence[Ours], golds: Sequence[str], task: Ta
             why = "pooled" if not is_mean(verdict.judge) else "agree" if agrees else "mean"
         problem_id = samples[places[0]][1]["problem_id"]
         rows.append((verdict.judge, problem_id, verdict.score, score, verdict.answer, answer, gold, why))
-    if not cases:
-        for (_, sample), our, gold in zip(samples, ours, golds, strict=True):
+    for (_, sample), our, gold in zip(samples, ours, golds, strict=True):
+        if not sample["verdicts"]:
             rows.append((None, sample["problem_id"], None, our.score, None, our.answer, gold, "no verdict"))
     return pl.DataFrame(rows, schema=COLUMNS, orient="row")
 

@@ -1,11 +1,16 @@
 """Files that evaluation harnesses wrote (tests/data) become problems, completions and verdicts."""
 
+import copy
 import json
 import re
+from functools import cache, reduce
+from operator import getitem
 
 import polars as pl
 import pytest
 from conftest import HARNESSES
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mrt.problems.build import build
 from mrt.problems.harnesses import expected, flattened, gold_in, harness_of
@@ -19,6 +24,11 @@ pytestmark = pytest.mark.fast
 def completions_of(name):
     file = HARNESSES / name
     return [row for _, row in flattened(file, read_file(file))]
+
+
+@cache
+def first_row(name):
+    return read_file(HARNESSES / name)[0][1]
 
 
 def wrong(tmp_path, name, change):
@@ -80,16 +90,49 @@ def test_thoughts_are_read_as_the_files_show_them():
             "the request 'toy-0' failed: {'code': 'x'}; run it again",
         ),
         ("batch.jsonl", lambda r: r["response"].update(status_code=400), "the request 'toy-0' failed"),
-        ("batch.jsonl", lambda r: r.update(response={"body": {"object": "embedding"}}), r"no choices \(vLLM\)"),
-        ("lm_eval_toy.jsonl", lambda r: r.update(resps=[[["-1.5", "False"]]]), "completions are of generative tasks"),
-        ("lm_eval_toy.jsonl", lambda r: r.update(arguments=[]), r"no arguments\.gen_args_0\.arg_0"),
-        ("lm_eval_toy.jsonl", lambda r: r.pop("exact_match"), "no exact_match"),
-        ("lighteval_math.parquet", lambda r: r["model_response"].update(text=[]), "holds no texts but"),
-        ("lighteval_math.parquet", lambda r: r["doc"].update(choices=[]), "no choices.0"),
+        (
+            "batch.jsonl",
+            lambda r: r.update(response={"body": {"object": "embedding"}}),
+            r"not as vLLM writes it \(KeyError\('choices'\)\)",
+        ),
+        (
+            "lm_eval_toy.jsonl",
+            lambda r: r.update(resps=[[["-1.5", "False"]]]),
+            "it has no completions; only generative",
+        ),
+        ("lm_eval_toy.jsonl", lambda r: r.update(arguments=[]), "not as lm-evaluation-harness writes it"),
+        ("lm_eval_toy.jsonl", lambda r: r.pop("exact_match"), "KeyError.'exact_match'."),
+        (
+            "lighteval_math.parquet",
+            lambda r: r["model_response"].update(text=[]),
+            "it has no completions; only generative",
+        ),
+        ("lighteval_math.parquet", lambda r: r["doc"].update(choices=[]), "not as lighteval writes it .IndexError"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_named(tmp_path, name, change, message):
     assert re.search(message, wrong(tmp_path, name, change))
+
+
+def places_in(value, path=()):
+    """The path of each value within a row."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from places_in(part, (*path, key))
+
+
+@given(st.data(), st.sampled_from([*RECORDED]), st.sampled_from([None, [], {}, "x", 1, [None], {"x": None}]))
+def test_a_damaged_row_is_read_or_refused_by_its_number(data, name, junk):
+    row = copy.deepcopy(first_row(name))
+    *path, last = data.draw(st.sampled_from([path for path in places_in(row) if path]))
+    reduce(getitem, path, row)[last] = junk
+    try:
+        rows = flattened(HARNESSES / name, [(7, row)])
+    except ValueError as error:
+        assert f"{name}, row 7: " in str(error)
+    else:
+        assert all(isinstance(row["text"], str) for _, row in rows)
 
 
 def test_another_file_is_refused_with_the_columns_of_each_harness(tmp_path):
@@ -109,7 +152,7 @@ def test_a_batch_with_several_choices_has_no_token_counts():
     row["response"]["body"]["choices"] = [choice, choice | {"finish_reason": "length"}]
     first, second = (row for _, row in flattened(HARNESSES, [(1, row)]))
     assert first["of"] == second["of"] == 2
-    assert "tokens" not in first
+    assert first["tokens"] is None
     assert second["finish_reason"] == "length"
 
 

@@ -1,5 +1,6 @@
 """Verdicts of evaluation harnesses against ours."""
 
+import json
 import re
 import shlex
 
@@ -15,6 +16,7 @@ from mrt.core.artifacts import GRADES, PROBLEMS
 from mrt.grading.grade import Grade
 from mrt.problems.build import build
 from mrt.problems.harnesses import Verdict
+from mrt.problems.sources import read_file
 from mrt.sampling.imports import Completions, Import
 from mrt.sampling.parity import COLUMNS, REASONS, Ours, Parity, reason
 
@@ -90,6 +92,34 @@ def test_another_task_may_judge(tmp_path):
         compared("lm_eval_math.jsonl", tmp_path / "p.csv", **{"task": t})["ours"].sum() for t in (None, "exact")
     )
     assert ours > exact
+
+
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        ({"avg@n:n=2": 0.0}, {"agree": 3, "mean": 9}),
+        ({"pass@k:k=1&n=2": 0.5}, {"agree": 5, "mean": 7}),
+        ({"maj@n:n=2": 1.0}, {"pooled": 12}),
+    ],
+)
+def test_metrics_of_several_completions_are_compared_if_they_are_means(tmp_path, metric, why):
+    rows = [row | {"metric": metric} for _, row in read_file(HARNESSES / "lighteval_toy.parquet")]
+    (tmp_path / "details.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"workers": 1, "completions": Completions(begins="inside")}
+    Parity(file=tmp_path / "details.jsonl", out=tmp_path / "parity.csv", **options).cli_cmd()
+    assert dict(pl.read_csv(tmp_path / "parity.csv")["reason"].value_counts().rows()) == why
+
+
+def test_a_metric_with_values_between_right_and_wrong_is_left_out_by_name(tmp_path, capsys):
+    rows = [row | {"exact_match": 0.5} for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
+    rows[0]["metrics"] = []
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Parity(file=tmp_path / "samples.jsonl", workers=1).cli_cmd()
+    shown = capsys.readouterr().out
+    assert "exact_match is not compared: its values lie between 0 and 1\n" in shown
+    assert (
+        "\nmath_verify: theirs 27.3 %, ours 27.3 %; 11 agree\nno metric: theirs -, ours 100.0 %; 1 no verdict" in shown
+    )
 
 
 @pytest.mark.parametrize(
