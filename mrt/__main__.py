@@ -10,6 +10,7 @@ TOOLS = {  # by a short name, since people type them
     "clean": ("planning.clean", "what of the results no configuration needs, and remove it"),
     "show": ("core.show", "what a table or a model is and what made it"),
     "traces": ("traces.page", "a page to look at traces, of what a results folder holds so far"),
+    "parity": ("sampling.parity", "an evaluation harness's verdicts against ours, sample by sample"),
     "trial": ("planning.trial", "whether the project runs on this machine's GPU, how exact, how fast, how large"),
     "calibrate": ("planning.calibrate", "how fast this machine is, for the plan"),
 }

@@ -31,6 +31,7 @@ settings.load_profile("mrt")
 ROOT = Path(__file__).parents[1]
 TOY_BASE = ROOT / "mrt" / "toy" / "weights"
 TOY_ATTEMPTS = ROOT / "mrt" / "toy" / "weights_attempts"
+HARNESSES = ROOT / "tests" / "data" / "harnesses"
 SHARED = ROOT.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not beside this checkout")
 

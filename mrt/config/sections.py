@@ -36,7 +36,7 @@ class Imported(Completions):
 
     file: Path = Field(
         description="JSONL, Parquet or CSV with columns problem_id, text, and optionally model, prompt, tokens,"
-        " finish_reason."
+        " finish_reason. Or a file of lighteval, lm-evaluation-harness or vLLM (docs/parity.md)."
     )
 
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from mrt.core.settings import unrepeated
 from mrt.core.storage import read_table
+from mrt.problems.harnesses import flattened
 from mrt.problems.settings import Dataset, Hub
 
 KINDS = ("question_type", "problem_is_valid", "solution_is_valid")
@@ -294,7 +295,7 @@ def read_source(
         )
         return list(enumerate(used, start=1)), fields, keep
     assert settings.file is not None
-    rows = read_file(settings.file)
+    rows = flattened(settings.file, read_file(settings.file))
     if not rows:
         raise ValueError(f"{settings.file}: 0 problems in it")
     names = list(dict.fromkeys(name for _, row in rows for name in row))

@@ -4,7 +4,8 @@
         --problems problems.parquet --out rollouts.parquet --reading reading.parquet
 
 The file (JSONL, Parquet or CSV) has one row per completion, with `problem_id` and `text`, and optionally `model`,
-`prompt`, `tokens` and `finish_reason`. Rows whose problem is not in the dataset are left out and counted; several rows
+`prompt`, `tokens` and `finish_reason`. Files of evaluation harnesses are read too (`mrt.problems.harnesses`); their
+rows are numbered by completion. Rows whose problem is not in the dataset are left out and counted; several rows
 of one problem are its samples, in the order of the file.
 
 Each row says whether its text begins inside a thought (`inside`), by the first of these that applies:
@@ -45,6 +46,7 @@ from mrt.episodes.thinking import (
     take_apart,
     whole,
 )
+from mrt.problems.harnesses import expected, flattened
 from mrt.problems.sources import check_characters, read_file, text
 
 USED = ("problem_id", "text", "model", "prompt", "tokens", "finish_reason")
@@ -176,11 +178,12 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
     a finish reason is unknown, or nothing says where a text begins.
     """
     settings = settings or Completions()
-    rows = read_file(file)
+    rows = flattened(file, read_file(file))
     names = dict.fromkeys(name for _, row in rows for name in row)
     missing = [name for name in ("problem_id", "text", *(["model"] if settings.model else [])) if name not in names]
     if missing:
-        raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(names) or 'no rows'}")
+        kinds = f"; files of harnesses are read too: {expected()}" if rows and missing != ["model"] else ""
+        raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(names) or 'no rows'}{kinds}")
     csv, chosen, models = file.suffix.lower() == ".csv", list[tuple[int, dict[str, Any]]](), dict[str, None]()
     for number, row in rows:
         given = {name: row.get(name) for name in USED}

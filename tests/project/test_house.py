@@ -29,6 +29,7 @@ STAGES = [
     *(
         "sampling.likelihood",
         "sampling.pool",
+        "sampling.parity",
         "problems.contamination",
         "planning.calibrate",
         "planning.trial",
