@@ -50,7 +50,7 @@ def flattened(file: Path, rows: Rows) -> Rows:
     """The completions of a harness's file as rows of an imported file, numbered from 1; other rows as they are.
 
     Columns: `problem_id` and `id`, `text`, `unit` (the row of the file), `of` (its number of completions), `verdicts`
-    (list of `Verdict`), and where the file has them `problem`, `answer`, `prompt`, `tokens`, `finish_reason`, `model`.
+    (list of `Verdict`). Where the file has them: `problem`, `answer`, `prompt`, `tokens`, `finish_reason`, `model`.
     Raises ValueError that names file and row: a request failed, or a row has no completions.
     """
     name = harness_of([*rows[0][1]]) if rows else None
