@@ -1,4 +1,4 @@
-"""The paper's claims, and what this experiment says of them.
+"""The paper's claims, and the verdicts of this experiment.
 
 Rows are the `claims` of the configuration: the paper's statement, and the same comparison here with its 95 % interval
 over |over|. A claim is supported or contradicted where its difference is significant at 5 %; else
