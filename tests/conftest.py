@@ -92,6 +92,8 @@ def name_of(item):
 
 def pytest_collection_modifyitems(items):
     for item in items:
+        if item.get_closest_marker("thorough"):  # of a test, whatever its cases are
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "slow"]
         where = f"{name_of(item)}.py::{item.name}"
         if not where.startswith(ENGINES) and not any(map(item.get_closest_marker, ("slow", "thorough", "setup"))):
             item.add_marker("fast")

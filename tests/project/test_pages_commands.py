@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ROOT, checkout, slow_case, snakemake
+from conftest import ROOT, checkout, slow_case, snakemake, thorough_case
 from markdown_it import MarkdownIt
 
 LISTED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text())
@@ -96,7 +97,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("command", [*planned(LISTED["plan"]), *map(slow_case, planned(NEEDS))])
+def later(command: str) -> Any:
+    """A command that the second tier plans, or the third one if it is of an experiment."""
+    return (thorough_case if "experiments/" in command else slow_case)(command)
+
+
+@pytest.mark.parametrize("command", [*planned(LISTED["plan"]), *map(later, planned(NEEDS))])
 def test_a_command_is_planned(command, folder):
     printed = snakemake(folder, *arguments(command), "-n", "--quiet", "rules").stdout
     assert re.search(r"^total +\d+$", printed, re.MULTILINE)

@@ -218,6 +218,7 @@ def weights(folder):
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.thorough
 def test_only_the_tags_differ_between_trainings(pair, tmp_path):
     """By SFT and by RL with J at each episode: the same losses, rewards and weights."""
     models = []
