@@ -27,7 +27,7 @@ from mrt.core.artifacts import (
     Artifact,
 )
 from mrt.core.commit import commit_of, today
-from mrt.core.digest import local_folder
+from mrt.core.digest import canonical, local_folder
 from mrt.core.fingerprint import fingerprint
 from mrt.core.storage import columns_of, read_provenance, read_table
 from mrt.training.method import RLMethod, SFTMethod
@@ -125,22 +125,21 @@ def method(config: Config, name: str) -> str:
     if isinstance(trained_by, SFTMethod):
         module = trained_by.examples.__module__
     text = (getattr(sys.modules.get(module), "__doc__", None) or "").strip().partition("\n\n")[0]
-    settings = yaml.dump(recorded(config, name), Dumper=Blocks, sort_keys=False, allow_unicode=True, width=100)
+    values = {"prompt": canonical(lineage.prompt_of(config, name)), **recorded(config, name)}
+    settings = yaml.dump(values, Dumper=Blocks, sort_keys=False, allow_unicode=True, width=100)
     return "\n\n".join(
         [
             f"This model was trained with [Meta Reinforcement Fine-Tuning]({PAPER})'s workflow `mrt`.",
             f"Method `{config.models[name].method}`{': ' if text else '.'}{' '.join(text.split())}",
             f"Lineage: {' → '.join(steps)}.",
-            "A problem is a message of this text, in the tokenizer's chat template:",
-            f"```text\n{lineage.prompt_of(config, name).instruction}\n```",
-            "Settings, as recorded when the model and its data were made:",
+            "Settings: the prompt, and the recorded ones of the training and of its data.",
             f"```yaml\n{settings}```",
         ]
     )
 
 
 def root_in_words(config: Config, name: str) -> str:
-    """What a lineage begins with; a local folder by its last name alone."""
+    """The given model at the start of a lineage; of a local folder only the last part of the path."""
     model = config.models[name]
     if model.path is None:
         return "the toy base of `mrt`"
@@ -161,7 +160,7 @@ def recorded(config: Config, name: str) -> dict[str, Any]:
 
 
 def training_data(config: Config, name: str, dataset: str | None) -> str:
-    """The problem set of a training, the number of rows of its tables, and what each rule kept."""
+    """The problem set of a training, the number of rows of its tables, and the traces that each rule kept."""
     problems = str(config.models[name].problems)
     source = config.problems[problems]
     where = "problems of the toy world of `mrt`"
@@ -199,8 +198,8 @@ def cost(config: Config, name: str) -> str:
         for row in table.select(*COST.columns).iter_rows()
     ]
     return (
-        f"{table['flops'].sum():.3g} FLOPs in all. The training of `{lineage.root(config, name)}` and evaluation are not"
-        f" counted.\n\n{table_of([column.replace('_', ' ') for column in COST.columns], rows)}"
+        f"{table['flops'].sum():.3g} FLOPs in all, without the training of `{lineage.root(config, name)}` and without"
+        f" evaluation.\n\n{table_of([column.replace('_', ' ') for column in COST.columns], rows)}"
     )
 
 

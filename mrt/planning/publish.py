@@ -4,7 +4,7 @@
     mrt publish mrt_1 --repo OWNER/NAME              upload the checkpoint and its card
     mrt publish mrt_1 --repo OWNER/NAME --data       and its data, to the dataset OWNER/NAME-data
 
-The token is that of `hf auth login`, or of HF_TOKEN. What a repository has under other names stays.
+The token is that of `hf auth login`, or of HF_TOKEN. Other files of a repository stay.
 """
 
 import sys
@@ -97,18 +97,11 @@ def checkpoint(config: Config, name: str) -> Path:
 
 
 def repository_name(given: str | None, model: str, *, needed: bool) -> str:
-    """The repository OWNER/NAME; raises ValueError if it is missing, and needed, or not a name of the hub."""
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
+    """The repository OWNER/NAME; raises ValueError if it is missing, and needed, or has another form."""
     if given is None:
         if needed:
             raise ValueError("name the repository: --repo OWNER/NAME (or look at the files and the card: --dry-run)")
         return f"OWNER/{model}"
-    try:
-        validate_repo_id(given)
-        validate_repo_id(f"{given}-data")
-    except HFValidationError as error:
-        raise ValueError(f"--repo {given}: {error}") from error
     if given.count("/") != 1:
         raise ValueError(f"--repo {given}: OWNER/NAME is needed, with a user or an organization as the owner")
     return given
@@ -144,23 +137,24 @@ def laid_out(repository: Repository) -> Iterator[Path]:
 def upload(repository: Repository, *, private: bool) -> None:
     """Make a repository, if there is none, and upload its files in one commit.
 
-    Raises ValueError without a token, or if it must be private and is public; OSError if the hub refuses.
+    Raises ValueError without a token, for a name that the hub does not admit, or if it must be private and is public;
+    OSError if the hub refuses.
     """
     from httpx import HTTPError
     from huggingface_hub import HfApi, get_token
 
     if not get_token():
         raise ValueError("no token for the hub: `hf auth login`, or export HF_TOKEN, with the right to write")
-    api, of = HfApi(), {"repo_id": repository.name, "repo_type": repository.kind}
+    api, name, kind = HfApi(), repository.name, repository.kind
     try:
-        api.create_repo(**of, private=private or None, exist_ok=True)
-        if private and not api.repo_info(**of).private:
-            raise ValueError(f"{repository.name} exists and is public; leave out --private, or name another repository")
+        api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True)
+        if private and not api.repo_info(name, repo_type=kind).private:
+            raise ValueError(f"{name} exists and is public; leave out --private, or name another repository")
         with laid_out(repository) as folder:
-            done = api.upload_folder(**of, folder_path=folder, commit_message="Publish by mrt")
+            done = api.upload_folder(repo_id=name, repo_type=kind, folder_path=folder, commit_message="Publish by mrt")
     except HTTPError as error:
-        raise OSError(f"{repository.name} could not be uploaded: {error}") from error
-    print(f"{repository.kind} {repository.name}: {done.commit_url}")
+        raise OSError(f"{name} could not be uploaded: {error}") from error
+    print(f"{kind} {name}: {done.commit_url}")
 
 
 if __name__ == "__main__":
