@@ -67,10 +67,10 @@ class Engine(NamedTuple):
     """A model that answers: its two functions. A function of yours with the same arguments serves as well.
 
     Attributes:
-        generate: called as `generate(prompts, n, max_tokens, stop)`; gives n completions of each prompt
+        generate: Called as `generate(prompts, n, max_tokens, stop)`. Gives n completions of each prompt
             [prompts][n]. The stop strings end a completion and are not part of it.
-        log_probabilities: called with a list of `(prompt, opening, text)`; gives for each the log-probability, in nats,
-            of `text` and a `}` after `prompt + opening`. -inf where the context is full.
+        log_probabilities: Called with a list of `(prompt, opening, text)`. Gives for each the log-probability, in nats,
+            of `text` and a `}` after `prompt + opening`; -inf where the context is full.
     """
 
     generate: Generate

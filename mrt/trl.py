@@ -146,8 +146,8 @@ def thinking_of(choice: Any, tokenizer: Any, prompt: Any) -> Thinking | None:
 def chat_of(prompt: Any, tokenizer: Any, thinking: Thinking | None, arguments: Mapping[str, Any]) -> Chat:
     """A prompt of a dataset as TRL renders it, a text or messages, and whether it leaves a thought open.
 
-    Raises ValueError if that cannot be known, if the template drops the last message or closes the thought itself, or
-    if a thought of another kind than the model's is open.
+    Raises ValueError if that cannot be known, or if the template drops the last message or closes the thought itself.
+    So it does if a thought of another kind than the model's is open.
     """
     if isinstance(prompt, str):
         text, last = prompt, in_prompt(prompt, thinking) if thinking else None

@@ -1,1 +1,1 @@
-"""What the rules are made of, beside Snakemake's own language: paths, options, resources, figures, running."""
+"""Parts of the rules, beside Snakemake's language: paths, options, resources, figures, running."""

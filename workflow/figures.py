@@ -1,6 +1,6 @@
-"""Figures and tables of an experiment: what they are made from, and how the report lists them.
+"""Figures and tables of an experiment: their input files, and how the report lists them.
 
-What each is stands in its file (`mrt.figures.figure`).
+The file of each describes it (`mrt.figures.figure`).
 """
 
 import json
@@ -24,7 +24,7 @@ from workflow.paths import Paths
 
 Tables = dict[str, dict[str, str]]  # {model: {dataset: path}}
 
-LACKING = {  # measures that not every experiment has, and what it takes
+LACKING = {  # measures that not every experiment has, and their requirements
     "sft_log": "a model with a parent",
     "rl_log": "a model that RL trained, or one with a training_log",
     "cost": "a model with a parent",
@@ -133,7 +133,7 @@ class Figures:
         return {measure: self.measured(measure, models) for measure in read}
 
     def files(self, name: str) -> list[str]:
-        """The files of these tables; if the experiment can have none, what it lacks, which Snakemake reports."""
+        """The files of these tables; if the experiment can have none, the missing setting, which Snakemake reports."""
         tables, figure = self.tables(name), self.entries[name].figure
         if figure.needs and not self.setting(figure.needs):
             return [f"{figure.needs} in the configuration"]
@@ -180,7 +180,7 @@ class Figures:
         return styles(self.experiment, self.experiment.models)
 
     def wanted(self, name: str) -> bool:
-        """Whether the experiment measures what a figure or table shows, and has something to show; a user's always."""
+        """Whether the experiment has the measures of a figure or table, and something to show; a user's always."""
         evaluation, entry = self.experiment.evaluation, self.entries[name]
         if entry.stage in self.user_files:
             return True
@@ -204,7 +204,7 @@ class Figures:
         return f"{self.paths.results}/{'tables' if self.entries[name].is_table else 'figures'}/{name}"
 
     def written(self, name: str) -> dict[str, Any]:
-        """All files of a figure or table; the report has the one to look at and the data behind it as CSV."""
+        """All files of a figure or table; the report has the one to look at and its data as CSV."""
         stem, entry = self.stem(name), self.entries[name]
 
         def listed(suffix: str, form: str) -> Any:
@@ -221,7 +221,7 @@ class Figures:
     def outputs(self, name: str) -> Any:
         """The pictures or the text of a figure or table, and its data.
 
-        Snakemake compares no settings of a rule with an output that is missing and that nothing asks for.
+        Snakemake compares no settings of a rule with an output that is missing and that no target needs.
         """
         shown = (".md",) if self.entries[name].is_table else (".png", f".{self.vector}")
         return multiext(self.stem(name), *shown, ".csv")
@@ -261,7 +261,7 @@ class Figures:
         return {measure for entry in self.entries.values() for measure in entry.figure.measures}
 
     def provenance(self) -> dict[str, str]:
-        """What the page of provenance lists: {name: path}."""
+        """The tables that the page of provenance lists: {name: path}."""
         paths, experiment = self.paths, self.experiment
         sets = [(m, d) for m in experiment.evaluation.models for d in measuring.measured_on(experiment, m)]
         trained = [m for m in experiment.models if m in paths.trained_ancestors()]

@@ -1,7 +1,7 @@
 """Fingerprints of stages, kept between starts of Snakemake.
 
-To search what all stages reach takes a second, and every job on a cluster starts a Snakemake of its own. So what was
-found is kept in a file whose name is a digest of the package's sources: after any change, all is searched anew.
+To search the code that all stages reach takes a second, and every job on a cluster starts another Snakemake. So the
+results are kept in a file whose name is a digest of the package's sources: after any change, the search is repeated.
 """
 
 import json
@@ -13,11 +13,11 @@ from mrt.core.fingerprint import hash_of, reached
 from mrt.core.scope import PACKAGE
 from mrt.core.storage import write_text
 
-MOST = 8  # files, of so many states of the code
+MOST = 8  # files, each of a state of the code
 
 
 class Fingerprints:
-    """Fingerprints of stages; what they are made of is kept in a file in `folder`."""
+    """Fingerprints of stages; their parts are kept in a file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / f"{sources()}.json"

@@ -173,7 +173,7 @@ class Options:
         return self.experiment.engine.model_copy(update=sizes)
 
     def engine_decides(self, kind: str = "") -> Callable[[Wildcards], list[Any]]:
-        """The engine settings that change what is sampled."""
+        """The engine settings that change completions."""
         return lambda w: [lengths.longest(self.experiment, self.sampler(kind, w)), self.experiment.engine.dtype]
 
     def gathered(self, kind: str, w: Wildcards, files: dict[str, str]) -> str:
@@ -201,11 +201,11 @@ class Options:
         return self.options(**self.of_weights(self.paths.parent(w)), **options)
 
     def set_code(self, w: Wildcards) -> str:
-        """Fingerprint of a training set, with what the method takes from its file."""
+        """Fingerprint of a training set, with the parts of the method's file."""
         return self.code("training.sets", *parts_of(str(self.experiment.models[w.model].method)))
 
     def trainer_code(self, w: Wildcards) -> str:
-        """Fingerprint of RL, with what the method takes from its file and the task that judges."""
+        """Fingerprint of RL, with the parts of the method's file and the task that judges."""
         recipe: Any = lineage.recipe(self.experiment, w.model)
         parts = parts_of(str(self.experiment.models[w.model].method), recipe.variant)
         way = self.way_to_cut if lineage.variant(self.experiment, w.model).cuts else ()
@@ -300,7 +300,7 @@ class Options:
         others = {}
         for phase, (kind, name) in phases.items():
             root = lineage.root(experiment, name)
-            weights = roots.weights(experiment, root)  # None: completions that somebody sampled elsewhere
+            weights = roots.weights(experiment, root)  # None: completions that were sampled elsewhere
             if self.paths.if_learnt(kind)(w) and root != lineage.root(experiment, w.model) and weights:
                 others[phase] = weights, experiment.models[root].revision
         return others or None

@@ -56,7 +56,7 @@ class Paths:
         return f"{self.results}/.cache/{kind}/{model}"
 
     def request(self, kind: str = "{kind}") -> str:
-        """What is to be sampled from a model on a dataset."""
+        """The sampling request for a model on a dataset."""
         return f"{self.results}/.sampling/{kind}/{{model}}/{{dataset}}.json"
 
     def mark(self, kind: str) -> str:
@@ -78,7 +78,7 @@ class Paths:
         return f"{self.results}/models/toy_base" if model.toy == "remade" else None
 
     def weights_of(self, name: str) -> list[str]:
-        """A model's weights as an input; given ones are none: their content stands in params, not their date."""
+        """A model's weights as an input; given ones are none: their content is in params, not their date."""
         folder = self.checkpoint(self.experiment.models[name].checkpoint_of or name)  # whose training makes it
         return [folder] if folder else []
 
@@ -90,7 +90,7 @@ class Paths:
         """The weights of the meta-prover."""
         return self.weights_of(measuring.mu(self.experiment, w.model, w.dataset))
 
-    # ---- what a training is made from ----
+    # ---- inputs of a training ----
 
     def parent(self, w: Wildcards) -> str:
         """The model that a trained model is trained from."""
@@ -158,7 +158,7 @@ class Paths:
         return {name for name in self.trained if isinstance(self.experiment.models[name].trained_by, RLMethod)}
 
     def parents_cost(self, w: Wildcards) -> str | list[str]:
-        """What the parent's training took, if it was trained here."""
+        """The cost of the parent's training, if it was trained here."""
         parent = self.parent(w)
         return self.of_model("costs", model=parent) if parent in self.trained else []
 
@@ -178,6 +178,6 @@ class Paths:
         return [self.contamination(d) for d in sorted(used)]
 
     def set_rules(self) -> list[str]:
-        """Tables of what each training set kept and dropped."""
+        """Tables of the numbers of traces that each training set kept and dropped."""
         by_sft = self.trained_ancestors() - self.by_rl()
         return [self.of_model("sets", "rules.parquet", name) for name in sorted(by_sft)]

@@ -1,4 +1,4 @@
-"""What jobs ask for on a cluster: GPUs, nodes, cores, memory, time."""
+"""The resources that jobs request on a cluster: GPUs, nodes, cores, memory, time."""
 
 from collections.abc import Callable
 from functools import cache
@@ -39,11 +39,11 @@ class JobResources:
         return f"{kind}:{processes}" if cluster.gpu and nodes > 1 else ""
 
     def gpu_model(self, gpus: Number) -> Callable[[Wildcards], str]:
-        """The type of GPU to ask for, of jobs that ask for any."""
+        """The type of GPU to request, for jobs that need any."""
         return lambda w: self.experiment.cluster.slurm_type or "" if gpus(w) else ""
 
     def cores(self, gpus: Number) -> Callable[[Wildcards, int], int]:
-        """CPU cores of a job: some with each GPU, else its threads, which Snakemake caps at what the login node has."""
+        """CPU cores of a job: some with each GPU, else its threads, which Snakemake caps at the login node's cores."""
         per_gpu = self.experiment.cluster.cpus_per_gpu
         return lambda w, threads: max(threads, per_gpu * gpus(w))
 
@@ -75,7 +75,7 @@ class JobResources:
         return runtime
 
     def reading(self, rule: str, each: float = TEXT, least: int = 2000) -> Callable[[Wildcards, int], int]:
-        """Memory in MB, more at each attempt, of a job that reads what a sampling rule made.
+        """Memory in MB, more at each attempt, of a job that reads the output of a sampling rule.
 
         `each`: bytes that it holds for each sampled token; `least`: MB that it takes besides.
         """
@@ -95,7 +95,7 @@ class JobResources:
         return self.reading(next((rules[kind] for kind in rules if kind in reads), "sample_rollouts"))(w, attempt)
 
     def sampling(self, rule: str) -> dict[str, Any]:
-        """What a job asks for that samples: the GPUs of one engine, all on one node."""
+        """Resources of a job that samples: the GPUs of one engine, all on one node."""
         experiment = self.experiment
 
         def sampler(w: Wildcards) -> str:
@@ -120,20 +120,20 @@ class JobResources:
         }
 
     def gathering(self, rule: str) -> dict[str, Any]:
-        """What a job asks for that reads what a rule has sampled, or grades it again: that of a tree."""
+        """Resources of a job that reads completions of a rule, or grades them again, as that of a tree does."""
         least = round(1024 * (4 + self.experiment.engine.cpu_cache_gib))
         minutes = 240 if rule == "search_tree" else 60
         return {"mem_mb": self.reading(rule, least=least), "runtime": lambda w, attempt: minutes * attempt}
 
     def training(self, rule: str) -> dict[str, Any]:
-        """What a job asks for that trains: the GPUs of a node, or of several nodes, which `srun` then starts it on."""
+        """Resources of a job that trains: the GPUs of a node, or of several nodes, on which `srun` then starts it."""
         return {
             "gpu": self.training_gpus,
             "gpu_model": self.gpu_model(self.training_gpus),
             "gres": self.training_gres,
             "nodes": self.nodes,
             "tasks": self.nodes,
-            "tasks_per_gpu": 0,  # else SLURM wants so many tasks for each GPU, and the job waits for ever
+            "tasks_per_gpu": 0,  # else SLURM wants that many tasks for each GPU, and the job waits for ever
             "mpi": lambda w: "srun" if self.nodes(w) > 1 else "",  # else the plugin starts it on one node
             "cpus_per_task": self.training_cores,
             "mem_mb": self.training_memory,

@@ -1,8 +1,8 @@
-"""What a run does to its results folder: it alone works there, and its records of what made a file are known.
+"""A run in its results folder: no other run works there, and its records of the origin of each file are known.
 
 One Snakemake at a time holds `.running` in the results folder (mrt/core/lock.py). Jobs of an earlier one that was
-killed may still be at work, in SLURM or here. They write no output any more, and what they sample or train is found by
-the jobs of this run, which wait for them.
+killed may still be at work, in SLURM or here. They write no output any more. The jobs of this run wait for them and use
+their completions and checkpoints.
 """
 
 import os
@@ -51,10 +51,10 @@ def begin(results: Path) -> None:
 
 
 def record_in_jobs(workflow: Any) -> None:
-    """Inside a job: leave the record of what it made, as Snakemake has jobs do whose main process does not wait.
+    """Inside a job: leave the record of its outputs, as Snakemake has jobs do whose main process does not wait.
 
-    Else what a job makes after its Snakemake was killed would have no record, and no later change of settings or code
-    would be seen.
+    Else outputs that a job makes after its Snakemake was killed would have no record, and no later change of settings
+    or code would be seen.
     """
     from snakemake.persistence import PersistenceBase
 
@@ -71,12 +71,12 @@ def record_in_jobs(workflow: Any) -> None:
 
 
 def mend_plugin(final_when_preempted: bool, longest_pause: float) -> None:
-    """Have the SLURM plugin always ask what it asks first, at most `longest_pause` seconds apart; fail preempted jobs.
+    """Have the SLURM plugin repeat its first query, at most `longest_pause` seconds apart; fail preempted jobs.
 
     The plugin chooses between squeue and sacct each time, by MinJobAge, and takes no answer of slurmctld for a small
-    one. Where sacct cannot tell, without slurmdbd say, it forgets its jobs and waits for ever. While no job ends, it
-    asks ten seconds later each time, up to three minutes. For a preempted job it waits until SLURM starts it again,
-    which SLURM does not if it was told not to requeue: then the job has failed, and is tried again.
+    one. Where sacct cannot tell, for example without slurmdbd, it forgets its jobs and waits for ever. While no job
+    ends, it queries ten seconds later each time, up to three minutes. For a preempted job it waits until SLURM starts
+    it again. SLURM does not if requeuing is off: then the job has failed, and is tried again.
     """
     import snakemake_executor_plugin_slurm as plugin
 
@@ -98,9 +98,9 @@ def mend_plugin(final_when_preempted: bool, longest_pause: float) -> None:
 
 
 class Mark(NamedTuple):
-    """What a results folder tells of its records: the identity of their `.snakemake`, where that lies, and their name.
+    """The mark of a results folder for its records: the identity of their `.snakemake`, its place, and their name.
 
-    Snakemake keeps what made a file under the path of the file, as it was written: under the folder's `name`.
+    Snakemake keeps the record of a file under the path of the file, as it was written: under the folder's `name`.
     """
 
     identity: str

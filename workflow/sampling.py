@@ -1,12 +1,12 @@
-"""The stages that sample, and what their rules share.
+"""The stages that sample, and the shared parts of their rules.
 
-For each (model, dataset) a request says what is wanted. One job of a model, pool (`mrt.config.pools`) and shard samples
-all requests with one engine, into the completion caches. For each dataset a job without a GPU then makes the table.
+Each (model, dataset) has a sampling request. One job of a model, pool (`mrt.config.pools`) and shard samples all
+requests with one engine, into the completion caches. For each dataset a job without a GPU then makes the table.
 
-What runs again is decided by the request alone. It has the settings, the code and the inputs of its table, so it runs
+The request alone decides which jobs run again. It has the settings, the code and the inputs of its table, so it runs
 again when the table has to be made again. The marks of the sampling jobs are `ancient`: a newer one, left by another
 dataset's request, makes no table again. They cannot decide by themselves: while a job that makes an `ancient` file is
-to run, Snakemake does not look at the settings of those behind it.
+to run, Snakemake does not look at the settings of the jobs that depend on it.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class Sampling:
         self.pools = any_of([EVALUATION, *experiment.problems])
 
     def inputs(self, kind: str, w: Wildcards) -> dict[str, Any]:
-        """What a table is sampled from: the weights (`checkpoint`), and by option the tables that its stage reads."""
+        """The inputs of a sampled table: the weights (`checkpoint`), and by option the tables that its stage reads."""
         paths, options = self.paths, self.options
         traces = {name: paths.artifact(name, model=w.model, dataset=w.dataset) for name in ("rollouts", "episodes")}
         if kind == "prover":
@@ -96,6 +96,6 @@ class Sampling:
         return [self.paths.request().format(kind=kind, model=w.model, dataset=dataset) for dataset in datasets]
 
     def marks(self, kind: str, w: Wildcards) -> list[str]:
-        """The marks of the jobs that sample what a table is made from."""
+        """The marks of the jobs that sample the completions of a table."""
         pool, shards = pool_of(self.experiment, w.model, w.dataset), range(self.paths.shard_count)
         return [self.paths.mark(kind).format(model=w.model, pool=pool, shard=shard) for shard in shards]

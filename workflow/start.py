@@ -1,4 +1,4 @@
-"""What happens when Snakemake starts here: the server that stages are forked from, and what this machine cannot run."""
+"""The start of Snakemake here: the server that stages are forked from, and refusals of jobs that cannot run."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
 def begin() -> None:
     """Begin the run, for `onstart`: hold the results folder, keep to the plan, refuse what cannot run.
 
-    A workflow that uses this one as a module calls it in its own `onstart`; Snakemake calls none of a module.
+    A workflow that uses this one as a module calls it in its `onstart`; Snakemake calls none of a module.
     """
     for run in _runs:
         run()
@@ -92,8 +92,8 @@ def hold_to_the_plan(workflow: Workflow, fingerprints: Fingerprints, config: dic
     """Record the code and the configuration that this run is planned with.
 
     A job stops if its code is edited meanwhile, and a job on a cluster, whose Snakemake would read the configuration
-    again, takes it from here (`planned_config`). Else an edit that is undone later would leave other results behind,
-    and no later plan would see it. The record is of this run alone, since others may begin meanwhile.
+    again, takes it from here (`planned_config`). Else an edit that is undone later would leave results of the edited
+    code, and no later plan would see it. The record is of this run alone, since others may begin meanwhile.
     """
     for job in workflow.dag.needrun_jobs():
         _ = job.params  # has each stage's fingerprint found now, of the code that is there now
@@ -200,7 +200,7 @@ def refuse_placeholders(workflow: Workflow) -> None:
 
 
 def refuse_missing_packages(workflow: Workflow, experiment: Config) -> None:
-    """Raise WorkflowError if trainings need what is not installed; with conda they have their own environment."""
+    """Raise WorkflowError if trainings need missing packages; with conda they have their own environment."""
     trainings = planned_trainings(workflow)
     if trainings and not workflow.deployment_settings.deployment_method:
         from mrt.training.one_card import check
@@ -217,9 +217,9 @@ def refuse_missing_packages(workflow: Workflow, experiment: Config) -> None:
 
 
 def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:
-    """Raise WorkflowError if the chat template of a model at hand cannot write the prompts of a planned job.
+    """Raise WorkflowError if the chat template of a local model cannot write the prompts of a planned job.
 
-    Of a hub model that is not downloaded yet, and of the toy's bases, nothing is asked.
+    Hub models that are not downloaded yet, and the toy's bases, are not checked.
     """
     if workflow.executor_plugin.name == "touch":
         return

@@ -1,7 +1,7 @@
-"""What a run says in the terminal: a line for each job that ended, and at its end the table and the files made.
+"""The output of a run in the terminal: a line for each job that ended, and at its end the table and the files made.
 
-The bars are those of the logger plugin `rich` (profiles/default/config.yaml); they stand below these lines, and only in
-a terminal. Snakemake's whole text is in .snakemake/log/.
+The bars are those of the logger plugin `rich` (profiles/default/config.yaml); they are below these lines, and only in a
+terminal. Snakemake's whole text is in .snakemake/log/.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""The page of traces of an experiment: which tables it is made from, and what it is told."""
+"""The page of traces of an experiment: its tables and its settings."""
 
 import json
 
@@ -66,7 +66,7 @@ class TracesPage:
         return [*problems, *sets, *(self.paths.artifact(*k, *of) for of, kinds in self.kinds().items() for k in kinds)]
 
     def settings(self) -> str:
-        """What the page shows and how, as JSON; models and datasets in their order."""
+        """The page's content and looks, as JSON; models and datasets in their order."""
         markers = self.experiment.segmentation.markers
         datasets: dict[str, list[str]] = {}
         for model, dataset in self.kinds():

@@ -2,8 +2,8 @@
 
 A claim compares a value (accuracy, regret at a budget, ...) of one model with that of another on the same problems, or
 with 0. It is supported or contradicted if the difference is significant at 5 %, over training runs and problems
-(`mrt.analysis.intervals`), of what a training logs over the runs alone; else it is not significant. p-values are
-corrected for the number of claims about the same two methods (`holm`).
+(`mrt.analysis.intervals`). Values of training logs vary over the runs alone. Otherwise the claim is not significant.
+Its p-value is corrected for the number of claims about the same two methods (`holm`).
 """
 
 import csv
@@ -57,7 +57,7 @@ MEASURES = {  # of other values, by how they begin
 
 
 class Claim(Settings):
-    """What the paper says of two models, or of one, and the comparison that decides it."""
+    """A statement of the paper about two models, or one, and the comparison that decides it."""
 
     claim: str | None = Field(
         None,
@@ -121,7 +121,7 @@ def claims_in(file: Path) -> dict[int, dict[str, Any]]:
     Cells are texts, but `episodes` (`[2, 5]`) and `margin`, which are as in YAML. They are not checked here.
 
     Raises:
-        ValueError: for columns that are no fields, that stand twice or are missing, and rows of another length.
+        ValueError: for columns that are no fields, repeated or missing, and for rows of another length.
     """
     rows = {}
     with file.open(encoding="utf-8-sig", newline="") as text:
@@ -148,7 +148,7 @@ def claims_in(file: Path) -> dict[int, dict[str, Any]]:
 
 
 def typed(name: str, cell: str) -> Any:
-    """A cell of a table of claims; one that is not what its column holds stays a text, for the error."""
+    """A cell of a table of claims; one that is invalid in its column stays a text, for the error."""
     try:
         return json.loads(cell) if name in ("episodes", "margin") else cell
     except json.JSONDecodeError:
@@ -281,11 +281,11 @@ def ends(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None = None) -> 
         answers: measure `maj` of the model that does not think, if there is one.
 
     Yields:
-        Name and rows, all of the same traces, of: the answer at the end of a thought; one answer after half of its
-        episodes; the vote there of as many answers as cost no more than the whole thought with its answer; and
-        `direct`. Left out are thoughts of one episode, which have no half, and those that afford no answer there or, on
-        a dataset that has `answers`, no direct one. Rows of votes and of `direct` have the columns affordable, used and
-        answer_tokens (see `direct`).
+        Name and rows, all of the same traces. There are four: the answer at the end of a thought; one answer after half
+        of its episodes; a vote there; and `direct`. The vote has as many answers as cost no more than the whole thought
+        with its answer. Left out are thoughts of one episode, which have no half, and those that afford no answer
+        there. On a dataset that has `answers`, those that afford no direct answer are left out too. Rows of votes and
+        of `direct` have the columns affordable, used and answer_tokens (see `direct`).
     """
     if prefixes is None or prefixes.is_empty():
         return
@@ -342,11 +342,11 @@ def compare(
 
 
 def verdict(claim: Claim, estimate: float, bound: str | None = None, *, ratio: bool = False) -> tuple[Verdict, float]:
-    """What an estimate says of a claim if it is significant, and the value that it then differs from.
+    """The verdict of an estimate about a claim if it is significant, and the value that it then differs from.
 
     A ratio is compared with 1, a difference with 0; where models are said to be alike, with the nearer end of the
-    margin. What is only known as a `bound`, `at least` or `at most`, may lie anywhere beyond it: it says nothing on
-    that side.
+    margin. An estimate that is only a `bound`, `at least` or `at most`, may lie anywhere beyond it: it decides nothing
+    on that side.
     """
     none = 1.0 if ratio else 0.0
     said: Verdict = "supported"
@@ -380,7 +380,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def runs_needed(estimate: Estimate, none: float = 0.0) -> int | None:
     """Runs of each model with which the present estimate's interval would exclude `none`; None if no number would.
 
-    More runs lower the variance between runs, and that of what a run says of a single problem. They do not lower the
+    More runs lower the variance between runs, and that of a run's value on a single problem. They do not lower the
     variance between problems.
     """
 

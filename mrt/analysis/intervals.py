@@ -1,11 +1,10 @@
 """Confidence intervals over training runs and problems, from variance components.
 
 A value varies between problems, between training runs, and, as completions are sampled, between runs on one problem.
-The variance of a mean is put together from these three components, and the interval takes Student's t with
-Satterthwaite's degrees of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance
-components"). Statistics that are no means (ratios, token efficiency) are linearized first: what each run and problem
-contributes to them is averaged. `python -m benchmarks.intervals` measures how often such intervals exclude the truth
-(docs/metrics.md).
+The variance of a mean is the sum of these three components. The interval takes Student's t with Satterthwaite's degrees
+of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance components"). Statistics that are
+no means (ratios, token efficiency) are linearized first: the contributions of all runs and problems to them are
+averaged. `python -m benchmarks.intervals` measures how often such intervals exclude the truth (docs/metrics.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -106,14 +105,14 @@ def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence
     """Variance components of a sum of means over runs and problems, and Satterthwaite's degrees of freedom.
 
     Args:
-        parts: for each set of runs, what it contributes by run and problem [..., runs, problems]; the estimate is the
-            sum of their means. All are of the same problems in the same order, and of different runs.
+        parts: for each set of runs, its contributions by run and problem [..., runs, problems]; the estimate is the sum
+            of their means. All are of the same problems in the same order, and of different runs.
         fixed: hold the runs fixed. The variance is then that over problems and samples, of these very runs.
         strata: sizes of the datasets that the problems are of, in order; each dataset's problems are compared with each
             other alone. None: one dataset.
 
-    A part of one run has no component between runs: it is a model that is given, or runs are to be held fixed. What is
-    left of a problem in a run, beyond the effects of both, is in the problems' component and in the runs', and is
+    A part of one run has no component between runs: it is a model that is given, or runs are to be held fixed. The
+    residual of a problem in a run, beyond the effects of both, is in the problems' component and in the runs', and is
     subtracted once.
     """
     of_problem = np.sum([part.mean(axis=-2) for part in parts], axis=0)
@@ -167,7 +166,7 @@ def estimate_of(
 
 
 def influence(values: npt.ArrayLike) -> Floats:
-    """What each run and problem contributes to a mean [runs, problems], less the mean.
+    """The contribution of each run and problem to a mean [runs, problems], less the mean.
 
     Each value counts the same; where a run has none for a problem (NaN), it contributes nothing, and the others more.
     """
@@ -182,8 +181,8 @@ def mean_of(
     """A mean over training runs and problems, or the difference of two methods' means.
 
     Args:
-        values, other: one value per run and problem [runs, problems], for the same problems in the same order; NaN
-            where a run has none for a problem (no trace of so many episodes, say), each of the others weighs the same.
+        values, other: one value per run and problem [runs, problems], for the same problems in the same order. NaN:
+            a run has none for a problem, for example no trace of some number of episodes. The others weigh the same.
         same_runs: whether both are of the same runs in the same order; then their difference within a run varies.
         fixed: hold the runs fixed; the estimate is then one of these very runs, over problems and samples alone.
 
@@ -233,7 +232,7 @@ def average_of(groups: Sequence[npt.ArrayLike]) -> Estimate:
 
 
 def linearized(statistic: Callable[..., float], *grids: Floats) -> list[Floats]:
-    """What each run and problem contributes to a statistic of means, to first order: one grid a given one.
+    """The contribution of each run and problem to a statistic of means, to first order: one grid for each of `grids`.
 
     Args:
         statistic: of the means of the grids over runs and problems, each [points].

@@ -53,8 +53,8 @@ class Measure(Function):
     def measured(self, files: Mapping[str, Path], options: Mapping[str, Any]) -> pl.DataFrame:
         """The measure of these tables (Parquet) with these settings.
 
-        Raises ValueError for a table that is missing or unknown, for settings of the wrong kind, for a result with
-        other columns, and with file and line for any error in a user's file.
+        Raises ValueError for a table that is missing or unknown, for settings of the wrong kind, and for a result with
+        other columns. Any error in a user's file becomes a ValueError with file and line.
         """
         if wrong := {*self.needed} - {*files} or {*files} - {*self.reads}:
             raise ValueError(

@@ -22,7 +22,7 @@ KIND = ("finish_reason", "mean_logprob")
 
 
 def spent() -> pl.Expr:
-    """Tokens that an answer at a prefix costs, for a group of its answers: all but the problem's own.
+    """Tokens that an answer at a prefix costs, for a group of its answers: all but those of the problem.
 
     They are those of z_0:j, of what forces the answer, and the mean of the answers'. So at the whole thought they are
     the completion's tokens, as in maj@k (docs/metrics.md).
@@ -47,7 +47,7 @@ def value_of(answers: pl.DataFrame) -> pl.Expr:
 def graded(answers: pl.DataFrame, grades: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Inner 1:1 join of answers and grades by their keys; raises polars' ComputeError if a key repeats.
 
-    Grades are written in the order of what was graded. Tables in the same order are put side by side, which takes an
+    Grades are written in the order of the graded answers. Tables in the same order are put side by side, which takes an
     eighth of the join's time: a full-size table has millions of answers.
     """
     answer_keys, grade_keys = answers.select(keys), grades.select(keys)
@@ -90,14 +90,14 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
         grades: their grades: the same four keys and correct, and score if answers have partial credit, whose mean is J.
 
     Returns:
-        Columns problem_id, sample, prefix, episodes (largest prefix of the trace), prefix_tokens, tokens (that an
-        answer there costs, without the problem's), answers (their number in J), J, progress (since the previous prefix;
-        null at each trace's first), sorted by the keys. If prefixes are left out of a trace, progress spans the gap and
-        still adds up.
+        Columns problem_id, sample, prefix, episodes, prefix_tokens, tokens, answers, J, progress, sorted by the keys.
+        `episodes` is the largest prefix of the trace. `tokens` are those that an answer there costs, without the
+        problem's, and `answers` is their number in J. `progress` is that since the previous prefix, null at each
+        trace's first. If prefixes are left out of a trace, progress spans the gap and still adds up.
 
     Raises:
-        ValueError: if there are no answers, a key repeats, an answer has no grade or a grade no answer, a grade is
-            null, or the answers of one prefix disagree on its tokens.
+        ValueError: if there are no answers, a key repeats, an answer or a grade lacks its counterpart, or a grade is
+            null. Also if the answers of one prefix disagree on its tokens.
     """
     if answers.is_empty():
         raise ValueError("there are no forced answers")

@@ -37,9 +37,9 @@ def episode_regret(maj: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Normalized regret of one trace by its episodes (Appendix E, Figure 26).
 
     At prefix i, more compute buys either one more episode, along the line from maj@1 at i to maj@1 at i + 1, or more
-    votes at i: maj@1, maj@2, maj@4 and the mean of maj@4 and maj@8 at compute 1, 2, 4, 6. The comparator is the better
-    of the two at each compute. The regret of the first b episodes is the area between comparator and thought, as a
-    share of the comparator's area.
+    votes at i. At compute 1, 2, 4, 6 the votes give maj@1, maj@2, maj@4 and the mean of maj@4 and maj@8. The comparator
+    is the better of the two at each compute. The regret of the first b episodes is the area between comparator and
+    thought, as a share of the comparator's area.
 
     Args:
         maj: maj@1, maj@2, maj@4, maj@8 at the prefixes 0 to k [k + 1, 4], each in [0, 1].
@@ -77,8 +77,9 @@ def episode_regret_table(prefixes: pl.DataFrame) -> pl.DataFrame:
         prefixes: columns problem_id, sample, prefix, p, maj, with p = 1, 2, 4, 8 at every prefix.
 
     Returns:
-        Columns problem_id, sample, prefix (episodes so far; each trace's first prefix is left out), regret (f64),
-        hopeless (the comparator's area up to there is 0), total (the trace's episodes), sorted by the first three.
+        Columns problem_id, sample, prefix, regret (f64), hopeless, total, sorted by the first three. `prefix` counts
+        the episodes so far, and each trace's first prefix is left out. `hopeless`: the comparator's area up to there is
+        0. `total`: the trace's episodes.
 
     Raises:
         ValueError: if a prefix lacks one of the four p, or a trace has one prefix only.

@@ -15,13 +15,13 @@ def token_efficiency(
     """How many times fewer tokens a model needs than another for the same accuracy (Section 8.3, Figure 7).
 
     Each curve gives the fewest tokens for an accuracy: its running maximum, with log tokens interpolated linearly. A
-    plateau of the running maximum is part of the curve: what is more accurate needs more tokens than its end. The
-    ratio is the other's tokens divided by the model's, as a geometric mean over the accuracies that both curves reach.
+    plateau of the running maximum is part of the curve: higher accuracies need more tokens than its end. The ratio is
+    the other's tokens divided by the model's, as a geometric mean over the accuracies that both curves reach.
     If one curve begins above the other's best, there are no such accuracies. The ratio is then a bound: it compares the
     last point of the lower curve with the first point of the upper one.
 
-    The ratio is continuous in both curves wherever they share a range of accuracies: a change of an accuracy by e
-    changes its logarithm by no more than a multiple of e over the width of that range.
+    The ratio is continuous in both curves wherever they share a range of accuracies. A change of an accuracy by e
+    changes the ratio's logarithm by no more than a multiple of e over the width of that range.
 
     Args:
         tokens, accuracy: the model's curve, such as k times its tokens per completion and maj@k [points].

@@ -32,12 +32,12 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: npt.ArrayLike) -> Any:
     """Unbiased pass@k, 1 - C(n-c, k) / C(n, k) (the "direct" baseline of Section 5, Figure 3).
 
     Args:
-        n: answers drawn; integer, or integer array (the three arguments broadcast together).
+        n: sampled answers; integer, or integer array (the three arguments broadcast together).
         c: correct ones among them.
         k: answers that one may submit.
 
     Returns:
-        Probability that at least one of k answers, drawn without replacement from the n, is correct: a float for
+        Probability that at least one of k answers, chosen without replacement from the n, is correct: a float for
         scalars, else an array of the broadcast shape.
 
     Raises:
@@ -71,7 +71,7 @@ def maj_at_k(clusters: npt.ArrayLike, correct: npt.ArrayLike, k: int, weights: n
     Args:
         clusters: integers [n]; equal answers share one, -1 is unparseable.
         correct: booleans (or 0/1) [n].
-        k: answers drawn without replacement.
+        k: size of the subsets, chosen without replacement.
         weights: positive votes [n], such as the authors' 2^(mean token log-probability in nats); None gives one each.
 
     Returns:
@@ -79,8 +79,8 @@ def maj_at_k(clusters: npt.ArrayLike, correct: npt.ArrayLike, k: int, weights: n
         once. With weights, all C(n, k) subsets are enumerated, and votes within a relative 1e-12 of the top are tied.
 
     Raises:
-        ValueError: if lengths differ, k is not in 1..n, a cluster is below -1, an unparseable answer is marked
-            correct, a weight is not positive and finite, or weights are given and C(n, k) exceeds 200,000.
+        ValueError: if lengths differ, k is not in 1..n, a cluster is below -1, or an unparseable answer is marked
+            correct. With weights, if one is not positive and finite, or C(n, k) exceeds 200,000.
     """
     labels, right = _answers(np.asarray(clusters), np.asarray(correct))
     if not 1 <= k <= labels.size:
@@ -119,18 +119,18 @@ def maj_at_k_table(table: pl.DataFrame, by: Sequence[str], ks: Sequence[int]) ->
     """maj@k of every group of answers of a table of grades, for every k; see `maj_at_k`.
 
     Args:
-        table: one row an answer, with the columns `by`, `cluster` (integer, -1 unparseable) and `correct`; votes weigh
-            what a column `weight` says, or are equal without one.
+        table: one row an answer, with the columns `by`, `cluster` (integer, -1 unparseable) and `correct`. A column
+            `weight` gives the weights of votes; without one they are equal.
         by: columns that name a group, such as problem_id, sample, prefix.
-        ks: numbers of answers drawn.
+        ks: numbers of answers that vote.
 
     Returns:
         Columns `by`, k (i64), maj (f64), sorted by `by` and k. Groups whose clusters have the same sizes and grades
         are counted once, so tens of thousands of groups take well under a second.
 
     Raises:
-        ValueError: if a column is missing or null, `by` or `ks` is empty, an answer is impossible (see `maj_at_k`),
-            or a k is below 1 or exceeds the size of a group.
+        ValueError: if a column is missing or null, `by` or `ks` is empty, or an answer is impossible (see `maj_at_k`).
+            Also if a k is below 1 or exceeds the size of a group.
     """
     by, wanted = list(by), sorted(set(ks))
     if not by or not wanted:
@@ -197,11 +197,12 @@ def _answers(
 def _credits(clusters: tuple[tuple[int, int], ...], unparseable: int, most: int) -> tuple[float, ...]:
     """Expected credit of the vote for k = 1..most, given sorted (size, correct answers) pairs and the unparseable.
 
-    A cluster of s answers puts i of them into a subset in C(s, i) ways, so that the number of subsets of size k in
-    which no cluster exceeds t answers is the coefficient of x^k in (1+x)^unparseable * prod_c sum_{i<=t} C(s_c, i) x^i.
-    For each winning count t and credit q, two counts are added: the subsets in which q is the best credit among the
-    clusters with t answers, and the subsets that a single cluster of credit q wins with t answers. Each subset earns q
-    times half its part in this sum: q for a sole winner, q/2 for a tie.
+    A cluster of s answers puts i of them into a subset in C(s, i) ways. Consider the subsets of size k in which no
+    cluster exceeds t answers. Their number is the coefficient of x^k in
+    `(1+x)^unparseable * prod_c sum_{i<=t} C(s_c, i) x^i`. For each winning count t and credit q, two counts are added.
+    One is of the subsets in which q is the best credit among the clusters with t answers. The other is of the subsets
+    that a single cluster of credit q wins with t answers. Each subset earns q times half its part in this sum: q for a
+    sole winner, q/2 for a tie.
 
     A polynomial is stored as one integer, its value at x = 2^bits, which exceeds any coefficient, modulo x^(most+1).
     This makes products fast; and divisors are odd, so they have an inverse.

@@ -24,9 +24,9 @@ class Hardware(NamedTuple):
     bandwidth: float
 
 
-# FLOPs (dense, accumulated in float32) and bandwidth are from NVIDIA's data sheets. The memory is what CUDA's
-# mem_get_info reports where the data sheets say 24, 24, 24, 24, 48, 40, 80, 80, 141 and 180 GB: error correction takes
-# a sixteenth of GDDR6.
+# FLOPs (dense, accumulated in float32) and bandwidth are from NVIDIA's data sheets. The memory is as CUDA's
+# mem_get_info reports it. The data sheets give 24, 24, 24, 24, 48, 40, 80, 80, 141 and 180 GB: error correction takes a
+# sixteenth of GDDR6.
 GPUS = {
     "rtx4090": Hardware(23.6, 165e12, 1.01e12),
     "l4": Hardware(22.0, 121e12, 0.30e12),
@@ -86,7 +86,7 @@ class Architecture(Settings):
 
 
 def sizes_in(folder: Path) -> dict[str, Any]:
-    """What a checkpoint folder's `config.json` says of its language model."""
+    """The entries of a checkpoint folder's `config.json` about its language model."""
     raw: dict[str, Any] = json.loads((folder / "config.json").read_text())
     return raw.get("text_config", raw)  # of a model that sees images too
 

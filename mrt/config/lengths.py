@@ -1,4 +1,4 @@
-"""The longest texts that an engine samples, and what it is set up for, in tokens."""
+"""The longest texts that an engine samples, and the length that it is set up for, in tokens."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,7 +31,7 @@ def prefix(config: Config, name: str) -> int:
 class Text(NamedTuple):
     """The longest text of a kind that an engine samples."""
 
-    path: str  # of the setting of so many `tokens`
+    path: str  # of the setting that gives `tokens`
     tokens: int
     parts: dict[str, int]  # of the text, in tokens
     readers: list[str]  # the models that read it

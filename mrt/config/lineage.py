@@ -1,4 +1,4 @@
-"""A model's lineage: what it descends from, whose data it learns from, and how it is trained."""
+"""A model's lineage: its ancestors, the model whose data it learns from, and its recipe."""
 
 from collections.abc import Collection, Iterator
 
@@ -47,9 +47,9 @@ def trained(config: Config) -> list[str]:
 
 
 def prompt_of(config: Config, name: str) -> Prompt:
-    """How problems become prompts for a model: as its `prompt` says; of a trained model, as its parent's does.
+    """How problems become prompts for a model: by its `prompt`; for a trained model, by its parent's.
 
-    The parent's is what its training data contain. A cold start teaches another one: by default the shared one.
+    Its training data contain the parent's prompt. A cold start teaches another one: by default the shared one.
     """
     model = config.models[name]
     if model.checkpoint_of:

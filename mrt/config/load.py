@@ -1,4 +1,4 @@
-"""Read a `config.yaml`: parse it, check it, and explain what is wrong."""
+"""Read a `config.yaml`: parse it, check it, and explain its mistakes."""
 
 import csv
 import re
@@ -52,7 +52,7 @@ def read_files(files: Sequence[Path]) -> Config:
 
 
 def with_runs(config: dict[str, Any]) -> dict[str, Any]:
-    """The config, with the replicates that `training.runs` asks for, and copies of the bases that they descend from."""
+    """The config, with the replicates for `training.runs`, and copies of the bases that they descend from."""
     models, training = config.get("models"), config.get("training")
     runs = training.get("runs", 1) if isinstance(training, dict) else 1
     if not isinstance(models, dict) or not isinstance(runs, int):
@@ -143,8 +143,8 @@ def of_step(name: str, spec: Mapping[str, Any], step: int) -> dict[str, Any]:
 
 
 def evaluate_steps(config: Mapping[str, Any], spec: Mapping[str, Any]) -> list[int]:
-    """The steps whose checkpoints a model's training keeps: those of its own recipe, else of the shared one."""
-    with suppress(ValueError):  # `Model` says what is wrong with its method
+    """The steps whose checkpoints a model's training keeps: those of its recipe, else of the shared one."""
+    with suppress(ValueError):  # `Model` reports an invalid method
         by_rl = isinstance(method_named(str(spec.get("method"))), RLMethod) if spec.get("parent") else None
         for group in (spec, config.get("training")) if by_rl is not None else ():
             recipe = group.get("rl" if by_rl else "recipe") if isinstance(group, dict) else None
@@ -155,7 +155,7 @@ def evaluate_steps(config: Mapping[str, Any], spec: Mapping[str, Any]) -> list[i
 
 
 class ClaimsTable(NamedTuple):
-    """The claims of the table that a config names in their place."""
+    """The claims of the table that a config names instead of a list."""
 
     file: str
     lines: list[int]  # of the file, of each claim
@@ -229,7 +229,7 @@ def repeated(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def explain(mistake: Any) -> str:
-    """One line for a mistake that pydantic found: its path, what is wrong, the value, and what would be right."""
+    """One line for a mistake that pydantic found: its path, the reason, the value, and a remedy."""
     path = ".".join(map(str, mistake["loc"]))
     if mistake["type"] == "extra_forbidden":
         if path in MOVED:
@@ -264,7 +264,7 @@ def settings_at(path: Sequence[str | int]) -> dict[str, Any]:
 
 
 def switches_for_numbers(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of each boolean (`true`, `yes`) in place of a number: it would pass as 1 or 0."""
+    """(path, message) of each boolean (`true`, `yes`) in place of a number: it would pass as 1 or 0."""
     for name, value in config.items() if isinstance(config, dict) else ():
         here = (*path, str(name))
         if isinstance(value, bool):

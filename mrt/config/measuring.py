@@ -1,4 +1,4 @@
-"""What is sampled and measured: of which models, on which datasets, how many completions, by which mu."""
+"""Samples and measures: of which models, on which datasets, how many completions, by which mu."""
 
 from collections.abc import Callable, Mapping
 from itertools import takewhile
@@ -52,7 +52,7 @@ def measured_checkpoints(config: Config) -> list[str]:
 
 
 def sampling_on(config: Config, dataset: str) -> SamplingSettings:
-    """What is sampled on a dataset: the evaluation's settings on its sets, else the training's."""
+    """The sampling settings of a dataset: the evaluation's on its sets, else the training's."""
     return config.evaluation if dataset in config.evaluation.problems else config.training
 
 

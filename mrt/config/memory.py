@@ -14,19 +14,19 @@ GPUs (V: vocabulary size, H: hidden size):
 | - the optimizer's step | fused: nothing | 4 P / n: gradients in float32 | - |
 | DeepSpeed's buffers | - | gathered weights, and twice the gradients to reduce | the same |
 
-Under ZeRO-3 DeepSpeed casts the model itself and there is no autocast (accelerate/accelerator.py), so the residual
-stream between layers has 16 bits; with autocast alone it has 32, like the embedding that it starts from.
+Under ZeRO-3 DeepSpeed casts the model itself and there is no autocast (accelerate/accelerator.py). The residual stream
+between layers then has 16 bits. With autocast alone it has 32, like the embedding that it starts from.
 
 SFT and RL compute the loss in the same way, with `add_fused_lm_head` (trl/trainer/utils.py), which sft_trainer.py and
 grpo_trainer.py call. It never builds all logits: a tile of 4096 tokens x 32768 vocabulary entries
 (trl/kernels/chunked_logprob.py) is computed, reduced in place, and recomputed in the backward pass. That pass
 accumulates the head's gradient in float32 and, under ZeRO-3, gathers the head (2 V H) and casts the gradient (2 V H).
-RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion; its engine takes a
-share of each GPU; and with `beta` there is a reference model too. Rows that pass through the model together are padded,
-in RL on the left, which takes masks of T x T (`mask_bytes`). RL makes 4 passes (mrt/training/rl/trainer.py), each of a
-quarter of the rows, so that up to 4 rows need none. SFT pads on the right, where causal attention needs no mask;
-those of layers with windows, and of models with a router's loss, are not counted. The other parts count all rows as one
-pass, in RL too.
+RL differs from SFT: its sequences are a prompt, perhaps a prefix of a thought, and a completion. Its engine takes a
+share of each GPU. With `beta` there is a reference model too. Rows that pass through the model together are padded, in
+RL on the left, which takes masks of T x T (`mask_bytes`). RL makes 4 passes (mrt/training/rl/trainer.py), each of a
+quarter of the rows, so that up to 4 rows need none. SFT pads on the right, where causal attention needs no mask. Masks
+of layers with windows, and of models with a router's loss, are not counted. The other parts count all rows as one pass,
+in RL too.
 
 With adapters (`lora`, mrt/training/one_card.py; on one GPU) the weights beside them take 4 bytes, or 2 with
 `base: bfloat16`, and the table's state is that of the adapters. There are no gradients of weights and no kept casts of
@@ -47,7 +47,7 @@ from mrt.training.frozen import CHUNK, ROW
 from mrt.training.launch import ZERO_3
 from mrt.training.one_card import BNB, DEFAULT, EIGHT, OPTIMIZERS, SHARDED, LoRA
 
-USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and what the allocator cannot use take the rest
+USABLE = 0.95  # of a GPU's memory: CUDA's context, NCCL and fragmentation take the rest
 TILE = 4096, 32768  # tokens, vocabulary: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE of TRL
 LINEAR = 7  # linear layers of a block
 SET_BYTES = 22  # of main memory, a token of a training set (`host_bytes`)
@@ -67,8 +67,8 @@ class PerToken(NamedTuple):
         return self.hidden * a.hidden + self.intermediate * a.intermediate + self.queries * queries + self.keys * keys
 
 
-# A layer of a Llama or Qwen model, measured with MemTracker. KEPT: what it keeps for its backward pass, with gradient
-# checkpointing (its input) and without. LAYER: what it needs beside that while it is recomputed and runs backward.
+# A layer of a Llama or Qwen model, measured with MemTracker. KEPT: the activations kept for its backward pass, with
+# gradient checkpointing (its input) and without. LAYER: its other memory while it is recomputed and runs backward.
 KEPT = {
     ("autocast", True): PerToken(4),
     ("bf16", True): PerToken(2),
@@ -89,7 +89,7 @@ HEAD = {"autocast": 18.5, "bf16": 14.5, "float32": 16.5}  # bytes x hidden a tok
 
 
 class Training(NamedTuple):
-    """What a training holds on a GPU: rows of a micro-batch, length of the longest in tokens, and options."""
+    """The size of a training on a GPU: rows of a micro-batch, length of the longest in tokens, and options."""
 
     rows: int
     length: int
@@ -207,7 +207,7 @@ def mask_bytes(a: Architecture, training: Training) -> int:
 
 
 class Engine(NamedTuple):
-    """What an engine has to hold: `max_model_len`, concurrent sequences, and its share of each GPU's memory."""
+    """The size of an engine: `max_model_len`, concurrent sequences, and its share of each GPU's memory."""
 
     longest: int
     sequences: int
@@ -217,11 +217,12 @@ class Engine(NamedTuple):
 
 
 def engine_parts(a: Architecture, engine: Engine, hardware: Hardware, gpus: int) -> dict[str, float]:
-    """Minimum bytes of an engine on each of its GPUs: weights, the cache of one sequence, and vLLM's own.
+    """Minimum bytes of an engine on each of its GPUs: weights, the cache of one sequence, and the overhead of vLLM.
 
     vLLM does not start if its share cannot hold a sequence of `max_model_len` (vllm/v1/core/kv_cache_utils.py). To
-    measure its own memory, it runs a step of the maximum number of tokens (vllm/engine/arg_utils.py: 16,384 on GPUs of
-    70 GB and more, else 8,192; TRL: 4,096) and samples for all sequences; CUDA and its graphs take about 1 GiB.
+    measure its overhead, it runs a step of the maximum number of tokens and samples for all sequences. The maximum is
+    16,384 on GPUs of 70 GB and more, else 8,192 (vllm/engine/arg_utils.py); TRL sets 4,096. CUDA and its graphs take
+    about 1 GiB.
     """
     batched = engine.batched or (16_384 if hardware.memory >= 70 else 8_192)
     step = batched * (6 * a.hidden + 6 * a.intermediate / gpus) + 3 * 4 * engine.sequences * a.vocabulary
@@ -247,12 +248,12 @@ def engine_fits(a: Architecture, engine: Engine, hardware: Hardware, gpus: int) 
 
 
 def divides(a: Architecture, gpus: int) -> bool:
-    """Whether the attention heads can be spread over so many GPUs."""
+    """Whether the attention heads can be spread over that many GPUs."""
     return a.heads % gpus == 0 and (a.kv_heads % gpus == 0 or gpus % a.kv_heads == 0)
 
 
 def sampling_gpus(a: Architecture, engine: Engine, hardware: Hardware, most: int = NUMBERS[-1]) -> int:
-    """Number of GPUs of one engine: the fewest with room for the weights and as much again for the cache.
+    """Number of GPUs of one engine: the fewest that hold the weights and as much again for the cache.
 
     If these are more than `most`, the fewest that hold the weights and one sequence. Raises ValueError if even these
     are too many, or do not divide the attention heads.
@@ -387,11 +388,11 @@ def host_bytes(a: Architecture, nodes: int, processes: int, tokens: float = 0.0,
     Each process holds all of an SFT's `tokens`, those of the training set: 8 bytes of ids and labels, as much again
     while they are made, and 6 of text.
 
-    Each process loads CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model: its file is
-    memory-mapped, read by the first process and shared in the page cache (transformers/integrations/deepspeed.py), at
-    most 4 bytes a parameter; to save, the first process gathers it in 16 bits. A resumed training reads weights and
-    optimizer back, 12 bytes a parameter over all processes. A single process also loads 4 bytes and resumes 12. With
-    adapters of a `rank` it resumes these; they are merged in main memory, into at most 4 bytes a parameter.
+    Each process loads CUDA, torch, TRL and perhaps vLLM (4 GiB). Under ZeRO-3 no process holds the model. Its file is
+    memory-mapped, read by the first process and shared in the page cache (transformers/integrations/deepspeed.py). This
+    takes at most 4 bytes a parameter. To save, the first process gathers it in 16 bits. A resumed training reads
+    weights and optimizer back, 12 bytes a parameter over all processes. A single process also loads 4 bytes and resumes
+    12. With adapters of a `rank` it resumes these; they are merged in main memory, into at most 4 bytes a parameter.
     """
     resumed = 12 / nodes * (rank * of_rank_one(a) if rank else a.parameters)
     return (4 * GIB + SET_BYTES * tokens) * processes + 4 * a.parameters + resumed

@@ -1,7 +1,7 @@
 """Which datasets one engine samples in one go, for one model and one stage.
 
-A model's evaluation sets are one pool. A dataset that only trainings read is a pool of its own, so that no training
-waits for an evaluation, and none is sampled for a training alone.
+A model's evaluation sets are one pool. Each dataset that only trainings read is a separate pool. So no training waits
+for an evaluation, and no evaluation set is sampled for a training alone.
 """
 
 from mrt.config.measuring import measured_on

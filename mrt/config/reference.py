@@ -76,7 +76,7 @@ def meaning_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
 
 
 def default_of(field: dict[str, Any], groups: dict[str, Any]) -> str:
-    """A field's default as a config would have it; of a group, the settings that differ from the group's own."""
+    """A field's default as written in a config; of a group, the settings that differ from the group's defaults."""
     default = field.get("default")
     if isinstance(default, dict):
         properties = groups.get(field.get("$ref", "").rsplit("/", 1)[-1], {}).get("properties", {})

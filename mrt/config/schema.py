@@ -1,16 +1,16 @@
 """`config.yaml` as a typed model: data alone. The stages never see a config file.
 
-What is worked out from it are functions of a `Config`, in modules that import only those above them:
+Derived quantities are functions of a `Config`, in modules that import only those above them:
 
-| module | what it gives |
+| module | content |
 |---|---|
 | `lineage` | a model's ancestors, runs, teacher, prompt, recipe and variant |
-| `measuring` | what is sampled and measured of a model on a dataset, by which mu |
+| `measuring` | the samples and measures of a model on a dataset, and their mu |
 | `steps` | the most examples and steps that a training can have |
 | `roots` | the weights that a lineage begins with: where they are, their sizes, their context |
 | `lengths` | the longest texts that an engine samples |
 | `sizing` | the GPUs of an engine, the nodes and processes of a training |
-| `checks` | what settings that are valid one by one get wrong together |
+| `checks` | contradictions between settings that are valid one by one |
 """
 
 from pathlib import Path

@@ -32,7 +32,7 @@ ORIGINS = ("path", "toy", "rollouts", "parent", "checkpoint_of")  # where a mode
 
 
 class Imported(Completions):
-    """Completions that somebody sampled elsewhere."""
+    """Completions that were sampled elsewhere."""
 
     file: Path = Field(
         description="JSONL, Parquet or CSV with columns problem_id, text, and optionally model, prompt, tokens,"
@@ -169,7 +169,7 @@ class Model(Settings):
 
 
 class SamplingSettings(Settings):
-    """What is sampled from a model on a dataset."""
+    """Sampling from a model on a dataset."""
 
     samples: int = Field(ge=1, le=10_000, description="Rollouts per problem.")
     decoding: Decoding = Field(
@@ -278,7 +278,7 @@ class Extrapolation(BudgetForcing):
 
 
 class Evaluation(SamplingSettings):
-    """What is measured, for which models, on which datasets."""
+    """Measures, their models and their datasets."""
 
     samples: int = Field(20, ge=1, le=10_000, description="Rollouts per problem (Section 8.2: 20).")
     problems: list[str] = Field(min_length=1, description="Evaluation datasets.")
@@ -397,7 +397,7 @@ class TracesPage(Settings):
 
 
 class Expected(Settings):
-    """Estimates of what is unknown before the first run, for `python -m mrt plan` and the time limits of jobs."""
+    """Estimates of sizes unknown before the first run, for `python -m mrt plan` and the time limits of jobs."""
 
     problems: dict[str, Count] = Field({}, description="Problems of datasets not made yet and without `count`.")
     tokens: dict[str, Annotated[float, Field(gt=0)]] = Field(

@@ -15,13 +15,13 @@ def accepted(config: Config, name: str) -> int:
 
 
 def engine_size(config: Config, name: str) -> memory.Engine:
-    """What the engine that samples from a model has to hold."""
+    """The size of the engine that samples from a model."""
     settings, width = config.engine, 4 if config.engine.dtype == "float32" else 2
     return memory.Engine(accepted(config, name), settings.max_num_seqs, settings.gpu_memory_utilization, width)
 
 
 def rl_engine_size(config: Config, name: str) -> memory.Engine:
-    """What the engine beside a model's RL training has to hold (trl/generation/vllm_generation.py)."""
+    """The size of the engine beside a model's RL training (trl/generation/vllm_generation.py)."""
     return engine_size(config, name)._replace(share=engine_share(config, name), batched=4096)
 
 
@@ -54,7 +54,7 @@ def tensor_parallel_size(config: Config, name: str) -> int:
 
 
 def training_size(config: Config, name: str) -> memory.Training:
-    """What a model's training holds on a GPU at once."""
+    """The size of a model's training on a GPU."""
     recipe = lineage.recipe(config, name)
     options = recipe.bf16, recipe.gradient_checkpointing
     less: dict[str, Any] = {"rank": recipe.lora.rank if recipe.lora else 0, "base": 2 if recipe.base else 4}

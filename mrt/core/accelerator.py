@@ -1,17 +1,18 @@
 """Choose whether stages run on GPUs or on the CPU, and which GPUs a job uses; nothing else decides either.
 
-On a machine with NVIDIA GPUs, or in a job that was given some, a stage uses them or ends with an error that says why it
-cannot: nothing falls back to the CPU silently. To use the CPU on purpose, set `MRT_DEVICE=cpu` or an empty
+On a machine with NVIDIA GPUs, or in a job with GPUs, a stage uses them or ends with an error that gives the reason.
+Nothing falls back to the CPU silently. To use the CPU on purpose, set `MRT_DEVICE=cpu` or an empty
 `CUDA_VISIBLE_DEVICES`.
 
 Snakemake counts the GPUs of a machine (`gpu` of its rules), and assigns none. So a process claims as many as it needs
-before it uses any: a file lock per card, named by the card's UUID, in a folder that all users of the machine share;
-`CUDA_VISIBLE_DEVICES` then lists only the claimed cards. The kernel frees a lock when its holders die, however that is.
-SLURM jobs claim too: the cards that SLURM gave to a job are free, and stages started within one job share them out.
+before it uses any. A claim is a file lock per card, named by the card's UUID, in a folder that all users of the machine
+share. `CUDA_VISIBLE_DEVICES` then lists only the claimed cards. The kernel frees a lock when its holders die, however
+that is. SLURM jobs claim too: the cards that SLURM gave to a job are free, and stages started within one job share them
+out.
 
-Child processes of a claiming process (of torchrun, of vLLM) call `join`: they share its locks, so that a card stays
-taken while any process of the job lives, and they die with it. vLLM's engine core does not notice that the stage was
-killed, and would keep the card's memory for ever.
+Child processes of a claiming process, those of torchrun and vLLM, call `join`. They share its locks, so that a card
+stays taken while any process of the job lives, and they die with it. The engine core of vLLM does not notice that the
+stage was killed, and would keep the card's memory for ever.
 """
 
 import fcntl
@@ -157,7 +158,7 @@ def another_process_can() -> bool:
 
 
 def complaint(build: str | None, driver: str | None, problem: str | None) -> str:
-    """What is wrong with the GPUs, and what to do."""
+    """The error message about unusable GPUs, with remedies."""
     given = f"{DEVICES}={os.environ[DEVICES]}" if DEVICES in os.environ else "this machine has GPUs"
     torch = f"built for CUDA {build}" if build else "the CPU build"
     return (
@@ -255,7 +256,7 @@ def die_with(holder: int, since: str | None) -> None:
 
 
 def collect(usable: list[Card], count: int) -> list[Card]:
-    """Lock `count` of these cards as soon as so many are free; prints a line if it has to wait.
+    """Lock `count` of these cards as soon as that many are free; prints a line if it has to wait.
 
     It holds none while it waits, so that no two processes wait for each other.
     """

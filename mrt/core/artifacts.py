@@ -24,7 +24,7 @@ class Artifact:
     """A kind of table: its columns with their types, the columns that identify a row, its path and its content.
 
     In `path`, `m` is a model and `d` a dataset. `notes` explains columns whose names do not suffice. A table has its
-    `optional` columns, behind the others, only where something needs them.
+    `optional` columns, after the others, only where something needs them.
     """
 
     columns: Mapping[str, Any]

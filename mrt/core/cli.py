@@ -119,9 +119,10 @@ def command_of(stage: str) -> list[str]:
 
 
 def check_planned(stage: str, *plugins: str) -> None:
-    """Raise ValueError if a stage's code is not what its run of Snakemake was planned with, and would record.
+    """Raise ValueError if a stage's code differs from the code that its run of Snakemake was planned with.
 
-    `MRT_PLANNED` names the file of the plan's fingerprints; without it, by hand, the code that is there is run.
+    Snakemake would record the planned code. `MRT_PLANNED` names the file of the plan's fingerprints. Without it, by
+    hand, the current code is run.
     """
     file = Path(os.environ.get("MRT_PLANNED", ""))
     if not file.is_file():

@@ -30,9 +30,9 @@ def turns_off(value: object) -> bool:
 def canonical(value: Any, without: Collection[str] = ()) -> Any:
     """Settings as JSON values, perhaps without some fields, in the one form that params and keys compare.
 
-    All values are there, defaults too, so that a stage gets what the plan had. A field alone is left out that is off
-    (`turns_off`) and would be by default: of its class, and of the setting that holds its group. So a new option of
-    this kind changes no params and no keys.
+    All values are included, defaults too, so that a stage gets the settings of the plan. Only a field is left out that
+    is off (`turns_off`) and would be by default: of its class, and of the setting that holds its group. So a new option
+    of this kind changes no params and no keys.
     """
     values = switched_on(value, to_jsonable_python(value))  # as their types say: a number of a float field is a float
     return {name: each for name, each in values.items() if name not in without} if without else values

@@ -6,15 +6,15 @@ The fingerprint of a stage hashes the definitions that it can reach: functions, 
 a module runs when it is imported. The search starts at the block `if __name__ == "__main__"` of the stage's module, or
 of a user's file, and follows the names that each definition uses (`mrt.core.scope`). A text that is the name of a
 module, such as "mrt.sampling.worker.Worker", counts as its use. A whole module counts only where the name used cannot
-be determined: where the module itself is passed on, or imported with `*`. What a stage loads by a name of the
+be determined: where the module itself is passed on, or imported with `*`. An object that a stage loads by a name of the
 configuration (`mrt.core.plugins`) is a further start of its search. Rules carry fingerprints in their params: Snakemake
 does not see edits of imported modules, but it sees changed params.
 
-No module is exempt. Within a definition everything counts but docstrings, comments, formatting, the module that it is
-in, annotations in functions without a decorator, and what changes no result unless something reads it:
+No module is exempt. Within a definition everything counts but docstrings, comments, formatting, its module, annotations
+in functions without a decorator, and parts that change no result unless something reads them:
 
 - the text of a builtin error, unless a handler of its kind reads an error of ours
-- what is printed or warned, unless it is redirected; calls within it count
+- printed texts and warnings, unless they are redirected; calls within them count
 - descriptions and bounds of fields, texts of progress bars
 - a field that is None or False unless it is set, if nothing reached names it
 
@@ -58,18 +58,18 @@ TEXTS = {  # arguments that only say or check something
 IMPORTERS = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location"}
 LOADERS = {f"{scope.PACKAGE.name}.core.{name}" for name in ("plugins", "user_file")}
 FINDERS = {"globals", "eval", "exec", "vars", "locals"}  # may find any name of their module
-DEFERRED = {"result", "exception"}  # of futures: raise errors of what was called elsewhere
+DEFERRED = {"result", "exception"}  # of futures: raise errors of calls made elsewhere
 OPEN = ast.Yield | ast.YieldFrom | ast.Await
 
 
 class Definition(NamedTuple):
-    """What counts of a statement, what it uses, and what is left out of it unless a definition reads it."""
+    """The digest of a statement, the names that it uses, and the parts left out unless a definition reads them."""
 
     digest: str
     uses: tuple[Name, ...] = ()  # in order
-    runs: frozenset[Name] = frozenset()  # what modules that it imports do
+    runs: frozenset[Name] = frozenset()  # statements that its imports run
     libraries: frozenset[str] = frozenset()
-    reads: frozenset[str] = frozenset()  # names and texts that may name what is left out
+    reads: frozenset[str] = frozenset()  # names and texts that may name parts left out
     left: frozenset[str] = frozenset()  # names by which it may be read
     defines: frozenset[str] = frozenset()  # names of functions and classes
 
@@ -84,7 +84,7 @@ class State(NamedTuple):
 class Normal(ast.NodeVisitor):
     """The normal form of a statement, as a list of tokens, with what `Definition` has.
 
-    Names are replaced by what they refer to where this is sure. What `heard` names is not left out.
+    Names are replaced by the definitions that they refer to where these are certain. Parts named in `heard` count.
     """
 
     def __init__(self, statement: ast.stmt, module: str, heard: frozenset[str]) -> None:
@@ -124,10 +124,10 @@ class Normal(ast.NodeVisitor):
                 self.show(value)
         self.tokens.append(")")
 
-    # ---- what names refer to ----
+    # ---- the definitions that names refer to ----
 
     def refer(self, what: Name) -> None:
-        """Add a name by what it refers to."""
+        """Add a name by the definition, module or library that it refers to."""
         self.reads.add(what.name.rpartition(".")[2])
         self.tokens.append(f"@{what.name}")
         if what.module:
@@ -174,7 +174,7 @@ class Normal(ast.NodeVisitor):
 
     visit_ImportFrom = visit_Import
 
-    # ---- what is left out ----
+    # ---- parts left out ----
 
     def leave(self, *names: str) -> bool:
         """Whether to leave something out, which counts if a definition reads one of these names."""
@@ -252,7 +252,7 @@ class Normal(ast.NodeVisitor):
             value = value.args[0]
         if not isinstance(value, ast.Constant) or not isinstance(node, ast.AnnAssign):
             return False
-        # where both may stand, they are two things
+        # where None and False are both allowed, they differ
         return value.value is None or (value.value is False and "None" not in ast.unparse(node.annotation))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
@@ -281,7 +281,7 @@ class Normal(ast.NodeVisitor):
             self.reads |= {f"{kind}{by}" for kind in self.caught(kinds) for by in self.raisers(self.tries[-1])}
 
     def caught(self, kinds: Iterable[ast.AST | None]) -> Iterable[str]:
-        """What these kinds of a handler may be of builtin errors: `except KIND`."""
+        """The builtin errors that these kinds of a handler may be: `except KIND`."""
         for kind in kinds:
             origin = self.scope.origin(kind)
             if origin.startswith("pydantic."):
@@ -290,7 +290,7 @@ class Normal(ast.NodeVisitor):
                 yield f"except {origin or 'BaseException'}"
 
     def raisers(self, body: list[ast.stmt]) -> set[str]:
-        """What may raise an error of ours in these statements: nothing more to know, or ` by NAME`, if that is ours."""
+        """The raisers of an error of ours in these statements: empty if unknown, or ` by NAME`, if that is ours."""
         nodes = [node for statement in body for node in ast.walk(statement)]
         names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         names |= {what.name for node in nodes if (what := self.scope.what(node)) and what.module}
@@ -303,7 +303,7 @@ class Normal(ast.NodeVisitor):
 
 
 def defined(statement: ast.stmt, module: str, heard: frozenset[str] = frozenset()) -> Definition:
-    """What a top-level statement of a module defines or does."""
+    """The definition that a top-level statement of a module makes or runs."""
     return Normal(statement, module, heard).definition()
 
 
@@ -337,7 +337,7 @@ def search(starts: Iterable[Name], heard: frozenset[str]) -> dict[Name, tuple[De
 
 @dataclass(frozen=True)
 class Reached:
-    """What a stage can reach: the digest of each definition by module and name, the decisive libraries, and a hash."""
+    """The code reached by a stage: digests of definitions by module and name, the decisive libraries, and a hash."""
 
     definitions: dict[str, str]
     libraries: tuple[str, ...]
@@ -357,14 +357,14 @@ def starts_of(stage: str) -> list[Name]:
 
 @cache
 def reached(*stages: str) -> Reached:
-    """What a stage and the parts that its options name can reach together.
+    """The code that a stage and the parts named by its options can reach together.
 
     A stage is a module or a user's file; a part, or a definition alone, is `module:name` or `FILE.py:name`. Raises
     ValueError if there is no such module or file, the module has no such name, or a module does not parse.
     """
     starts, known = [start for stage in stages for start in starts_of(stage)], dict[Name, tuple[Definition, ...]]()
     heard, now = None, frozenset[str]()
-    while now != heard:  # what is read counts, and may read more
+    while now != heard:  # parts that are read count, and may read more
         heard, known = now, search(starts, now)
         every = [each for definitions in known.values() for each in definitions]
         defines = {name for each in every for name in each.defines}
@@ -410,7 +410,7 @@ def fingerprint(*stages: str, with_versions: bool = True) -> str:
 
 
 def hash_of(hashed: str, libraries: Iterable[str]) -> str:
-    """The fingerprint of a stage, of what it reaches and of the libraries whose versions count."""
+    """The fingerprint of a stage, from the hash of its reached code and the libraries whose versions count."""
     return digest(hashed, *(f"{library}={installed}" for library, installed in versions_of(libraries).items()))
 
 

@@ -5,8 +5,8 @@
 
 Importing vLLM or TRL takes longer than most stages of the laptop configuration. A run, or its first job, starts the
 server (the host): a process that imports them, listens on a socket, and forks for each requested stage. A fork shares
-only the imported modules with the host: each stage loads its own model, builds its own engine, and takes all its state
-with it when it ends, so artifacts depend on each other no more than without a host. The client passes its standard
+only the imported modules with the host. Each stage loads its own model, builds its own engine, and takes all its state
+with it when it ends. So artifacts depend on each other no more than without a host. The client passes its standard
 streams, folder and environment to the fork, waits for it and ends with its exit code; if the client is killed, so is
 the stage.
 
@@ -244,7 +244,7 @@ def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
             os.close(file)
         try:
             connection.sendall(child.to_bytes(8, "big"))
-        except OSError:  # the client has gone, and nobody would wait for the stage
+        except OSError:  # the client has gone, and no process would wait for the stage
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             raise
@@ -260,11 +260,11 @@ def forked(connection: socket.socket, close: Sequence[socket.socket]) -> int:
             os.close(file)
         exit_code[0] = carry_out(request["stage"], request["folder"], request["environment"])
     finally:
-        sys.exit()  # runs what the stage registered with `atexit`, and then `leave`
+        sys.exit()  # runs the stage's functions of `atexit`, and then `leave`
 
 
 def leave() -> None:
-    """End a fork as soon as all that was registered with `atexit` has run, without tearing down what was imported."""
+    """End a fork as soon as all functions of `atexit` have run, without tearing down the imported modules."""
     if exit_code:
         with contextlib.suppress(Exception):
             sys.stdout.flush()

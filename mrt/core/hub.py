@@ -26,7 +26,7 @@ MENDED: list[TemporaryDirectory[str]] = []  # kept as long as this process runs
 def folder_of(model: str, revision: str | None = None) -> Path:
     """The folder of a checkpoint; for a hub model, of its snapshot, downloaded if the cache has no complete one.
 
-    The network is not used if the cache has one. A branch is then what it was when it was downloaded.
+    The network is not used if the cache has one. A branch is then at its commit of the time of the download.
 
     Args:
         model: checkpoint folder, or hub id.
@@ -84,9 +84,9 @@ def cached(model: str, revision: str | None = None) -> Path | None:
 def tokenizer_of(folder: Path, **options: Any) -> Any:
     """The tokenizer of a checkpoint folder; `name_or_path` is a folder that others, such as vLLM, can read it from.
 
-    The settings of some checkpoints (R1-Distill-Llama) name a class that loses all spaces and line ends. transformers
-    knows these by their ids on the hub, which a folder does not have. Then `tokenizer.json` alone is read, which is
-    complete, and a copy without the wrong class is left in a temporary folder.
+    The settings of some checkpoints (R1-Distill-Llama) name a class that loses all spaces and line ends. The library
+    transformers recognizes these by their ids on the hub, which a folder does not have. Then `tokenizer.json` alone is
+    read, which is complete, and a copy without the wrong class is left in a temporary folder.
 
     Raises:
         ValueError: the tokenizer does not give a text back as it was.
@@ -140,7 +140,7 @@ def unnamed_end(tokenizer: Any) -> str | None:
 
 
 def round_trip(tokenizer: Any) -> str:
-    """What a tokenizer makes of the sample."""
+    """The sample, encoded and decoded by a tokenizer."""
     ids = tokenizer.encode(SAMPLE, add_special_tokens=False)
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
@@ -157,7 +157,7 @@ def shards(folder: Path) -> list[str]:
 
 
 def has_chat_template(folder: Path) -> bool:
-    """Whether a checkpoint folder's tokenizer has a chat template, in a file of its own or among its settings."""
+    """Whether a checkpoint folder's tokenizer has a chat template, in a separate file or among its settings."""
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     return (folder / "chat_template.jinja").is_file() or bool(settings.get("chat_template"))
 

@@ -27,7 +27,7 @@ from threading import Event, Thread
 from typing import Any, TextIO
 from uuid import uuid4
 
-BEAT, SILENT = 20.0, 300.0  # seconds between signs of life; after so many without one, a holder is dead
+BEAT, SILENT = 20.0, 300.0  # seconds: between signs of life; without one, until a holder counts as dead
 POLL = 1.0  # seconds between looks at a lock that another process holds
 SETTLE = 1.0  # seconds after which a holder looks whether another node wrote the file at the same time
 AFTER = 5.0  # seconds in which the Snakemake of a job that failed removes its outputs
@@ -55,7 +55,7 @@ def started(process: int) -> str | None:
 
 
 def meeting_point() -> str | None:
-    """What the processes of a distributed training share, on all nodes: the address where they meet."""
+    """The address at which the processes of a distributed training meet, the same on all nodes; None outside one."""
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
     return " ".join(os.environ.get(name, "") for name in names) if "RANK" in os.environ else None
 
@@ -187,7 +187,7 @@ def held(file: Path, *, wait: bool = True) -> Iterator[str]:
 
 
 def refuse_if_superseded() -> None:
-    """Raise Superseded if a run of Snakemake has begun on these results after that of this job."""
+    """Raise Superseded if a run of Snakemake has started on these results after that of this job."""
     run, _, file = os.environ.get(RUN, "").partition(" ")
     latest = record_of(Path(file)) if run else {}
     if latest and latest["id"] != run:

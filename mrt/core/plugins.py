@@ -1,8 +1,8 @@
 """Objects that a configuration names: `math` is one of this package, `my_task.py:Task` one of a user's file.
 
 The files of a folder of the package, such as `mrt/tasks`, hold objects of a kind. Each has the name of its variable, or
-of its class in small letters: `Math` is `math`, `MyKind` is `my_kind`. A stage that loads an object says so
-(`mrt.core.cli.Stage.plugins`), and its fingerprint begins with the definitions that decide what the object does.
+of its class in small letters: `Math` is `math`, `MyKind` is `my_kind`. A stage declares the objects that it loads
+(`mrt.core.cli.Stage.plugins`), and its fingerprint includes the definitions that decide their behaviour.
 """
 
 import re
@@ -90,7 +90,7 @@ class Kind(NamedTuple):
         return value
 
     def starts(self, reference: str) -> list[str]:
-        """The definitions that decide what an object does, as a fingerprint takes them: `parts`, or the object itself.
+        """The definitions that decide an object's behaviour, for a fingerprint: `parts`, or the object itself.
 
         Of a user's file the object, with all that it holds. Raises ValueError as `find` does, but of a user's file.
         """
@@ -162,7 +162,7 @@ def text_of(error: BaseException, file: Path) -> str:
 
 @contextmanager
 def located(function: Callable[..., Any]) -> Iterator[None]:
-    """Turns errors of a function of a user's file into ValueErrors that name file and line; of our own, none."""
+    """Turns errors of a function of a user's file into ValueErrors that name file and line; leaves those of ours."""
     file = Path(function.__code__.co_filename)
     if PACKAGE in file.parents:
         yield

@@ -1,6 +1,6 @@
-"""What the names of a module refer to, read from its syntax tree: definitions of ours, or those of a library.
+"""The referents of a module's names, read from its syntax tree: definitions of ours, or those of a library.
 
-A module has the name by which Python imports it, such as `mrt.core.hub`; one of a user's is `FOLDER/NAME`, where FOLDER
+A module has the name by which Python imports it, such as `mrt.core.hub`. A user's module is `FOLDER/NAME`, where FOLDER
 is that of the file that runs, or the working folder, `.`.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGE = Path(__file__).parents[1]
-AT_IMPORT, STAGE = "(import)", "(stage)"  # pseudo-names: what a module runs at import, and as a stage
+AT_IMPORT, STAGE = "(import)", "(stage)"  # pseudo-names: statements run at import, and as a stage
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITION = FUNCTION | ast.ClassDef
 IMPORT = ast.Import | ast.ImportFrom
@@ -142,7 +142,7 @@ def bound_in(module: str) -> dict[str, list[ast.stmt]]:
 
 
 def imported(node: ast.Import | ast.ImportFrom, module: str) -> Iterator[tuple[str, Name, list[str]]]:
-    """What an import binds: each name, `*` for all, with what it refers to and the modules that it runs."""
+    """The names that an import binds, `*` for all, each with its referent and the modules that its import runs."""
     for alias in node.names:
         if isinstance(node, ast.Import):
             top, base = alias.name.split(".")[0], absolute(alias.name, module)
@@ -162,13 +162,13 @@ def imported(node: ast.Import | ast.ImportFrom, module: str) -> Iterator[tuple[s
 
 
 def follow(module: str, name: str) -> Name:
-    """What `name` in a module of ours refers to: a submodule, a definition, what it imports; else all of the module."""
+    """The referent of `name` in a module of ours: a submodule, a definition, an import; else all of the module."""
     return Name(f"{module}.{name}", "") if file_of(f"{module}.{name}") else meaning(module, name) or Name(module, "")
 
 
 @cache
 def meaning(module: str, name: str) -> Name | None:
-    """What a top-level name of a module refers to: a definition, unless it is bound by an import alone."""
+    """The referent of a top-level name of a module: a definition, unless it is bound by an import alone."""
     statements = bound_in(module).get(name, [])
     whats = {
         what
@@ -203,14 +203,14 @@ class Scope:
         return self.imported.get(name, set()) | ({what} if what else set())
 
     def what(self, node: ast.AST | None) -> Name | None:
-        """What a name that is read, or an attribute of a module of ours, surely refers to; None for all else."""
+        """The certain referent of a name that is read, or of an attribute of a module of ours; None for all else."""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in self.unsure:
             return next(iter(self.whats(node.id)), None)
         above = self.what(node.value) if isinstance(node, ast.Attribute) else None
         return follow(above.module, last_name(node)) if node and above and above.module and not above.name else None
 
     def origin(self, node: ast.AST | None) -> str:
-        """The full name of what is built in or of a library, such as `tqdm.tqdm`; empty for all else."""
+        """The full name of a builtin or of a library's object, such as `tqdm.tqdm`; empty for all else."""
         if isinstance(node, ast.Attribute):
             above = self.origin(node.value)
             return f"{above}.{node.attr}" if above else ""
@@ -220,7 +220,7 @@ class Scope:
         return node.id if isinstance(node, ast.Name) and not is_hidden and hasattr(builtins, node.id) else ""
 
 
-# ---- what a module does when it is imported ----
+# ---- statements that run when a module is imported ----
 
 
 @cache

@@ -27,13 +27,13 @@ class Settings(BaseModel):
                 continue
             group, default = getattr(made, name), field.get_default(call_default_factory=True)
             if isinstance(default, Settings) and type(group) is type(default):
-                unset = type(default).model_construct(set(), **dict(default))  # only what is given counts as set
+                unset = type(default).model_construct(set(), **dict(default))  # only given fields count as set
                 setattr(made, name, overlaid(unset, group))
         return made
 
 
 def unrepeated(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object of its pairs (`object_pairs_hook`); raises ValueError for a key that stands twice.
+    """A JSON object of its pairs (`object_pairs_hook`); raises ValueError for a repeated key.
 
     Python's own reading would take the last one.
     """

@@ -17,7 +17,7 @@ import polars as pl
 
 from mrt.core.lock import refuse_if_superseded
 
-provenance: dict[str, Any] = {}  # what the running stage writes into the metadata of its tables; set by `mrt.core.cli`
+provenance: dict[str, Any] = {}  # metadata that the running stage writes into its tables; set by `mrt.core.cli`
 REMAKE = "Delete it and run snakemake again to remake it."
 KEPT_BY_CONTENT = {".cache", ".state"}  # folders that jobs of an earlier run may add to
 
@@ -28,7 +28,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def put(part: Path, path: Path) -> None:
-    """Rename what was written to its place. Raises Superseded if this job's run is over and another one has begun."""
+    """Rename a written file or folder to its final path. Raises Superseded if a later run has started."""
     if not KEPT_BY_CONTENT.intersection(path.parts):
         refuse_if_superseded()
     if part.is_dir() and path.exists():
@@ -51,7 +51,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def write_table(table: pl.DataFrame, path: Path, keys: Sequence[str] = ()) -> None:
-    """Write a Parquet table so that `path` holds either all of it or what was there before.
+    """Write a Parquet table so that `path` holds either all of it or its former content.
 
     Raises ValueError if a combination of `keys` is null or repeats, OSError if the file was not written completely.
     """
@@ -70,7 +70,7 @@ def write_table(table: pl.DataFrame, path: Path, keys: Sequence[str] = ()) -> No
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a text file so that `path` holds either all of it or what was there before."""
+    """Write a text file so that `path` holds either all of it or its former content."""
     with atomic_file(path) as part:
         part.write_text(text, encoding="utf-8")
 

@@ -1,13 +1,13 @@
 """The two parameterizations of episodes (Section 7, Figure 5): how a completion is cut, and how the
 meta-prover mu answers at a prefix.
 
-Open-ended: a thought between tags, cut where a marker ("Wait", "Alternatively", ...) opens a step. Mu is told
-"Time is up." after a prefix and closes the thought (Figure 22).
+Open-ended: a thought between tags, cut where a marker ("Wait", "Alternatively", ...) opens a step. A prefix is followed
+by the stop phrase "Time is up.", and mu closes the thought (Figure 22).
 
-Backtracking search: no thought. A completion is an attempt in numbered steps that ends in an answer; a backtrack, which
-says that something is off and names the step to redo; a revision from that step on, to an answer; perhaps another
-backtrack, and so on (Appendix A, Figure 30). As every attempt ends in an answer, mu is the policy itself: after an
-attempt it repeats that attempt's answer, after a backtrack it continues to the revision's.
+Backtracking search: no thought. A completion begins with an attempt in numbered steps that ends in an answer. Next come
+a backtrack, which says that something is off and names the step to redo, and a revision from that step on, to an
+answer. Further backtracks may follow (Appendix A, Figure 30). As every attempt ends in an answer, mu is the policy
+itself: after an attempt it repeats that attempt's answer, after a backtrack it continues to the revision's.
 
 Both cut losslessly: joining the episodes restores the text. Prefix j is the first j episodes.
 """
@@ -65,7 +65,7 @@ class Segmentation(Settings):
 
 
 class Template(Settings):
-    """What the meta-prover writes after a prefix; the default is Figure 22's."""
+    """The texts of the meta-prover after a prefix; the default is Figure 22's."""
 
     stop: str = Field(
         "Time is up.\n\nGiven the time I've spent and the approaches I've tried, I should stop thinking and formulate"
@@ -131,7 +131,7 @@ class OpenEnded(Settings):
         return opening + self.template.force(prefix, thinking=self.thinking)
 
     def finish(self, thought: str) -> str:
-        """Text after the chat prompt that makes mu answer behind a thought that the model closed itself."""
+        """Text after the chat prompt that makes mu answer after a thought that the model closed itself."""
         return self.template.finish(thought, self.thinking)
 
 
@@ -153,7 +153,7 @@ class Backtracking(Settings):
     )
 
     def of(self, thinking: Thinking | None) -> "Backtracking":
-        """The same: attempts stand in no thought."""
+        """The same: attempts are not part of a thought."""
         return self
 
     @property
@@ -196,7 +196,7 @@ class Backtracking(Settings):
         return "".join(before) + forced
 
     def finish(self, thought: str) -> str:
-        """Text after the chat prompt that makes mu answer behind a completion that ended by itself."""
+        """Text after the chat prompt that makes mu answer after a completion that ended by itself."""
         return self.force(thought)
 
 

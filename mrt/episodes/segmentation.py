@@ -19,10 +19,10 @@ def ways_of(parameterization: Parameterization) -> tuple[str, ...]:
 
 
 def splitter(parameterization: Parameterization) -> Callable[[str], list[str]] | None:
-    """What cuts a thought into episodes, for `Parameterization.cut`; None: its own settings do.
+    """The function that cuts a thought into episodes, for `Parameterization.cut`; None: cut by its settings.
 
-    Raises ValueError, with file and line, if the user's file cannot be imported. So does what is returned, if the
-    function fails, if its episodes do not give the thought when joined, or if one of them is empty.
+    Raises ValueError, with file and line, if the user's file cannot be imported. So does the returned function, if the
+    user's fails, if its episodes do not give the thought when joined, or if one of them is empty.
     """
     ways = ways_of(parameterization)
     return losslessly(WAYS.find(ways[0]), ways[0]) if ways else None

@@ -1,7 +1,7 @@
 """How models write thoughts: the tags of a thought, found in a chat template, and a completion taken apart by them.
 
 A completion begins inside a thought if its prompt opened one. That is decided once, from the end of the prompt, where
-the completion is sampled or imported, and stands in its row (`inside`, with the tags in `thinking`). All later stages
+the completion is sampled or imported, and stored in its row (`inside`, with the tags in `thinking`). All later stages
 take completions apart with `take_apart`, from the row alone.
 """
 
@@ -18,7 +18,7 @@ from mrt.core.settings import Settings
 
 
 class Thinking(Settings, frozen=True):
-    """The texts around a thought; white space around the tags belongs to what a prompt opens and mu closes."""
+    """The texts around a thought; prompts and mu write the tags with the white space around them."""
 
     open: str = Field("<think>\n", pattern=r"\S", description="What opens a thought.")
     close: str = Field("</think>\n\n", pattern=r"\S", description="What closes a thought; the answer follows.")
@@ -120,7 +120,7 @@ _IN_A_SENTENCE = (
     re.compile(r"[^\S\n]+[a-z]"),
 )
 _AT_A_START = re.compile(r"(?:\A|[\n.!?:…>。！？：])[^\S\n]*\Z")  # of a line or a sentence
-# Turns of a chat; what stands before the first text of the model's.
+# Turns of a chat; the text before the first text of the model's.
 _TURN = re.compile(
     r"(?im)<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>|<\|turn>|<turn\|>"
     r"|\[/INST\]|\[\|\w+\|\]|</s>|\bassistant:|^#+ *response:"
@@ -185,8 +185,9 @@ def _texts_of(template: str) -> Iterator[str]:
 class Parts(NamedTuple):
     """A completion taken apart.
 
-    `opening` is what stands before the thought (its opening tag, if the completion writes one), `thought` the first
-    thought, `closed` whether it ends, and `answer` what follows the last thought: None if a thought is left open.
+    `opening` is the text before the thought (its opening tag, if the completion writes one). `thought` is the first
+    thought, and `closed` says whether it ends. `answer` is the text after the last thought: None if a thought is left
+    open.
     """
 
     opening: str
@@ -213,7 +214,7 @@ def _tags_in(text: str, thinking: Thinking) -> list[re.Match[str]]:
 
 
 def _pairs_in(text: str, thinking: Thinking | None) -> tuple[tuple[str, str], ...]:
-    """Patterns of the tags that count in a text: the model's first, then those of other models that stand in it."""
+    """Patterns of the tags that count in a text: the model's first, then those of other models that occur in it."""
     known = [family for family in FAMILIES if family.occurs_in(text)]
     kinds = [*([thinking] if thinking else []), *known, *_foreign_in(text)]
     return tuple(dict.fromkeys(kind.patterns for kind in kinds))
@@ -248,7 +249,7 @@ def _is_heading(tag: re.Match[str]) -> bool:
 
 
 def _is_mentioned(tag: re.Match[str]) -> bool:
-    """Whether a completion only speaks of an opening tag: behind other words, in quotes or as a word of a sentence."""
+    """Whether a completion only speaks of an opening tag: after other words, in quotes or as a word of a sentence."""
     text, (before, behind) = tag.string, _IN_A_SENTENCE
     if not re.search(r"\w", text[: tag.start()]):  # it begins the text, unless quotes are around it
         return text[: tag.start()].endswith(tuple(_QUOTES)) and text.startswith(tuple("\"'`”’»"), tag.end())
@@ -290,12 +291,12 @@ def take_apart(completion: str, *, inside: bool = False, thinking: Thinking | No
     """Take a completion apart into its thought and its answer part.
 
     A thought begins with the completion (`inside`) or with an opening tag, and ends with the first closing tag of its
-    kind. A closing tag that nothing opened ends a thought that began with the completion; behind a thought it is text.
-    A thought that is opened again counts, so that the answer stands behind the last one. An opening tag in quotes, or
-    as a word of a sentence, that nothing closes is text. Tags of other models count where they stand in the text.
+    kind. A closing tag without an opening one ends a thought that began with the completion; after a thought it is
+    text. A thought that is opened again counts, so that the answer follows the last one. An opening tag in quotes, or
+    as a word of a sentence, that is never closed is text. Tags of other models count where they occur in the text.
 
     Args:
-        completion: what the model wrote after its prompt.
+        completion: the text of the model after its prompt.
         inside: whether the prompt left a thought open.
         thinking: the model's tags; None if it writes no thoughts.
     """
@@ -345,9 +346,9 @@ def shown_in(text: str, prompt: str = "") -> list[Thinking]:
 
 
 def in_prompt(prompt: str, thinking: Thinking) -> Literal["opens", "closes", "may open"] | None:
-    """What the last tag of a whole prompt does, of which nobody says where its message ends; None: nothing.
+    """The effect of the last tag of a whole prompt whose message has no known end; None: no effect.
 
-    It counts at the end of the prompt or in the model's turn. With other text behind it, it may belong to the message:
+    It counts at the end of the prompt or in the model's turn. With other text after it, it may belong to the message:
     an opening tag then may open a thought. In front of another turn a tag belongs to the message.
     """
     tags = _tags_in(prompt, thinking)
@@ -401,18 +402,18 @@ def without_tags(text: str) -> str | None:
 
 
 def last_tag(tail: str, thinking: Thinking | None) -> Literal["opens", "closes"] | None:
-    """What the last tag at the end of a prompt, behind its last message, does to a thought."""
+    """The effect on a thought of the last tag at the end of a prompt, after its last message."""
     tags = _tags_in(tail, thinking) if thinking else []
     return ("opens" if tags[-1].lastgroup == "o0" else "closes") if tags else None
 
 
 def ends_inside(tail: str, thinking: Thinking | None) -> bool:
-    """Whether the end of a prompt, behind its last message, leaves a thought open."""
+    """Whether the end of a prompt, after its last message, leaves a thought open."""
     return last_tag(tail, thinking) == "opens"
 
 
 def left_open(tail: str, thinking: Thinking | None = None) -> str | None:
-    """The tag of a thought that the end of a prompt, behind its last message, leaves open; any but the model's."""
+    """The tag of a thought that the end of a prompt, after its last message, leaves open; any but the model's."""
     kinds = [*FAMILIES, *(_kind_of(tag)[0] for tag in _TAG_LIKE.finditer(tail))]
     if thinking:
         kinds = [k for k in kinds if k.opening not in thinking.opening and k.patterns != thinking.patterns]

@@ -1,8 +1,8 @@
 """Attempt, backtrack, revision.
 
-Two traces that the last model with such traces sampled, with J of the meta-prover after each episode and the progress
-of each episode (Definition 6.1), which MRT adds to the reward. They are of the problem in which the progress of
-backtracks differs most: the trace whose backtrack makes the most progress, and the one whose makes the least.
+Two traces that the last model with such traces sampled. Shown are J of the meta-prover after each episode, and the
+progress of each episode (Definition 6.1), which MRT adds to the reward. They are of the problem in which the progress
+of backtracks differs most: the trace whose backtrack makes the most progress, and the one whose makes the least.
 """
 
 import textwrap

@@ -1,6 +1,6 @@
-"""The paper's claims, and what this experiment says of them.
+"""The paper's claims, and the verdicts of this experiment.
 
-Rows are the `claims` of the configuration: what the paper says, and the same comparison here with its 95 % interval
+Rows are the `claims` of the configuration: the paper's statement, and the same comparison here with its 95 % interval
 over |over|. A claim is supported or contradicted where its difference is significant at 5 %; else
 it is not significant. p-values are corrected (Holm) for the claims about the same two methods. Where more runs would
 make an interval exclude 0 at the present estimate, the row says how many.
@@ -94,7 +94,7 @@ SCHEMA = {
     "of": pl.Int64,  # problems on which either model was measured
     "samples_least": pl.Int64,  # completions or traces of a problem in a run, of either model
     "samples_most": pl.Int64,
-    "over": pl.String,  # what the interval is over: runs and problems, or problems
+    "over": pl.String,  # the interval is over runs and problems, or problems
     "spent": pl.Float64,  # share of the tokens that answers may cost which those sampled do; null where none are bought
     "used": pl.Int64,  # most answers used in a trace
     "affordable": pl.Int64,  # most that a trace's tokens buy
@@ -136,7 +136,7 @@ def corrected(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_episodes(tables: Tables, group: tuple[int, int] | None) -> Tables:
-    """The tables, with prefixes of thoughts with so many episodes only."""
+    """The tables, with prefixes of only those thoughts whose number of episodes is in the group."""
     if group is None or "prefixes" not in tables:
         return tables
     return {**tables, "prefixes": tables["prefixes"].filter(pl.col("episodes").is_between(*group))}
@@ -161,7 +161,7 @@ def row_of(
     model_grid, *other_grids = (runs.values[:, [p in shared for p in runs.problems]] for runs in of_runs)
     reference_grid, *base = other_grids or [np.zeros((1, model_grid.shape[1]))]
     same_runs = claim.model == claim.than
-    # of a single training run nobody knows how much it differs from another; a model that is given is what it is
+    # the variance between runs is unknown from a single training run; a model that is given has none
     fixed = any(one_run(models, name, grid) for (name, _), grid in zip(sides, (model_grid, *other_grids), strict=True))
     # one problem has no interval; a log is of one, and has that of the runs
     alone = model_grid.shape[1] == 1 and (claim.value not in LOGGED or min(len(model_grid), len(reference_grid)) == 1)
@@ -215,7 +215,7 @@ def estimate_of_curves(
 
 
 def sides_of(claim: Claim) -> list[tuple[str, str]]:
-    """(model, value) of what a claim compares: its model, the other one, and the one that both gain over."""
+    """(model, value) of the sides of a claim: its model, the other one, and the one that both gain over."""
     sides = [(claim.model, claim.value)]
     sides += [(claim.than, claim.than_value or claim.value)] if claim.than else []
     return sides + ([(claim.gains_over, claim.value)] if claim.gains_over else [])
@@ -262,7 +262,7 @@ def spending(claim: Claim, dataset: str, tables: Tables) -> Spent | None:
 
 
 def curves_of(tables: Tables, dataset: str, model: str, value: str) -> pl.DataFrame:
-    """The rows of maj@k and its tokens on a dataset that a model's curve is drawn from."""
+    """The rows of maj@k and its tokens on a dataset: the points of a model's curve."""
     table = tables.get(CURVES[value], pl.DataFrame())
     return table if table.is_empty() else table.filter(dataset=dataset, model=model).drop_nulls("tokens")
 
@@ -315,7 +315,7 @@ def verdict_text(row: Mapping[str, Any]) -> str:
 
 
 def note(table: pl.DataFrame) -> str:
-    """What stands below the table: how verdicts are corrected, and how many may be false."""
+    """The note below the table: how verdicts are corrected, and how many may be false."""
     tested = table.filter(pl.col("p").is_not_null())
     families = tested["family"].n_unique()
     bounds = {"expected": LEVEL * families, "anywhere": min(1.0, LEVEL * families)}

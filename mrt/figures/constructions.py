@@ -1,9 +1,9 @@
 """Warmstart sets from a solution tree.
 
 The beam search's tree of one training problem, and one example of each construction. Red: the attempt that fails;
-dashed: the backtrack; green: what follows it. The backtracking construction keeps the steps up to the best node of the
-attempt; RISE begins anew; STaR has a right solution alone. The problem has an example in every set, and its tree has
-about a dozen leaves.
+dashed: the backtrack; green: the revision after it. The backtracking construction keeps the steps up to the best node
+of the attempt; RISE starts from scratch; STaR has a right solution alone. The problem has an example in every set, and
+its tree has about a dozen leaves.
 """
 
 from collections.abc import Mapping

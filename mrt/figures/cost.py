@@ -1,10 +1,10 @@
 """Accuracy and regret against the cost of training.
 
-Accuracy and normalized regret (at the largest budget that most models have within their own) against generated tokens,
-and against FLOPs of generation, prefill and training, both summed over the lineage. Points are means over a model's
-training runs, bars and bands 95 % intervals; a dotted line is a model that was not trained here. Intervals are over
-|over|. MRT (RL) generates more tokens than GRPO in the same number of steps, so compare what it gains with what it
-costs. The paper leaves this comparison open.
+Accuracy and normalized regret against generated tokens, and against FLOPs of generation, prefill and training. Both
+costs are summed over the lineage. Regret is at the largest budget that most models have within their token limits.
+Points are means over a model's training runs, bars and bands 95 % intervals; a dotted line is a model that was not
+trained here. Intervals are over |over|. MRT (RL) generates more tokens than GRPO in the same number of steps, so
+compare its gain with its cost. The paper leaves this comparison open.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a figure or table says of itself, and a list of all: see Interfaces in docs/architecture.md."""
+"""The description of a figure or table, and a list of all: see Interfaces in docs/architecture.md."""
 
 import re
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ NUMBER = re.compile(r"(fig|table)(\d+)")
 
 
 class Figure(NamedTuple):
-    """What a figure or table says of itself."""
+    """The description of a figure or table."""
 
     section: str  # of the report
     measures: tuple[str, ...]  # that it reads; without the first there is nothing to show

@@ -1,7 +1,7 @@
 """The look of models and figures: settings, and defaults by a model's place in the file.
 
 A model's colour is its method's, in a darker shade for each iteration. Each method has a marker. A further model of the
-same method and iteration has a marker and a line of its own. A model that is added at the end of the file changes no
+same method and iteration has another marker and another line. A model that is added at the end of the file changes no
 other's look.
 """
 

@@ -34,7 +34,7 @@ def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str
     figure, panels = curves(by_mode["maj"], models, "tokens", column)
     look = Appearance(models)
     for axis, rows in panels:
-        if rows["tokens"].count():  # else nothing is drawn: imported completions may have no token counts
+        if rows["tokens"].count():  # else the panel is empty: imported completions may have no token counts
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:.0f}")
         ks = ", ".join(map(str, rows["k"].unique().sort()))

@@ -52,7 +52,7 @@ def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.Data
 def places(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """The points of each line: `trained`, the model whose training it is; `step`; and `model`, which is measured.
 
-    The last step is the smallest of the runs' logs: all runs are behind each point.
+    The last step is the smallest of the runs' logs: each point is a mean over all runs.
     """
     logs = [table.select("model", "run", "step") for name in ("rl_log", "sft_log") if (table := tables[name]).height]
     last = last_steps(pl.concat(logs)) if logs else {}

@@ -1,7 +1,7 @@
 """Accuracy, tokens and cost of every model, against the model that it was trained from.
 
 Rows are models. Accuracy is pass@1 with its 95 % interval. Differences in accuracy are to the base (the first ancestor
-that was measured) and to the parent, on the problems that both were measured on; a star marks an interval that excludes
+that was measured) and to the parent, on the problems that both were measured on. A star marks an interval that excludes
 0. Tokens are the mean length of a completion. Cost is that of the training and of all ancestors' trainings: tokens
 generated and FLOPs, the mean over training runs. The tables of claims and of training runs compare methods.
 """

@@ -1,11 +1,11 @@
 """pass@1 of every model on every dataset.
 
 Rows are models. Columns are datasets, their average, each dataset by difficulty if it has few levels, and the mean
-length of a completion in tokens. A cell is a mean with its 95 % interval and, in parentheses, the difference to the
-model's parent on the problems that both were measured on, marked with a star where its interval excludes 0. Intervals
-are over |over|. A cell says so that stands on fewer problems than its column, or on fewer samples or runs than the
-table. The best of a column is bold, among models that were measured on all of its problems. The paper sees MRT gain 2
-to 3 times as much over the base as outcome-reward training does, and a length penalty lose accuracy.
+length of a completion in tokens. A cell is a mean with its 95 % interval. In parentheses is the difference to the
+model's parent on the problems that both were measured on, with a star where its interval excludes 0. Intervals are over
+|over|. Cells with fewer problems than their column, or with fewer samples or runs than the table, say so. The best of a
+column is bold, among models that were measured on all of its problems. The paper sees MRT gain 2 to 3 times as much
+over the base as outcome-reward training does, and a length penalty lose accuracy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,10 +43,10 @@ COLUMNS = ["accuracy", "tokens", "characters"]
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """Accuracy and length with intervals by dataset and model, over all problems and by difficulty; differences.
 
-    Columns besides: n, of, runs, samples_least, samples_most and `tokens_n`, `characters_n` (what they stand on, see
-    `mrt.figures.style.with_intervals`), reading (how the rows of imported completions were read, where there are such),
-    difference_n (problems of the difference) and difference_over: "runs and
-    problems", or "problems", where a training has one run and another one might come out otherwise.
+    Columns besides are sample sizes (see `mrt.figures.style.with_intervals`): n, of, runs, samples_least, samples_most,
+    `tokens_n` and `characters_n`. `reading` says how the rows of imported completions were read, where there are such.
+    `difference_n` counts the problems of the difference. `difference_over` is "runs and problems", or "problems" where
+    a training has one run, so that the variance between runs is unknown.
     """
     data, reading = tables["accuracy"], tables.get("reading", pl.DataFrame())
     by = ["dataset", "model"]
@@ -94,7 +94,7 @@ def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[
 
 
 def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle], by: list[str]) -> pl.DataFrame:
-    """Accuracy less the parent's on the same problems, where both were measured, by dataset, model and what else."""
+    """Accuracy less the parent's on the same problems, where both were measured, by `by` (dataset, model, ...)."""
     rows = []
     for key, rows_of_model in data.group_by(by, maintain_order=True):
         place = dict(zip(by, key, strict=True))
@@ -119,7 +119,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     header, cells = ["model"], [[style.label] for style in models.values()]
     bold: set[tuple[int, int]] = set()
     groups = table.select("dataset", "difficulty").unique(maintain_order=True)
-    number = pl.col("difficulty").cast(pl.Float64, strict=False)  # "10" behind "2"; "all" last
+    number = pl.col("difficulty").cast(pl.Float64, strict=False)  # "10" after "2"; "all" last
     groups = groups.sort(pl.col("dataset") == AVERAGE, "dataset", number, "difficulty", nulls_last=True)
     known = table.filter(pl.col("dataset") != AVERAGE).group_by("dataset", maintain_order=True)
     columns = [(s, d, "accuracy") for s, d in groups.iter_rows()] + [
@@ -152,7 +152,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
 
 
 def note(table: pl.DataFrame, samples: int, runs: int) -> str:
-    """What stands below the table."""
+    """The note below the table."""
     of_each = f"{samples} samples a problem, " if samples > 1 else ""
     text = NOTE.format(samples=of_each, over=over(runs))
     marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height

@@ -4,9 +4,9 @@ First panel: J after j episodes; a trace that has ended keeps its last J. Other 
 that each episode brings, a panel a model, with the same axes. Where only every n-th prefix is scored, it is the change
 by n episodes. Of backtracking models, only the backtracking episodes count, those between a first attempt and its
 revision. All episodes count alike. The vertical line and the number above are the mean over problems, of each the mean
-over its episodes. n is the number of problems that have such episodes, where it is less than in the first panel. The
-table of claims compares models on the problems that all their runs have alone. Bands, and numbers in brackets, are 95 %
-intervals over |over|. The paper sees more progress with MRT.
+over its episodes. The number n of problems that have such episodes is given where it is less than in the first panel.
+The table of claims compares models on the problems that all their runs have alone. Bands, and numbers in brackets, are
+95 % intervals over |over|. The paper sees more progress with MRT.
 """
 
 from collections.abc import Mapping

@@ -3,9 +3,9 @@
     python -m mrt.figures.provenance --files '{"rollouts base/toy_test": "rollouts.parquet"}' --config '{}' \\
         --out provenance
 
-The metadata of every table that a stage writes says what made it (`mrt.core.storage`): the stage, the fingerprint of
-its code, the versions of the libraries that determine its result and, for completions, the content of the model's
-weights. The row of a model is that of its training.
+The metadata of every table that a stage writes gives its origin (`mrt.core.storage`): the stage, the fingerprint of its
+code, and the versions of the libraries that determine its result. For completions it also has the content of the
+model's weights. The row of a model is that of its training.
 """
 
 from html import escape

@@ -2,8 +2,8 @@
 
 Rows are methods: a model and its replicates, which differ only by seed. A cell is a mean over runs and problems with
 its 95 % interval. In parentheses is the difference to the outcome-reward baseline (the first GRPO model, else the first
-STaR model), on the problems that both were measured on, marked with a star if the interval excludes 0. Intervals are
-over |over|. Cost is the mean over runs and includes the whole lineage. A difference between methods means nothing if it
+STaR model), on the problems that both were measured on. A star marks an interval that excludes 0. Intervals are over
+|over|. Cost is the mean over runs and includes the whole lineage. A difference between methods means nothing if it
 is smaller than the differences between runs of one method. The paper reports one run of each.
 """
 

@@ -3,14 +3,14 @@
 A row for each model, a column for each group of traces; all panels have the same axes. Solid: accuracy when thinking is
 stopped after j episodes. Tokens up to there are below, and j above the panel: each number, or each second, fifth or
 tenth where numbers would touch. The band is a 95 % interval over |over|. Dashed: p votes after the same episodes.
-Dotted grey: pass@k of a model that does not think, if the experiment has one (any of k answers is right: no vote could
-do better); it goes on beyond the panel's right edge. Where dashed rises above solid, voting after fewer episodes beats
-thinking on. n counts problems. A trace that has ended counts with its last prefix, so that all points of a curve are of
-the same traces; a curve ends where fewer than a fifth of them go on. With plain votes maj@2 equals maj@1 in
-expectation, as a tie is broken evenly (only an answer that cannot be read, and casts no vote, makes a difference):
-these two curves differ in tokens only, unless `evaluation.weighted_votes` is on. Traces are grouped by their total
-number of episodes (those of a problem are averaged first), since the paper sees steady gains in short thoughts, and
-none, or losses, in long ones.
+Dotted grey: pass@k of a model that does not think, if the experiment has one. With it a problem counts as solved if any
+of k answers is right, so no vote could do better; it continues beyond the panel's right edge. Where dashed rises above
+solid, voting after fewer episodes beats thinking on. The number n counts problems. A trace that has ended counts with
+its last prefix, so that all points of a curve are of the same traces. A curve ends where fewer than a fifth of them
+continue. With plain votes maj@2 equals maj@1 in expectation, as a tie is broken evenly; only an unparseable answer,
+which casts no vote, makes a difference. These two curves differ in tokens only, unless `evaluation.weighted_votes` is
+on. Traces are grouped by their total number of episodes; those of a problem are averaged first. The paper sees steady
+gains in short thoughts, and none, or losses, in long ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,7 +93,7 @@ def curves_table(
                 baselines.append(same.with_columns(pl.lit(model).alias("model"), pl.lit(group).alias("group")))
     if not rows:
         raise ValueError(f"no trace has as many episodes as one of evaluation.episode_groups, {wanted}; change them")
-    # where every n-th prefix is scored, a trace's last one stands between two of others: points count what was scored
+    # where every n-th prefix is scored, a trace's last one is between two of others: points count scored prefixes
     scored = pl.col("prefix").rank("dense").over(TRACE).cast(pl.Int64) - 1
     grouped = pl.concat(rows).with_columns(scored.alias("point"))
     reached = grouped.group_by([*by, "point"]).agg(pl.col("prefix").max(), pl.struct(TRACE).n_unique().alias("traces"))

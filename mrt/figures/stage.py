@@ -1,9 +1,9 @@
 """The command line of figures and tables.
 
-A figure module defines `draw(tables, models)`: `tables` maps each measure that the figure reads to the rows of all
-models and datasets (columns `model` and `dataset` in front), and `models` gives the models in order. `draw` returns a
-matplotlib figure and the table that it draws; `main` writes `<out>.pdf` (or `.svg`), `.png`, and the data as `.parquet`
-and `.csv`. A table module defines `summary`, which gives the numbers, and `layout`, their text; `main_table` writes
+A figure module defines `draw(tables, models)`. `tables` maps each measure that the figure reads to the rows of all
+models and datasets (columns `model` and `dataset` in front). `models` gives the models in order. `draw` returns a
+matplotlib figure and the plotted table. `main` writes `<out>.pdf` (or `.svg`), `.png`, and the data as `.parquet` and
+`.csv`. A table module defines `summary`, which gives the numbers, and `layout`, their text; `main_table` writes
 both.
 """
 
@@ -35,7 +35,7 @@ def gather(tables: Mapping[str, Mapping[str, Path]]) -> pl.DataFrame:
 
 
 def of_runs(table: pl.DataFrame, first: Mapping[str, str | None]) -> pl.DataFrame:
-    """The table with a column `run`, the model as trained, and `model`, the first run of it (`first` of the others)."""
+    """The table with a column `run`, the trained model, and `model`, its first run (`first` of the others)."""
     if table.is_empty():
         return table
     return table.with_columns(pl.col("model").alias("run"), pl.col("model").replace(first))
@@ -64,7 +64,7 @@ class FigureStage(Stage):
         return {name: style for name, style in self.models.items() if style.replicate_of not in self.models}
 
     def save_data(self, table: pl.DataFrame) -> None:
-        """Write the drawn data, as Parquet and, for the report's readers, as CSV."""
+        """Write the plotted data, as Parquet and, for the report's readers, as CSV."""
         write_table(table, self.out.with_name(f"{self.out.name}.parquet"))
         write_text(table.write_csv(float_precision=6), self.out.with_name(f"{self.out.name}.csv"))
 

@@ -85,13 +85,13 @@ def pyplot() -> Any:
     os.environ |= {"MATPLOTLIBRC": os.devnull, "MPLBACKEND": "agg"}
     with chdir(os.sep):  # a matplotlibrc in the working folder would be read first
         import matplotlib.pyplot as plt
-    plt.rcdefaults()  # in case somebody imported matplotlib before
+    plt.rcdefaults()  # matplotlib may have been imported before
     plt.switch_backend("agg")
     return plt
 
 
 def panels(count: int, height: float = 2.3, columns: int = 3, least: float = 2.2) -> tuple[Any, list[Any]]:
-    """A figure with `count` panels and its axes, in the house style; without panels it says that nothing is drawn.
+    """A figure with `count` panels and its axes, in the house style; without panels it shows a note.
 
     Args:
         height: inches of a panel.
@@ -162,11 +162,11 @@ def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]
 
 
 def sample_sizes(data: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Numbers of problems, runs and samples behind the means of each group, a row a group.
+    """Numbers of problems, runs and samples of the means of each group, a row a group.
 
-    Columns `by`; n (problems); of (problems on which any model was measured, where `by` has the model, else n); runs,
-    if the data have a column `run`; samples_least and samples_most (completions or traces of a problem in a run: the
-    column `samples`, else rows).
+    Columns are `by`; n (problems); of; runs, if the data have a column `run`; samples_least and samples_most. `of`
+    counts the problems on which any model was measured, where `by` has the model, else it is n. The last two count
+    completions or traces of a problem in a run: the column `samples`, else rows.
     """
     run = ["run"] if "run" in data.columns else []
     counted = pl.col("samples").sum() if "samples" in data.columns else pl.len()
@@ -188,7 +188,7 @@ def sample_sizes(data: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 def carried(data: pl.DataFrame, index: str, by: Sequence[str], last: int) -> pl.DataFrame:
     """A row of every trace (`by`) at each `index` from 0 to `last`: that of the largest index that it has by then.
 
-    So a trace that has ended counts with its end, and the same traces are behind all points of a curve.
+    So a trace that has ended counts with its end, and all points of a curve are of the same traces.
     """
     places = data.select(by).unique(maintain_order=True).join(pl.DataFrame({index: range(last + 1)}), how="cross")
     return places.sort(index).join_asof(data.sort(index), on=index, by=list(by), check_sortedness=False)
@@ -204,7 +204,7 @@ def spaced_ticks(places: Sequence[float], least: float) -> list[float]:
 
 
 def problems_in(table: pl.DataFrame) -> str:
-    """What the intervals of a table stand on, for a title: problems, samples of each, and training runs if several."""
+    """The sample sizes of a table, for a title: problems, samples of each, and training runs if several."""
     if table.is_empty():
         return "n = 0 problems"
     runs = table["runs"].to_numpy().max(initial=1) if "runs" in table.columns else 1
@@ -220,17 +220,17 @@ def usual_samples(table: pl.DataFrame) -> int:
 
 
 def heading(name: str, table: pl.DataFrame) -> str:
-    """A panel's title: its dataset, and what its intervals stand on, on a line of its own where it is long."""
+    """A panel's title: its dataset and the sample sizes of its intervals, on a separate line where it is long."""
     about = problems_in(table)
     return f"{name} ({about})" if len(name) + len(about) <= LONGEST_TITLE else f"{name}\n{about}"
 
 
 def shortfall(row: Mapping[str, Any], samples: int = 0, runs: int = 0) -> str:
-    """What a number stands on, if that is less than the others beside it do; else nothing.
+    """The sample sizes of a number that are smaller than those of the numbers beside it; else empty.
 
     Args:
         row: n and of; samples_least and samples_most; runs (see `sample_sizes`).
-        samples, runs: of a problem, and of a model, at most in what is compared; 0 says nothing of them.
+        samples, runs: largest numbers, of a problem and of a model, among the compared; 0 leaves them out.
     """
     parts = [f"n = {row['n']} of {row['of']}"] if row["n"] < row["of"] else []
     least, most = row.get("samples_least"), row.get("samples_most")
@@ -249,19 +249,19 @@ def most_runs(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> int:
 
 
 def over(runs: int) -> str:
-    """What intervals are over where a model has at most so many training runs (0: none was trained)."""
+    """The source of variance of intervals; `runs`: the most training runs of a model (0: none was trained)."""
     if runs > 1:
         return "training runs and problems"
     return "problems alone: they tell of this one run of each training, not of others" if runs else "problems"
 
 
 def one_run(models: Mapping[str, ModelStyle], model: str | None, grid: Any) -> bool:
-    """Whether values [runs, problems] are of a single training run, whose spread between runs nobody knows."""
+    """Whether values [runs, problems] are of a single training run, whose variance between runs is unknown."""
     return len(grid) == 1 and model is not None and model in models and models[model].trained
 
 
 def labelled(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> dict[str, ModelStyle]:
-    """The models, with what they stand on in their labels where that is less than others of the same dataset do."""
+    """The models; labels give sample sizes that are smaller than those of others on the same dataset."""
     notes: dict[str, dict[str, None]] = {}  # in order, each once
     several, of_values = table["dataset"].n_unique() > 1, ["value"] if "value" in table.columns else []
     for (dataset, *_), here in table.drop_nulls("n").group_by("dataset", *of_values, maintain_order=True):

@@ -53,7 +53,7 @@ def latex(table: Layout) -> str:
 
 
 def page(table: Layout) -> str:
-    """The table as a web page of its own: the report shows it in a frame."""
+    """The table as a separate web page: the report shows it in a frame."""
 
     def row(tag: str, values: Sequence[str]) -> str:
         return "<tr>" + "".join(f"<{tag}>{value}</{tag}>" for value in values) + "</tr>"

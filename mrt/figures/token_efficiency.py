@@ -47,7 +47,7 @@ SCHEMA = {
     "reference_runs": pl.Int64,
     "samples_least": pl.Int64,  # of a problem, of either model
     "samples_most": pl.Int64,
-    "over": pl.String,  # what the interval is over: runs and problems, or problems
+    "over": pl.String,  # the interval is over runs and problems, or problems
 }
 
 

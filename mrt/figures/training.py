@@ -19,7 +19,7 @@ def last_steps(logs: pl.DataFrame) -> dict[str | None, int]:
 def by_step(
     logs: pl.DataFrame, models: Mapping[str, ModelStyle], columns: Mapping[str, str]
 ) -> tuple[Any, pl.DataFrame]:
-    """A panel for each of the `columns` (name: label) of training logs; returns the figure and what it draws.
+    """A panel for each of the `columns` (name: label) of training logs; returns the figure and the plotted data.
 
     A line is the mean of a model's training runs, as far as all of them go; its band reaches from the lowest to the
     highest. Points are single steps. The steps of a model that goes on from another one in the figure are counted

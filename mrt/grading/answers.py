@@ -23,7 +23,7 @@ _END_OF_MATH = re.compile(  # where an expression outside of brackets ends
 )
 _MATH_TOKEN = re.compile(r"\\\\?[A-Za-z]+|\\.|.", re.DOTALL)
 _OPENS, _CLOSES = {"{", "(", "[", r"\{"}, {"}", ")", "]", r"\}"}
-_GOES_ON = re.compile(  # what goes on at once behind the braces of a box
+_GOES_ON = re.compile(  # an expression that continues directly after the braces of a box
     rf"[ \t]*(?:(?P<scale>\$?[ \t]*\\?%)|[\^_](?! ?\{{?\s*\\(?:circ"
     rf"|prime))(?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
     r"|\\(?:times|cdot|div|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
@@ -33,7 +33,7 @@ _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
 _FILLED = re.compile(r"\S")
 _LINKS = re.compile(r"\\q?quad|\\text|\b(?:and|or)\b|\w{1,9}\s*=|[\s$\\()\[\]{},;!.]")
 _JOINS = re.compile(r"[,;]|\b(?:and|or)\b")
-_PROSE = re.compile(  # what a solution may put around a box without changing its value
+_PROSE = re.compile(  # text around a box that does not change its value
     r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf)|mbox|q?quad|[ ,;:!()\[\]])(?![A-Za-z])"
     r"|\([A-Za-z ,.]{3,200}\)|[A-Za-z]{2,}|[\s.,;:!?'’${}]"
 )
@@ -56,7 +56,7 @@ _DOUBT = re.compile(  # before a value
     r"(?i)[\s:$*]*(?:[a-z]+ly\s+|(?:a|any|some|that|the)\s+(?:number|value|integer)?\s*|\\?[a-z]\$?\s+(?:is"
     rf"|must be)\s+)?{_BOUND}"
 )
-_BOUNDED = re.compile(  # what stands before a number, and behind it
+_BOUNDED = re.compile(  # text before a number (`\0`), and after it
     rf"(?i)(?<![A-Za-z]){_BOUND}(?:(?:\s+or)?\s+equal\s+to|(?<=between)[^.\n]*\band|[^A-Za-z\d.\n]|\b[a-z]\b)*\0"
     r"|\0\W*(?:or (?:more|less|fewer|greater|higher|lower)|at (?:most|least))\b"
 )
@@ -68,7 +68,7 @@ _CLAUSE_WORDS = (
 _CONDITION_WORDS = (
     r"if|unless|when|whenever|provided|assuming|otherwise|only|for|or (?:more|less|fewer|greater|higher|lower)"
 )
-_STATED = re.compile(  # mathematics to the end of its sentence or clause, with at most two words behind a number
+_STATED = re.compile(  # mathematics to the end of its sentence or clause, with at most two words after a number
     r"\s*((?:\\[A-Za-z]+|\\.|\b(?:and|or)\b|(?<![A-Za-z])[A-Za-z](?![A-Za-z])"
     r"|[-\d²³½α-ω+*/^_=<>!,;:%$€£¥°√∞'|(){}\[\] ]|\.(?=\d)){1,200}?"
     rf"(?:(?<=\d) ?(?!(?:{_CLAUSE_WORDS}|{_CONDITION_WORDS}|rather|instead)\b)[A-Za-z]+(?: (?!(?:{_CLAUSE_WORDS}"
@@ -92,9 +92,9 @@ def boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}`, `\fbox{...}` or `\framebox{...}` that closes and is not empty.
 
     For completions and solutions; "" if the last box cannot be read. Without braces (`\boxed 2^{10}`) the expression
-    to the end of the mathematics counts, and so does what goes on behind braces (`\boxed{0.5}\%`). Of nested boxes the
-    outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by "and", "or" or a comma
-    form one list. Linear time.
+    to the end of the mathematics counts, and so does an expression that continues after braces (`\boxed{0.5}\%`). Of
+    nested boxes the outer counts, unless it adds only prose to the inner ones. Successive boxes separated only by
+    "and", "or" or a comma form one list. Linear time.
     """
     opened: list[tuple[int, int]] = []  # (start of the token, start of the content or -1), one for each open brace
     boxes: list[tuple[int, int, int]] = []  # start, start of the content, end of the content
@@ -120,7 +120,7 @@ def boxed(text: str) -> str | None:
     if not boxes:
         return None
     answers: list[str] = []
-    following = 0  # where the box behind starts
+    following = 0  # where the next box starts
     for start, content, end in reversed(boxes):
         answer, behind = _content(text, content, end)
         gap = text[behind:following]
@@ -134,7 +134,7 @@ def boxed(text: str) -> str | None:
 
 
 def _content(text: str, start: int, end: int) -> tuple[str, int]:
-    """A box's content with what goes on behind it ("" if unreadable), and its end; `end` -1 is no brace."""
+    """A box's content with its continuation ("" if unreadable), and its end; `end` -1 is no brace."""
     if end < 0:
         behind = _expression(text, start)
         return text[start : max(behind, start)].strip(), abs(behind)
@@ -166,7 +166,7 @@ def _expression(text: str, start: int) -> int:
 
 
 def _behind(text: str, end: int) -> int:
-    """The place behind a box whose content ends at `end`, with or without a brace."""
+    """The place after a box whose content ends at `end`, with or without a brace."""
     return end + (text[end : end + 1] == "}")
 
 

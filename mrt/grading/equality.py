@@ -1,9 +1,10 @@
 r"""Whether two answers are equal: rules in order, of which the first that says yes or no decides.
 
 The rules of `EXACT` compare text and exact numbers, in microseconds. Those that follow take an answer apart (a name
-before "=", a noun behind a value, the ends of an interval, the items of a list) and compare the parts. `algebra` parses
-single expressions with `latex2sympy2_extended` and evaluates them at random points; what has no value (sets, relations,
-matrices) goes to Math-Verify. A rule returns True, False, or None for "not my case"; a doubtful pair is unequal.
+before "=", a noun after a value, the ends of an interval, the items of a list) and compare the parts. `algebra` parses
+single expressions with `latex2sympy2_extended` and evaluates them at random points. Answers without a value (sets,
+relations, matrices) go to Math-Verify. A rule returns True, False, or None for "not my case"; a doubtful pair is
+unequal.
 """
 
 import itertools
@@ -85,9 +86,9 @@ def _braced(text: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def normalise(answer: str) -> str:
-    r"""The answer without what never affects its value: delimiters, spacing commands, `\left`, a closing full stop.
+    r"""The answer without parts that never affect its value: delimiters, spacing commands, `\left`, a full stop.
 
-    The result is still LaTeX, and normalising it again changes nothing that matters to a comparison.
+    The result is still LaTeX, and normalising it again does not change the outcome of a comparison.
     """
     if len(answer) > LONGEST:
         return ""
@@ -112,7 +113,7 @@ def normalise(answer: str) -> str:
 
 
 def _bare(text: str, blank: str = " ") -> str:
-    r"""A normalised answer without text commands (`\text{}` and the like), with blanks in their place."""
+    r"""A normalised answer without text commands (`\text{}` and the like), which become blanks."""
     before = None
     while before != text:
         before, text = text, re.sub(rf"{_TEXT}\{{([^{{}}]*)\}}", rf"{blank}\1{blank}", text)
@@ -121,8 +122,8 @@ def _bare(text: str, blank: str = " ") -> str:
 
 @lru_cache(maxsize=1 << 16)
 def plain_text(text: str) -> str:
-    """A normalised answer without text commands and without blanks that say nothing."""
-    # a blank behind the comma makes `120, 150` a list
+    """A normalised answer without text commands and without meaningless blanks."""
+    # a blank after the comma makes `120, 150` a list
     return re.sub(r"(?<=\W)(?<!\d,)\s|(?<=\d,)\s(?!\d{3}(?!\d))|\s(?=\W)", "", _bare(text))
 
 
@@ -197,7 +198,7 @@ def numbers(pred: str, gold: str) -> bool | None:
 
 
 def _rounds(decimal: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    """Whether one number is a decimal of six significant digits or more, and the other what it rounds, no integer."""
+    """Whether one number is a decimal of at least six significant digits, and rounds the other, which is no integer."""
     value, error = decimal
     near = 0 < error <= abs(value) / (2 * 10**5) and abs(value - other[0]) <= error
     return bool(near and not other[1] and other[0] % 1 != 0)
@@ -277,7 +278,7 @@ _NOUN = re.compile(
     r"|\\%)(?P<power>\^\{[23]\})?$"
 )
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-_UNITS = {  # what a value keeps its value without: units, currencies, things that are counted
+_UNITS = {  # words that can be dropped without changing a value: units, currencies, things that are counted
     name: names.split()[0]
     for names in (
         "mm millimeter millimetre", "cm centimeter centimetre", "m meter metre", "km kilometer kilometre",
@@ -294,7 +295,7 @@ _UNITS = {  # what a value keeps its value without: units, currencies, things th
 _NAMES = "|".join(_UNITS.values())
 _UNITS["per"] = "per"
 _UNIT = re.compile(rf"(?:(?:square|cubic|sq|degree) )?(?:{_NAMES})(?:(?: per)? (?:square )?(?:{_NAMES})){{0,2}}")
-# What may stand behind a value: `, k \in \mathbb{Z}`, `where k is an integer`, `\text{for all } x \in \mathbb{R}`.
+# A clause after a value: `, k \in \mathbb{Z}`, `where k is an integer`, `\text{for all } x \in \mathbb{R}`.
 _CLAUSE = re.compile(
     rf"[,;]?\s*\(?\s*(?:{_TEXT}\{{[^{{}}]{{0,20}}\}}|where|for all|for)?\s*(?P<name>[A-Za-z])\s*"
     r"(?:\\in\s*(?:\\mathbb ?\{?)?(?P<set>[ZNQR])\}?\S{0,8}"
@@ -322,7 +323,7 @@ def items(text: str) -> list[str]:
 
 
 def _opened(text: str) -> tuple[str, str, str]:
-    """The bracket that opens a text, what is inside, the bracket that closes it; no brackets if they are no pair."""
+    """The bracket that opens a text, its content, the bracket that closes it; no brackets if they are no pair."""
     first = next((token for token in _BRACKETS if text.startswith(token)), "")
     last = next((token for token in (r"\}", r"\rangle", ")", "]", "}") if text.endswith(token)), "")
     inside = text[len(first) : len(text) - len(last)]
@@ -360,7 +361,7 @@ def _renamed(text: str, old: str, new: str) -> str:
 
 
 def clauses(pred: str, gold: str) -> bool | None:
-    r"""`, k \in \mathbb{Z}` behind a value: k may have another name on the other side, or stay undeclared there."""
+    r"""`, k \in \mathbb{Z}` after a value: k may have another name on the other side, or stay undeclared there."""
     mine, theirs = (clause if (clause := _CLAUSE.search(text)) and clause.start() else None for text in (pred, gold))
     if mine and theirs:
         one, other = mine["name"], theirs["name"]
@@ -390,14 +391,14 @@ def quantities(pred: str, gold: str) -> bool | None:
 
 
 def _quantity(text: str) -> tuple[str, str, bool]:
-    """The words behind a value, units in their shortest spelling ("" without words); the value; whether it keeps it."""
+    """The words after a value, units in their shortest spelling ("" without words); the value; whether it keeps it."""
     match = _NOUN.search(text, max(0, len(text) - 80))
     value = text[: match.start()].strip() if match else ""
     number = number_in(plain_text(value))
     single = number or (re.search(r"\d", value) and not items(value)[1:])
     if not match or not single or split(value, ("=", *_RELATIONS))[1]:
         return "", text, True
-    if not (noun := (match["noun"] or match["word"] or "").strip()):  # a sign; behind `\cos 60` it is the angle's
+    if not (noun := (match["noun"] or match["word"] or "").strip()):  # a sign; after `\cos 60` it is the angle's
         angle = "circ" in match[0] and _TRIGONOMETRIC.search(value)
         return ("", text, True) if angle else ("degree" if "circ" in match[0] else "percent", value, True)
     words = [word.removesuffix("s" * (len(word) > 3)) for word in noun.replace(".", "").replace("/", " per ").split()]
@@ -483,7 +484,7 @@ def _collection(text: str) -> tuple[str, list[str]]:
 
 
 def _matched(left: list[str], right: list[str]) -> bool:
-    """Whether each of the left has a partner of its own on the right; at most 16 differ in their texts and numbers."""
+    """Whether each of the left has another partner on the right; at most 16 differ in their texts and numbers."""
     items_of = {value_of(item): item for item in (*left, *right)}
     mine, theirs = (Counter(map(value_of, side)) for side in (left, right))
     rest, others = ([items_of[key] for key in side.elements()] for side in (mine - theirs, theirs - mine))
@@ -554,7 +555,8 @@ def _region(text: str, real: bool) -> Any:
     return _parse(text, real)
 
 
-# What the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `A^T`, `f^{(3)}`, `\ldots`, `1 2`, `1.2.3`, `0x1`.
+# Texts that the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `A^T`, `f^{(3)}`, `\ldots`, `1 2`, `1.2.3`,
+# `0x1`.
 _LOST = re.compile(
     r"[\d)\]}]_|['\"]|\\prime|\^\{\\?(?:T|top|intercal|dagger|ast|\*)\}|[A-Za-z]\^\{\([\dn]\)\}|\\[lcd]?dots|\.\."
     r"|\d \d|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ"

@@ -31,7 +31,7 @@ def is_correct(completion: str, gold: str, inside: bool = False) -> bool:
 def answers_forced(task: Task, texts: Sequence[str], problems: Sequence[Row]) -> list[str | None]:
     """The answers of forced answers: texts that begin after the closed thought.
 
-    All of such a text is new, but mu may write a tag once more. Where nothing is found behind it, the whole text is
+    All of such a text is new, but mu may write a tag once more. Where no answer is found after it, the whole text is
     searched.
     """
     answers = answers_in(task, [take_apart(text).answer for text in texts], problems)

@@ -47,8 +47,8 @@ class Grader:
     def extract(self, parts: Sequence[str | None]) -> list[str | None]:
         r"""The answer that each answer part gives, as text; None if it is unparseable.
 
-        The last `\boxed{...}` counts, else what a sentence or a line `####` says, else what Math-Verify finds in the
-        last 2,000 characters. None where there is no answer part, as of a thought that never closes
+        The last `\boxed{...}` counts, else the answer in a sentence or a line `####`, else the one that Math-Verify
+        finds in the last 2,000 characters. None where there is no answer part, as of a thought that never closes
         (`mrt.episodes.thinking.answer_parts`), and for an answer longer than 2,000 characters. Each distinct text is
         searched once.
         """

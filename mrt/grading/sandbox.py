@@ -1,8 +1,8 @@
 """Runs a program of a model where it can do no harm: in bubblewrap, with limits (docs/grading.md).
 
-Each run is alone in its namespaces: no network, no other process, no file but Python's and the system's, which are
-read-only, and a `/tmp` in memory that ends with it. A filter of system calls leaves it one process, so that limits of
-CPU time and memory hold for the whole run. Where we are root, a run has the id of a user that does not exist.
+Each run is alone in its namespaces: it has no network and no other process. It has only the read-only files of Python
+and the system, and a `/tmp` in memory that ends with it. A filter of system calls leaves it one process, so that limits
+of CPU time and memory hold for the whole run. Where we are root, a run has the id of a user that does not exist.
 """
 
 import itertools

@@ -2,10 +2,10 @@
 
     spellings("1234") == ["1234", "1,234", "1{,}234"]
 
-A model spreads the probability of an answer over its spellings. This list has those that models write often: thousands
-separators, no leading zeros of an integer (AIME's 025) and one of a decimal, degrees, fractions as `\\frac`, `\\dfrac`
-or with a slash, with and without `\\text`. It is not complete, so the sum over it bounds the answer's probability from
-below.
+A model spreads the probability of an answer over its spellings. This list has those that models write often. Integers
+may have thousands separators or lack leading zeros (AIME's 025), decimals may have one or none. Degrees, fractions as
+`\\frac`, `\\dfrac` or with a slash, and texts with and without `\\text` are others. The list is not complete, so the
+sum over it bounds the answer's probability from below.
 """
 
 import re
@@ -24,7 +24,7 @@ def spellings(answer: str) -> list[str]:
 
 
 def others(answer: str) -> Iterator[str]:
-    """What an answer may be written as besides."""
+    """Other spellings of an answer, the answer itself first."""
     yield answer
     if INTEGER.fullmatch(answer):
         value = int(re.sub(r"[,{}]", "", answer))

@@ -1,4 +1,4 @@
-"""The interface of a task: what a right answer is. One file has all of it, in `mrt/tasks/` or a user's.
+"""The interface of a task, which defines right answers. One file has all of it, in `mrt/tasks/` or a user's.
 
     class Near(Task):
         columns = ("tolerance",)
@@ -6,8 +6,8 @@
         def answer(self, part, problem): ...
         def right(self, answers, problems): ...
 
-`answers_in`, `scores` and `clusters` are what other modules call. They keep the laws of None, which is never right and
-equals nothing, and refuse what no task may return.
+Other modules call `answers_in`, `scores` and `clusters`. These keep the laws of None, which is never right and equals
+nothing, and refuse invalid results of a task.
 """
 
 import json
@@ -31,7 +31,7 @@ DEFAULT = "math"
 
 
 class Task(Settings):
-    """What a right answer is. The fields of a task are its settings; answers and problems come in pairs, in order."""
+    """Defines right answers. The fields of a task are its settings; answers and problems come in pairs, in order."""
 
     columns: ClassVar[Sequence[str]] = ()  # of the source, beside those of every problem set: all rows need them
     _workers: int | None = PrivateAttr(1)  # processes that judge; None: as many as available CPUs
@@ -61,7 +61,7 @@ class Task(Settings):
         return answer
 
     def golds(self, problem: Row) -> Sequence[str]:
-        """The texts of the gold answer, as they stand in a box; none: the task has no J by likelihood."""
+        """The texts of the gold answer, as written in a box; none: the task has no J by likelihood."""
         return []
 
     def unmet(self) -> str:
@@ -69,7 +69,7 @@ class Task(Settings):
         return ""
 
     def note(self) -> str:
-        """What the log says of the answers judged so far."""
+        """A remark for the log about the answers judged so far."""
         return ""
 
 
@@ -190,7 +190,7 @@ def clusters(task: Task, groups: Sequence[Sequence[str | None]], problems: Seque
 
 
 def spread(task: Task, method: str, values: Sequence[Any], places: Sequence[int], size: int, other: Any) -> list[Any]:
-    """What a task's method returned for some places, in a list of all places; raises ValueError for another number."""
+    """The results of a task's method for some places, in a list of all places; raises ValueError for another number."""
     if len(values) != len(places):
         raise ValueError(f"{named(task)}: `{method}` gives {len(values)} values for {len(places)} questions")
     of_all = [other] * size
@@ -212,7 +212,7 @@ def clustered(
     """`clusters`, where `same` compares pairs, given the group of each, and `value` is `Task.value`.
 
     An answer is in a cluster if it equals the cluster's first answer. In each round, the first answer of a group that
-    is in no cluster yet represents a new one, and the others left are compared with it, in all groups at once.
+    is in no cluster yet represents a new one. The others left are compared with it, in all groups at once.
     """
     labels = [[-1] * len(group) for group in groups]
     left: list[dict[Hashable, list[int]]] = [{} for _ in groups]  # by value, the places in no cluster yet

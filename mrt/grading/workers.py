@@ -70,7 +70,7 @@ class Pool:
                     results.append((future.result(2 * limit), False))
                 except TimeoutError:
                     results.append((None, True))
-                    if not future.done():  # its worker hangs without having begun
+                    if not future.done():  # its worker hangs before its start
                         self.close()
                         break
                 except ProcessExpired as error:
@@ -110,7 +110,7 @@ _pool: Pool | None = None
 
 
 def shared_pool() -> Pool:
-    """The pool of this process; a forked child makes its own."""
+    """The pool of this process; a forked child makes another one."""
     global _pool
     if _pool is None or _pool.owner != os.getpid():
         _pool = Pool()

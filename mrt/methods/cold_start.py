@@ -1,8 +1,8 @@
 """Cold start: the training set that teaches a model without thoughts to think (DeepSeek-R1, Section 2.3.1).
 
 The completions come from the model itself, with a prompt that opens no thought, or from a teacher. Each right one
-becomes an example: the prompt is the thinking model's, which opens a thought; the completion is the reasoning,
-the tag that closes it, and a short boxed answer. A teacher's completion that already closes a thought keeps its answer.
+becomes an example. Its prompt is the thinking model's, which opens a thought. Its completion is the reasoning, the tag
+that closes it, and a short boxed answer. A teacher's completion that already closes a thought keeps its answer.
 """
 
 import polars as pl

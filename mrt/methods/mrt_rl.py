@@ -11,7 +11,7 @@ from mrt.training.variant import Group, by_token, variant
 
 
 def centre(group: Group, centred: bool) -> Any:
-    """What is subtracted from the rewards: their mean over the group, or nothing."""
+    """The baseline that is subtracted from the rewards: their mean over the group, or 0."""
     return group.rewards.mean() if centred else 0 * group.rewards
 
 
@@ -23,7 +23,7 @@ def explicit(group: Group, alpha: float, centred: bool) -> Any:
 
 @variant(asks="stop", gives="rewards")
 def implicit(group: Group) -> Any:
-    """The outcome, in groups of which half is told that time is up (Figure 6, Section 7.1)."""
+    """The outcome, in groups of which half get the stop phrase "Time is up." (Figure 6, Section 7.1)."""
     return group.rewards
 
 

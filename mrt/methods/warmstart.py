@@ -6,9 +6,9 @@
 | rise | x, a failing attempt | the marker, and any right solution from its first step on |
 | rejection | x | a right solution |
 
-The best node of an attempt is the node of highest value on its path that also lies on a right solution of the tree; in
+The best node of an attempt is the node of highest value on its path that also lies on a right solution of the tree. In
 a tie it is the deepest, which repeats least. The prompt carries no loss: the model learns to go back. Each failing leaf
-(for `rejection`, each right leaf) gives one example, in an order drawn from the seed. Each construction is limited to
+(for `rejection`, each right leaf) gives one example, in an order shuffled by the seed. Each construction is limited to
 the token total of the smallest of the three, so that they are compared on equal terms.
 """
 

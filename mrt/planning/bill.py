@@ -56,7 +56,7 @@ class Reached(BaseModel):
 
     @classmethod
     def at_most_all(cls, prefill: float, decode: float, training: float, **more: Any) -> "Reached":
-        """What was measured, where it is more than the data sheet has taken as all of it."""
+        """The measured fractions; those above 1, more than the data sheet gives, are taken as 1."""
         return cls(prefill=min(1.0, prefill), decode=min(1.0, decode), training=min(1.0, training), **more)
 
     def in_words(self) -> str:

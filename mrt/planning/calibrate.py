@@ -71,7 +71,7 @@ def speeds(engine: Engine, hardware: Hardware, sizes: Sizes) -> tuple[float, flo
 
 
 def training_speed(architecture: Architecture, hardware: Hardware, tokens: int, seconds: float) -> float:
-    """Share of the data sheet's FLOPs that a step of SFT on one row of so many tokens reaches."""
+    """Share of the data sheet's FLOPs that a step of SFT on one row of `tokens` tokens reaches."""
     return seconds_of(Work(trained=tokens, context=tokens), architecture, hardware, 1, 1, Reached.ideal()) / seconds
 
 
@@ -93,14 +93,14 @@ class Calibrate(Stage, Card, Sizes):
         print(reached.in_words())
 
     def measured(self) -> Reached:
-        """What the model reaches here; training is taken as 0.8 of prefill."""
+        """The fractions that the model reaches here; training is taken as 0.8 of prefill."""
         assert self.model is not None
         prefill, decode = speeds(Engine(self.model, self.engine, self.revision), self.hardware or CORE, self)
         return Reached.at_most_all(prefill, decode, 0.8 * prefill, machine=self.gpu or CPU)
 
 
 def of_trial(folder: Path) -> Reached:
-    """What a trial reached. Raises ValueError if it has not measured the speeds, which take a card that is known."""
+    """The fractions that a trial reached. Raises ValueError if it has not measured the speeds, on a known card."""
     file = folder / "measured.parquet"
     if not file.is_file():
         raise ValueError(f"{folder} has no report of a trial; run `python -m mrt trial` first")

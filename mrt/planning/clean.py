@@ -4,10 +4,10 @@
     mrt clean --configfile config/gsm8k.yaml --yes   remove it
     mrt clean --also other.yaml                      keep the files that another configuration of the folder needs
 
-These are checkpoints of earlier settings (`training.keep`), all of models that are no longer in the configuration,
-completions for them or for problem sets that it lacks, and the state of trainings that have finished. Results, and
-completions of models and problem sets in the configuration, stay. Files that a job holds stay. While Snakemake works on
-the folder nothing is removed.
+These are checkpoints of earlier settings (`training.keep`), and all files of models that are no longer in the
+configuration. Completions for problem sets that it lacks, and the state of trainings that have finished, are others.
+Results, and completions of models and problem sets in the configuration, stay. Files that a job holds stay. While
+Snakemake works on the folder nothing is removed.
 """
 
 import re

@@ -15,7 +15,7 @@ PLANS = "MRT_PLANS"  # environment variable: the dry run is one of `mrt plan` or
 
 
 def dry_run(files: Sequence[Path], targets: Iterable[str] = (), *options: str) -> str:
-    """What a dry run of the workflow prints. Raises ValueError, with the end of its output, if it fails.
+    """The output of a dry run of the workflow. Raises ValueError, with the end of this output, if it fails.
 
     Configuration files are read here first: Snakemake tells of a missing or broken one without its line.
     """

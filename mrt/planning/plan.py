@@ -1,17 +1,17 @@
-"""Predict what an experiment will cost, from its configuration and its jobs, before any job is submitted.
+"""Predict the cost of an experiment, from its configuration and its jobs, before any job is submitted.
 
     python -m mrt plan --configfile config/paper.yaml
     python -m mrt plan --configfile config/paper.yaml --calibration calibration.parquet
 
 The jobs are those of a dry run of the workflow. For each job that needs an engine or a trainer, the plan counts tokens
-generated (drawn), prefilled (read: each distinct prefix once, as with a prefix cache; unshared: once a prompt, as
-without) and trained on. GPU-hours follow from these and a throughput. Lengths are those of earlier results where there
-are any, else the configuration's `expected`.
+generated, prefilled and trained on. Prefilled tokens are counted as with a prefix cache (each distinct prefix once) and
+as without one (`unshared`: once a prompt). GPU-hours follow from these and a throughput. Lengths are those of earlier
+results where there are any, else the configuration's `expected`.
 
-The throughput is that of the data sheet (`mrt/config/hardware.py`) times the fraction that is usually reached, or, with
-`--calibration`, the fraction that `python -m mrt calibrate` measured in a minute on the real machine. On a CPU, runs of
-this folder that have finished give seconds a token and lengths of texts (mrt/planning/rates.py). Jobs that have run are
-compared with their plan: the last line of a stage's log says how long it took.
+The throughput is that of the data sheet (`mrt/config/hardware.py`) times the fraction that is usually reached. With
+`--calibration` it is the fraction that `python -m mrt calibrate` measured in a minute on the real machine. On a CPU,
+runs of this folder that have finished give seconds a token and lengths of texts (mrt/planning/rates.py). Jobs that have
+run are compared with their plan: the last line of a stage's log says how long it took.
 """
 
 import sys
@@ -37,7 +37,7 @@ from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 
 
 class Plan(Stage):
-    """Print what an experiment will cost, by stage and in all."""
+    """Print the cost of an experiment, by stage and in all."""
 
     timed: ClassVar[bool] = False
     configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")

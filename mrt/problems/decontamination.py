@@ -48,7 +48,7 @@ def is_unspaced(character: str) -> bool:
 def tokens_of(problem: str) -> list[str]:
     """Words, numbers and operators of a problem; of a script without spaces each character is a token.
 
-    Vowel signs and accents that are characters of their own do not count: they would cut words.
+    Vowel signs and accents that are separate characters do not count: they would cut words.
     """
     plain = plain_math(problem)
     if plain.isascii():
@@ -61,10 +61,11 @@ def tokens_of(problem: str) -> list[str]:
 class Sets:
     """Problems that another set must not share.
 
-    A problem is shared if its text equals one of these up to case, white space, punctuation and LaTeX layout, or if the
-    two problems have in common at least 40% of the shorter one's 10-token shingles (`tokens_of`). A single common
-    shingle, even of 13 tokens, is too weak a criterion: it drops 217 of the 975 AIME problems of 1983-2023 against five
-    benchmarks, because of phrases such as "where m and n are relatively prime positive integers".
+    A problem is shared if its text equals one of these up to case, white space, punctuation and LaTeX layout. It is
+    also shared if the two problems have in common at least 40% of the shorter one's 10-token shingles (`tokens_of`). A
+    single common shingle, even of 13 tokens, is too weak a criterion. It drops 217 of the 975 AIME problems of
+    1983-2023 against five benchmarks, because of phrases such as "where m and n are relatively prime positive
+    integers".
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -111,7 +112,7 @@ class Sets:
         return common > 0 and common >= OVERLAP * min(len(mine), len(theirs))
 
     def rare(self, shingles: Shingles) -> list[str]:
-        """The rarest shingles of a problem, so many that the remaining ones alone are too few to be enough."""
+        """The rarest shingles of a problem; the remaining ones alone are too few to be enough."""
         too_few = max(math.ceil(OVERLAP * len(shingles)), 1) - 1
         return sorted(shingles, key=lambda shingle: len(self.owners.get(shingle, ())))[: len(shingles) - too_few]
 

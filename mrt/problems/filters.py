@@ -1,4 +1,4 @@
-"""Problems that are left out: without an answer, those that ask for a proof, and those that offer options."""
+"""Problems that are left out: without an answer, those that require a proof, and those that offer options."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -44,9 +44,9 @@ def squeezed_word(answer: str) -> str:
 def has_no_answer(problem: str, answer: str, row: Mapping[str, Any], words: Collection[str] | None = None) -> bool:
     """Whether an answer is a word for none, as NuminaMath-1.5's `notfound`.
 
-    `words` are those of the settings; by default those of `NO_ANSWER`. What may be an answer as well (`None`, of
-    how many?) is a word for none only where the source's own `row` says that problem or solution is not valid, or that
-    it asks for a proof. `n/a` is a fraction where the problem speaks of n and a.
+    `words` are those of the settings; by default those of `NO_ANSWER`. Words such as `None` may also be answers, as to
+    "how many?". They are words for none only where the source's `row` says that the problem or solution is not valid,
+    or that a proof is required. `n/a` is a fraction where the problem speaks of n and a.
     """
     word = squeezed_word(answer)
     if words is not None:

@@ -11,7 +11,7 @@ from mrt.toy.world import DIFFICULTIES
 
 
 class Toy(Settings):
-    """Problems drawn from the toy world; a larger `count` only appends."""
+    """Problems sampled from the toy world; a larger `count` only appends."""
 
     count: int = Field(ge=1, le=1_000_000, description="How many problems, all different.")
     seed: int = Field(0, description="Seed of the drawing.")
@@ -134,7 +134,7 @@ class Dataset(Settings):
 
     @property
     def size(self) -> int | None:
-        """How many problems are asked for; None if all that there are, or as many of each difficulty that there is."""
+        """The requested number of problems; None if all that there are, or as many of each difficulty that there is."""
         if self.toy:
             return self.toy.count
         return self.count or (self.per_difficulty or 0) * len(self.difficulties or ()) or None

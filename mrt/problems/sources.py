@@ -138,7 +138,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             elif content[0] not in "{[" and "," in content:
                 hint += ", this looks like CSV"
             raise ValueError(f"{where}: not JSON ({error}){hint}: {content[:60]!r}") from error
-        except ValueError as error:  # a key that stands twice, a number of thousands of digits
+        except ValueError as error:  # a repeated key, a number of thousands of digits
             raise ValueError(f"{where}: {error}: {content[:60]!r}") from error
         if not isinstance(value, dict):
             raise ValueError(f"{where}: not a JSON object but a {type(value).__name__}: {content[:60]!r}")
@@ -146,9 +146,9 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def prefix_accuracy(file: Path) -> dict[tuple[str, str], list[list[tuple[str, float]]]]:
-    """Curves that somebody else measured, by problem and model: the pieces of a thought, each with the share of right
-    answers among completions that were continued from the text before it.
+    """Curves that were measured elsewhere, by problem and model: the pieces of a thought, each with its accuracy.
 
+    The accuracy is the share of right answers among completions that were continued from the text before the piece.
     `file` has a JSON line a trace: problem_id, model, chunks [{text, accuracy}]. Raises ValueError for another one, or
     if an accuracy is no share.
     """

@@ -1,17 +1,17 @@
-"""Adaptive allocation: the same training set from fewer meta-prover answers, drawn where the decision is open.
+"""Adaptive allocation: the same training set from fewer meta-prover answers, sampled where the decision is open.
 
     python -m mrt.sampling.allocation --model results/laptop/models/base --rollouts rollouts.parquet \\
         --episodes episodes.parquet --problems problems.parquet --out prover.parquet --names base --names toy_train \\
         --prover '{"answers": 20}' --filters '[{"minimum_J": 0.6}]'
 
 Most prefixes of a thought are plainly hopeless or plainly solved, and neighbours are much alike. So every prefix first
-gets `first` answers. Then, until the trace is settled, more answers go to the prefix that MRT (STaR) would keep now, to
-its strongest rival, and, while it is open whether the trace is kept at all, to the empty prefix. This is top-two
-sampling for best-arm identification (Russo 2020, "Simple Bayesian algorithms for best-arm identification"), stopped by
-the expected opportunity cost (Chick and Inoue 2001). The prior on J is a Markov chain along the trace: from one prefix
-to the next, J stays the same with probability `stay`, else it is redrawn from Beta(1/2, 1/2). Paths of J are sampled
-exactly from the posterior (forward filtering, backward sampling). On each path, the answers that are still missing to
-have `answers` at every prefix are simulated. A trace is settled when
+gets `first` answers. Then, until the trace is settled, more answers go to the prefix that MRT (STaR) would keep now and
+to its strongest rival. While it is open whether the trace is kept at all, the empty prefix gets more answers too. This
+is top-two sampling for best-arm identification (Russo 2020, "Simple Bayesian algorithms for best-arm identification").
+It is stopped by the expected opportunity cost (Chick and Inoue 2001). The prior on J is a Markov chain along the trace.
+From one prefix to the next, J stays the same with probability `stay`, else it is sampled again from Beta(1/2, 1/2).
+Paths of J are sampled exactly from the posterior (forward filtering, backward sampling). On each path, the answers that
+are still missing to have `answers` at every prefix are simulated. A trace is settled when
 
     - with probability 1 - `error`, the filter would decide the same given all answers at every prefix, and
     - if it keeps the trace, the best prefix's J is expected to exceed the kept one's by at most `tolerance`.
@@ -19,10 +19,10 @@ have `answers` at every prefix are simulated. A trace is settled when
 Each filter allocates by itself, as if it were alone; filters share the answers that several of them want. The column
 `allocated` names the filters that an answer counts for, so that one more filter changes no training set of another.
 
-The answers of a prefix are the first ones, by seed, that `mrt.sampling.prover` draws there. At prefixes with fewer
-answers than the kept one, J is a rough estimate, and a high value may be luck; so `mrt.methods.mrt` chooses among the
-prefixes with the most answers. The first `first` answers of every prefix are drawn unconditionally, so their mean is
-unbiased; measures (regret, maj@k at a prefix) use evaluation sets, whose prefixes always get all answers.
+The answers of a prefix are the first ones, by seed, that `mrt.sampling.prover` samples there. At prefixes with fewer
+answers than the kept one, J is a rough estimate, and a high value may be luck. So `mrt.methods.mrt` chooses among the
+prefixes with the most answers. The first `first` answers of every prefix are sampled unconditionally, so their mean is
+unbiased. Measures (regret, maj@k at a prefix) use evaluation sets, whose prefixes always get all answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def paths_of_J(answers: Ints, right: Ints | Floats, stay: float, paths: int, rng
 
     Args:
         answers, right: counts at each prefix, in order [prefixes].
-        stay: probability that J stays the same from one prefix to the next; else it is drawn from `FRESH`.
+        stay: probability that J stays the same from one prefix to the next; else it is sampled from `FRESH`.
         paths: number of paths.
 
     Returns:
@@ -184,7 +184,7 @@ class Trace:
 
 
 class Answers:
-    """The answers at the prefixes of one trace, drawn as its filters want them, one filter after the other.
+    """The answers at the prefixes of one trace, sampled as its filters need them, one filter after the other.
 
     At the end, each prefix has at least `everywhere` answers.
     """
@@ -225,7 +225,7 @@ class Answers:
         return requests
 
     def add(self, j: int, completions: Sequence[Completion], scores: Sequence[float]) -> None:
-        """Answers that were drawn at a prefix."""
+        """Add answers that were sampled at a prefix."""
         self.answers[j] += completions
         self.scores[j] += scores
         self.waiting -= 1
@@ -233,7 +233,7 @@ class Answers:
             self.give()
 
     def give(self) -> None:
-        """Hand the filter what it wanted."""
+        """Hand the filter the scores that it wanted."""
         for j, count in self.wanted.items():
             trace = self.traces[self.settled]
             known = int(trace.answers[j])
@@ -298,7 +298,7 @@ class Allocate(Prove):
         return traces
 
     def trace(self, places: Sequence[Place], rule: Thresholds) -> Trace:
-        """What a filter has of the trace at these places."""
+        """A filter's view of the trace at these places."""
         seed = self.seed_of(places[0].problem_id, places[0].sample)
         return Trace(len(places), self.prover.answers, self.allocation, rule, seed)
 

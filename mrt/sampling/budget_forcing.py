@@ -4,8 +4,8 @@
         --episodes episodes.parquet --out answers.parquet --out_thoughts thoughts.parquet --names star_1 \\
         --names toy_test --forcing '{"most": 8}'
 
-When the model closes its thought, the closing tag is suppressed, a marker ("Wait", "Alternatively", ... in turn) opens
-a new step, and the model continues until it closes the thought again or reaches its token limit; this happens up to 8
+When the model closes its thought, the closing tag is suppressed. A marker ("Wait", "Alternatively", ... in turn) opens
+a new step, and the model continues until it closes the thought again or reaches its token limit. This happens up to 8
 times. After 0, 2, 4, 6 and 8 extensions the thought is closed and answered. A truncated extension loses its last,
 unfinished step.
 

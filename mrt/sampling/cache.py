@@ -2,8 +2,8 @@
 
 A completion is determined by the model's weights, the prompt, the decoding settings, the seed, and the versions of the
 sampling code and its libraries. `CompletionCache` stores each under a hash of all of these, in Parquet files that are
-written while the job runs. So a job that was killed, that is asked for more samples or more problems, or that reruns
-because an input got a new date, samples only what no file holds. If nothing is missing, vLLM does not even start.
+written while the job runs. A job may have been killed, get more samples or more problems, or rerun because an input got
+a new date. It then samples only the completions that no file holds. If none is missing, vLLM does not even start.
 
 Several processes may fill one folder at once, each sampling its own shard of the requests (`--cache.shard 0/4`). The
 number of shards does not change results (docs/operations.md: equal, or on a GPU equal in distribution). The job that
@@ -72,7 +72,7 @@ class CacheSettings(Settings):
 
 
 def engine_decides(settings: EngineSettings) -> str:
-    """The engine settings that change what is sampled, as text for the keys of completions and of RL's weights."""
+    """The engine settings that change completions, as text for the keys of completions and of RL's weights."""
     return f"{settings.max_model_len} {settings.dtype}"
 
 
@@ -98,7 +98,7 @@ class CompletionCache:
         )
 
     def keys(self, request: Request) -> list[str]:
-        """A key for each of a request's completions; a scored text, which is not drawn, has no seed in its key."""
+        """A key for each of a request's completions; a scored text, which is not sampled, has no seed in its key."""
         if request.scored:
             return [self.decided_by + digest(request.opening, request.scored, str(request.prompt))] * request.n
         how = digest(slice_of(request.decoding), str(request.prompt), *self.shown)  # the prompt is rendered once
@@ -244,7 +244,7 @@ def draw(
 
     `then(i, completions)` is called when request i has all of its completions, and returns its follow-up requests. They
     are numbered after the existing ones, in the order in which they arrive, and sampled along with the others. A job
-    that gathers shards raises ValueError if anything is missing, and names the shards: request i of `requests` belongs
+    that gathers shards raises ValueError if anything is missing, and names the shards. Request i of `requests` belongs
     to shard `shard_of(i)` modulo their number, and its follow-ups with it.
     """
     if settings.folder is None and (settings.shard or settings.gather):

@@ -1,8 +1,8 @@
-"""vLLM behind one function: many requests in, their completions out, in one submission.
+"""vLLM as one function: many requests in, their completions out, in one submission.
 
-The same code runs on a GPU and on a CPU. On a CPU the engine core stays in this process and runs eagerly in float32,
-with a key-value cache of fixed size and blocks of 32 tokens (only short blocks let prefixes of different length share
-cache). It prefills whole prompts, because a seeded request cannot be prefilled in chunks there.
+The same code runs on a GPU and on a CPU. On a CPU the engine core stays in this process and runs eagerly in float32.
+Its key-value cache has a fixed size and blocks of 32 tokens: only short blocks let prefixes of different length share
+cache. It prefills whole prompts, because a seeded request cannot be prefilled in chunks there.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class EngineSettings(Settings):
 
 
 class Decoding(Settings):
-    """How completions are drawn."""
+    """How completions are sampled."""
 
     temperature: float = Field(0.7, ge=0, le=10, description="Sampling temperature (Appendix D).")
     top_p: float = Field(1.0, gt=0, le=1, description="Probability mass kept by nucleus sampling.")
@@ -168,9 +168,9 @@ class Engine:
         """Yield (request number, its completions) as requests finish.
 
         Requests are numbered in the order of the queue. The queue is emptied; requests added meanwhile are submitted
-        too. They go to the engine by priority, then number, in the order in which it would run them itself, and only as
-        many as keep it busy, because a waiting prompt takes memory there. A prompt that fills the model's context gets
-        empty completions with finish_reason `length`: truncation is data, not an error.
+        too. They go to the engine by priority, then number, which is also the engine's order. Only as many are
+        submitted as keep it busy, because a waiting prompt takes memory there. A prompt that fills the model's context
+        gets empty completions with finish_reason `length`: truncation is data, not an error.
         """
         if not waiting:
             return
@@ -239,20 +239,20 @@ class Engine:
         )
 
     def as_written(self, request: Request) -> Scored:
-        """The tokens of what is scored, behind its opening."""
+        """The tokens of the scored text and of its opening."""
         return as_written(self.tokenizer, request.opening, request.scored)
 
     def with_scored(self, ids: list[int], request: Request) -> list[int]:
-        """The prompt's token ids, with those of what is scored behind it."""
+        """The prompt's token ids, followed by those of the opening and the scored text."""
         if not request.scored:
             return ids
         before, target, _ = self.as_written(request)
         return [*ids, *before, *target]
 
     def scored(self, output: Any, request: Request) -> Completion:
-        """The scored text, with the tokens of its opening, its own and an end.
+        """The scored text as a completion; `tokens` counts its opening, itself and an end.
 
-        Its log-probability behind the opening, divided by all these tokens, is `mean_logprob`.
+        Its log-probability after the opening, divided by `tokens`, is `mean_logprob`.
         """
         scored = self.as_written(request)
         tokens = len(scored.before) + len(scored.target) + 1

@@ -1,4 +1,4 @@
-"""Imported rollouts: completions that somebody sampled elsewhere become a model's rollouts.
+"""Imported rollouts: completions that were sampled elsewhere become a model's rollouts.
 
     python -m mrt.sampling.imports --file traces.jsonl --completions.model QwQ-32B \\
         --problems problems.parquet --out rollouts.parquet --reading reading.parquet
@@ -16,9 +16,9 @@ Each row says whether its text begins inside a thought (`inside`), by the first 
 - `begins`, if it is given;
 - its prompt: one that ends in the model's turn opens no thought, so the text is an answer. This holds unless a text of
   the model closes a thought that nothing opened: then the prompts of the file lack their ends;
-- otherwise the text is an answer, unless rows of its model show thoughts. Then nobody can know whether this one was cut
-  off in a thought, and the import stops with the numbers of such rows. A prompt shows one that has an opening tag with
-  other text behind it, and no turn of a chat: the tag may be the prompt's or the question's.
+- otherwise the text is an answer, unless rows of its model show thoughts. Then it is unknown whether this one was cut
+  off in a thought, and the import stops with the numbers of such rows. A prompt shows a thought if it has an opening
+  tag followed by other text, and no turn of a chat: the tag may be the prompt's or the question's.
 """
 
 import re
@@ -108,7 +108,7 @@ class Completions(Settings):
 
 
 class Place(NamedTuple):
-    """Where a text begins (None: nobody knows), what says so, and whether that shows that the model writes thoughts."""
+    """Where a text begins (None: unknown), the evidence, and whether this shows that the model writes thoughts."""
 
     inside: bool | None
     by: str
@@ -174,8 +174,8 @@ def _finish(reason: str | None) -> str:
 def completions_in(file: Path, settings: Completions | None = None) -> list[Row]:
     """The completions of a file that are a model's (`settings.model`), or all.
 
-    Raises ValueError that names the row: a required column is missing, a value is of another type or half a character,
-    a finish reason is unknown, or nothing says where a text begins.
+    Raises ValueError that names the row. Reasons: a required column is missing, a value is of another type or half a
+    character, a finish reason is unknown, or nothing says where a text begins.
     """
     settings = settings or Completions()
     rows = flattened(file, read_file(file))
@@ -266,7 +266,7 @@ def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: C
     written = "\n".join(f"{row['prompt'] or ''}\n{row['text']}" for _, row in rows)
     for thinking in [kind for kind in shown if kind.opening not in written]:
         if any(kind is not thinking and kind.closing == thinking.closing for kind in shown):
-            del shown[thinking]  # another opening tag stands in the file
+            del shown[thinking]  # the file has another opening tag
     say = "`rollouts: {thinking: {open: ..., close: ...}}`"
     if len(shown) > 1:
         tags = " and ".join(f"{t.opening} (row {n})" for t, n in shown.items())

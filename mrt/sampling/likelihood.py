@@ -5,8 +5,8 @@
         --prover '{"estimate": "likelihood"}'
 
 J(mu; z_0:j) is the probability that mu's answer at prefix j is right (Equation 4). Sampled answers estimate it; a model
-also knows it. Behind the prompt that forces an answer stands `prover.opening`, which ends in `\\boxed{`; there the
-probabilities of the gold answer's tokens and of a token that begins with `}` are read off, all as the model would write
+also knows it. The prompt that forces an answer is followed by `prover.opening`, which ends in `\\boxed{`. After it the
+model gives the probabilities of the gold answer's tokens and of a token that begins with `}`, all as it would write
 them (`mrt.sampling.scoring.as_written`). One answer may be written in several ways: J is the sum over the texts of the
 task (`golds`), of math over `mrt.grading.spellings`. So J is the share of right answers among those that mu would begin
 with this opening. An opening without explanation makes a mu that answers at once.
@@ -92,7 +92,7 @@ class Score(Prove):
         return completions_at
 
     def opening(self, prefix: Prefix) -> str:
-        """What mu writes before the answer: behind a thought that the model closed itself, the header too."""
+        """The text of mu before the answer; after a thought that the model closed itself, with the header."""
         header = self.parameterization.template.header if prefix.whole else ""
         return header + self.prover.opening
 
@@ -105,7 +105,7 @@ class Score(Prove):
 
 
 def probability(scored: Completion) -> float:
-    """The probability of a scored text; 0 if the prompt left no room for it."""
+    """The probability of a scored text; 0 if the context was too short for it."""
     return exp(scored.mean_logprob * scored.tokens) if scored.mean_logprob is not None else 0.0
 
 

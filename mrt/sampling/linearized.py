@@ -5,11 +5,11 @@
 
 The model attempts the problem. Then, again and again, the backtrack marker is appended to its text and it continues to
 the next answer. It sees the question and at most the last `window` tokens of its text, starting at the beginning of a
-step, so the text may grow far beyond the context length of training.
+step. So the text may grow far beyond the context length of training.
 
-The answers are a table like the meta-prover's, in which `prefix` counts the attempts from 1: `text` is the text of the
-attempt, `tokens` its number of generated tokens, `prefix_tokens` the number of tokens before it, all markers included,
-and `prompt_tokens` the number that the model saw. All texts advance together, attempt by attempt.
+The answers are a table like the meta-prover's, in which `prefix` counts the attempts from 1. `text` is the text of the
+attempt, and `tokens` its number of generated tokens. `prefix_tokens` is the number of tokens before it, all markers
+included, and `prompt_tokens` the number that the model saw. All texts advance together, attempt by attempt.
 """
 
 from pathlib import Path
@@ -69,7 +69,7 @@ class Linearize(SamplingStage):
         traces = [(i, sample) for i in range(len(chats)) for sample in range(settings.samples)]
         decoding = settings.decoding.stopped_by(*words.answer_ends)
         back = STEP_END + words.marker + STEP_END
-        written = [""] * len(traces)  # each trace's text so far, less what has left the window
+        written = [""] * len(traces)  # each trace's text so far, within the window
         spent = [0] * len(traces)
         rows: list[tuple[object, ...]] = []
         longest = 0

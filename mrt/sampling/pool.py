@@ -39,7 +39,7 @@ STAGES: dict[str, type[SamplingStage]] = {
 
 
 class SharedEngine(Engine):
-    """An engine that samples with the vLLM of another one of the same weights; the tags of thoughts are its own."""
+    """An engine that samples with the vLLM of another one of the same weights; only its tags of thoughts differ."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine.model, engine.settings, engine.revision)
@@ -70,7 +70,7 @@ class SharedEngine(Engine):
 
 
 class Pool(Stage):
-    """Sample what these requests lack, with one engine, into their completion caches."""
+    """Sample the missing completions of these requests, with one engine, into their completion caches."""
 
     requests: list[Path] = Field(min_length=1, description="Requests (JSON), of one model.")
     folder: Path = Field(description="Folder of the completion caches; each dataset has its own below.")

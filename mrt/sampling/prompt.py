@@ -94,7 +94,7 @@ class Prompt(Settings):
 
     @property
     def opens_thought(self) -> bool:
-        """Whether the prompt asks for a thought, as far as the configuration tells."""
+        """Whether the prompt opens a thought, as far as the configuration tells."""
         return self.thinking != "none" if self.open_thought is None else bool(self.open_thought.strip())
 
     def thinking_of(self, tokenizer: Any) -> Thinking | None:

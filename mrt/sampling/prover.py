@@ -5,8 +5,8 @@
 
 Prefix j of a thought is its first j episodes. After an unfinished prefix mu writes "Time is up." and closes the
 thought; a complete thought that the model closed itself gets its closing tag alone. All prefixes of all traces go to
-one engine in one submission, so that each distinct prefix is prefilled once, and its answers and all longer prefixes
-reuse it from the prefix cache.
+one engine in one submission. So each distinct prefix is prefilled once, and its answers and all longer prefixes reuse
+it from the prefix cache.
 """
 
 from collections.abc import Iterator, Sequence

@@ -11,11 +11,11 @@ ENDS = 20  # next tokens whose probabilities are known: vLLM's own limit
 
 
 class Scored(NamedTuple):
-    """The tokens of a completion that is an opening, a text whose probability is asked for, and a `}`."""
+    """The tokens of a completion that is an opening, a text whose probability is computed, and a `}`."""
 
     before: list[int]  # those of the opening
     target: list[int]  # those that are scored
-    end: str  # what the token behind them begins with: `}`, and the end of the text where a token has both
+    end: str  # beginning of the next token: `}`, and the end of the text where a token has both
 
 
 @lru_cache(maxsize=2**16)  # answers repeat along a thought
@@ -55,19 +55,19 @@ def reading(*, cached: bool = True) -> Any:
 def readable(output: Any, ids: Sequence[int]) -> bool:
     """Whether the log-probabilities of the prompt's last tokens `ids` were computed; else it is read without the cache.
 
-    They were not if the token before them was found in the prefix cache: where a block ends there, and the same prompt
-    was read before, with this text or another. Nor do they stand at the end if vLLM has interrupted the request in its
-    prompt and gone on: it then adds rows again. Otherwise there is a row for each token of the prompt (vLLM's model
-    runner V1), or for each that was not found in the cache (V2, on a GPU).
+    They were not if the token before them was found in the prefix cache. This happens where a block ends there, and the
+    same prompt was read before, with this text or another. Nor are they the last rows if vLLM has interrupted the
+    request in its prompt and continued: it then adds rows again. Otherwise there is a row for each token of the prompt
+    (model runner V1 of vLLM), or for each that was not found in the cache (V2, on a GPU).
     """
     length, cached = len(output.prompt_token_ids), output.num_cached_tokens or 0
     return cached < length - len(ids) and len(output.prompt_logprobs) in (length, length - cached)
 
 
 def log_probability(tokenizer: Any, output: Any, scored: Scored) -> float:
-    """Log-probability, in nats, of the prompt's last tokens, which are scored, and of an end behind them.
+    """Log-probability, in nats, of the prompt's last tokens, which are scored, and of an end after them.
 
-    The `ENDS` most likely tokens behind them count. -inf if none of these begins with the end.
+    The `ENDS` most likely next tokens count. -inf if none of these begins with the end.
     """
     places = output.prompt_logprobs[len(output.prompt_logprobs) - len(scored.target) :]
     logprob = sum(place[i].logprob for place, i in zip(places, scored.target, strict=True))

@@ -1,4 +1,4 @@
-"""What the sampling stages share: a model, an engine, a completion cache, and seeds."""
+"""The shared parts of the sampling stages: a model, an engine, a completion cache, and seeds."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property

@@ -4,10 +4,10 @@ The prefixes of a thought of k episodes are together as long as k² / 2 episodes
 across a line break and the printed character after it, and look no further than that character. The position between
 the two is a safe split: if two texts are equal up to and including that character, their tokens are equal up to the
 split. So only the text after the last safe split that both share is tokenized again. This is known to hold for
-tokenizers that first split a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's) or by GPT-2's:
-within a match, a line break is followed by white space only. A line break before a character that may begin an added
-token is not a safe split: an added token is cut out first, and line breaks before it then end a text. With any other
-tokenizer, every text is tokenized whole.
+tokenizers that first split a text by one of the patterns below (Qwen2's, Llama 3's, the toy world's) or by GPT-2's.
+Within a match of these, a line break is followed by white space only. A line break before a character that may begin an
+added token is not a safe split. An added token is cut out first, and line breaks before it then end a text. With any
+other tokenizer, every text is tokenized whole.
 
 Incremental detokenization: the text of an answer's token ids, without decoding its whole prompt again.
 """

@@ -7,8 +7,8 @@ A node is a step of a solution, a leaf an answer, the root the problem. Search b
 `rollouts` whole solutions from every node of the beam; their steps become nodes, and equal steps below the same node
 become one. A node's value is the share of correct rollouts among those that pass it; no process reward model is needed.
 The next beam is the `breadth` children of the beam with the highest value, after `child_rollouts` further solutions
-from each if there are to be any. A rollout counts at the node from which it was drawn and below, not above: there, the
-search's choice of where to draw would bias the value.
+from each if there are to be any. A rollout counts at the node from which it was sampled and below, not above: there,
+the search's choice of where to sample would bias the value.
 
 All problems are searched at once: a round is one submission to the engine.
 """
@@ -50,7 +50,7 @@ class BeamSearch(Settings):
 
 @dataclass
 class Node:
-    """A step, with the rollouts that passed it (`visits`, `right`) and those drawn from it (`drawn`, `tokens`)."""
+    """A step, with the rollouts that passed it (`visits`, `right`) and those sampled from it (`drawn`, `tokens`)."""
 
     parent: int | None
     depth: int
@@ -73,7 +73,7 @@ class Node:
 
 
 class Tree:
-    """The solutions drawn for one problem, as a tree of their steps; node 0 is the problem itself."""
+    """The solutions sampled for one problem, as a tree of their steps; node 0 is the problem itself."""
 
     def __init__(self, words: Backtracking) -> None:
         self.words = words
@@ -92,7 +92,7 @@ class Tree:
         return "".join(self.nodes[n].text for n in self.path(node))
 
     def add(self, start: int, completion: str, right: bool, tokens: int = 0) -> None:
-        """Count a rollout drawn from `start`, and add its steps as nodes; text after its answer is ignored."""
+        """Count a rollout sampled from `start`, and add its steps as nodes; text after its answer is ignored."""
         self.nodes[start].drawn += 1
         self.nodes[start].tokens += tokens
         at = start

@@ -1,1 +1,1 @@
-"""Tasks: what a right answer is, one file each. `mrt.grading.task` has their interface."""
+"""Tasks, which define right answers, one file each. `mrt.grading.task` has their interface."""

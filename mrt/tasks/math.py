@@ -14,7 +14,7 @@ from mrt.grading.workers import TIMEOUT
 
 
 class Math(Task):
-    """Answers of mathematics: the last box, else what the text says; equal by rules or by Math-Verify."""
+    """Answers of mathematics: the last box, else the answer in the text; equal by rules or by Math-Verify."""
 
     by: Literal["exact_and_math_verify", "math_verify"] = Field(
         "exact_and_math_verify",

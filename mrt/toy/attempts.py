@@ -12,7 +12,7 @@ target or passes it, or no number fits:
     Answer: 13 + 20 = \\boxed{33}
 
 The last step shows whether the attempt is right. It is harder to choose the step to go back to: the first one that took
-a wrong number. A share of the wrong attempts backtracks to a step drawn at random, so that the base model has seen
+a wrong number. A share of the wrong attempts backtracks to a random step, so that the base model has seen
 backtracks, though rarely and without judgement (Appendix A.2).
 """
 

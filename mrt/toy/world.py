@@ -1,17 +1,18 @@
 """Problems and reasoning traces of the toy world.
 
-A problem gives 3 to 8 numbers and the sum of some of them, and asks for the sum of the smallest and the largest of
+A problem gives 3 to 8 numbers and the sum of some of them. Its answer is the sum of the smallest and the largest of
 these; only one choice of numbers has the given sum. Its difficulty is how many numbers there are, its gold answer comes
 from enumeration. As in mathematics, finding is hard and checking is easy: a choice that adds up is known to be right. A
-trace thinks in episodes of three steps ("Try 13 + 15 = 28.", "28 is less than 46.", "No answer so far."), each opened
-by one of the paper's markers (Figure 21). The reasoner has the flaws that the paper studies (Section 5):
+trace thinks in episodes, each opened by one of the paper's markers (Figure 21). An episode has three steps ("Try
+13 + 15 = 28.", "28 is less than 46.", "No answer so far."). The reasoner has the flaws that the paper studies
+(Section 5):
 
-- it explores: each trace mixes blind attempts with attempts that heed what is left to the target, in its own ratio;
+- it explores: each trace mixes blind attempts with attempts that heed the rest to the target, in a random ratio;
 - it slips: the later the episode, the likelier it is to take the answer of an attempt that does not add up;
-- it over-thinks: the length of a trace is drawn before it begins, and it mostly goes on after finding the answer.
+- it over-thinks: the length of a trace is sampled before it begins, and it mostly goes on after finding the answer.
 
 There are two reasoners. One thinks for 2 to 14 episodes; the other explores more, on harder problems, for 10 to 30,
-which is closer to R1-like models (Section 5: 6 to 45). Training sees text only; everything is drawn from one
+which is closer to R1-like models (Section 5: 6 to 45). Training sees text only; everything is sampled from one
 `random.Random`.
 """
 
@@ -31,11 +32,11 @@ class Reasoner:
     """How a reasoner thinks; `difficulties` are those of the problems that it is shown."""
 
     difficulties: tuple[int, ...]
-    episodes: tuple[int, ...]  # of a trace, drawn before it begins
-    heed: tuple[float, ...]  # share of a trace's attempts that heed what is left to the target
+    episodes: tuple[int, ...]  # of a trace, sampled before it begins
+    heed: tuple[float, ...]  # share of a trace's attempts that heed the rest to the target
     slip_per_episode: float  # probability of a slip: this, times the number of episodes before it
     largest_slip: float
-    stop_probability: float  # behind an attempt that adds up
+    stop_probability: float  # after an attempt that adds up
 
 
 SHORT = Reasoner(DIFFICULTIES, (2, 3, 4, 5, 6, 8, 10, 12, 14), (0.2, 0.5, 0.8), 0.025, 0.3, 0.2)

@@ -1,12 +1,12 @@
-"""A page to look at traces: episodes, progress, and what mu answers at every prefix (Sections 5 and 6).
+"""A page to look at traces: episodes, progress, and the answers of mu at every prefix (Sections 5 and 6).
 
     mrt traces results/laptop
 
 The page is one file of HTML that needs neither server nor network. It shows whatever the folder holds so far, and
-`snakemake traces` makes it of a finished experiment. Behind the markup stand an index, which the list of problems
-shows, and a chunk for each problem, which the browser unpacks when the problem is opened: JSON, gzip, base64.
+`snakemake traces` makes it of a finished experiment. The markup is followed by an index, which the list of problems
+shows, and a chunk for each problem: JSON, gzip, base64. The browser unpacks a chunk when its problem is opened.
 
-A page holds at most `megabytes`. If there are more traces, whole problems are drawn by `seed`, and the page says so.
+A page holds at most `megabytes`. If there are more traces, whole problems are sampled by `seed`, and the page says so.
 """
 
 import gzip
@@ -137,7 +137,7 @@ def traces_of(
     """A model's traces on a dataset, by problem, as the page shows them; none if there are no rollouts.
 
     `kept` holds the prefix that a training set cut each trace at. Without it, that is the prefix of maximal cumulative
-    progress, if there is progress (Algorithm 1). Lists along `prefix` are of the prefixes that mu was asked at.
+    progress, if there is progress (Algorithm 1). Lists along `prefix` are of the prefixes with forced answers.
     """
     rollouts, grades = (folder.read(table, model, dataset) for table in (ROLLOUTS, GRADES))
     if rollouts is None:
@@ -177,7 +177,7 @@ def traces_of(
 
 
 def kinds(episodes: Iterable[str], backtracking: Backtracking) -> list[str]:
-    """What each episode of backtracking search is, and the step that a backtrack names."""
+    """The kind of each episode of backtracking search, and the step that a backtrack names."""
     names: list[str] = []
     step = ""
     for episode in episodes:
@@ -203,7 +203,7 @@ def attempts_of(folder: Folder, model: str, dataset: str) -> dict[str, list[list
 
 
 def split_completion(text: str, episodes: list[str]) -> tuple[str, list[str], str]:
-    """A completion as what stands before its episodes, the episodes, and what stands behind them."""
+    """A completion in three parts: the text before its episodes, the episodes, and the text after them."""
     thought = "".join(episodes)
     start = text.find(thought)
     if not episodes or start < 0:
@@ -214,7 +214,7 @@ def split_completion(text: str, episodes: list[str]) -> tuple[str, list[str], st
 def align_chunks(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int], list[float]] | None:
     """Where in a text the chunks begin, in characters, and their accuracies; None if the text does not begin with them.
 
-    A chunk that does not stand in the text word for word is left out; if these are most, the curve is another text's.
+    A chunk that is not in the text word for word is left out; if these are most, the curve is another text's.
     """
     at, places = 0, list[tuple[int, float]]()
     for chunk, accuracy in chunks:
@@ -229,11 +229,11 @@ def align_chunks(text: str, chunks: list[tuple[str, float]]) -> tuple[list[int],
 
 
 def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
-    """What the list of problems sorts by, of a model's traces of one problem; means over traces, null where unknown.
+    """The sort keys of the list of problems, of a model's traces of one problem; means over traces, null where unknown.
 
-    `accuracy`; `tokens`; `gain`, the largest progress of an episode; `fall`, the largest J of a trace less its last;
-    `late`, the share of the thought's tokens behind the first prefix at which J is largest, if it is ever above 0;
-    `truncated`, a share.
+    `accuracy`; `tokens`; `truncated`, a share. `gain` is the largest progress of an episode, and `fall` the largest J
+    of a trace less its last. `late` is the share of the thought's tokens after the first prefix at which J is largest,
+    if it is ever above 0.
     """
     traces = list(traces)
     scored = [trace for trace in traces if trace.get("J")]

@@ -5,7 +5,7 @@
     python -m mrt.training.cost --model star_1 --weights '["base", null]' --rollouts rollouts.parquet --out b.parquet
 
 The second adds up the cost of data and ancestors before the training, for a budget of FLOPs (`mrt.training.budget`).
-`mrt.training.flops` says what a token costs. A prefix that many texts share is counted once, as with a prefix cache.
+`mrt.training.flops` gives the FLOPs of a token. A prefix that many texts share is counted once, as with a prefix cache.
 The cost of the model at the root of the lineage and the cost of evaluation are not counted.
 """
 
@@ -24,12 +24,12 @@ from mrt.training.flops import Sizes, pairs
 
 
 class Sampled(NamedTuple):
-    """What an engine did."""
+    """The work of an engine."""
 
     generated: int  # tokens
     read: int  # tokens of distinct prefixes
     pairs: float  # of a token and one that it attends to
-    scored: int = 0  # tokens that were read, and of which the probability was asked
+    scored: int = 0  # tokens that were read, and whose probability was computed
 
     def flops(self, sizes: Sizes) -> float:
         return float(sizes.sampling(self.generated + self.read, self.pairs, self.generated + self.scored))

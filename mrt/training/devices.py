@@ -24,8 +24,8 @@ def batches(batch_size: int, micro_batch_size: int) -> tuple[int, int]:
 def join_processes(deepspeed: Path | None, cpu: bool) -> None:
     """Join the processes of a distributed run; ZeRO needs this before it shards a model over them.
 
-    Without DeepSpeed's operator for messages in shared memory: it would be compiled here, and a process that is killed
-    while it compiles leaves a lock that all later trainings of this user wait for, without end.
+    DeepSpeed's operator for messages in shared memory is off, because it would be compiled here. A process that is
+    killed while it compiles leaves a lock that all later trainings of this user wait for, without end.
     """
     if deepspeed:
         from deepspeed import init_distributed, ops

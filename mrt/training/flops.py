@@ -1,10 +1,10 @@
 """FLOPs of a transformer's passes (Section 9 of the paper leaves matching methods by FLOPs open).
 
-A token takes 2 FLOPs for each weight of the linear layers that it passes, and 4 x layers x heads x head size for each
-token that it attends to. While sampling it attends to itself and all tokens before it. A training pass computes all
-pairs of tokens of its padded rows, those that causality masks too, as torch's own counter has it. Norms, activations
-and the optimizer's step are left out. Of a prompt that is read once (`mrt.training.prompt_cache`), the last block's
-keys and values alone have a gradient. All of that block is counted, which is a little too much.
+A token takes 2 FLOPs for each weight of the linear layers that it passes. It takes 4 x layers x heads x head size for
+each token that it attends to. While sampling it attends to itself and all tokens before it. A training pass computes
+all pairs of tokens of its padded rows, those that causality masks too, as torch's own counter has it. Norms,
+activations and the optimizer's step are left out. Of a prompt that is read once (`mrt.training.prompt_cache`), the last
+block's keys and values alone have a gradient. All of that block is counted, which is a little too much.
 
 `tests/training/test_flops.py` compares these counts with `torch.utils.flop_counter`.
 """
@@ -130,7 +130,7 @@ class Counts:
         self.since_log = dict.fromkeys(names, 0.0)
 
     def add(self, **more: float) -> None:
-        """Count what this process did since the last log entry."""
+        """Count the work of this process since the last log entry."""
         for name, value in more.items():
             self.since_log[name] += value
 

@@ -1,10 +1,10 @@
 """A frozen mu in RL: the parent's probability of the gold answer, at all boundaries of many thoughts, in few passes.
 
 The current policy's J comes from the engine that samples (`mrt.sampling.scoring`). The parent has no engine, so it
-reads its J in plain forward passes. The texts of a step are prefixes of a few thoughts with an answer behind each; they
-share most of their tokens. Packed as a tree, each distinct token stands once in a row and attends to those before it in
-its own texts: its position is its depth, its mask its ancestors. So a row gives the same probabilities as all of its
-texts alone, and costs as much as its distinct tokens.
+reads its J in plain forward passes. The texts of a step are prefixes of a few thoughts, each followed by an answer;
+they share most of their tokens. They are packed as a tree: each distinct token is in a row once and attends to the
+earlier tokens of its texts. Its position is its depth, its mask its ancestors. So a row gives the same probabilities as
+all of its texts alone, and costs as much as its distinct tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ CHUNK = 32  # tokens of which log-probabilities are worked out at once, in float
 
 
 class Row(NamedTuple):
-    """Texts packed as a tree: a token a node, in an order in which parents stand before their children."""
+    """Texts packed as a tree: a token a node, parents before their children."""
 
     ids: npt.NDArray[np.int64]  # tokens [nodes]
     depth: npt.NDArray[np.int64]  # position of each in its texts [nodes]
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def rows(texts: Sequence[Sequence[int]], size: int = ROW) -> Iterator[Row]:
-    """Pack texts, each a list of token ids, into rows of at most `size` distinct tokens; a longer text has its own."""
+    """Pack texts, each a list of token ids, into rows of at most `size` distinct tokens; a longer text is one row."""
     order = sorted(range(len(texts)), key=lambda i: list(texts[i]))
     ids: list[int] = []
     parents: list[int] = []
@@ -90,13 +90,13 @@ class Frozen:
         return self.begin[begin]
 
     def log_probabilities(self, texts: Sequence[tuple[Sequence[int], Scored]]) -> list[float]:
-        """For each (tokens of the prompt, what is scored behind it): its log-probability, with its end, in nats."""
+        """Log-probability, in nats, of each scored text after the tokens of its prompt, with its end."""
         import torch
 
         logps_of = [0.0] * len(texts)
         device = self.model.device
         for packed in rows([[*prompt, *scored.before, *scored.target] for prompt, scored in texts]):
-            # the nodes whose next token is read: from the last before what is scored to the last one
+            # the nodes whose next token is read: from the last one before the target to the text's last
             nodes_of = {number: path[len(path) - len(texts[number][1].target) - 1 :] for number, path in packed.paths}
             kept = sorted({node for nodes in nodes_of.values() for node in nodes})
             place = {node: i for i, node in enumerate(kept)}

@@ -6,7 +6,7 @@ With GPUs, a training stage claims one GPU per process of a node (mrt.core.accel
 
 A single process is this one, or a fork of the fork server (mrt.core.fork_server). Several processes on a node are
 started by `torchrun`. On several nodes, `srun` starts one `torchrun` each; they meet at the node that called `srun`
-(accelerate's launcher `standard`: each node is told the first one's address). Several processes shard the model with
+(accelerate's launcher `standard`: each node gets the first one's address). Several processes shard the model with
 ZeRO-3, by `zero3.json`.
 """
 

@@ -3,8 +3,8 @@
     python -m mrt.training.log --history star_1.history.parquet --out star_1.log.parquet
     python -m mrt.training.log --file deepscaler.csv --out results/mine/models/deepscaler.log.parquet
 
-Figures 10, 11 and 15 are drawn from them; the paper draws Figure 11 from DeepScaleR's own log in this way. This is a
-stage of its own, so that adding a column does not retrain a model.
+Figures 10, 11 and 15 plot them; the paper plots the log of DeepScaleR as Figure 11 in this way. This is a separate
+stage, so that adding a column does not retrain a model.
 
 In RL `reward` is the outcome and `completion_tokens` the length of whole traces, prefix included, for all methods;
 answers of completions that were stopped (`implicit`) are left out. `shaped_reward` is the method's reward. `truncated`
@@ -83,7 +83,7 @@ def table_of(steps: list[dict[str, Any]], columns: dict[str, str]) -> pl.DataFra
 def log_of(history: Path) -> pl.DataFrame:
     """The log of a training run here, from its trainer's history (Parquet).
 
-    `loss` of SFT is in nats a token. Where examples are weighted, what is minimized is `weighted_loss`.
+    `loss` of SFT is in nats a token. Where examples are weighted, `weighted_loss` is minimized.
     """
     entries = read_table(history).to_dicts()
     by_rl = any(entry.get("reward") is not None for entry in entries)
@@ -117,8 +117,8 @@ def check_log(file: Path) -> None:
 def imported_log(file: Path) -> pl.DataFrame:
     """The log of an RL run elsewhere, sorted by step; reward and tokens may be empty.
 
-    Raises ValueError, naming the file, and the row (of a text file, the line), if a column is missing, a value is not a
-    number, or a step is not whole.
+    Raises ValueError if a column is missing, a value is not a number, or a step is not whole. It names the file and the
+    row (of a text file, the line).
     """
     check_log(file)
 

@@ -1,4 +1,4 @@
-"""Training methods: what a model learns from. See Interfaces in docs/architecture.md.
+"""Training methods: the examples or the advantages of a training. See Interfaces in docs/architecture.md.
 
 A method is an object in `mrt/methods/*.py`, or in a file of a user's. So is a variant of RL (mrt.training.variant).
 """
@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from mrt.core.plugins import Kind, is_in_user_file
 from mrt.training.variant import Variant
 
-READABLE = ("rollouts", "prover", "trees", "attempts", "tokenizer")  # what a method of fine-tuning may read
-SPARE = "#332288"  # colour of a method that has none of its own
+READABLE = ("rollouts", "prover", "trees", "attempts", "tokenizer")  # artifacts that a method of fine-tuning may read
+SPARE = "#332288"  # colour of a method without one
 
 
 @dataclass(frozen=True)
 class RLMethod:
-    """A method of RL: its advantages, and what its prompts are."""
+    """A method of RL: its advantages and its prompts."""
 
     colour: str = SPARE  # in figures; mostly of Okabe and Ito's palette, which colour-blind readers can tell apart
     advantages: Variant | None = None  # None: those of the recipe's `variant`
@@ -31,7 +31,7 @@ class RLMethod:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The definitions that decide what a model learns."""
+        """The definitions that decide the training signal."""
         return self.advantages.parts if self.advantages else ()
 
 
@@ -49,7 +49,7 @@ class SFTMethod:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The definitions that decide what a model learns."""
+        """The definitions that decide the training signal."""
         return (self.examples, *((self.settings[1],) if self.settings else ()))
 
     @property
@@ -111,7 +111,7 @@ def variant_named(reference: str) -> Variant:
 
 
 def advantages_of(method: str, variant: str) -> Variant:
-    """The variant by which a method of RL trains: its own, or the one that the recipe names."""
+    """The variant by which a method of RL trains: fixed by the method, or named by the recipe."""
     known_method = method_named(method)
     if isinstance(known_method, SFTMethod):
         raise ValueError(f"{method} is no method of RL")

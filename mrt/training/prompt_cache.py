@@ -1,9 +1,9 @@
 """Training passes of RL in which each distinct prompt is read once, however many completions continue it.
 
 The completions of a group share their prompt, and a prompt of MRT (RL) holds a prefix of a thought besides. So a first
-pass reads the distinct prompts, all but their last token, and keeps the keys and values of each layer; rows of a last
-prompt token and a completion are then read behind them. Gradients flow through both passes, and are those of rows that
-hold the whole prompt. `applies` says where this works; elsewhere each row holds its prompt.
+pass reads the distinct prompts, all but their last token, and keeps the keys and values of each layer. A second pass
+reads rows of a last prompt token and a completion with these keys and values. Gradients flow through both passes, and
+are those of rows that hold the whole prompt. `applies` says where this works; elsewhere each row holds its prompt.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ def in_groups(micro_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Args:
         micro_batches: inputs of TRL's GRPOTrainer, of equally many rows. Tensors with a dimension hold a value per row,
-            `prompt_ids` and `prompt_mask` [rows, tokens] among them; what else there is is equal in all of them.
+            `prompt_ids` and `prompt_mask` [rows, tokens] among them; all other entries are equal in all of them.
     """
     import torch
 
@@ -45,14 +45,14 @@ def in_groups(micro_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def has_cache(config: Any) -> bool:
     """Whether every layer of a model with this configuration attends to all earlier tokens, so that a cache holds them.
 
-    Windows are counted in places of a row, in which padding behind the prompt would take part.
+    Windows are counted in positions of a row, and padding after the prompt would count too.
     """
     kinds = getattr(config, "layer_types", None)
     return set(kinds) == {"full_attention"} if kinds else getattr(config, "sliding_window", None) is None
 
 
 class PromptCache:
-    """Keys and values of the distinct prompts of some rows; `flops` is what reading them takes, with the way back."""
+    """Keys and values of the distinct prompts of some rows; `flops` are those of their forward and backward pass."""
 
     def __init__(self, model: Any, prompts: Sequence[Any], sizes: Sizes, passes: int) -> None:
         """Read the prompts.
@@ -61,7 +61,7 @@ class PromptCache:
             model: a causal language model of transformers that `has_cache`, without gradient checkpointing.
             prompts: token ids of each row's prompt without its last token: tensors of at least one token.
             sizes: sizes of the model.
-            passes: at most so many forward passes, of prompts of similar length.
+            passes: maximum number of forward passes, each of prompts of similar length.
         """
         import torch
         from torch.nn.functional import pad
@@ -106,7 +106,7 @@ class PromptCache:
         return read
 
     def width(self, rows: Any) -> int:
-        """Tokens of the longest prompt of these rows: every token of a text behind them attends to as many."""
+        """Tokens of the longest prompt of these rows: every token of a text after them attends to as many."""
         return int(self.lengths[self.row[rows]].max())
 
 
@@ -143,7 +143,7 @@ def reading_prompts_once(trainer_class: type) -> type:
             return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
         def reading(self, model: Any, rows: list[Any], lengths: list[int], batch_size: int) -> Any:
-            """A last prompt token and the completion of each row, behind a cache for each batch."""
+            """A last prompt token and the completion of each row, read with a cache for each batch."""
             ends = [len(row) - length - 1 for row, length in zip(rows, lengths, strict=True)]
             caches: dict[int, PromptCache] = {}
 

@@ -4,10 +4,11 @@
         --prefixes 1 --forced true --episodes episodes.parquet --out prompts.parquet
 
 With `prefixes`, for MRT (RL), a prompt is a problem followed by z_0:j, the first j of the k episodes of the parent's
-first thought about it; j is uniform from `least_prefix` to k - 1, among the prefixes that fit into `max_prompt_length`,
-and seeded by the problem. Such a prompt ends inside the thought. For the other methods j is `least_prefix`: 0 for
-thoughts, 1 for backtracking, where every prompt has the attempt z_0. Where all j are 0 the parent's thoughts are not
-needed. All methods get the same problems in the same order; one whose shortest prompt does not fit is left out.
+first thought about it. The number j is uniform from `least_prefix` to k - 1, among the prefixes that fit into
+`max_prompt_length`, and seeded by the problem. Such a prompt ends inside the thought. For the other methods j is
+`least_prefix`: 0 for thoughts, 1 for backtracking, where every prompt has the attempt z_0. Where all j are 0 the
+parent's thoughts are not needed. All methods get the same problems in the same order; one whose shortest prompt does
+not fit is left out.
 """
 
 import json
@@ -119,7 +120,7 @@ class MakePrompts(Stage):
 
     @cached_property
     def longest(self) -> int:
-        """Tokens of the longest prompt that leaves room for a completion, and is not longer than asked for."""
+        """Maximum tokens of a prompt: one less than the context, and not above `max_prompt_length`."""
         from transformers import AutoConfig
 
         context = self.max_model_len

@@ -1,8 +1,8 @@
 """How many steps a training takes, on which examples, and at which learning rates.
 
-Every step learns: the learning rate rises from 1/w of its peak in the first of w warm-up steps, and falls towards 0,
+Every step learns. The learning rate rises from 1/w of its peak in the first of w warm-up steps, and falls towards 0,
 which it would reach after the last step. The schedules of transformers begin at 0. In RL passes over the problems are
-laid end to end, so each problem is trained on as often as any other, but for one time.
+laid end to end, so the numbers of times that two problems are trained on differ by at most one.
 """
 
 import math
@@ -76,14 +76,14 @@ def steps_of(count: int, batch: int, epochs: float) -> int:
 
 
 def carried_steps_of(count: int, batch: int, epochs: float) -> int:
-    """Steps of RL, which all take `batch` problems: what an epoch's last whole step leaves goes on into the next."""
+    """Steps of RL, which all take `batch` problems: the rest of an epoch is carried over to the next."""
     return max(1, math.ceil(round(epochs * count / batch, 6)))
 
 
 def in_words(
     what: str, count: int, batch: int, epochs: float, warmup: float, *, carried: bool = False, iterations: int = 1
 ) -> str:
-    """What a training will do: its steps, those that warm up, and what is left out, or seen more often than asked for.
+    """A summary of a training: its steps, those that warm up, and the examples left out or trained on again.
 
     Args:
         what: `examples` or `problems`.
@@ -117,9 +117,9 @@ def warm(steps: float, warmup: float) -> int:
 def rate(step: int, steps: float, warming: int, kind: str) -> float:
     """The learning rate of a step (from 1), as a share of its peak; above 0 in every step.
 
-    It rises from 1 / `warming` to 1 in the steps that warm up. Behind them `linear` and `cosine` fall towards 0, which
-    they would reach one step after the last. transformers' schedules begin at 0, so that their first step learns
-    nothing; these are those of a training that is a step longer, without that step.
+    It rises from 1 / `warming` to 1 in the steps that warm up. Then `linear` and `cosine` fall towards 0, which they
+    would reach one step after the last. The schedules of transformers begin at 0, so that their first step learns
+    nothing. These rates are those of a training that is a step longer, without that step.
     """
     if step <= warming:
         return step / warming

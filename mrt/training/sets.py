@@ -1,4 +1,4 @@
-"""Training sets: what the examples of a method are made from, and the rules that it applies to them.
+"""Training sets: the examples of a method, made from tables, and the rules that it applies to them.
 
     python -m mrt.training.sets --method star --rollouts rollouts.parquet --grades grades.parquet \\
         --out set.parquet --out_rules set.rules.parquet
@@ -67,7 +67,7 @@ def tables_of(method: SFTMethod, *, backtracking: bool) -> list[str]:
 
 @dataclass
 class Source:
-    """What the examples of a method are made from."""
+    """The source of the examples of a method: tables and settings."""
 
     files: Mapping[str, Path]  # of the tables that it reads
     parameterization: Parameterization

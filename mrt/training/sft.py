@@ -3,7 +3,7 @@
     python -m mrt.training.sft --model results/base --set results/sets/star_1.parquet --out results/models/star_1 \\
         --history history.parquet --state state
 
-An example is a prompt and a completion; the loss is the mean negative log-likelihood of the completion's tokens and the
+An example is a prompt and a completion. The loss is the mean negative log-likelihood of the completion's tokens and the
 token by which the model ends (`ends_of`), never of the prompt's. With `weighted`, each example's tokens count by its
 weight (progress, Appendix B.2). Trainer state lives in `--state`, outside the output, so that a killed run resumes from
 its last complete checkpoint; the output folder appears whole, or not at all.
@@ -97,7 +97,7 @@ def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) ->
 def bucketed_order(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
     """A shuffled order in which the examples of one batch have similar lengths, so that there is little padding.
 
-    Batches are shuffled too. If they were sorted by length, as by transformers' own `group_by_length`, the last batches
+    Batches are shuffled too. If they were sorted by length, as by `group_by_length` of transformers, the last batches
     of an epoch would all be short, and the model would learn to stop early.
     """
     rng = random.Random(seed)
@@ -152,7 +152,7 @@ def arguments(recipe: SFT, state: Path, report_to: Sequence[str] = (), deepspeed
 def make_trainer(
     model: Any, tokenizer: Any, rows: list[dict[str, Any]], recipe: SFT, args: Any, budget: Budget | None = None
 ) -> Any:
-    """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe asks for them."""
+    """TRL's SFTTrainer on tokenized rows, with the loss weights of Appendix B.2 if the recipe is `weighted`."""
     import torch
     from datasets import Dataset, Features, List, Value
     from trl import SFTTrainer
@@ -168,8 +168,8 @@ def make_trainer(
     class Buckets:
         """Sampler in `bucketed_order`, a new order each epoch; a resumed run has the same orders.
 
-        It asks for the epoch: `set_epoch` is not passed on through the samplers that skip batches and split them over
-        processes.
+        It calls `epoch`, because `set_epoch` is not passed on through the samplers that skip batches and split them
+        over processes.
         """
 
         def __init__(self, epoch: Callable[[], int]) -> None:
@@ -186,7 +186,7 @@ def make_trainer(
     ids = List(Value("int32"))
     features = Features({"input_ids": ids, "labels": ids, "loss_weight": Value("float64")})
     counts = Counts("trained_tokens", "flops")
-    step = {"nats": 0.0, "tokens": 0}  # what this process learnt from since the last log entry, unweighted
+    step = {"nats": 0.0, "tokens": 0}  # trained on by this process since the last log entry, unweighted
 
     class Trainer(EndsOnBudget, EndsOnce, EveryStepLearns, SFTTrainer):
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:

@@ -168,7 +168,7 @@ class TrainingStage(Stage):
             print("trained before, from all that decides the weights: the cached checkpoint is taken", flush=True)
         else:
             made = cached or self.state / "made"
-            # each process saves its part of a sharded state, which so many processes can read again and no others
+            # each process saves its part of a sharded state, which only as many processes can read again
             state = self.state / (key if processes == "1" else f"{key}-{processes}")
             for other in self.state.iterdir() if self.state.exists() and is_first_process() else []:
                 if other != state:  # of another recipe, set, parent or number of processes
@@ -197,8 +197,9 @@ def tune_malloc(weights: int) -> None:
     """Have glibc keep freed memory if the model is small, and return large blocks to the system at once if it is not.
 
     Keeping is fast: the system clears each page that it gives, which was a third of the CPU time of a training of the
-    toy. But batches all have other lengths, so that what is kept grows: with glibc's own thresholds a model of 0.5B
-    parameters filled 24 GB after 120 examples, where 13 are enough. Nothing is done where the C library is another one.
+    toy. But batches all have other lengths, so that the kept memory grows. With the default thresholds of glibc a model
+    of 0.5B parameters filled 24 GB after 120 examples, where 13 are enough. Nothing is done where the C library is
+    another one.
 
     Args:
         weights: Size of the model in bytes.

@@ -5,9 +5,9 @@
 There are three: `--speaks thoughts` and `--speaks long_thoughts` (mrt.toy.world), and, for the other parameterization
 of episodes, `--speaks attempts` (mrt.toy.attempts). With `--start` training goes on from a checkpoint.
 
-The base is trained like any other model, by `mrt.training.sft`, on traces drawn from `mrt.toy.world`: it learns to
+The base is trained like any other model, by `mrt.training.sft`, on traces sampled from `mrt.toy.world`: it learns to
 reason like those traces, with all their flaws. A share of the examples is cut after a random episode and answered
-after the meta-prover's "Time is up." paragraph (Figure 22), so that the base obeys it; that paragraph itself carries no
+after the meta-prover's "Time is up." paragraph (Figure 22). So the base obeys this paragraph, which itself carries no
 loss.
 """
 

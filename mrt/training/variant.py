@@ -21,7 +21,7 @@ class Group:
     """The completions of one prompt: tensors of one value a completion, on the CPU."""
 
     outcomes: Any  # r: 1 if the answer is right, else 0
-    penalties: Any  # 0 or less: what an overlong completion loses (`overlong_buffer`)
+    penalties: Any  # 0 or less: the penalty of an overlong completion (`overlong_buffer`)
     lengths: Any  # tokens
     J: Any = None  # asks prefix, boundaries: J(mu; z_0:j) of the prompt; asks continuations: V of the prompt
     boundaries: Sequence[Boundaries] = ()  # asks boundaries, continuations, budgets: of each completion; not its end
@@ -39,14 +39,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Variant(Function):
-    """A pure function of a group, what it asks mu, and what it gives."""
+    """A pure function of a group, its kind of query to mu (`asks`), and its kind of result (`gives`)."""
 
     asks: Asks
     gives: Gives
 
     @property
     def asks_mu(self) -> bool:
-        """Whether J is estimated for it; a completion that is told to stop is sampled like the others."""
+        """Whether J is estimated for it; a completion after the stop phrase is sampled like the others."""
         return self.asks in ("prefix", "boundaries", "budgets")
 
     @property
@@ -115,7 +115,7 @@ def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Ca
 
 
 def values_of(variant: Variant, group: Group, settings: Mapping[str, Any]) -> Any:
-    """What a variant gives for a group [completions], or [completions, tokens]: a float32 tensor on the CPU.
+    """The values of a variant for a group [completions], or [completions, tokens]: a float32 tensor on the CPU.
 
     Raises ValueError if the values are not finite, or not as many as there are completions.
     """
@@ -136,7 +136,7 @@ def values_of(variant: Variant, group: Group, settings: Mapping[str, Any]) -> An
 
 
 def by_token(rows: Sequence[Any]) -> Any:
-    """A tensor [completions, tokens] of rows of different lengths, with 0 behind the end of each."""
+    """A tensor [completions, tokens] of rows of different lengths, with 0 after the end of each."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 

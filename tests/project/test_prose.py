@@ -1,8 +1,7 @@
 """Prose of the pages, docstrings and comments: short sentences, short lines, plain words, one interval a sentence.
 
-`prose.toml` holds the exceptions: how many findings of each kind a page or a folder of code still has. It may only
-shrink. `python tests/project/test_prose.py PAGE ...` prints the findings of these pages; without pages it lowers the
-counts of the file where there are fewer findings. codespell finds misspelt words.
+`python tests/project/test_prose.py PAGE ...` prints the findings of these pages, or of folders of code, and without
+pages those of all. codespell finds misspelt words.
 """
 
 import ast
@@ -12,8 +11,6 @@ import re
 import subprocess
 import sys
 import tokenize
-import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +18,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-EXCEPTIONS = Path(__file__).with_name("prose.toml")
 WORDS, CHARACTERS = 30, 120  # of a sentence; of a line of Markdown
 SPELT = "unparseable,nd,notin,whats"  # words, in small letters, that codespell takes for others
 GENERATED = {"artifacts", "claims", "configuration", "figures"}  # pages
@@ -142,7 +138,7 @@ def findings_in(path: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def pages() -> dict[str, list[Path]]:
-    """Files by the name that `prose.toml` has for them: a page, or a folder of code."""
+    """Files by page, or by folder of code."""
     docs = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in GENERATED]
     readmes = sorted((ROOT / "experiments").rglob("*.md"))
     files = {str(p.relative_to(ROOT)): [p] for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs, *readmes)}
@@ -151,12 +147,13 @@ def pages() -> dict[str, list[Path]]:
     return files
 
 
-def counts_of(files: list[Path]) -> dict[str, int]:
-    return dict(sorted(Counter(kind for path in files for kind, _, _ in findings_in(path)).items()))
-
-
-def exceptions() -> dict[str, dict[str, int]]:
-    return tomllib.loads(EXCEPTIONS.read_text()) if EXCEPTIONS.exists() else {}
+def report(page: str) -> list[str]:
+    """The findings of a page or a folder of code, a line each."""
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {kind}: {text}"
+        for path in PAGES[page]
+        for kind, line, text in findings_in(path)
+    ]
 
 
 PAGES = pages()
@@ -165,10 +162,7 @@ PAGES = pages()
 @pytest.mark.fast
 @pytest.mark.parametrize("page", PAGES)
 def test_prose_is_plain(page):
-    allowed, counts = exceptions().get(page, {}), counts_of(PAGES[page])
-    more = {kind: count for kind, count in counts.items() if count > allowed.get(kind, 0)}
-    assert not more, f"{page} has {more}, allowed are {allowed}: python {Path(__file__).relative_to(ROOT)} {page}"
-    assert counts == allowed, f"there are fewer: lower the counts, by python {Path(__file__).relative_to(ROOT)}"
+    assert report(page) == []
 
 
 @pytest.mark.fast
@@ -179,11 +173,6 @@ def test_words_are_spelt_right():
     command = [sys.executable, "-m", "codespell_lib", "--ignore-words-list", SPELT, *texts]
     done = subprocess.run(command, capture_output=True, text=True)
     assert len(texts) > 300 and not done.returncode, done.stdout + done.stderr
-
-
-@pytest.mark.fast
-def test_exceptions_are_of_pages():
-    assert exceptions().keys() <= PAGES.keys()
 
 
 @pytest.mark.fast
@@ -218,24 +207,5 @@ def test_docstrings_and_comments_are_read_and_code_is_not(tmp_path):
     assert [(kind, line) for kind, line, _ in findings_in(tmp_path / "module.py")] == [("sentence", 10)]
 
 
-def main(names: list[str]) -> None:
-    """Print findings, or lower the counts; without a file of exceptions, write one."""
-    for name in names:
-        for path in PAGES[name]:
-            for kind, line, text in findings_in(path):
-                print(f"{path.relative_to(ROOT)}:{line}: {kind}: {text}")
-    if names:
-        return
-    old, tables = exceptions(), []
-    for page, files in PAGES.items():
-        counts = counts_of(files)
-        if old:
-            counts = {kind: min(count, old.get(page, {}).get(kind, 0)) for kind, count in counts.items()}
-        if rows := [f"{kind} = {count}" for kind, count in counts.items() if count]:
-            tables.append("\n".join([f'["{page}"]', *rows]))
-    head = "# Findings of test_prose.py that are left, by page and kind: these counts may only shrink.\n\n"
-    EXCEPTIONS.write_text(head + "\n\n".join(tables) + "\n")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(*(line for page in sys.argv[1:] or PAGES for line in report(page)), sep="\n")

@@ -28,7 +28,7 @@ graph.remove_edges_from(list(nx.selfloop_edges(graph)))  # datasets wait for tho
 again = [edge for edge in graph.edges if labels[edge[0]] == "train"]
 graph.remove_edges_from(again)
 graph = nx.transitive_reduction(graph)  # what follows from other arrows is left out
-# As late as what needs it allows, and within a layer in the order of what it is made from: few arrows then cross.
+# Each rule is as late as its successors allow, and within a layer in the order of its inputs: few arrows then cross.
 layers: dict[int, list[str]] = {}
 height: dict[str, float] = {}
 for layer, nodes in enumerate(reversed(list(nx.topological_generations(graph.reverse())))):

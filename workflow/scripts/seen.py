@@ -1,6 +1,6 @@
 """List the problems that the shipped toy bases were trained on: python -m workflow.scripts.seen mrt/toy/seen.parquet
 
-Their training traces are drawn again from their seeds, as their cards say (a minute). Prints what goes into SHA256 of
+Their training traces are sampled again from their seeds, as their cards say (a minute). Prints the value of SHA256 in
 mrt/toy/seen.py.
 """
 

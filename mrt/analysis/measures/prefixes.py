@@ -56,8 +56,9 @@ def halfway(answers: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
         costs: columns PREFIX, episodes, before (tokens at the prefix without its answers), answer_tokens, answers.
 
     Returns:
-        A row a trace of several episodes: the last prefix that was scored by half of them, affordable (answers that the
-        whole thought's tokens buy there) and affordable_maj (maj of as many, at most of those sampled; null if none).
+        A row a trace of several episodes: the last prefix that was scored by half of them, affordable and
+        affordable_maj. `affordable` counts the answers that the whole thought's tokens buy there. `affordable_maj` is
+        the maj of as many, at most of those sampled; null if none.
     """
     several = costs.filter(pl.col("episodes") > 1)
     whole = several.filter(pl.col("prefix") == pl.col("episodes"))

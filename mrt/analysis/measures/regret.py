@@ -27,9 +27,9 @@ def regret(
 ) -> pl.DataFrame:
     """Normalized regret of each problem at each token budget, the mean over its traces (Section 8.5.1, Figure 9).
 
-    With `forced` (the measure `budget_forcing`), also at the `extrapolated` budgets, one for each number of extensions:
-    the curve of an extended trace continues through its points after up to that many extensions. These take the place
-    of `budgets` as large (Figure 12, whose first model has a smaller budget than the second). `axis` says which tokens
+    With `forced` (the measure `budget_forcing`), also at the `extrapolated` budgets, one for each number of extensions.
+    The curve of an extended trace continues through its points after up to that many extensions. These replace
+    `budgets` as large (Figure 12, whose first model has a smaller budget than the second). `axis` says which tokens
     count: those until there is an answer, or those of the thought alone (docs/metrics.md). `extensions` is 0 within the
     budget; `samples` counts traces.
     """

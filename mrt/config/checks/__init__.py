@@ -1,7 +1,7 @@
 """Checks across settings: each is valid by itself, but together they contradict each other or do not fit.
 
-A check yields (path of a setting, what is wrong with it). Those of `AS_GIVEN` get the configuration as it was given, of
-which groups may be invalid by themselves; those of `WHOLE` one that is valid.
+A check yields (path of a setting, message). Checks of `AS_GIVEN` get the configuration as it was given: its groups may
+be invalid by themselves. Checks of `WHOLE` get a valid one.
 """
 
 from collections.abc import Iterator

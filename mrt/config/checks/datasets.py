@@ -13,7 +13,7 @@ def result_folder(given: Given) -> Mistakes:
 
 
 def names(given: Given) -> Mistakes:
-    """Names that could not stand in a path or a pattern."""
+    """Names that are invalid in a path or a pattern."""
     for section in ("problems", "models"):
         for name in given.section(section):
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
@@ -22,7 +22,7 @@ def names(given: Given) -> Mistakes:
 
 
 def sources(given: Given) -> Mistakes:
-    """What is wrong with a dataset beside the others: its file, its task, the sets that it must be disjoint from."""
+    """Mistakes of a dataset: its file, its task, the sets that it must be disjoint from."""
     known, ids = given.section("problems"), given.ids
 
     def disjoint_from(name: str) -> list[str]:

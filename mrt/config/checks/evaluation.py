@@ -1,4 +1,4 @@
-"""Checks of what is measured, claimed, expected and shown."""
+"""Checks of measures, claims, expectations and the page of traces."""
 
 import re
 from functools import partial
@@ -28,7 +28,7 @@ def names(given: Given) -> Mistakes:
 
 
 def numbers(given: Given) -> Mistakes:
-    """Numbers of votes and tokens that cannot be measured, and measures of models that cannot be asked."""
+    """Numbers of votes and tokens that cannot be measured, and files of completions in measures that need an engine."""
     if not (evaluation := given.evaluation):
         return
     files = [name for name in evaluation.models if name in given.models and given.models[name].rollouts]
@@ -130,6 +130,6 @@ def expectations(given: Given) -> Mistakes:
 
 
 def curves(given: Given) -> Mistakes:
-    """What is wrong with the file of somebody else's curves."""
+    """Mistakes of the file of curves that were measured elsewhere (`traces.prefix_accuracy`)."""
     if (page := parsed(TracesPage, given.section("traces"))) and (file := page.prefix_accuracy):
         yield from file_mistakes("traces.prefix_accuracy", file, partial(prefix_accuracy, file))

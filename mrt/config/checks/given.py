@@ -21,7 +21,7 @@ Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
 def parsed(kind: type[Parsed], raw: Any) -> Parsed | None:
-    """The settings group, or None if it has mistakes of its own."""
+    """The settings group, or None if it is invalid by itself."""
     try:
         return kind.model_validate(raw)
     except ValidationError:
@@ -36,7 +36,7 @@ def section_of(raw: dict[str, Any], name: str) -> dict[str, Any]:
 
 @dataclass
 class Given:
-    """A configuration as it was given, its groups parsed one by one; those with mistakes of their own are absent."""
+    """A configuration as it was given, its groups parsed one by one; groups invalid by themselves are absent."""
 
     raw: dict[str, Any]
     problems: dict[str, Dataset]
@@ -65,12 +65,12 @@ class Given:
 
     @cached_property
     def ids(self) -> dict[str, list[str] | Exception]:
-        """The ids of the problems in local files, by dataset, or what is wrong with a file; without large files."""
+        """The ids of the problems in local files, by dataset, or the error of a file; without large files."""
         ids: dict[str, list[str] | Exception] = {}
         for name, dataset in self.problems.items():
             if dataset.file and dataset.file.is_file() and dataset.file.stat().st_size <= READ_AT_ONCE:
                 task = None
-                with suppress(ValueError):  # `datasets.sources` says what is wrong with the task
+                with suppress(ValueError):  # `datasets.sources` reports an invalid task
                     task = task_of(dataset.task) if dataset.task else None
                 try:
                     extra = task.columns if task else ()
@@ -94,7 +94,7 @@ def unknown(path: str, name: str, known: Collection[str], of: str = "", defined:
 
 
 def file_mistakes(path: str, file: Path, check: Callable[[], object]) -> Mistakes:
-    """What is wrong with an input file; it is read unless it is too large for that."""
+    """Mistakes of an input file; it is read unless it is larger than `READ_AT_ONCE`."""
     if not file.is_file():
         yield path, f"there is no file {file}" + ("" if file.is_absolute() else f" in {Path.cwd()}")
     elif file.stat().st_size <= READ_AT_ONCE:

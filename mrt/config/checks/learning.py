@@ -1,4 +1,4 @@
-"""Checks of how models are trained: hyperparameters, seeds, weights, what a cold start teaches."""
+"""Checks of how models are trained: hyperparameters, seeds, weights, the format that a cold start teaches."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def tolerances(given: Given) -> Mistakes:
 
 
 def rl_recipes(given: Given) -> dict[str, RL]:
-    """The shared hyperparameters of RL and those of models that have their own, by their path."""
+    """The shared hyperparameters of RL and those of single models, by their path."""
     shared = given.training.rl if given.training else None
     by_model = {f"models.{n}.rl": overlaid(shared or RL(), model.rl) for n, model in given.models.items() if model.rl}
     return ({"training.rl": shared} if shared else {}) | by_model
@@ -55,7 +55,7 @@ def rl_batches(given: Given) -> Mistakes:
 
 
 def rl_merged(given: Given) -> Mistakes:
-    """What is wrong with a model's hyperparameters only once they are laid over those of `training.rl`."""
+    """Mistakes of a model's hyperparameters that appear only once they are laid over those of `training.rl`."""
     for path, recipe in rl_recipes(given).items():
         if path == "training.rl":
             continue
@@ -133,7 +133,7 @@ def headers(config: Config) -> Mistakes:
 
 
 def kinds_of_thought(config: Config, name: str) -> tuple[Thinking, ...]:
-    """How a model that thinks may write thoughts, as far as its configuration and chat template at hand tell."""
+    """How a model that thinks may write thoughts, as far as its configuration and local chat template tell."""
     setting = lineage.prompt_of(config, name).thinking
     if isinstance(setting, Thinking):
         return (setting,)
@@ -143,7 +143,7 @@ def kinds_of_thought(config: Config, name: str) -> tuple[Thinking, ...]:
     try:
         template = chat_template(folder) if folder else None
         return (of_template(template) or THINK,) if template else FAMILIES
-    except (OSError, ValueError):  # what is wrong with it is told where the model is used
+    except (OSError, ValueError):  # reported where the model is used
         return FAMILIES
 
 

@@ -15,7 +15,7 @@ from mrt.training.log import check_log
 
 
 def origins(given: Given) -> Mistakes:
-    """What is wrong with a model's parent and problems."""
+    """Mistakes of a model's parent and problems."""
     for name, model in given.models.items():
         path = f"models.{name}"
         if model.parent is not None:
@@ -34,7 +34,7 @@ def origins(given: Given) -> Mistakes:
 
 
 def on_the_way(given: Given, path: str, model: Model) -> Mistakes:
-    """What is wrong with a checkpoint on the way of a training."""
+    """Mistakes of an intermediate checkpoint of a training."""
     yield from unknown(f"{path}.checkpoint_of", str(model.checkpoint_of), given.section("models"))
     of = given.models.get(str(model.checkpoint_of))
     if of and not of.parent:
@@ -42,7 +42,7 @@ def on_the_way(given: Given, path: str, model: Model) -> Mistakes:
 
 
 def parents(given: Given, name: str, model: Model) -> Mistakes:
-    """What is wrong with the parent of a trained model."""
+    """Mistakes of the parent of a trained model."""
     path, parent = f"models.{name}", given.models.get(str(model.parent))
 
     def parent_of(other: str) -> list[str]:
@@ -59,7 +59,7 @@ def parents(given: Given, name: str, model: Model) -> Mistakes:
 
 
 def files(given: Given) -> Mistakes:
-    """What is wrong with logs, checkpoint folders, and what can be no model's name on the hub."""
+    """Mistakes of logs, checkpoint folders, and names that no model of the hub can have."""
     for name, model in given.models.items():
         path = f"models.{name}"
         if model.training_log:
@@ -67,7 +67,7 @@ def files(given: Given) -> Mistakes:
             if model.parent:
                 yield f"{path}.training_log", "this model is trained here, and has a log of its own"
         if model.path is None or (model.architecture is not None and not Path(model.path).is_dir()):
-            continue  # what has its sizes here may be made until it is used
+            continue  # with `architecture` given, the folder may be made before it is used
         folder = Path(model.path)
         if folder.is_dir() and (lacking := missing(folder)):
             why = f"{folder} is no whole checkpoint, with weights as safetensors: it lacks {', '.join(lacking)}"

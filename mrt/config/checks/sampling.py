@@ -14,7 +14,7 @@ from mrt.training.rl.recipe import RL
 
 
 def meta_provers(given: Given) -> Mistakes:
-    """What is wrong with mu beside the models, and traces that it scores but nobody samples."""
+    """Mistakes of mu as one of the models, and numbers of scored traces larger than those of samples."""
     for path, sampling in (("training", given.training), ("evaluation", given.evaluation)):
         if not sampling:
             continue
@@ -31,7 +31,7 @@ def meta_provers(given: Given) -> Mistakes:
 
 
 def segmentation(config: Config) -> Mistakes:
-    """What is wrong with a user's way to cut thoughts."""
+    """Mistakes of a user's way to cut thoughts."""
     try:
         splitter(measuring.parameterization(config))
     except ValueError as error:
@@ -48,7 +48,7 @@ class Request(NamedTuple):
 
 
 def greedy(config: Config) -> Mistakes:
-    """Temperature 0 where a request asks for several completions: they would be the same one, and vLLM refuses it.
+    """Temperature 0 in a request for several completions: they would be the same one, and vLLM refuses it.
 
     Where nothing is sampled it may be 0.
     """
@@ -64,7 +64,7 @@ def greedy(config: Config) -> Mistakes:
 
 
 def requests(config: Config) -> Iterator[Request]:
-    """What engines are asked to sample for training sets and measures."""
+    """The requests to engines for training sets and measures."""
     training, evaluation = config.training, config.evaluation
     teachers, scored, searched = (
         lineage.sampled_for_training(config, kind) for kind in ("rollouts", "prover", "trees")

@@ -10,7 +10,7 @@ from mrt.config.schema import Config
 
 
 def gpu(given: Given) -> Mistakes:
-    """A GPU that nobody knows."""
+    """A GPU that is not listed."""
     if cluster := parsed(Cluster, given.section("cluster")):
         try:
             _ = cluster.hardware
@@ -20,7 +20,7 @@ def gpu(given: Given) -> Mistakes:
 
 def memory_and_gpus(config: Config) -> Mistakes:
     """Models that the GPUs cannot hold, train or sample from as configured."""
-    models: dict[str, list[str]] = {}  # by what is wrong with them
+    models: dict[str, list[str]] = {}  # by error message
     for name, model in config.models.items():
         checks: list[Callable[[Config, str], object]] = [] if model.rollouts else [sizing.sampling_gpus]
         checks += [sizing.check_training] if model.parent else []

@@ -11,7 +11,7 @@ the advantage of each completion i in a group of G; r_i is its 0/1 outcome.
 | grpo | x | (r_i - mean r) / std r |
 | length_penalty | x | s_i - mean s; s_i = r_i (1 - alpha sigmoid(z_i)), z_i: length, as below |
 | mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), not normalised over the group |
-| mrt_rl, implicit | x, z_0:j | as grpo, but half of the group is told that time is up |
+| mrt_rl, implicit | x, z_0:j | as grpo, but half of the group has the stop phrase in its prompt |
 | mrt_rl, per_episode | x, z_0:j | r_i + alpha (J_t - J_t-1) for a token of episode t; J_t of the last one is r_i |
 | mrt_rl, termination | x, z_0:j | r_i - J(mu; z_0:j), as the authors' RL code has it |
 | grpo_prefixes | x, z_0:j | as grpo |
@@ -22,15 +22,14 @@ the advantage of each completion i in a group of G; r_i is its 0/1 outcome.
 z_i is the length of completion i, standardised over the right ones of its group. The length penalty's advantage is not
 divided by the deviation: where all of a group are right, alpha would cancel.
 
-J(mu; z_0:j) is estimated from G further answers that the current policy is forced to give at the prefix, or with
-`estimate: likelihood` it is the probability that this policy gives the gold answer there. It is the same
-for the whole group, so subtracting the group's mean would cancel it; the explicit advantage is therefore not normalised
-(Algorithm 2, line 11, "in place of"). J does not depend on the completion, so it is a baseline: the expected gradient
-is 1 + alpha times that of the outcome, under the distribution of prefixes. In the implicit variant J enters through the
-group's mean, which is a baseline too, as the stop phrase is in the prompt; the half that is told to stop trains mu.
-Equation 3 itself holds the contexts c_j-1 fixed and differentiates each episode's own progress alone; `per_episode` has
-this gradient, in which nothing cancels by telescoping. With `centred`, the group's mean outcome is subtracted from the
-outcome term (docs/rl.md).
+J(mu; z_0:j) is estimated from G further forced answers of the current policy at the prefix. With `estimate: likelihood`
+it is the probability of the gold answer under this policy at the prefix. J is the same for the whole group, so
+subtracting the group's mean would cancel it; the explicit advantage is therefore not normalised (Algorithm 2, line 11,
+"in place of"). J does not depend on the completion, so it is a baseline: the expected gradient is 1 + alpha times that
+of the outcome, under the distribution of prefixes. In the implicit variant J enters through the group's mean. This is a
+baseline too, because the stop phrase is in the prompt; the stopped half trains mu. Equation 3 itself holds the contexts
+c_j-1 fixed and differentiates the progress of each episode alone; `per_episode` has this gradient, in which nothing
+cancels by telescoping. With `centred`, the group's mean outcome is subtracted from the outcome term (docs/rl.md).
 """
 
 from mrt.training.rl.recipe import RL

@@ -36,7 +36,7 @@ def cpu_vllm(settings: EngineSettings) -> Iterator[None]:
         options |= engine_options(settings, cpu)
         if cpu:
             # on a CPU, seeded requests do not work with chunked prefill, so that a batch must hold the longest text
-            longest = options["max_model_len"]  # None: the model's own, which vLLM then allows for
+            longest = options["max_model_len"]  # None: the model's context, which vLLM then allows for
             batched = longest and max(longest, options["max_num_batched_tokens"] or 0)
             options |= {"max_num_batched_tokens": batched, "disable_log_stats": True}
         return build(**options)

@@ -79,9 +79,8 @@ class MetaProver:
     def continuations(self, states: Sequence[Sequence[int]], room: Sequence[int]) -> list[list[list[int]]]:
         """Token ids of continuations of each state, sampled as completions are; none where the context is full.
 
-        Args:
-            states: token ids of a prompt and the beginning of a completion, each of them once.
-            room: most tokens of a continuation of each state.
+        `states` are token ids of a prompt and the beginning of a completion, each of them once. A continuation of each
+        has at most as many tokens as `room` gives.
         """
         from vllm import SamplingParams
 
@@ -103,7 +102,7 @@ class MetaProver:
         return [of.get(ids, []) for ids, _ in requests[place]]
 
     def fits(self, ids: list[int]) -> bool:
-        """Whether the engine's context has room behind these tokens."""
+        """Whether the engine's context is longer than these tokens."""
         return len(ids) < int(self.engine.llm.model_config.max_model_len)
 
     def by_likelihood(self, problem_of: dict[str, Row], share: int) -> dict[str, float]:

@@ -380,5 +380,5 @@ class RL(Budgeted):
         return unread if is_chosen_by_recipe(method) else unread | {"variant", "settings"}
 
     def values(self) -> dict[str, Any]:
-        """What a variant may read, by name."""
+        """The settings that a variant may read, by name."""
         return {**dict(self), **(self.settings or {})}

@@ -44,12 +44,12 @@ def without_end(ids: Sequence[int], ends: Collection[int]) -> Sequence[int]:
 
 
 def overlong_penalties(lengths: Sequence[int], longest: int, buffer: int | None) -> list[float]:
-    """What each completion loses for its length (DAPO, Equation 13); 0 without a buffer.
+    """The penalty of each completion for its length (DAPO, Equation 13); 0 without a buffer.
 
     Args:
         lengths: tokens of each completion.
         longest: L_max, the tokens at which a completion is cut.
-        buffer: L_cache: over the last so many tokens the penalty goes from 0 to -1, linearly.
+        buffer: L_cache: the number of last tokens over which the penalty goes from 0 to -1, linearly.
     """
     if buffer is None:
         return [0.0] * len(lengths)
@@ -115,19 +115,19 @@ def make_trainer_class() -> type:
     from trl import GRPOTrainer
 
     def left_aligned(values: Any, counts: list[tuple[int, int]], width: int) -> Any:
-        """The last so many values of each row, moved to its beginning and padded to this width."""
+        """The last n values of each row, moved to its beginning and padded to this width; `counts`: (row, n)."""
         rows = [torch.nn.functional.pad(values[i, values.size(1) - n :], (0, width - n)) for i, n in counts]
         return torch.stack(rows)
 
     class Carrying(torch.utils.data.Sampler[int]):
         """TRL's sampler, which carries problems over to the next epoch where TRL's leaves them out.
 
-        The order of a pass depends on its number, so that a resumed training has the same. It asks for that of the
-        epoch: `set_epoch` is not passed on through the samplers that skip batches and split them over processes.
+        The order of a pass depends on its number, so that a resumed training has the same. It calls `epoch`, because
+        `set_epoch` is not passed on through the samplers that skip batches and split them over processes.
 
         Args:
             data_source: the problems.
-            batch_size: problems of which completions are drawn at once.
+            batch_size: problems of which completions are sampled at once.
             mini_repeat_count: completions of each.
             repeat_count: how often a batch is read: once a micro-batch.
             seed: of the order.
@@ -203,7 +203,7 @@ def make_trainer_class() -> type:
             self.group = Group(None, None, None)  # the completions of all processes, as those of one group
             self.stopped: list[bool] = []  # whether each of this process's completions has to answer at once
             self.lengths: list[int] = []  # tokens of this process's completions, also of those that are masked
-            self.notes: dict[str, list[float]] = defaultdict(list)  # what the next log entry adds, of each step
+            self.notes: dict[str, list[float]] = defaultdict(list)  # additions to the next log entry, of each step
             self.draws = 0  # calls of the engine in this step
             self.doubted = False  # whether the warning FAR was printed
             self.inputs: list[dict[str, Any]] = []  # those of this process's completions
@@ -259,7 +259,7 @@ def make_trainer_class() -> type:
         def draw(self, prompts: list[str]) -> dict[str, Any]:
             """Completions of these prompts, read as the sampling engine reads them.
 
-            A chat prompt begins with a special token of its own, and TRL would add another.
+            A chat prompt already begins with its special token, and TRL would add another.
             """
             prompt_ids = self.mu.encode(prompts)
             with self.timed("sampling"):
@@ -380,7 +380,7 @@ def make_trainer_class() -> type:
             return self.half_stopped(inputs) if self.variant.asks == "stop" and self.model.training else inputs
 
         def half_stopped(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            """The inputs, with the second half of each group told to answer at once, where the context has room."""
+            """The inputs; prompts of the second half of each group end with the stop phrase, if the context allows."""
             first, half = self.slice_of(len(inputs)).start, self.num_generations // 2
             forced = self.mu.encode(x["forced"] for x in inputs)
             self.stopped = [
@@ -428,7 +428,7 @@ def make_trainer_class() -> type:
         def reading(
             self, model: Any, rows: list[Any], lengths: list[int], batch_size: int
         ) -> tuple[list[Any], Callable[[list[int]], tuple[Any, int]]]:
-            """What a pass reads of each row, and with what.
+            """The token ids that a pass reads of each row, and the model that reads them.
 
             Args:
                 model: the model.
