@@ -50,18 +50,30 @@ RUNS = "tables/runs.parquet"
 
 
 class Blocks(yaml.SafeDumper):
-    """YAML in which a text of several lines is a block."""
+    """YAML in which a text of several lines is a block, and a user's file has no folder."""
 
 
-Blocks.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
-)
+def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """A text in `Blocks`."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", folderless(text), style="|" if "\n" in text else None)
+
+
+Blocks.add_representer(str, represent)
+
+
+def folderless(name: str) -> str:
+    """The name of a method, a task or the like; of `FOLDER/FILE.py:NAME` without the folder, which is private."""
+    return Path(name).name if ".py:" in name else name
 
 
 def by_rl(config: Config, name: str) -> bool:
     """Whether a model is trained by RL."""
     return isinstance(config.models[name].trained_by, RLMethod)
+
+
+def method_of(config: Config, name: str) -> str:
+    """The name of the method that a model is trained by."""
+    return folderless(str(config.models[name].method))
 
 
 def history_of(config: Config, name: str) -> Path:
@@ -119,7 +131,7 @@ def method(config: Config, name: str) -> str:
     steps = []
     for each in reversed(list(lineage.ancestry(config, name))):
         model = config.models[each]
-        how = f"`{model.method}` on `{model.problems}`" if model.parent else root_in_words(config, each)
+        how = f"`{method_of(config, each)}` on `{model.problems}`" if model.parent else root_in_words(config, each)
         steps.append(f"`{each}` ({how})")
     trained_by, module = config.models[name].trained_by, f"mrt.methods.{config.models[name].method}"
     if isinstance(trained_by, SFTMethod):
@@ -130,7 +142,7 @@ def method(config: Config, name: str) -> str:
     return "\n\n".join(
         [
             f"This model was trained with [Meta Reinforcement Fine-Tuning]({PAPER})'s workflow `mrt`.",
-            f"Method `{config.models[name].method}`{': ' if text else '.'}{' '.join(text.split())}",
+            f"Method `{method_of(config, name)}`{': ' if text else '.'}{' '.join(text.split())}",
             f"Lineage: {' → '.join(steps)}.",
             "Settings: the prompt, and the recorded ones of the training and of its data.",
             f"```yaml\n{settings}```",
@@ -218,7 +230,7 @@ def results(config: Config, name: str) -> str:
     whole, of_model = read_table(config.results / RUNS), results_of(config, name)
     if of_model.is_empty():
         return "The experiment does not measure this model."
-    names = [*dict.fromkeys(original(config, each) for each in lineage.ancestry(config, name))]
+    names = list(lineage.ancestry(config, original(config, name)))
     names = [each for each in dict.fromkeys([names[0], names[1], names[-1]]) if each in set(whole["model"])]
     values = {(row["model"], row["dataset"], row["value"]): row for row in whole.iter_rows(named=True)}
     lines = [
@@ -296,7 +308,7 @@ def data_text(config: Config, name: str, repository: str) -> str:
     teacher = lineage.teacher(config, name)
     parts = [
         f"# Training data of {config.models[name].label or name}",
-        f"Data of [{repository}](https://huggingface.co/{repository}), trained by `{config.models[name].method}` on"
+        f"Data of [{repository}](https://huggingface.co/{repository}), trained by `{method_of(config, name)}` on"
         f" `{config.models[name].problems}`. Completions, answers and J are those of `{teacher}`. Rows of the same"
         " `problem_id` and `sample` belong together.",
     ]

@@ -23,6 +23,7 @@ from mrt.planning.publish import Publish
 
 INTERVAL = {"estimate": 0.75, "low": 0.5, "high": 0.875}
 RECIPE = {"learning_rate": 3e-4, "epochs": 2.0}
+CUT = {"segmentation": {"by": "/home/me/cut.py:cut", "text": "two\n\nlines"}}
 
 
 def rows(artifact, count, **values):
@@ -46,7 +47,7 @@ def results(tmp_path, monkeypatch):
     shutil.copytree(TOY_BASE, folder / "models" / "mrt_1")
     (folder / "models" / "mrt_1" / "checkpoint-2").mkdir()
     made = {"stage": "mrt.training.sft", "code": "abc", "versions": {"trl": "trl 1.0"}}
-    options = {"model": "/home/me/base", "recipe": RECIPE}
+    options = {"model": "/home/me/base", "recipe": RECIPE, "parameterization": CUT}
     monkeypatch.setattr(storage, "provenance", made | {"options": options})
     storage.write_table(pl.DataFrame({"loss": [1.0]}), folder / "models" / "mrt_1.history.parquet")
     place = {"m": "base", "d": "toy_train"}
@@ -152,7 +153,10 @@ def test_the_card_has_the_numbers_of_the_tables(results):
     assert "| toy_test | normalized regret at 64 tokens (lower is better) | 12 | 4 | 0.750 [0.500, 0.875] |  |" in text
     assert "3e+15 FLOPs in all" in text and "| mrt_1 | training | 1 | 1 | 1 | 2.00e+15 |" in text
     assert "| set | what SFT trains a model on | 62 |" in text and "| J at least 0.5 | 62 | 1 |" in text
-    assert yaml.safe_load(text.split("```")[1].removeprefix("yaml"))["training"] == {"recipe": RECIPE}
+    settings = yaml.safe_load(text.split("```")[1].removeprefix("yaml"))
+    cut = {"segmentation": CUT["segmentation"] | {"by": "cut.py:cut"}}
+    assert settings["training"] == {"recipe": RECIPE, "parameterization": cut}
+    assert settings["prompt"]["instruction"] == "{problem}"
     assert "/home/me" not in text  # paths stay here
     assert "means over 2 training runs" in text and "seed 0" in text and "Remark" in text
     assert re.search(r"Published on \d\d \w+ \d{4}, with (commit [0-9a-f]{7}|code without)", text)
@@ -204,6 +208,14 @@ def test_a_mistake_is_explained(results, hub, options, why):
     with pytest.raises(ValueError, match=why):
         Publish(**{"repo": "me/mrt", **options}).cli_cmd()
     assert hub.repositories == {}
+
+
+def test_a_run_with_another_seed_has_the_results_of_all_runs(results):
+    config = read_files([])
+    for file in ("models/{m}.history.parquet", COST.path):
+        shutil.copy(results / file.format(m="mrt_1"), results / file.format(m="mrt_1_seed1"))
+    texts = [card.model_text(config, name).split("## Results")[1] for name in ("mrt_1", "mrt_1_seed1")]
+    assert texts[1] == texts[0].replace("seed 0", "seed 1")
 
 
 @pytest.mark.parametrize("table", ["costs/mrt_1.parquet", card.RUNS])
