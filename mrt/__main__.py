@@ -11,6 +11,7 @@ TOOLS = {  # by a short name, since people type them
     "show": ("core.show", "what a table or a model is and what made it"),
     "traces": ("traces.page", "a page to look at traces, of what a results folder holds so far"),
     "parity": ("sampling.parity", "an evaluation harness's verdicts against ours, sample by sample"),
+    "publish": ("planning.publish", "a trained model, its card and its data to the Hugging Face hub"),
     "trial": ("planning.trial", "whether the project runs on this machine's GPU, how exact, how fast, how large"),
     "calibrate": ("planning.calibrate", "how fast this machine is, for the plan"),
 }

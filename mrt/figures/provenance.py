@@ -8,8 +8,6 @@ code, and the versions of the libraries that determine its result. For completio
 model's weights. The row of a model is that of its training.
 """
 
-import subprocess
-from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import yaml
 from pydantic import Field
 
 from mrt.core.cli import Stage, run
+from mrt.core.commit import commit_of, today
 from mrt.core.storage import read_provenance, write_table, write_text
 from mrt.figures.tables import Layout, markdown, page
 
@@ -49,14 +48,7 @@ def describe(files: dict[str, Path]) -> pl.DataFrame:
 
 def written() -> str:
     """When this page is written, and at which commit of the code: of the page alone, as tables hold no date."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    commit, changed = (
-        subprocess.run([*git, *command], capture_output=True, text=True, check=False)
-        for command in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-    )
-    edited = ", with changes that are not committed" if changed.stdout else ""
-    code = f"commit {commit.stdout.strip()} of the code{edited}" if commit.returncode == 0 else "code without a commit"
-    return f"This page was written on {datetime.now(UTC):%d %B %Y}, at {code}."
+    return f"This page was written on {today()}, at {commit_of(Path(__file__).parent)}."
 
 
 class Provenance(Stage):

@@ -99,6 +99,7 @@ def test_every_stage_is_run_by_hand():
         "core.show",
         "planning.clean",
         "planning.plan",
+        "planning.publish",
         "planning.why",
         "figures.stage",
         "config.reference",
