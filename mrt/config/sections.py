@@ -223,8 +223,10 @@ class Training(SamplingSettings):
         " filter of MRT (STaR) needs; `{}` for the defaults of mrt.sampling.allocation. If not given, all.",
     )
     tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
-    report_to: list[Literal["tensorboard", "wandb"]] = Field(
-        [], description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Weights & Biases."
+    report_to: list[Literal["tensorboard", "trackio", "wandb"]] = Field(
+        [],
+        description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Trackio, Weights &"
+        " Biases.",
     )
     keep: Keep = Field(
         default_factory=Keep,

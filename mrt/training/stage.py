@@ -117,8 +117,8 @@ class TrainingStage(Stage):
     spent: Path | None = Field(
         None, description="With `recipe.flops`: cost of data and ancestors (Parquet), see mrt.training.cost."
     )
-    report_to: list[Literal["tensorboard", "wandb"]] = Field(
-        [], description="Where the trainer also logs: TensorBoard (a folder beside `history`), Weights & Biases."
+    report_to: list[Literal["tensorboard", "trackio", "wandb"]] = Field(
+        [], description="Where the trainer also logs: TensorBoard (a folder beside `history`), Trackio, W&B."
     )
     deepspeed: Path | None = Field(
         None, description="DeepSpeed's configuration for several processes, such as ZeRO-3's (Tables 3 and 5)."

@@ -406,8 +406,10 @@ def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_
     stage = Train(model=str(TOY_BASE), set=tmp_path / "set", report_to=["tensorboard"], **paths_in(tmp_path))
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
     assert stage.reporters() == ["tensorboard"]
-    with pytest.raises(ValueError, match="wandb is not installed in this environment"):
-        stage.model_copy(update={"report_to": ["wandb"]}).reporters()
+    for name in ("trackio", "wandb"):
+        missing = Train.model_validate(stage.model_dump(include=stage.model_fields_set) | {"report_to": [name]})
+        with pytest.raises(ValueError, match=f"{name} is not installed in this environment"):
+            missing.reporters()
 
 
 SPREAD = """
