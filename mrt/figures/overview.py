@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from mrt.figures.figure import RESULT, Figure
-from mrt.figures.pass1 import differences
+from mrt.figures.pass1 import differences, unread_warnings, with_unread
 from mrt.figures.runs import costs
 from mrt.figures.stage import Tables, main_table
 from mrt.figures.style import SINGLE, ModelStyle, most_runs, over, shortfall, usual_samples, with_intervals
@@ -35,7 +35,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     `mrt.figures.pass1.summary`); generated_tokens, flops.
     """
     by = ["dataset", "model"]
-    result = with_intervals(tables["accuracy"], by, ["accuracy", "tokens"])
+    result = with_unread(with_intervals(tables["accuracy"], by, ["accuracy", "tokens"]), tables["accuracy"], by)
     others = {"base": {name: root(name, models) for name in models}}
     others["parent"] = {name: style.parent for name, style in models.items()}
     for side in SIDES:
@@ -79,7 +79,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         cells.append(line)
     note = NOTE.format(samples=f" of {samples} samples a problem" if samples > 1 else "", over=over(runs))
     alone = runs > 1 and any(table.filter(pl.col(f"to_{side}_over") == "problems").height for side in sides)
-    return Layout("overview", header, cells, set(), note + (f" {SINGLE}" if alone else ""))
+    warnings = unread_warnings(table, {name: style.label for name, style in models.items()})
+    return Layout("overview", header, cells, set(), " ".join([note, *([SINGLE] if alone else []), *warnings]))
 
 
 def cell(row: Mapping[str, object], name: str, runs: int) -> str:

@@ -38,6 +38,7 @@ NOTE = (
     " where its interval excludes 0; the best of a column in bold, among models measured on all of its problems."
 )
 COLUMNS = ["accuracy", "tokens", "characters"]
+MOST_UNREAD = 0.25  # share of completions without a readable answer that needs no warning
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
@@ -54,6 +55,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
         with_intervals(data, by, COLUMNS)
         .with_columns(pl.lit("all").alias("difficulty"))
         .join(differences(data, models, by), on=by, how="left", maintain_order="left")
+        .pipe(with_unread, data, by)
     ]
     of_set = pl.col("difficulty").n_unique().over("dataset")
     graded = data.drop_nulls("difficulty").filter((of_set > 1) & (of_set <= MOST_DIFFICULTIES))
@@ -159,12 +161,34 @@ def note(table: pl.DataFrame, samples: int, runs: int) -> str:
     return " ".join([text, *([SINGLE] if marked else [])])
 
 
-def readings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:
-    """How the rows of imported completions were read, a sentence for each model and dataset."""
-    if "reading" not in table.columns:
+def with_unread(table: pl.DataFrame, data: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """The table with the share of completions without a readable answer, if the measure has it: column unread."""
+    if "unparsed" not in data.columns:
+        return table
+    unread = data.group_by(by).agg(pl.col("unparsed").mean().alias("unread"))
+    return table.join(unread, on=by, how="left", maintain_order="left")
+
+
+def unread_warnings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:
+    """A sentence for each model and dataset where many completions have no readable answer."""
+    if "unread" not in table.columns:
         return []
+    whole = table.filter(difficulty="all") if "difficulty" in table.columns else table
+    many = whole.filter(pl.col("unread") > MOST_UNREAD).select("model", "dataset", "unread")
+    return [
+        f"warning: {labels.get(m, m)} on {d}: no answer can be read in {share:.0%} of the completions. Look at them in"
+        f" traces.html: does the prompt suit the model, and do answers end in a box?"
+        for m, d, share in many.iter_rows()
+    ]
+
+
+def readings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:
+    """How the rows of imported completions were read, a sentence for each model and dataset; and warnings."""
+    warnings = unread_warnings(table, labels)
+    if "reading" not in table.columns:
+        return warnings
     imported = table.filter(pl.col("reading").is_not_null(), difficulty="all").select("model", "dataset", "reading")
-    return [f"{labels.get(m, m)} on {d}, imported: {text}." for m, d, text in imported.iter_rows()]
+    return [f"{labels.get(m, m)} on {d}, imported: {text}." for m, d, text in imported.iter_rows()] + warnings
 
 
 def cell(row: Mapping[str, Any]) -> str:

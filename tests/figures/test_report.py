@@ -12,7 +12,7 @@ import yaml
 from conftest import ROOT
 from measures import MODELS, of_models, table_of
 
-from mrt.figures import findings, overview
+from mrt.figures import findings, overview, pass1
 from mrt.figures.figure import figures
 from mrt.figures.report import QUESTION, Report
 from mrt.figures.style import ModelStyle
@@ -80,6 +80,22 @@ def test_findings_say_in_words_what_a_method_brings_against_its_baseline():
     assert lines["mrt_2"].startswith("mrt_2 is worse than mrt: ") and "FLOPs" not in lines["star"]
     one = findings.layout(findings.summary(measured(right), models), models)
     assert one.note.startswith("There is one training run") and len(one.cells) == 5
+
+
+def test_answers_that_cannot_be_read_are_warned_of():
+    """An accuracy by a wrong prompt is low, and looks like any other."""
+    models = {"base": ModelStyle(label="Base"), "star": ModelStyle(label="STaR", method="star", parent="base")}
+    tables = measured({"base": 10, "star": 20})
+    share = pl.when(model="base").then(0.8).otherwise(0.1).alias("unparsed")
+    given = tables | {
+        "accuracy": tables["accuracy"].with_columns(share, characters=pl.lit(300.0), difficulty=pl.lit(3.0))
+    }
+    for module in (pass1, overview):
+        note = module.layout(module.summary(given, models), models).note
+        assert (
+            "warning: Base on toy: no answer can be read in 80% of the completions." in note and "STaR on" not in note
+        )
+    assert "warning" not in overview.layout(overview.summary(tables, models), models).note
 
 
 def layout_of(module, tables, models):
