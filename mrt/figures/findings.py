@@ -7,7 +7,7 @@ completion. Cost is that of the training and of all trainings before it.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -21,9 +21,12 @@ from mrt.figures.tables import Layout
 FIGURE = Figure(RESULT, ("accuracy", "cost"), opens=True)
 
 FINE_TUNED = ("mrt", "warmstart", "cold_start")  # methods whose baseline is STaR, where there is GRPO too
-NOTE = "Intervals are of 95 %. What else differs: `maj_tokens` (tokens), `regret`, and the page of traces."
+NOTE = (
+    "Intervals are of 95 %. Tokens and FLOPs are multiples of the baseline's. Look next at maj_tokens, regret, traces."
+)
 RUNS = "There is one training run, and another may differ: `training: {runs: 5}` tells by how much."
 COLUMNS = ["accuracy", "tokens"]
+HEADER = ["model", "is", "its baseline", "by, points of accuracy", "tokens of a completion", "training FLOPs"]
 
 
 def baseline_of(name: str, models: Mapping[str, ModelStyle]) -> str | None:
@@ -64,36 +67,59 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     )
 
 
-def sentences(row: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    """A row in plain words: better or not, by how much, with which tokens, at what cost, and how sure."""
-    baseline = labels.get(row["baseline"], row["baseline"])
+class Words(NamedTuple):
+    """The parts of a row in words; empty where something is not known."""
+
+    model: str
+    verdict: str
+    baseline: str
+    right: str
+    by: str
+    tokens: str
+    flops: str
+
+
+def words_of(row: Mapping[str, Any], labels: Mapping[str, str]) -> Words:
+    """Is it better, by how much, with which tokens, at what cost?"""
     points, low, high = (100 * row[f"difference{end}"] for end in ("", "_low", "_high"))
-    word = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
-    right = f"{row['accuracy']:.1%} right, {points:+.1f} points [{low:.1f}, {high:.1f}]"
-    said = [f"{labels.get(row['model'], row['model'])} is {word} {baseline}: {right}."]
-    if row["tokens"] and row["baseline_tokens"]:
-        said.append(f"A completion takes {row['tokens'] / row['baseline_tokens']:.2f} times the tokens.")
-    if row["flops"] and row["baseline_flops"]:
-        said.append(f"Training took {row['flops'] / row['baseline_flops']:.2f} times the FLOPs.")
-    return said
+    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
+    times = [
+        f"{row[name] / row[f'baseline_{name}']:.2f} times" if row[name] and row[f"baseline_{name}"] else ""
+        for name in ("tokens", "flops")
+    ]
+    model, baseline = (labels.get(row[name], row[name]) for name in ("model", "baseline"))
+    return Words(model, verdict, baseline, f"{row['accuracy']:.1%}", f"{points:+.1f} [{low:.1f}, {high:.1f}]", *times)
+
+
+def sentences(words: Words) -> str:
+    """A row in sentences."""
+    text = f"{words.model} is {words.verdict} {words.baseline}: {words.right} right, {words.by.replace(' [', ' points [')}."
+    text += f" A completion takes {words.tokens} the tokens." if words.tokens else ""
+    return text + (f" Training took {words.flops} the FLOPs." if words.flops else "")
 
 
 def readings(table: pl.DataFrame, labels: Mapping[str, str]) -> list[str]:
-    """All rows in plain words, and what to do where a training has a single run."""
+    """All rows in sentences, and what to do if a training has a single run."""
     several = table["dataset"].n_unique() > 1
-    lines = [
-        (f"On {row['dataset']}: " if several else "") + " ".join(sentences(row, labels))
-        for row in table.iter_rows(named=True)
-    ]
-    return lines + [RUNS] * bool(table.filter(difference_over="problems").height)
+    rows = table.iter_rows(named=True)
+    lines = [(f"On {row['dataset']}: " if several else "") + sentences(words_of(row, labels)) for row in rows]
+    return lines + remarks(table)
+
+
+def remarks(table: pl.DataFrame) -> list[str]:
+    return [RUNS] * bool(table.filter(difference_over="problems").height)
 
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
     labels = {name: style.label for name, style in models.items()}
-    lines = readings(table, labels)
-    cells = [[models[row["model"]].label, line] for row, line in zip(table.iter_rows(named=True), lines, strict=False)]
-    return Layout("findings", ["model", "finding"], cells, set(), " ".join([*lines[len(cells) :], NOTE]))
+    several = table["dataset"].n_unique() > 1
+    header = [*(["dataset"] if several else []), *HEADER]
+    cells = [
+        [*([row["dataset"]] if several else []), *words_of(row, labels)[:3], *words_of(row, labels)[4:]]
+        for row in table.iter_rows(named=True)
+    ]
+    return Layout("findings", header, cells, set(), " ".join([NOTE, *remarks(table)]))
 
 
 if __name__ == "__main__":

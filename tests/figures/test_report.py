@@ -49,16 +49,18 @@ def test_models_are_compared_with_the_base_and_with_their_parents():
 
 def measured(right, runs=1, flops=1e9):
     """Accuracy and cost of models that answer so many of 40 problems, the first ones, in each run."""
+    names = {f"{name}_{run}" if run else name: name for name in right for run in range(runs)}
     rows = [
-        (name, f"{name}_{run}", "toy", f"p{i}", float(i < n), 50.0 + n, 4)
-        for name, n in right.items()
-        for run in range(runs)
+        (run, "toy", f"p{i}", float(i < right[name]), 50.0 + right[name], 4)
+        for run, name in names.items()
         for i in range(40)
     ]
-    spent = [(name, f"{name}_0", "toy", name, 1000 * n, flops * n) for name, n in right.items() if name != "base"]
+    trained = {run: right[name] for run, name in names.items() if name != "base"}
+    spent = [(run, "toy", run, 1000 * n, flops * n) for run, n in trained.items()]
+    first = {run: name for run, name in names.items() if run != name}
     return {
-        "accuracy": table_of("model run dataset problem_id accuracy tokens samples", rows),
-        "cost": table_of("model run dataset trained_model generated_tokens flops", spent),
+        "accuracy": table_of("model dataset problem_id accuracy tokens samples", rows, **first),
+        "cost": table_of("model dataset trained_model generated_tokens flops", spent, **first),
     }
 
 
@@ -73,13 +75,20 @@ def test_findings_say_in_words_what_a_method_brings_against_its_baseline():
     expected = {"star": "base", "grpo": "base", "mrt": "star", "mrt_rl": "grpo", "mrt_2": "mrt"}
     assert baselines == {"base": None} | expected
     right = {"base": 10, "star": 20, "grpo": 20, "mrt": 36, "mrt_rl": 21, "mrt_2": 20}
-    lines = dict(zip(right, ["", *layout_of(findings, measured(right, runs=3), models)], strict=True))
+    table, labels = findings.summary(measured(right, runs=3), models), {name: s.label for name, s in models.items()}
+    lines = dict(zip(right, ["", *findings.readings(table, labels)], strict=True))
     assert lines["mrt"].startswith("mrt is better than STaR: 90.0% right, +40.0 points [")
     assert lines["mrt"].endswith("A completion takes 1.23 times the tokens. Training took 1.80 times the FLOPs.")
     assert lines["mrt_rl"].startswith("mrt_rl is not significantly different from GRPO: 52.5% right, +2.5 points [-")
     assert lines["mrt_2"].startswith("mrt_2 is worse than mrt: ") and "FLOPs" not in lines["star"]
     one = findings.layout(findings.summary(measured(right), models), models)
-    assert one.note.startswith("There is one training run") and len(one.cells) == 5
+    assert "There is one training run" in one.note and len(one.cells) == 5
+    mrt = findings.layout(table, models).cells[2]
+    assert (
+        mrt[:3] == ["mrt", "better than", "STaR"]
+        and mrt[3].startswith("+40.0 [")
+        and mrt[4:] == ["1.23 times", "1.80 times"]
+    )
 
 
 def test_answers_that_cannot_be_read_are_warned_of():
@@ -96,10 +105,6 @@ def test_answers_that_cannot_be_read_are_warned_of():
             "warning: Base on toy: no answer can be read in 80% of the completions." in note and "STaR on" not in note
         )
     assert "warning" not in overview.layout(overview.summary(tables, models), models).note
-
-
-def layout_of(module, tables, models):
-    return [cell for _, cell in module.layout(module.summary(tables, models), models).cells]
 
 
 def test_what_is_the_same_twice_or_not_there_is_no_column():
