@@ -93,7 +93,8 @@ def words_of(row: Mapping[str, Any], labels: Mapping[str, str]) -> Words:
 
 def sentences(words: Words) -> str:
     """A row in sentences."""
-    text = f"{words.model} is {words.verdict} {words.baseline}: {words.right} right, {words.by.replace(' [', ' points [')}."
+    by = words.by.replace(" [", " points [")
+    text = f"{words.model} is {words.verdict} {words.baseline}: {words.right} right, {by}."
     text += f" A completion takes {words.tokens} the tokens." if words.tokens else ""
     return text + (f" Training took {words.flops} the FLOPs." if words.flops else "")
 

@@ -76,7 +76,7 @@ def test_findings_say_in_words_what_a_method_brings_against_its_baseline():
     assert baselines == {"base": None} | expected
     right = {"base": 10, "star": 20, "grpo": 20, "mrt": 36, "mrt_rl": 21, "mrt_2": 20}
     table, labels = findings.summary(measured(right, runs=3), models), {name: s.label for name, s in models.items()}
-    lines = dict(zip(right, ["", *findings.readings(table, labels)], strict=True))
+    lines = dict(zip(table["model"], findings.readings(table, labels), strict=True))
     assert lines["mrt"].startswith("mrt is better than STaR: 90.0% right, +40.0 points [")
     assert lines["mrt"].endswith("A completion takes 1.23 times the tokens. Training took 1.80 times the FLOPs.")
     assert lines["mrt_rl"].startswith("mrt_rl is not significantly different from GRPO: 52.5% right, +2.5 points [-")
