@@ -5,7 +5,7 @@ The variance of a mean is put together from these three components, and the inte
 Satterthwaite's degrees of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance
 components"). Statistics that are no means (ratios, token efficiency) are linearized first: what each run and problem
 contributes to them is averaged. `python -m benchmarks.intervals` measures how often such intervals exclude the truth
-(docs/metrics.md).
+(benchmarks/intervals.md).
 """
 
 from collections.abc import Callable, Sequence
