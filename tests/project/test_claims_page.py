@@ -20,7 +20,6 @@ PLACES = re.findall(ROWS, PAGE, re.MULTILINE)
 INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
 QUOTES = {  # where a page quotes five runs, if it has more than these
     "experiments/likelihood/results.md": [("## Gain in MRT (RL)", "[20 steps on GSM8K]")],
-    "docs/laptop.md": [("## Five runs", "\n## ")],
 }
 
 
