@@ -1,6 +1,6 @@
 """How often a nominal 95 % interval excludes the truth, in simulations of training runs and problems.
 
-    python -m benchmarks.intervals  # 10,000 draws of each, in half an hour: the table of docs/metrics.md
+    python -m benchmarks.intervals  # 10,000 draws of each, in half an hour: the table of benchmarks/intervals.md
     python -m benchmarks.intervals --draws 500
 
 A draw is an experiment: 250 problems, 8 completions of each in a run (of regret one trace with 8 forced answers), and

@@ -164,7 +164,7 @@ def test_a_ratio_is_linearized_as_by_hand() -> None:
     [("accuracy", 240), ("tokens", 240), ("ratio of gains", 240), ("training log", 240), ("token efficiency", 60)],
 )
 def test_intervals_exclude_the_truth_as_often_as_they_say(name: str, draws: int) -> None:
-    """Few draws, so a wide tolerance; `python -m benchmarks.intervals` has 10,000 (docs/metrics.md)."""
+    """Few draws, so a wide tolerance; `python -m benchmarks.intervals` has 10,000 (benchmarks/intervals.md)."""
     assert name in NAMES
     rates = [rate for *_, five, one in table(draws, [name]) for rate in (five, one)]
     assert len(rates) == 2 * len(SPREADS)

@@ -39,7 +39,7 @@ def test_the_page_sums_regret_and_progress(script, measured):
     losses = " + ".join(f"{1 - J:.2f}" for J in measured.J[:-1])
     assert f"{losses} = {cumulative_regret(measured.J[:-1]):.2f}." in METHOD
     prefix, gain = script.kept(measured)
-    assert f"The example offers $z_{{0:{prefix}}}$, with a cumulative progress of {gain:.2f}." in METHOD
+    assert f"The candidate of the example is $z_{{0:{prefix}}}$, with a cumulative progress of {gain:.2f}." in METHOD
 
 
 def test_the_page_shows_the_end_of_the_text_that_is_learnt(script, example, measured):
