@@ -4,7 +4,8 @@ A value varies between problems, between training runs, and, as completions are 
 The variance of a mean is the sum of these three components. The interval takes Student's t with Satterthwaite's degrees
 of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance components"). Statistics that are
 no means (ratios, token efficiency) are linearized first: the contributions of all runs and problems to them are
-averaged. `python -m benchmarks.intervals` measures how often such intervals exclude the truth (benchmarks/intervals.md).
+averaged. `python -m benchmarks.intervals` measures how often such intervals exclude the truth
+(benchmarks/intervals.md).
 """
 
 from collections.abc import Callable, Sequence
