@@ -130,16 +130,16 @@ def print_results(
     Of pass@1, if this run was to make it, the table too. `labels` are those of all models; `made`
     are the files that this run made, `targets` its targets.
     """
-    lines, summary = [], Path(results, "tables", "pass1.parquet")
-    if any(job.rule.name == "pass1" for job in workflow.dag.jobs) and summary.is_file():
+    lines, rules = [], {job.rule.name for job in workflow.dag.jobs}
+    summary, findings = (Path(results, "tables", f"{name}.parquet") for name in ("pass1", "findings"))
+    if "pass1" in rules and summary.is_file():
         from mrt.figures.pass1 import readings  # only now: its imports take time
 
         Console(stderr=True, highlight=False, markup=False).print(accuracies(table := pl.read_parquet(summary), labels))
         fewer = table.filter(pl.col("n") < pl.col("of"), difficulty="all").select("model", "dataset", "n", "of")
         lines = [f"{labels.get(m, m)} on {d}: n = {n} of {of} problems" for m, d, n, of in fewer.iter_rows()]
         lines += readings(table, labels)
-    findings = Path(results, "tables", "findings.parquet")
-    if any(job.rule.name == "findings" for job in workflow.dag.jobs) and findings.is_file():
+    if "findings" in rules and findings.is_file():
         from mrt.figures.findings import readings as findings_of
 
         lines += findings_of(pl.read_parquet(findings), labels)

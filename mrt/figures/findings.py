@@ -74,7 +74,8 @@ class Words(NamedTuple):
     verdict: str
     baseline: str
     right: str
-    by: str
+    points: str
+    interval: str
     tokens: str
     flops: str
 
@@ -88,12 +89,13 @@ def words_of(row: Mapping[str, Any], labels: Mapping[str, str]) -> Words:
         for name in ("tokens", "flops")
     ]
     model, baseline = (labels.get(row[name], row[name]) for name in ("model", "baseline"))
-    return Words(model, verdict, baseline, f"{row['accuracy']:.1%}", f"{points:+.1f} [{low:.1f}, {high:.1f}]", *times)
+    by = (f"{points:+.1f}", f"[{low:.1f}, {high:.1f}]")
+    return Words(model, verdict, baseline, f"{row['accuracy']:.1%}", *by, *times)
 
 
 def sentences(words: Words) -> str:
     """A row in sentences."""
-    by = words.by.replace(" [", " points [")
+    by = f"{words.points} points {words.interval}"
     text = f"{words.model} is {words.verdict} {words.baseline}: {words.right} right, {by}."
     text += f" A completion takes {words.tokens} the tokens." if words.tokens else ""
     return text + (f" Training took {words.flops} the FLOPs." if words.flops else "")
@@ -116,10 +118,11 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     labels = {name: style.label for name, style in models.items()}
     several = table["dataset"].n_unique() > 1
     header = [*(["dataset"] if several else []), *HEADER]
-    cells = [
-        [*([row["dataset"]] if several else []), *words_of(row, labels)[:3], *words_of(row, labels)[4:]]
-        for row in table.iter_rows(named=True)
-    ]
+    cells = []
+    for row in table.iter_rows(named=True):
+        words = words_of(row, labels)
+        differences = [f"{words.points} {words.interval}", words.tokens, words.flops]
+        cells.append([*([row["dataset"]] if several else []), words.model, words.verdict, words.baseline, *differences])
     return Layout("findings", header, cells, set(), " ".join([NOTE, *remarks(table)]))
 
 

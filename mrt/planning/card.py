@@ -4,7 +4,7 @@ The text is Markdown, with metadata in YAML, from the configuration and from the
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from mrt.core.artifacts import (
 from mrt.core.commit import commit_of, today
 from mrt.core.digest import canonical, local_folder
 from mrt.core.fingerprint import fingerprint
+from mrt.core.markdown import table_of
 from mrt.core.storage import columns_of, read_provenance, read_table
 from mrt.training.method import RLMethod, SFTMethod
 
@@ -227,7 +228,8 @@ def results_of(config: Config, name: str) -> pl.DataFrame:
 
 def results(config: Config, name: str) -> str:
     """Each measured value of a model with its 95 % interval, beside its parent's and the root's."""
-    whole, of_model = read_table(config.results / RUNS), results_of(config, name)
+    whole = read_table(config.results / RUNS)
+    of_model = whole.filter(pl.col("model") == original(config, name))
     if of_model.is_empty():
         return "The experiment does not measure this model."
     names = list(lineage.ancestry(config, original(config, name)))
@@ -320,10 +322,3 @@ def data_text(config: Config, name: str, repository: str) -> str:
             f"## {table}\n\n{content}; {rows_in(file)} rows.\n\n{table_of(('column', 'type', 'meaning'), lines)}"
         )
     return "\n\n".join(parts) + "\n"
-
-
-def table_of(header: Iterable[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table in Markdown."""
-    head = [*header]
-    lines = [head, ["---"] * len(head), *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -29,6 +29,7 @@ from pydantic import Field
 from mrt.config.hardware import GPUS, Card, Hardware
 from mrt.core import accelerator
 from mrt.core.cli import Stage, run
+from mrt.core.commit import short_commit
 from mrt.core.storage import write_table, write_text
 from mrt.planning.bill import CORE
 from mrt.planning.trial_stages import STAGES, NotHere, Place
@@ -191,8 +192,7 @@ def about(card: str | None, hardware: Hardware) -> list[tuple[str, str]]:
     lock = ROOT / "envs" / "gpu.lock"
     lines = lock.read_text().splitlines() if lock.is_file() else []
     pinned = dict(line.split()[0].split("==") for line in lines if "==" in line)
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    facts = [("date", str(date.today())), ("commit", commit.stdout.strip() or "unknown")]
+    facts = [("date", str(date.today())), ("commit", short_commit(ROOT) or "unknown")]
     if card:
         numbers = f"{hardware.memory:g} GiB, {hardware.flops / 1e12:g} TFLOP/s, {hardware.bandwidth / 1e12:g} TB/s"
         facts += [("machine", card), ("its data sheet", numbers)]

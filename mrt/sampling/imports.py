@@ -46,7 +46,7 @@ from mrt.episodes.thinking import (
     take_apart,
     whole,
 )
-from mrt.problems.harnesses import expected, flattened
+from mrt.problems.harnesses import Rows, expected, flattened
 from mrt.problems.sources import check_characters, read_file, text
 
 USED = ("problem_id", "text", "model", "prompt", "tokens", "finish_reason")
@@ -177,8 +177,11 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
     Raises ValueError that names the row. Reasons: a required column is missing, a value is of another type or half a
     character, a finish reason is unknown, or nothing says where a text begins.
     """
-    settings = settings or Completions()
-    rows = flattened(file, read_file(file))
+    return completions_of(file, flattened(file, read_file(file)), settings or Completions())
+
+
+def completions_of(file: Path, rows: Rows, settings: Completions) -> list[Row]:
+    """The same, of the rows of a file that was read already. Raises as `completions_in`."""
     names = dict.fromkeys(name for _, row in rows for name in row)
     missing = [name for name in ("problem_id", "text", *(["model"] if settings.model else [])) if name not in names]
     if missing:

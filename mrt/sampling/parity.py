@@ -16,13 +16,14 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from mrt.core.cli import Stage, run
+from mrt.core.markdown import table_of
 from mrt.core.storage import write_text
 from mrt.episodes.thinking import answer_parts
 from mrt.grading.answers import boxed
 from mrt.grading.task import Choice, Task, answers_in, clusters, reference, scores, task_of
 from mrt.problems.harnesses import Rows, Verdict, expected, flattened, gold_in, harness_of
 from mrt.problems.sources import read_file, text
-from mrt.sampling.imports import Completions, Row, completions_in
+from mrt.sampling.imports import Completions, Row, completions_of
 
 REASONS = {
     "agree": "the verdicts agree",
@@ -145,20 +146,13 @@ def golds_in(file: Path) -> dict[str, str]:
     return golds
 
 
-def table_of(rows: pl.DataFrame) -> str:
-    """Rows as a Markdown table."""
-    cells = [[shown(value) for value in row] for row in rows.rows()]
-    lines = [rows.columns, ["---"] * rows.width, *cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def shown(value: Any) -> str:
     """A value as a cell of a table."""
     if isinstance(value, float):
         return {0.0: "wrong", 1.0: "right"}.get(value, f"{value:.3g}")
     if not value:
         return "-" if value is None else "none"
-    line = " ".join(str(value).split()).replace("|", "\\|")
+    line = " ".join(str(value).split())
     return line if len(line) <= 40 else f"{line[:37]}..."
 
 
@@ -189,7 +183,7 @@ class Parity(Stage):
             raise ValueError(f"{self.file}: not a file of a harness; it has {columns}. Expected: {expected()}")
         samples = flattened(self.file, content)
         try:
-            rows = completions_in(self.file, self.completions)
+            rows = completions_of(self.file, samples, self.completions)
         except ValueError as error:
             where = "; for this command `--completions.begins` and `--completions.thinking`"
             raise ValueError(f"{error}{where if '`rollouts: {' in str(error) else ''}") from error
@@ -223,7 +217,8 @@ class Parity(Stage):
             print(f"{judge or 'no metric'}: theirs {percent(group['theirs'])}, ours {percent(group['ours'])}; {counts}")
         differing = table.filter(~pl.col("reason").is_in(["agree", "no answer", "no verdict"]))
         if differing.height and self.rows:
-            print(f"\n{table_of(differing.head(self.rows))}\n")
+            cells = ([shown(value) for value in row] for row in differing.head(self.rows).rows())
+            print(f"\n{table_of(differing.columns, cells)}\n")
             print(*(f"{why}: {REASONS[why]}" for why in differing["reason"].unique(maintain_order=True)), sep="\n")
         if differing.height > self.rows:
             print(f"{differing.height - self.rows} more rows differ; --out FILE.csv has all")
