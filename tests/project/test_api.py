@@ -106,9 +106,12 @@ def test_the_blocks_of_the_page_run(namespace):
     assert len(namespace["ends"]) == 1 and namespace["r"] == 1
 
 
-def test_pass_and_maj_at_k_of_counts_and_clusters():
-    from mrt.progress import maj_at_k, pass_at_k
+def test_functions_of_texts_counts_and_arrays():
+    from mrt.progress import cut, maj_at_k, normalized_regret, outcome, pass_at_k
 
+    episodes, _ = cut("12 + 5 = 17.\n\nSo 17.\n\nDone?\n\nWait, 12 + 6 = 18.\n\nNo, 17.")
+    assert len(episodes) == 2 and outcome(r"so it is \boxed{17}", "17", inside=False) == 1
+    assert 0 < normalized_regret(tokens=[1200, 2500, 4100], accuracy=[0.1, 0.4, 0.9], budget=8192) < 1
     assert pass_at_k(n=8, c=3, k=4) == pytest.approx(1 - 5 / 70)
     assert maj_at_k(clusters=[0, 0, 1], correct=[True, True, False], k=2) == pytest.approx(2 / 3)
 

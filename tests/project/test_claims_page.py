@@ -144,6 +144,7 @@ def test_an_experiment_has_its_question_command_and_commit(folder):
     assert title.startswith("# ") and title.endswith("?") and len(readme.split()) <= 600
     assert {path.suffix for path in folder.iterdir()} <= {".yaml", ".tsv", ".md", ""}
     assert f"({folder.name}/README.md)" in (folder.parent / "README.md").read_text()
+    assert f"(../experiments/{folder.name}/README.md)" in (ROOT / "docs" / "experiments.md").read_text()
     assert re.search(r"\b(?=[a-f]*\d)[0-9a-f]{7}\b", readme) or "This page is the plan" in readme
     if not (folder / "config.yaml").exists():  # a user starts from it, so that it is in config/
         (files,) = re.findall(r"^snakemake --cores 2 --configfile (.*)", readme, re.MULTILINE)

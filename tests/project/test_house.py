@@ -77,7 +77,9 @@ def test_no_two_rooms_import_each_other_however_far_round():
     for place, (room, modules, _) in enumerate(table):
         assert graph[room] <= set(list(drawn)[:place]), f"{room} stands above a room that it imports"
         files = {path.name.removesuffix(".py") for path in (ROOT / "mrt" / room).glob("[!_.]*")}
-        assert {name.rstrip("/") for name in re.findall(r"`(.+?)`", modules)} <= files, room  # the main ones
+        if room in ("tasks", "methods", "figures"):  # a new file of these is no edit of the page
+            files -= {path.stem for path in (ROOT / "mrt" / room).glob("*.py")} - {*re.findall(r"`(.+?)`", modules)}
+        assert {name.rstrip("/") for name in re.findall(r"`(.+?)`", modules)} == files, room
 
 
 def test_importing_the_library_or_reading_a_config_imports_nothing_heavy():
