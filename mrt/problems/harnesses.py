@@ -66,9 +66,10 @@ def flattened(file: Path, rows: Rows) -> Rows:
             read = list(kind.read([row for _, row in unit]))
             if not read or not all(isinstance(row["text"], str) for row in read):
                 raise ValueError("it has no completions; only generative tasks have them")
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            what = error if type(error) is ValueError else f"not as {name} writes it ({error!r})"
-            raise ValueError(f"{file}, row {number}: {what}") from error
+        except ValueError as error:
+            raise ValueError(f"{file}, row {number}: {error}") from error
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"{file}, row {number}: not as {name} writes it ({error!r})") from error
         completions += [row | {"id": row["problem_id"], "unit": number, "of": len(read)} for row in read]
     return list(enumerate(completions, start=1))
 
