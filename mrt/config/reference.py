@@ -194,7 +194,7 @@ def listed(names: Iterable[str]) -> str:
 class Reference(Stage):
     """Write `config.schema.json`, `configuration.md`, `artifacts.md` and `figures.md`."""
 
-    out: Path = Field(description="Folder for them.")
+    out: Path = Field(description="Folder of these files.")
 
     def cli_cmd(self) -> None:
         write_text(json.dumps(Config.model_json_schema(), indent=2) + "\n", self.out / "config.schema.json")

@@ -60,14 +60,16 @@ class MakePrompts(Stage):
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     prefixes: float = Field(0.0, ge=0, le=1, description="Share of the problems that get a prefix, as for mrt_rl.")
-    forced: bool = Field(False, description="Write what forces an answer at each prompt too, for methods that ask mu.")
+    forced: bool = Field(
+        False, description="Also write the text that forces an answer at each prompt, for methods that query mu."
+    )
     least_prefix: int = Field(0, ge=0, description="Episodes that every prompt has; a prefix adds to them.")
     max_prompt_length: int | None = Field(None, ge=1, description="Longest prompt with its prefix, in tokens.")
     max_model_len: int | None = Field(
-        None, ge=16, description="Longest prompt plus completion, in tokens; the model's context if not given."
+        None, ge=16, description="Longest prompt plus completion, in tokens; by default the model's context."
     )
-    parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
-    rows: bool = Field(False, description="Carry each problem's row, which tasks other than math read.")
+    parameterization: Parameterization = Field(default_factory=OpenEnded, description="Text that forces an answer.")
+    rows: bool = Field(False, description="Also write each problem's row, which tasks other than math read.")
 
     def cli_cmd(self) -> None:
         thoughts, rows, left_out = self.thoughts(), list[tuple[Any, ...]](), 0
