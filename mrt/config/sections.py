@@ -279,7 +279,7 @@ class Extrapolation(BudgetForcing):
     budgets: list[Count] = Field(
         [20480, 24576, 28672, 32768],
         description="C_0 for each number of extensions with forced answers, except 0. For extended models they"
-            " replace the values of `evaluation.budgets` that are at least the smallest of them.",
+        " replace the values of `evaluation.budgets` that are at least the smallest of them.",
     )
 
 
@@ -301,8 +301,8 @@ class Evaluation(SamplingSettings):
     )
     episode_groups: list[tuple[Count, Count]] | None = Field(
         None,
-        description="Groups of traces in Figure 3, from and to a total number of episodes, such as [[6, 10], [26, 30]]"
-        " (Section 5); terciles if not given.",
+        description="Groups of traces in Figure 3 by their number of episodes, from and to, such as `[[6, 10], [26, 30]]`"
+        " (Section 5); by default terciles.",
     )
     weighted_votes: bool = Field(
         False,

@@ -53,8 +53,8 @@ class SFT(Budgeted):
     small_set: Literal["shrink", "refuse"] = Field(
         "shrink",
         description="Handling of a set smaller than `batch_size`. With `shrink` each step takes all examples."
-            " With `refuse` the training stops before its first step, or before any job if the"
-            " configuration shows the size.",
+        " With `refuse` the training stops before its first step, or before any job if the"
+        " configuration shows the size.",
     )
     micro_batch_size: int = Field(4, ge=1, description="Examples a device trains on at once; gradients accumulate.")
     max_length: int = Field(

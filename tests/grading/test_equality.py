@@ -1,4 +1,4 @@
-"""Equality: laws on generated answers, cases, what is never accepted, hostile text, agreement with labelled pairs."""
+"""Equality: laws on generated answers, cases, never accepted answers, hostile text, agreement with labelled pairs."""
 
 import json
 import random

@@ -62,7 +62,7 @@ def planned(patterns: list[str]) -> list[str]:
 
 
 def arguments(command: str) -> list[str]:
-    """What a dry run is given: targets and configuration files."""
+    """The arguments of a dry run: targets and configuration files."""
     return re.sub(r" -[nq]\b| --cores \d+| --profile \S+", "", command).split()[1:]
 
 

@@ -103,7 +103,7 @@ def test_only_a_share_of_the_problems_may_get_a_prefix(made):
 
 
 def test_every_prompt_may_have_the_first_attempt(made):
-    """In backtracking z_0 stands in the prompts of all methods (Table 5)."""
+    """In backtracking the prompts of all methods have z_0 (Table 5)."""
     assert set(made("grpo", least_prefix=1)["prefix"]) == {1}
     assert set(made("mrt_rl", least_prefix=1)["prefix"]) == {1, 2}
     assert set(made("mrt_rl", least_prefix=1, prefixes=0.0)["prefix"]) == {1}
@@ -120,7 +120,7 @@ def test_prefixes_are_drawn_among_those_that_fit(made, tokenizer):
         fits = {problem: {j for j in range(3) if size(problem, j) <= most} for problem, _ in rows}
         assert all(j in fits[problem] for problem, j in rows)
         assert {j for _, j in rows} == set.union(*fits.values())
-        longer = made("mrt_rl", max_model_len=most + 1).select("problem_id", "prefix").rows()  # with room for a token
+        longer = made("mrt_rl", max_model_len=most + 1).select("problem_id", "prefix").rows()  # one token may follow
         assert longer == rows
     for method in ("grpo", "mrt_rl"):  # where not even the problem fits
         for most in ({"max_prompt_length": 1}, {"max_model_len": 16}):

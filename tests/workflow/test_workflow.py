@@ -1,4 +1,4 @@
-"""The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are at hand."""
+"""The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are available."""
 
 import _pydecimal
 import ast
@@ -126,7 +126,7 @@ def without_aliases(plan):
     ],
 )
 def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_path):
-    """Even of what the experiment does not measure as a whole; the jobs on the evaluation set tell."""
+    """Even if the experiment measures only a part; the jobs on the evaluation set show it."""
     folder = checkout(tmp_path)
     config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     config["evaluation"]["measures"] = ["accuracy"]
@@ -225,7 +225,7 @@ def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
 def test_plans_are_fast(finished, tmp_path):
     """Snakemake's own work for a finished run, 5,000 jobs and the whole paper, without that of printing each job.
 
-    The limits are near twice what is usual: 1.4, 7 and 3.5.
+    The limits are near twice the usual values: 1.4, 7 and 3.5.
     """
     nothing, work = with_work(lambda: planned(finished))
     assert nothing == {} and work < 3
