@@ -301,7 +301,7 @@ class Evaluation(SamplingSettings):
     )
     episode_groups: list[tuple[Count, Count]] | None = Field(
         None,
-        description="Groups of traces in Figure 3 by their number of episodes, from and to, such as `[[6, 10], [26, 30]]`"
+        description="Groups of traces in Figure 3, by number of episodes from and to, such as `[[6, 10], [26, 30]]`"
         " (Section 5); by default terciles.",
     )
     weighted_votes: bool = Field(
