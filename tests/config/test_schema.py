@@ -489,8 +489,8 @@ def test_a_config_is_data_and_what_is_worked_out_from_it_goes_one_way():
     """Modules of mrt/config import only those that docs/architecture.md lists before them."""
     assert not [name for name in vars(Config) if not name.startswith(("_", "model_"))]  # no methods, no properties
     page = (ROOT / "docs" / "architecture.md").read_text()
-    listed = re.search(r"^\| (`lineage`.*?) \| what is worked out", page, re.MULTILINE)
-    order = ["hardware", "memory", "sections", "schema", *re.findall(r"\w+", listed[1]), "checks", "load"]
+    listed = re.search(r"(`lineage`.*?) derive values", page, re.DOTALL)
+    order = ["hardware", "memory", "sections", "schema", *re.findall(r"`(\w+)`", listed[1]), "checks", "load"]
     for place, module in enumerate(order):
         folder = ROOT / "mrt" / "config"
         for file in [*folder.glob(f"{module}.py"), *folder.glob(f"{module}/*.py")]:
