@@ -219,6 +219,9 @@ def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
     assert needed["grpo"] == needed["length_penalty"] == {"build_dataset", "check_contamination", "rl_prompts"}
     sampling = {"request", "sample_rollouts", "gather_rollouts"}
     assert needed["mrt_rl"] == needed["grpo"] | sampling | {"cut_episodes"}
+    chosen = ("--config", "training={samples: 4, rl: {pass_rate: [0.25, 0.75]}}")
+    by_pass_rate = set(planned_jobs(folder, "results/laptop_rl/prompts/grpo.parquet", *configs, *chosen))
+    assert by_pass_rate == needed["grpo"] | sampling | {"grade_rollouts"}
 
 
 @pytest.mark.slow

@@ -87,6 +87,11 @@ rule rl_prompts:
         checkpoint=paths.parents_weights,
         problems=paths.training_problems,
         episodes=lambda w: paths.of_parent("episodes")(w) if lineage.has_prefixes(experiment, w.model) else [],
+        grades=lambda w: (
+            paths.of_parent("grades", "rollouts.parquet")(w)
+            if lineage.rl_recipe(experiment, w.model).pass_rate
+            else []
+        ),
     output:
         paths.of_model("prompts"),
     log:
@@ -101,9 +106,9 @@ rule rl_prompts:
         code=options.code("training.prompts"),
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.rl_prompts,
-        episodes=optional("episodes"),
+        data=optional("episodes", "grades"),
     shell:
-        "python -m mrt.training.prompts --settings {params.settings:q} --problems {input.problems:q} {params.episodes}"
+        "python -m mrt.training.prompts --settings {params.settings:q} --problems {input.problems:q} {params.data}"
         " --out {output:q} > {log:q} 2>&1"
 
 

@@ -46,7 +46,9 @@ class RL(Budgeted):
         *("save_steps", "gpu_memory_utilization", "vllm_enable_sleep_mode"),
         *("vllm_server_host", "vllm_server_port", "vllm_group_port"),
     }
-    of_prompts: ClassVar = {"prefixes", "least_prefix", "max_prompt_length"}  # which are read, and count, as prompts
+    of_prompts: ClassVar = {  # which are read, and count, as prompts
+        *("prefixes", "least_prefix", "max_prompt_length", "pass_rate"),
+    }
     of_variants: ClassVar = {"alpha", "centred", "budgets"}  # which only variants with such a parameter read
     of_mu: ClassVar = {"answers", "estimate", "mu", "opening", "answer_tokens"}  # of variants that ask it
     of_reuse: ClassVar = ("epsilon", "epsilon_high", "importance_sampling_level")  # count with num_iterations above 1
@@ -98,6 +100,11 @@ class RL(Budgeted):
         None,
         ge=1,
         description="Longest prompt with its prefix, in tokens (Tables 3, 5); prefixes are drawn among those that fit.",
+    )
+    pass_rate: tuple[float, float] | None = Field(
+        None,
+        description="Lowest and highest pass rate of a problem to train on: the share of the parent's"
+        " `training.samples` completions that are right. Both bounds are included.",
     )
     learning_rate: float = Field(1e-6, ge=LEAST_RATE, le=1, description="Peak learning rate (Table 3).")
     schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
@@ -263,6 +270,13 @@ class RL(Budgeted):
                 "decoding.temperature: at 0 all completions of a group are alike; RL has nothing to compare"
             )
         return self
+
+    @field_validator("pass_rate")
+    @classmethod
+    def _range(cls, rates: tuple[float, float] | None) -> tuple[float, float] | None:
+        if rates and not 0 <= rates[0] <= rates[1] <= 1:
+            raise ValueError(f"{list(rates)} is no lowest and highest share of right completions, such as [0.1, 0.9]")
+        return rates
 
     @model_validator(mode="after")
     def _samples_what_it_trains(self) -> Self:
