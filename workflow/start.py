@@ -37,6 +37,9 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
 
     def run() -> None:
         running.begin(experiment.results)
+        if not is_local(workflow):
+            refuse_separate_disks(workflow)
+            os.environ["MRT_FORK_SERVER"] = "off"  # jobs inherit it: the server's process would outlive theirs
         if workflow.executor_plugin.name == "slurm":
             refuse_placeholders(workflow)
             running.mend_plugin(
@@ -81,10 +84,7 @@ def fork_stages() -> None:
 
     See mrt/core/fork_server.py; not if MRT_FORK_SERVER=off, nor in a cluster's job, which has one such stage or none.
     """
-    if running.is_job():
-        if "SLURM_JOB_ID" in os.environ:
-            os.environ["MRT_FORK_SERVER"] = "off"
-    elif os.environ.get("MRT_FORK_SERVER") != "off":
+    if not running.is_job() and os.environ.get("MRT_FORK_SERVER") != "off":
         os.environ["MRT_FORK_SERVER"] = str(os.getpid())
 
 
@@ -170,6 +170,16 @@ def refuse_what_does_not_fit(workflow: Workflow, experiment: Config) -> None:
         )
 
 
+def refuse_separate_disks(workflow: Workflow) -> None:
+    """Raise WorkflowError if jobs do not see the results folder, as those of Snakemake's plugin for Kubernetes."""
+    if workflow.executor_plugin.common_settings.implies_no_shared_fs:
+        raise WorkflowError(
+            f"The executor {workflow.executor_plugin.name} gives each job a disk of its own, and moves outputs alone."
+            " Here caches, checkpoints and locks lie beside them: all jobs must see one results folder. Run Snakemake"
+            " in a single job with all GPUs instead, without --executor (docs/cluster.md)."
+        )
+
+
 def refuse_placeholders(workflow: Workflow) -> None:
     """Raise WorkflowError if the SLURM profile has a placeholder, or partitions that are not this cluster's.
 
@@ -183,9 +193,11 @@ def refuse_placeholders(workflow: Workflow) -> None:
             " there, or leave the line out."
         )
     file = workflow.executor_settings.partition_config
-    if file is None or not shutil.which("sinfo"):
+    named = yaml.safe_load(Path(file).read_text())["partitions"] if file else {}
+    if left := [name for name in named if PLACEHOLDER in str(name)]:
+        raise WorkflowError(f"{file}, partitions: {', '.join(left)} is a placeholder. Write your cluster's partitions.")
+    if not named or not shutil.which("sinfo"):
         return
-    named = yaml.safe_load(Path(file).read_text())["partitions"]
     elsewhere = ("slurm_cluster", "cluster", "clusters")
     wanted = [name for name, limits in named.items() if not set(limits or ()).intersection(elsewhere)]
     partitions = subprocess.run(

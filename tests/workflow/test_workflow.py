@@ -300,6 +300,7 @@ def test_a_run_here_has_as_many_gpu_jobs_as_cards(monkeypatch, given, programs, 
         ("mine", {"batch": {}, "gpu": {"max_gpu": 8}}, None),
         ("mine", {"elsewhere": {"cluster": "other"}}, None),
         ("YOURS", {"batch": {}}, "slurm_account=YOURS is a placeholder"),
+        ("mine", {"batch": {}, "YOURS": {}}, r"partitions\.yaml, partitions: YOURS is a placeholder"),
         ("mine", {"batch": {}, "cpu": {}}, "this cluster has no partition cpu; it has batch, gpu"),
     ],
 )
@@ -319,6 +320,64 @@ def test_what_was_not_adapted_to_the_cluster_is_named_before_any_job(account, pa
     else:
         with pytest.raises(WorkflowError, match=wrong):
             start.refuse_placeholders(run)
+
+
+def profile_with(**resources):
+    """The SLURM profile, its placeholders replaced."""
+    text = (ROOT / "slurm" / "config.yaml").read_text()
+    for name, value in resources.items():
+        text, replaced = re.subn(rf"# - {name}=YOURS.*", f"- {name}={value}", text)
+        assert replaced == 1, name
+    return text
+
+
+def test_placeholders_of_the_profile_are_resources_of_all_jobs():
+    names = re.findall(r"# - (\w+)=YOURS", (ROOT / "slurm" / "config.yaml").read_text())
+    given = yaml.safe_load(profile_with(**dict.fromkeys(names, "YOURS")))["default-resources"]
+    assert set(names) == {"slurm_account", "qos", "constraint"}
+    assert {f"{name}=YOURS" for name in names} <= set(given)
+
+
+def test_qos_of_all_jobs_and_of_one_rule(tmp_path):
+    folder, given = checkout(tmp_path), {}
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    shutil.copytree(ROOT / "slurm", folder / "slurm")
+    (folder / "slurm" / "config.yaml").write_text(profile_with(qos="normal"))
+    done = snakemake(folder, "-n", "--profile", "slurm", "--set-resources", "train:qos=long")
+    for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", done.stdout + done.stderr, re.MULTILINE):
+        given.setdefault(rule, set()).update(re.findall(r"\bqos=(\w+)", block) or ["none"])
+    assert given.pop("train") == {"long"}
+    assert {"sample_rollouts", "train_rl"} <= given.keys() and set(map(tuple, given.values())) == {("normal",)}
+
+
+def a_run(executor, is_without_shared_disk=False):
+    """As much of a workflow as begins a run with nothing to do."""
+    common = SimpleNamespace(implies_no_shared_fs=is_without_shared_disk)
+    return SimpleNamespace(
+        executor_plugin=SimpleNamespace(name=executor, common_settings=common),
+        dag=SimpleNamespace(needrun_jobs=lambda: iter(())),
+        deployment_settings=SimpleNamespace(deployment_method=()),
+    )
+
+
+@pytest.mark.parametrize(("executor", "server"), [("local", "7"), ("cluster-generic", "off")])
+def test_jobs_elsewhere_start_no_fork_server(executor, server, tmp_path, monkeypatch):
+    """The owner, a process of this machine, is none of theirs: the server would outlive the job."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "_runs", [])
+    monkeypatch.setattr(start.running, "begin", lambda results: None)
+    for name, value in (("MRT_FORK_SERVER", "7"), ("MRT_PLANNED", ""), ("MRT_PLANNED_CONFIG", "")):
+        monkeypatch.setenv(name, value)
+    fingerprints = SimpleNamespace(write=lambda file: None)
+    start.prepare(a_run(executor), SimpleNamespace(results=tmp_path), fingerprints, {})
+    start.begin()
+    assert os.environ["MRT_FORK_SERVER"] == server
+
+
+def test_an_executor_without_a_shared_disk_is_refused():
+    start.refuse_separate_disks(a_run("lsf"))
+    with pytest.raises(WorkflowError, match="executor kubernetes .* one results folder"):
+        start.refuse_separate_disks(a_run("kubernetes", is_without_shared_disk=True))
 
 
 def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):
