@@ -37,8 +37,8 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
 
     def run() -> None:
         running.begin(experiment.results)
+        refuse_storage(workflow)
         if not is_local(workflow):
-            refuse_separate_disks(workflow)
             os.environ["MRT_FORK_SERVER"] = "off"  # jobs inherit it: the server's process would outlive theirs
         if workflow.executor_plugin.name == "slurm":
             refuse_placeholders(workflow)
@@ -170,13 +170,14 @@ def refuse_what_does_not_fit(workflow: Workflow, experiment: Config) -> None:
         )
 
 
-def refuse_separate_disks(workflow: Workflow) -> None:
-    """Raise WorkflowError if jobs do not see the results folder, as those of Snakemake's plugin for Kubernetes."""
-    if workflow.executor_plugin.common_settings.implies_no_shared_fs:
+def refuse_storage(workflow: Workflow) -> None:
+    """Raise WorkflowError if a storage plugin is to move the outputs of our jobs, as Kubernetes needs it."""
+    planned = (job for job in workflow.dag.needrun_jobs() if " mrt." in (job.rule.shellcmd or ""))
+    if any(file.is_storage for job in planned for file in job.output):
         raise WorkflowError(
-            f"The executor {workflow.executor_plugin.name} gives each job a disk of its own, and moves outputs alone."
-            " Here caches, checkpoints and locks lie beside them: all jobs must see one results folder. Run Snakemake"
-            " in a single job with all GPUs instead, without --executor (docs/cluster.md)."
+            "A storage plugin (--default-storage-provider) would move outputs alone. Caches, checkpoints and locks lie"
+            " beside them, so all jobs must see one results folder: leave the plugin out. Where jobs share no folder, as"
+            " in Kubernetes, run Snakemake as a single job that has all GPUs (docs/cluster.md)."
         )
 
 

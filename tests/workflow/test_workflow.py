@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from contextlib import nullcontext
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -338,24 +339,27 @@ def test_placeholders_of_the_profile_are_resources_of_all_jobs():
     assert {f"{name}=YOURS" for name in names} <= set(given)
 
 
-def test_qos_of_all_jobs_and_of_one_rule(tmp_path):
+def test_qos_of_all_jobs_and_of_one_rule_with_results_on_scratch(tmp_path):
+    """Records and logs stay in the checkout."""
     folder, given = checkout(tmp_path), {}
-    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"results": "/scratch/me/tiny"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
     shutil.copytree(ROOT / "slurm", folder / "slurm")
     (folder / "slurm" / "config.yaml").write_text(profile_with(qos="normal"))
     done = snakemake(folder, "-n", "--profile", "slurm", "--set-resources", "train:qos=long")
     for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", done.stdout + done.stderr, re.MULTILINE):
         given.setdefault(rule, set()).update(re.findall(r"\bqos=(\w+)", block) or ["none"])
+        for place in ("output: /scratch/me/tiny/", "log: logs/tiny/") if rule != "all" else ():
+            assert re.search(rf"^ +{place}", block, re.MULTILINE), block
     assert given.pop("train") == {"long"}
     assert {"sample_rollouts", "train_rl"} <= given.keys() and set(map(tuple, given.values())) == {("normal",)}
 
 
-def a_run(executor, is_without_shared_disk=False):
-    """As much of a workflow as begins a run with nothing to do."""
-    common = SimpleNamespace(implies_no_shared_fs=is_without_shared_disk)
+def a_run(executor, *jobs):
+    """As much of a workflow as begins a run of these jobs."""
     return SimpleNamespace(
-        executor_plugin=SimpleNamespace(name=executor, common_settings=common),
-        dag=SimpleNamespace(needrun_jobs=lambda: iter(())),
+        executor_plugin=SimpleNamespace(name=executor),
+        dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)),
         deployment_settings=SimpleNamespace(deployment_method=()),
     )
 
@@ -374,10 +378,15 @@ def test_jobs_elsewhere_start_no_fork_server(executor, server, tmp_path, monkeyp
     assert os.environ["MRT_FORK_SERVER"] == server
 
 
-def test_an_executor_without_a_shared_disk_is_refused():
-    start.refuse_separate_disks(a_run("lsf"))
-    with pytest.raises(WorkflowError, match="executor kubernetes .* one results folder"):
-        start.refuse_separate_disks(a_run("kubernetes", is_without_shared_disk=True))
+@pytest.mark.parametrize(
+    ("shell", "is_storage", "is_refused"),
+    [("python -m mrt.x", True, True), ("python -m mrt.x", False, False), ("cp a b", True, False), (None, True, False)],
+)
+def test_storage_plugins_are_refused_for_our_jobs_alone(shell, is_storage, is_refused):
+    output = [SimpleNamespace(is_storage=False), SimpleNamespace(is_storage=is_storage)]
+    run = a_run("local", SimpleNamespace(rule=SimpleNamespace(shellcmd=shell), output=output))
+    with pytest.raises(WorkflowError, match="one results folder") if is_refused else nullcontext():
+        start.refuse_storage(run)
 
 
 def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):
