@@ -176,8 +176,8 @@ def refuse_storage(workflow: Workflow) -> None:
     if any(file.is_storage for job in planned for file in job.output):
         raise WorkflowError(
             "A storage plugin (--default-storage-provider) would move outputs alone. Caches, checkpoints and locks lie"
-            " beside them, so all jobs must see one results folder: leave the plugin out. Where jobs share no folder, as"
-            " in Kubernetes, run Snakemake as a single job that has all GPUs (docs/cluster.md)."
+            " beside them, so all jobs must see one results folder: leave the plugin out. Where jobs share none, as in"
+            " Kubernetes, run Snakemake as a single job that has all GPUs (docs/cluster.md)."
         )
 
 

@@ -136,7 +136,7 @@ def image():
 
 
 def test_the_image_has_the_locked_environment(tmp_path):
-    """Its files are what setup.sh reads, which then runs in a folder that has only these, up to the size of the disk."""
+    """Its files are what setup.sh reads: in a folder of these alone it comes as far as the size of the disk."""
     read = image()
     assert read.keys() == {"Bootstrap", "From", "files", "post", "environment"}
     copied = dict(line.split() for line in read["files"].strip().splitlines())

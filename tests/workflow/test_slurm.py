@@ -151,14 +151,17 @@ path=/opt/mrt/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 binds=(--dev-bind / / --tmpfs /opt --ro-bind "$MRT_TEST_VENV" /opt/mrt/.venv)
 while [[ $1 != *.sif ]]; do
   case $1 in
-  --nv) ;;
-  --env) shift; case $1 in PREPEND_PATH=*) path=${1#*=}:$path ;; APPEND_PATH=*) path=$path:${1#*=} ;; *) exit 64 ;; esac ;;
-  --bind) shift; IFS=, read -ra each <<<"$1"; for one in "${each[@]}"; do binds+=(--bind "${one%:*}" "${one#*:}"); done ;;
+  --nv) shift ;;
+  --env)
+    case $2 in PREPEND_PATH=*) path=${2#*=}:$path ;; APPEND_PATH=*) path=$path:${2#*=} ;; *) exit 64 ;; esac
+    shift 2 ;;
+  --bind)
+    for one in ${2//,/ }; do binds+=(--bind "${one%:*}" "${one#*:}"); done
+    shift 2 ;;
   *) exit 64 ;;
   esac
-  shift
 done
-echo "$(hostname) ${SLURM_JOB_ID:-login}" >>"$(dirname "$0")/starts"
+echo "${SLURM_JOB_ID:-login}" >>"$(dirname "$0")/starts"
 exec env PATH="$path" bwrap "${binds[@]}" "${@:2}"
 """
 
@@ -181,5 +184,5 @@ def test_jobs_of_a_run_in_a_container_come_back_into_it(cluster, finished, tmp_p
     (folder / target).unlink()
     on_slurm(cluster, folder, target, python=folder / "slurm" / "apptainer" / "python")
     jobs = {fields["JobId"] for fields in jobs_of(cluster, folder).values()}
-    starts = [line.split()[1] for line in (tmp_path / "bin" / "starts").read_text().splitlines()]
+    starts = (tmp_path / "bin" / "starts").read_text().split()
     assert (folder / target).is_file() and jobs and sorted(starts) == sorted({"login", *jobs})
