@@ -55,7 +55,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.file://{folder}.insteadOf")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", URL)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where Snakemake keeps what it fetched
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # of fetched files
     return folder
 
 
