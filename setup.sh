@@ -31,10 +31,10 @@ fi
 
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | cut -d. -f2) || glibc=0
 if [ "$(uname -sm)" != "Linux x86_64" ] || [ "${glibc:-0}" -lt 31 ]; then
-    stop "needs Linux on x86-64 with glibc 2.31 or later (Debian 11, Ubuntu 20.04, RHEL 9); this is $(uname -sm), $(getconf GNU_LIBC_VERSION 2>/dev/null || echo 'without glibc')"
+    stop "needs Linux on x86-64 with glibc 2.31 or later (Debian 11, Ubuntu 20.04, RHEL 9); this is $(uname -sm), $(getconf GNU_LIBC_VERSION 2>/dev/null || echo 'without glibc'). An older Linux can run the image of envs/apptainer.def (docs/cluster.md)"
 fi
 if [ "$kind" = gpu ] && [ "$(echo "${driver:-580}" | cut -d. -f1)" -lt 580 ]; then
-    stop "NVIDIA's driver $driver is too old for CUDA 13, which needs 580 or later; update it, or use the CPU: bash setup.sh --cpu"
+    stop "NVIDIA's driver $driver is too old for CUDA 13, which needs 580 or later; update it (images and conda environments cannot), or use the CPU: bash setup.sh --cpu"
 fi
 python=""
 for candidate in "${PYTHON:-}" python3.11 python3.12 python3; do

@@ -37,6 +37,9 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
 
     def run() -> None:
         running.begin(experiment.results)
+        refuse_storage(workflow)
+        if not is_local(workflow):
+            os.environ["MRT_FORK_SERVER"] = "off"  # jobs inherit it: the server's process would outlive theirs
         if workflow.executor_plugin.name == "slurm":
             refuse_placeholders(workflow)
             running.mend_plugin(
@@ -55,7 +58,7 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
 def begin() -> None:
     """Begin the run, for `onstart`: hold the results folder, keep to the plan, refuse what cannot run.
 
-    A workflow that uses this one as a module calls it in its `onstart`; Snakemake calls none of a module.
+    A workflow that uses this one as a module calls it by `mrt.onstart()`; Snakemake calls no handler of a module.
     """
     for run in _runs:
         run()
@@ -81,10 +84,7 @@ def fork_stages() -> None:
 
     See mrt/core/fork_server.py; not if MRT_FORK_SERVER=off, nor in a cluster's job, which has one such stage or none.
     """
-    if running.is_job():
-        if "SLURM_JOB_ID" in os.environ:
-            os.environ["MRT_FORK_SERVER"] = "off"
-    elif os.environ.get("MRT_FORK_SERVER") != "off":
+    if not running.is_job() and os.environ.get("MRT_FORK_SERVER") != "off":
         os.environ["MRT_FORK_SERVER"] = str(os.getpid())
 
 
@@ -170,6 +170,17 @@ def refuse_what_does_not_fit(workflow: Workflow, experiment: Config) -> None:
         )
 
 
+def refuse_storage(workflow: Workflow) -> None:
+    """Raise WorkflowError if a storage plugin is to move the outputs of our jobs, as Kubernetes needs it."""
+    planned = (job for job in workflow.dag.needrun_jobs() if " mrt." in (job.rule.shellcmd or ""))
+    if any(file.is_storage for job in planned for file in job.output):
+        raise WorkflowError(
+            "A storage plugin (--default-storage-provider) would move outputs alone. Caches, checkpoints and locks lie"
+            " beside them, so all jobs must see one results folder: leave the plugin out. Where jobs share none, as in"
+            " Kubernetes, run Snakemake as a single job that has all GPUs (docs/cluster.md)."
+        )
+
+
 def refuse_placeholders(workflow: Workflow) -> None:
     """Raise WorkflowError if the SLURM profile has a placeholder, or partitions that are not this cluster's.
 
@@ -183,9 +194,11 @@ def refuse_placeholders(workflow: Workflow) -> None:
             " there, or leave the line out."
         )
     file = workflow.executor_settings.partition_config
-    if file is None or not shutil.which("sinfo"):
+    named = yaml.safe_load(Path(file).read_text())["partitions"] if file else {}
+    if left := [name for name in named if PLACEHOLDER in str(name)]:
+        raise WorkflowError(f"{file}, partitions: {', '.join(left)} is a placeholder. Write your cluster's partitions.")
+    if not named or not shutil.which("sinfo"):
         return
-    named = yaml.safe_load(Path(file).read_text())["partitions"]
     elsewhere = ("slurm_cluster", "cluster", "clusters")
     wanted = [name for name, limits in named.items() if not set(limits or ()).intersection(elsewhere)]
     partitions = subprocess.run(

@@ -51,6 +51,7 @@ def test_the_configs_are_valid(names):
 def test_every_config_says_what_runs_it():
     said = {name for names in COMMANDS for name in names.split()}
     files = [*(ROOT / "config").glob("*.yaml"), *(ROOT / "experiments").glob("*/*.yaml")]
+    files = [path for path in files if not path.is_symlink()]  # config.yaml, for snakedeploy
     assert said >= {str(path.relative_to(ROOT)) for path in files} - {"config/benchmarks.yaml"}
 
 

@@ -156,6 +156,8 @@ PROMISED = {  # public: {name: where it is promised}
     "vllm.sampling_params.RequestOutputKind": "vLLM, LLM class: SamplingParams",
     "workflow.executor_settings": "the interface of executor plugins",
     "workflow.basedir": "Snakemake, Snakefiles: Modularization",
+    "workflow.snakefile": "Snakemake, changelog of 6.3.0",
+    "workflow.source_path": "Snakemake, Snakefiles and Rules: Accessing auxiliary source files",
     "DataCollatorForLanguageModeling.torch_call": "transformers, Data Collator",
     "SFTTrainer.compute_loss": "transformers, Trainer: to be overridden",
     "SFTTrainer.log": "transformers, Trainer: to be overridden",
@@ -319,7 +321,11 @@ def places_in_the_code():
             second = text.split(".")[1].partition("[")[0] if root == "self" else root
             if is_theirs or target.attr not in ours or (root == "self" and second not in ours):
                 places.add((file, text))
-    for path in (ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))):
+    for path in (
+        ROOT / "Snakefile",
+        *sorted(ROOT.glob("workflow/Snakefile")),
+        *sorted(ROOT.glob("workflow/rules/*.smk")),
+    ):
         for name in re.findall(
             r"(?<![/\w])workflow\.(\w+)", re.sub(r"from workflow.*|\"\"\".*\"\"\"", "", path.read_text())
         ):

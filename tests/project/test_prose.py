@@ -143,7 +143,8 @@ def pages() -> dict[str, list[Path]]:
     """Files by page, or by folder of code."""
     docs = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in GENERATED]
     readmes = sorted((ROOT / "experiments").rglob("*.md"))
-    files = {str(p.relative_to(ROOT)): [p] for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs, *readmes)}
+    fronts = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md")]
+    files = {str(p.relative_to(ROOT)): [p] for p in (*fronts, *docs, *readmes)}
     files["Snakefile"] = [ROOT / "Snakefile"]
     for path in sorted(path for folder in ("mrt", "workflow", "tests") for path in (ROOT / folder).rglob("*.*")):
         if path.suffix in (".py", ".smk"):

@@ -17,7 +17,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from packaging.utils import parse_wheel_filename
 
+from mrt.core.accelerator import OLDEST_DRIVER
+
+PYTHONS = ((3, 11), (3, 12))
 INDEX_ALONE = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "UV_FIND_LINKS": "", "UV_NO_CONFIG": "1"}
 NO_INDEX = {**INDEX_ALONE, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
 IMPORTS = (
@@ -25,12 +29,15 @@ IMPORTS = (
 )
 
 
+FILES, FOLDERS = ("setup.sh", "pyproject.toml", "README.md", "LICENSE"), ("envs", "mrt")  # what setup.sh reads
+
+
 @pytest.fixture
 def project(tmp_path):
     """What `setup.sh` reads, in a separate folder."""
-    for name in ("setup.sh", "pyproject.toml", "README.md", "LICENSE"):
+    for name in FILES:
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("envs", "mrt"):
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
@@ -67,15 +74,96 @@ def test_a_driver_that_is_too_old_for_the_cuda_build(project):
     assert not (project / ".venv").exists()
 
 
+NO_PYTHON = dict.fromkeys(("python3", "python3.11", "python3.12"), "exit 1")  # so that it goes no further
+
+
+@pytest.mark.parametrize("lock", ["torch-cuda", "gpu"])
+def test_the_oldest_driver_is_that_of_the_locked_cuda(project, lock):
+    text = (ROOT / "envs" / f"{lock}.lock").read_text()
+    needed = OLDEST_DRIVER[int(re.search(r"^nvidia-cuda-runtime==(\d+)", text, re.MULTILINE)[1])]
+    path = programs(project / "old", nvidia_smi=f"echo {needed - 1}.99")
+    assert f"needs {needed} or later" in refusal(setup(project, "--gpu", PATH=path))
+    path = programs(project / "new", nvidia_smi=f"echo {needed}.65.06", **NO_PYTHON)
+    assert "Python 3.11" in refusal(setup(project, "--gpu", PATH=path, PYTHON=""))
+
+
+def needed_glibc(lock):
+    """The minor version of glibc that the wheels of a lock need, each package by its least demanding wheel."""
+    needed = {}
+    for name, _, _, tags in map(parse_wheel_filename, re.findall(r"# (\S+\.whl)$", lock.read_text(), re.MULTILINE)):
+        for tag in tags:
+            minor = re.match(r"manylinux_2_(\d+)_x86_64", tag.platform)
+            key, older = (name, tag.interpreter), needed.get((name, tag.interpreter), 99)
+            needed[key] = min(older, int(minor[1]) if minor else 17)
+    return max(needed.values())
+
+
+def test_the_oldest_glibc_is_that_of_the_locked_wheels(project):
+    needed = max(needed_glibc(ROOT / "envs" / f"{name}.lock") for name in ("cpu", "gpu", "torch-cpu", "torch-cuda"))
+    path = programs(project / "old", getconf=f"echo glibc 2.{needed - 1}")
+    said = refusal(setup(project, "--cpu", PATH=path))
+    assert f"glibc 2.{needed} or later" in said and f"glibc 2.{needed - 1}." in said and "envs/apptainer.def" in said
+    assert not (project / ".venv").exists()
+    path = programs(project / "new", getconf=f"echo glibc 2.{needed}", **NO_PYTHON)
+    assert "Python 3.11" in refusal(setup(project, "--cpu", PATH=path, PYTHON=""))
+
+
+def test_another_c_library(project):
+    path = programs(project / "bin", getconf="exit 1")
+    assert "without glibc" in refusal(setup(project, "--cpu", PATH=path))
+
+
 def test_no_python_that_fits(project):
-    path = programs(project / "bin", **dict.fromkeys(("python3", "python3.11", "python3.12"), "exit 1"))
+    path = programs(project / "bin", **NO_PYTHON)
     said = refusal(setup(project, "--cpu", PATH=path, PYTHON=""))
     assert "Python 3.11 or 3.12" in said and "PYTHON=" in said
 
 
+FULL = "echo head; echo /dev/x 9 9 1000000 9% /"  # what `df` prints
+
+
 def test_a_disk_that_is_full(project):
-    path = programs(project / "bin", df="echo head; echo /dev/x 9 9 1000000 9% /")
+    path = programs(project / "bin", df=FULL)
     assert "needs 4 GB" in refusal(setup(project, "--cpu", PATH=path, PYTHON=sys.executable))
+
+
+def image():
+    """Header and sections of the definition of the image, as Apptainer reads them: {key or section: its text}."""
+    lines = [line for line in (ROOT / "envs" / "apptainer.def").read_text().splitlines() if line[:1] != "#"]
+    head, *sections = re.split(r"^%", "\n".join(lines), flags=re.MULTILINE)
+    read = dict(re.findall(r"^(\w+): (\S+)$", head, re.MULTILINE))
+    return read | {name: re.sub(r"(?m)^ *#.*\n", "", text) for name, _, text in (s.partition("\n") for s in sections)}
+
+
+def test_the_image_has_the_locked_environment(tmp_path):
+    """Its files are what setup.sh reads: in a folder of these alone it comes as far as the size of the disk."""
+    read = image()
+    assert read.keys() == {"Bootstrap", "From", "files", "post", "environment"}
+    copied = dict(line.split() for line in read["files"].strip().splitlines())
+    assert copied.keys() == {*FILES, *FOLDERS}
+    (folder,) = {folder.rstrip("/") for folder in copied.values()}
+    subprocess.run(["cp", "-fLr", *(ROOT / name for name in copied), tmp_path], check=True)
+    (command,) = re.findall(rf"^ *bash {folder}/(setup\.sh --gpu)$", read["post"], re.MULTILINE)
+    path = programs(tmp_path / "bin", df=FULL)
+    done = subprocess.run(
+        ["bash", *command.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path, "PYTHON": sys.executable},
+    )
+    assert "needs 10 GB" in refusal(done)
+    assert f"PATH={folder}/.venv/bin:" in read["environment"]
+
+
+def test_the_image_has_a_python_of_the_locks():
+    """Debian 12's, by its name, which setup.sh looks for; and a glibc that is no older than theirs."""
+    read = image()
+    assert (read["Bootstrap"], read["From"]) == ("docker", "debian:12")  # glibc 2.36, Python 3.11
+    for python in (packages := set(re.findall(r"python[\d.]+", read["post"]))):
+        assert python in (ROOT / "setup.sh").read_text()
+        assert tuple(map(int, python.removeprefix("python").split("."))) in PYTHONS
+    assert packages and needed_glibc(ROOT / "envs" / "gpu.lock") <= 36
 
 
 @pytest.mark.slow

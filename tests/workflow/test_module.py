@@ -23,9 +23,7 @@ use rule * from mrt as mrt_*
 
 
 onstart:
-    from workflow import start
-
-    start.begin()
+    mrt.onstart()
 
 
 rule mine:

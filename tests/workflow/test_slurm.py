@@ -49,10 +49,10 @@ def prepared(folder, change):
     return folder
 
 
-def on_slurm(cluster, folder, *arguments):
+def on_slurm(cluster, folder, *arguments, python=sys.executable):
     """Run the workflow through the profile; its output."""
     options = ["--profile", "slurm", "--jobs", "3", "--seconds-between-status-checks", "1"]
-    command = [Path(sys.executable).parent / "snakemake", *options, *arguments]
+    command = [python, "-m", "snakemake", *options, *arguments]
     with (folder / "out").open("w") as out:
         status = cluster.start(*command, cwd=folder, stdout=out, stderr=subprocess.STDOUT).wait(timeout=LONG)
     printed = (folder / "out").read_text()
@@ -142,3 +142,47 @@ def test_processes_on_several_nodes_have_all_cores_of_the_job(tmp_path):
         cluster.run("sbatch", "--wait", *asked)
     said = (tmp_path / "out").read_text()
     assert sorted(re.findall(r"cores (\d) (\d+)", said)) == [("0", "2"), ("1", "2")], said
+
+
+# What Apptainer does with these options, as far as it matters here; files of the lab stand for those of the image.
+STAND_IN = """#!/bin/bash
+shift # exec
+path=/opt/mrt/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+binds=(--dev-bind / / --tmpfs /opt --ro-bind "$MRT_TEST_VENV" /opt/mrt/.venv)
+while [[ $1 != *.sif ]]; do
+  case $1 in
+  --nv) shift ;;
+  --env)
+    case $2 in PREPEND_PATH=*) path=${2#*=}:$path ;; APPEND_PATH=*) path=$path:${2#*=} ;; *) exit 64 ;; esac
+    shift 2 ;;
+  --bind)
+    for one in ${2//,/ }; do binds+=(--bind "${one%:*}" "${one#*:}"); done
+    shift 2 ;;
+  *) exit 64 ;;
+  esac
+done
+echo "${SLURM_JOB_ID:-login}" >>"$(dirname "$0")/starts"
+exec env PATH="$path" bwrap "${binds[@]}" "${@:2}"
+"""
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="Bubblewrap stands in for Apptainer")
+def test_jobs_of_a_run_in_a_container_come_back_into_it(cluster, finished, tmp_path, monkeypatch):
+    """By the lines of the profile and the `python` that docs/cluster.md names. Outside there is no /opt/mrt."""
+    assert not Path("/opt/mrt").exists()
+    (tmp_path / "bin").mkdir()
+    folder = prepared(copy_of(finished, tmp_path / "run"), {})
+    profile, lines = re.subn(r"# (.*) # in a container.*", r"\1", (folder / "slurm" / "config.yaml").read_text())
+    assert lines == 2
+    (folder / "slurm" / "config.yaml").write_text(profile)
+    (folder / "mrt.sif").touch()
+    (tmp_path / "bin" / "apptainer").write_text(STAND_IN)
+    (tmp_path / "bin" / "apptainer").chmod(0o755)
+    monkeypatch.setitem(cluster.environment, "PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setitem(cluster.environment, "MRT_TEST_VENV", str(Path(sys.executable).parents[1]))
+    target = "results/tiny/grades/base/toy_train.rollouts.parquet"
+    (folder / target).unlink()
+    on_slurm(cluster, folder, target, python=folder / "slurm" / "apptainer" / "python")
+    jobs = {fields["JobId"] for fields in jobs_of(cluster, folder).values()}
+    starts = (tmp_path / "bin" / "starts").read_text().split()
+    assert (folder / target).is_file() and jobs and sorted(starts) == sorted({"login", *jobs})

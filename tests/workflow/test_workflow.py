@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from contextlib import nullcontext
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -303,6 +304,7 @@ def test_a_run_here_has_as_many_gpu_jobs_as_cards(monkeypatch, given, programs, 
         ("mine", {"batch": {}, "gpu": {"max_gpu": 8}}, None),
         ("mine", {"elsewhere": {"cluster": "other"}}, None),
         ("YOURS", {"batch": {}}, "slurm_account=YOURS is a placeholder"),
+        ("mine", {"batch": {}, "YOURS": {}}, r"partitions\.yaml, partitions: YOURS is a placeholder"),
         ("mine", {"batch": {}, "cpu": {}}, "this cluster has no partition cpu; it has batch, gpu"),
     ],
 )
@@ -322,6 +324,72 @@ def test_what_was_not_adapted_to_the_cluster_is_named_before_any_job(account, pa
     else:
         with pytest.raises(WorkflowError, match=wrong):
             start.refuse_placeholders(run)
+
+
+def profile_with(**resources):
+    """The SLURM profile, its placeholders replaced."""
+    text = (ROOT / "slurm" / "config.yaml").read_text()
+    for name, value in resources.items():
+        text, replaced = re.subn(rf"# - {name}=YOURS.*", f"- {name}={value}", text)
+        assert replaced == 1, name
+    return text
+
+
+def test_placeholders_of_the_profile_are_resources_of_all_jobs():
+    names = re.findall(r"# - (\w+)=YOURS", (ROOT / "slurm" / "config.yaml").read_text())
+    given = yaml.safe_load(profile_with(**dict.fromkeys(names, "YOURS")))["default-resources"]
+    assert set(names) == {"slurm_account", "qos", "constraint"}
+    assert {f"{name}=YOURS" for name in names} <= set(given)
+
+
+def test_qos_of_all_jobs_and_of_one_rule_with_results_on_scratch(tmp_path):
+    """Records and logs stay in the checkout."""
+    folder, given = checkout(tmp_path), {}
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"results": "/scratch/me/tiny"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    shutil.copytree(ROOT / "slurm", folder / "slurm")
+    (folder / "slurm" / "config.yaml").write_text(profile_with(qos="normal"))
+    done = snakemake(folder, "-n", "--profile", "slurm", "--set-resources", "train:qos=long")
+    for rule, block in re.findall(r"^rule (\w+):\n((?: +.*\n)*)", done.stdout + done.stderr, re.MULTILINE):
+        given.setdefault(rule, set()).update(re.findall(r"\bqos=(\w+)", block) or ["none"])
+        for place in ("output: /scratch/me/tiny/", "log: logs/tiny/") if rule != "all" else ():
+            assert re.search(rf"^ +{place}", block, re.MULTILINE), block
+    assert given.pop("train") == {"long"}
+    assert {"sample_rollouts", "train_rl"} <= given.keys() and set(map(tuple, given.values())) == {("normal",)}
+
+
+def a_run(executor, *jobs):
+    """As much of a workflow as begins a run of these jobs."""
+    return SimpleNamespace(
+        executor_plugin=SimpleNamespace(name=executor),
+        dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)),
+        deployment_settings=SimpleNamespace(deployment_method=()),
+    )
+
+
+@pytest.mark.parametrize(("executor", "server"), [("local", "7"), ("cluster-generic", "off")])
+def test_jobs_elsewhere_start_no_fork_server(executor, server, tmp_path, monkeypatch):
+    """The owner, a process of this machine, is none of theirs: the server would outlive the job."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "_runs", [])
+    monkeypatch.setattr(start.running, "begin", lambda results: None)
+    for name, value in (("MRT_FORK_SERVER", "7"), ("MRT_PLANNED", ""), ("MRT_PLANNED_CONFIG", "")):
+        monkeypatch.setenv(name, value)
+    fingerprints = SimpleNamespace(write=lambda file: None)
+    start.prepare(a_run(executor), SimpleNamespace(results=tmp_path), fingerprints, {})
+    start.begin()
+    assert os.environ["MRT_FORK_SERVER"] == server
+
+
+@pytest.mark.parametrize(
+    ("shell", "is_storage", "is_refused"),
+    [("python -m mrt.x", True, True), ("python -m mrt.x", False, False), ("cp a b", True, False), (None, True, False)],
+)
+def test_storage_plugins_are_refused_for_our_jobs_alone(shell, is_storage, is_refused):
+    output = [SimpleNamespace(is_storage=False), SimpleNamespace(is_storage=is_storage)]
+    run = a_run("local", SimpleNamespace(rule=SimpleNamespace(shellcmd=shell), output=output))
+    with pytest.raises(WorkflowError, match="one results folder") if is_refused else nullcontext():
+        start.refuse_storage(run)
 
 
 def test_shards_are_jobs_that_sample_and_one_job_gathers_them(tmp_path):
