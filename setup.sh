@@ -46,6 +46,9 @@ done
 if [ -z "$python" ]; then
     stop "needs Python 3.11 or 3.12 with venv (on Debian: apt-get install python3-venv); install one, or name it: PYTHON=/path/to/python3.12 bash setup.sh"
 fi
+if [ "$kind" = cpu ] && ! "$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null; then
+    stop "vLLM on a CPU needs the library libnuma.so.1, which is not here; install it (Debian: apt-get install libnuma1; RHEL: dnf install numactl-libs)"
+fi
 
 started=$SECONDS
 gigabytes=4
