@@ -7,10 +7,10 @@ import warnings
 
 from snakemake.utils import min_version
 
-min_version("9.27.1")  # older ones were not tried
-# Snakemake 9.27 forgets some sizes of inputs that it began to ask for, for the profile's `30 * attempt`.
+min_version("9.27.1")  # older versions were not tried
+# Snakemake 9.27 never awaits some sizes of inputs, which the profile's `30 * attempt` makes it compute.
 warnings.filterwarnings("ignore", message="coroutine 'InputFiles", category=RuntimeWarning)
-gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs come a tenth sooner
+gc.set_threshold(200_000, 50, 100)  # plans of thousands of jobs take a tenth less time
 sys.path.insert(0, workflow.basedir)  # as a module of another workflow, Snakemake does so itself
 from mrt.core.lock import refuse_if_superseded
 from workflow import running, start
@@ -26,7 +26,7 @@ shown = print_jobs(workflow)
 if planned := start.planned_config():
     config.clear()
     config.update(planned)
-# A config given by --configfile stands alone: Snakemake would otherwise merge it into the default one.
+# A config given by --configfile replaces the default one: Snakemake would otherwise merge them.
 if "models" not in config:
     from mrt.config.load import check_yaml
 
@@ -40,7 +40,7 @@ if "models" not in config:
 
 if "running" in config:
     raise WorkflowError(
-        "--config running= is no setting any more: jobs of an earlier run are found by this run's (docs/operations.md)"
+        "--config running= is not a setting: a run waits for jobs of an earlier run by itself (docs/operations.md)"
     )
 
 
@@ -74,7 +74,9 @@ onstart:
 onsuccess:
     labels = {name: measuring.style(experiment, name)["label"] for name in experiment.models}
     print_results(workflow, paths.results, labels, shown.made, workflow.dag_settings.targets)
-    if workflow.dag_settings.forceall and not workflow.dag_settings.targets:  # made anew, or touched: all of it
+    if (
+        workflow.dag_settings.forceall and not workflow.dag_settings.targets
+    ):  # all results were made again, or touched
         running.claim_records(experiment.results, again=True)
 
 

@@ -1,4 +1,4 @@
-"""Sizes of real models, for tests of what they take."""
+"""Sizes of real models, for tests of memory and cost."""
 
 from mrt.config.hardware import Architecture
 

@@ -75,7 +75,7 @@ ENGINES = (
 )
 
 
-# Begun first, so that no long file is left to the end, when the other process has nothing more to do. The first one
+# Started first, so that no long file is left to the end, when the other process has nothing more to do. The first one
 # makes the finished run; the second does without it.
 LONGEST = (
     *("workflow/test_workflow", "training/test_rl", "project/test_real_model", "workflow/test_running"),
@@ -186,9 +186,9 @@ def told(tmp_path, monkeypatch):
 
 
 def batches_of(trainer, rows, size, *, epoch, skipped=0, processes=1):
-    """The rows of each batch of an epoch, of the last of some processes, as a trainer that goes on there asks for them.
+    """The rows of each batch of an epoch, of the last of some processes, as a trainer that resumes there requests them.
 
-    Batches are skipped, and split over processes, by samplers around the trainer's own.
+    Batches are skipped, and split over processes, by samplers around the trainer's sampler.
     """
     from accelerate.data_loader import prepare_data_loader, skip_first_batches
     from torch.utils.data import DataLoader
@@ -217,7 +217,7 @@ def figures_reading(*measures):
 
 
 def checkout(folder):
-    """A copy of the project to run in, so that runs leave nothing behind."""
+    """A copy of the project to run in, so that runs leave no files here."""
     for name in ("Snakefile", "config.yaml"):
         shutil.copy(ROOT / name, folder / name)
     for name in ("workflow", "mrt", "envs", "config", "experiments"):
@@ -244,7 +244,7 @@ def snakemake(folder, *arguments, check=True):
 
 
 def python(*arguments, folder=ROOT):
-    """What a Python command prints that has to succeed."""
+    """The output of a Python command that has to succeed."""
     done = subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stdout
@@ -276,7 +276,7 @@ def copy_of(finished, folder):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """A finished run of tiny.yaml, made once; each of pytest's processes has a copy of its own.
+    """A finished run of tiny.yaml, made once; each of pytest's processes has a copy.
 
     In the folder MRT_FINISHED, if the environment names one: .ci/run calls pytest twice.
     """
@@ -308,7 +308,7 @@ class Cluster:
         return subprocess.Popen(["bash", lab, script, *map(str, command)], env=self.environment, **options)
 
     def run(self, *command, **options):
-        """What a command prints. Raises CalledProcessError if it fails."""
+        """The output of a command. Raises CalledProcessError if it fails."""
         started = self.start(*command, stdout=subprocess.PIPE, text=True, **options)
         out, _ = started.communicate(timeout=100)
         if started.returncode:
@@ -341,7 +341,7 @@ def cluster(tmp_path_factory):
 
 
 def fake_cards(folder, monkeypatch, count, driver="580.65.06", used=500):
-    """Have this machine look as if it had GPUs, by an nvidia-smi that lists so many; their locks lie in `locks`."""
+    """Have this machine look as if it had GPUs, by an nvidia-smi that lists n GPUs; their locks lie in `locks`."""
     (folder / "bin").mkdir()
     program = folder / "bin" / "nvidia-smi"
     listed = "\n".join(f"'{i}, GPU-{i}'" for i in range(count)).replace("\n", " ")
@@ -361,13 +361,13 @@ esac
     monkeypatch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
     monkeypatch.setenv("MRT_GPU_FOLDER", str(folder / "locks"))
     for name in ("MRT_DEVICE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK"):
-        monkeypatch.setenv(name, "")  # so that what is set meanwhile is undone
+        monkeypatch.setenv(name, "")  # so that variables set meanwhile are removed
         monkeypatch.delenv(name)
     for name in ("MRT_GPU_HOLDER", "MRT_GPU_LOCKS", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
 
 
 def has_ended(process):
-    """Whether a process has ended, even if nobody has asked yet how."""
+    """Whether a process has ended, even if its status was not read yet."""
     status = Path(f"/proc/{process}/status")
     return not status.exists() or "State:\tZ" in status.read_text()

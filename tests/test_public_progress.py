@@ -1,4 +1,4 @@
-"""mrt.progress: each function gives what the workflow gives, from any engine; wrong input is an error."""
+"""mrt.progress: each function has the workflow's results, from any engine; wrong input is an error."""
 
 import json
 from math import exp, inf, log

@@ -181,7 +181,7 @@ print("LOG", json.dumps([trainer.state.log_history, groups, measured]))
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """(folder, log, groups that a variant of the script got, measures) of a training in a process of its own."""
+    """(folder, log, groups that a variant of the script got, measures) of a training in a separate process."""
     folder = tmp_path_factory.mktemp("trained")
     command = [sys.executable, "-c", TRAIN, str(folder), str(TOY_BASE)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -155,8 +155,8 @@ def tell_of_unknown_records(results: Path) -> None:
     copy = f"cp -a {Path(mark.checkout, folder)} {Path(mark.checkout, '.snakemake')} ."
     way_back = f"work there, or copy both, dates kept: `{copy}`" if elsewhere else f"call it {mark.name} again"
     logger.warning(
-        f"{results} was begun {where}. What made each file is recorded there, and not here: where settings or code have"
-        f" changed since, NOTHING RUNS AGAIN, and tables may be of other settings. Either {way_back}; or make all anew"
-        " (--forceall); or, if all is of these settings and this code, have it recorded here:"
+        f"{results} was begun {where}. Snakemake's records of its files are there, not here: after a change of settings"
+        f" or code NOTHING RUNS AGAIN, and tables may be of other settings. Either {way_back}; or run everything again"
+        " (--forceall); or, if all results have the present settings and code, record this:"
         " snakemake --cores 1 --touch --forceall"
     )

@@ -58,7 +58,7 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
 def begin() -> None:
     """Begin the run, for `onstart`: hold the results folder, keep to the plan, refuse what cannot run.
 
-    A workflow that uses this one as a module calls it in its `onstart`; Snakemake calls none of a module.
+    A workflow that uses this one as a module calls it by `mrt.onstart()`; Snakemake calls no handler of a module.
     """
     for run in _runs:
         run()

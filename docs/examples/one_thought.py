@@ -98,7 +98,7 @@ def tables(m: Measured) -> list[str]:
     """The rows of the three tables."""
     gains = ["", *(f"{gain:+.2f}" for gain in progress(m.J))]
     texts = ["(empty)", *(" ¶ ".join(episode.split("\n\n")).removesuffix(" ¶ ").strip() for episode in m.episodes)]
-    head = "| $j$ | episode $z_{j-1}$ | right answers | $J_j$ | progress of $z_{j-1}$ | tokens |"
+    head = "| $j$ | its last episode, $z_{j-1}$ | right answers | $J_j$ | progress of $z_{j-1}$ | tokens |"
     rows = [head, "|---|---|---|---|---|---|"]
     for j, (text, J, gain, tokens) in enumerate(zip(texts, m.J, gains, m.tokens, strict=True)):
         rows.append(f"| {j} | {text} | {round(J * ANSWERS)}/{ANSWERS} | {J:.2f} | {gain} | {tokens:.1f} |")

@@ -61,45 +61,47 @@ class Claim(Settings):
 
     claim: str | None = Field(
         None,
-        description="The paper's claim that this comparison decides first. Rows behind it, up to the next `claim`, are"
-        " further comparisons about the same claim.",
+        description="The paper's claim that this comparison decides first. Rows after it, up to the next"
+        " `claim`, are further comparisons about the same claim.",
     )
     section: str = Field(
-        description="Where the paper says it; `ours` for a question that is not the paper's, `league` for a comparison"
-        " of methods."
+        description="Section of the paper; `ours` for a question that is not the paper's, `league` for a"
+        " comparison of methods."
     )
-    says: str = Field(description="What it says, with its number.")
+    says: str = Field(description="The statement, with its number.")
     value: Value = Field(
-        description="What is compared: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`, `linearized at"
-        " 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `gain from 2 extensions`, `progress` (of an"
-        " episode, or `of the backtrack`), `episodes`, `token efficiency`, `linearized token efficiency` or `maj at"
-        " equal tokens`; of early exit where 0.75 of mu's answers agree `accuracy at exit 0.75`, `tokens at exit 0.75`"
-        " and `paid tokens at exit 0.75`; of the same traces `accuracy without exit`; of Section 5 `answer at the end`,"
-        " `answer halfway`, `votes halfway` and `direct at the end`; of the second half of a training's steps `training"
-        " loss` (SFT) and `training length` (RL, tokens)."
+        description="The value to compare: `accuracy`, `tokens`, `regret at 256`, `maj at 8`, `pass at 8`,"
+        " `linearized at 8`, `regret after 4 episodes`, `accuracy after 2 extensions`, `gain from 2"
+        " extensions`, `progress` (of an episode, or `of the backtrack`), `episodes`, `token"
+        " efficiency`, `linearized token efficiency` or `maj at equal tokens`. Of early exit where"
+        " 0.75 of mu's answers agree: `accuracy at exit 0.75`, `tokens at exit 0.75`, `paid tokens at"
+        " exit 0.75`; of the same traces `accuracy without exit`. Of Section 5: `answer at the end`,"
+        " `answer halfway`, `votes halfway`, `direct at the end`. Of the second half of a training's"
+        " steps: `training loss` (SFT), `training length` (RL, tokens)."
     )
-    model: str = Field(description="The model that it is about.")
+    model: str = Field(description="The model of the statement.")
     than: str | None = Field(
-        None, description="The model that it is compared with; a gain, or progress, may be without: with 0."
+        None, description="The model to compare with. A gain, or progress, may be compared with 0 instead."
     )
     than_value: Value | None = Field(
         None,
-        description="What of `than` it is compared with, if not the same value: of `linearized token efficiency` the"
-        " other mode, `token efficiency`.",
+        description="Value of `than`, if it is another one: for `linearized token efficiency` it is the other"
+        " mode, `token efficiency`.",
     )
     episodes: tuple[int, int] | None = Field(
-        None, description="Section 5's values: only of thoughts with so many episodes, first and last number included."
+        None,
+        description="Section 5's values: only thoughts with a number of episodes from the first to the last of these.",
     )
     gains_over: str | None = Field(
         None,
-        description="Compare gains over this model: (model - it) / (than - it), which is 1 if both gain as much; their"
-        " difference, unless `than` clearly gains.",
+        description="Compare gains over this model, (model - it) / (than - it), which is 1 for equal gains. If"
+        " the gain of `than` is not significant, the difference of the gains is compared.",
     )
     expect: Literal["more", "less", "same", "not more"] = Field(
-        description="What the paper says of `model` against `than`."
+        description="The paper's statement on `model` against `than`."
     )
-    margin: float = Field(0.0, ge=0, description="same, not more: the largest difference that counts as none.")
-    redraw: str = Field(description="Target that redraws what it is seen in.")
+    margin: float = Field(0.0, ge=0, description="same, not more: the largest difference that counts as equal.")
+    redraw: str = Field(description="Target that shows it, as a figure or table.")
 
     @model_validator(mode="after")
     def _compares_like_with_like(self) -> Self:

@@ -153,7 +153,9 @@ class Card(BaseModel):
     )
     gpu_memory: float | None = Field(None, ge=1, le=2048, description="GPU memory in GiB: the driver's MiB / 1024.")
     gpu_flops: float | None = Field(None, ge=1e12, le=1e18, description="Dense bfloat16 FLOPs a second, e.g. 1.65e+14.")
-    gpu_bandwidth: float | None = Field(None, ge=1e10, le=1e15, description="Memory bytes a second, e.g. 1.0e+12.")
+    gpu_bandwidth: float | None = Field(
+        None, ge=1e10, le=1e15, description="Memory bandwidth in bytes a second, e.g. 1.0e+12."
+    )
 
     @property
     def hardware(self) -> Hardware | None:
@@ -188,15 +190,15 @@ class Cluster(Card):
     slurm_type: str | None = Field(
         None,
         pattern=r"^[a-zA-Z0-9_.]+$",
-        description="Type of GPU to request from SLURM, as `sinfo -o %G` names it; any if not given. Snakemake's SLURM"
-        " plugin takes letters, digits, `_` and `.` alone: for a type with `-` choose its nodes by a partition"
-        " (`slurm/partitions.yaml`) or a `constraint`.",
+        description="Type of GPU to request from SLURM, as `sinfo -o %G` names it; by default any. Snakemake's"
+        " SLURM plugin accepts only letters, digits, `_` and `.`. For a type with `-`, choose its"
+        " nodes by a partition (`slurm/partitions.yaml`) or a `constraint`.",
     )
     max_runtime: int | None = Field(
         None,
         ge=10,
-        description="Longest time limit of a job, in minutes, as partitions have it. Sampling and training that it cuts"
-        " off go on in the next attempt where they were.",
+        description="Maximum time limit of a job, in minutes, as partitions set it. Sampling and training that"
+        " reach it resume in the next attempt.",
     )
     gpus_per_node: int = Field(8, ge=1, le=1024, description="GPUs of a node; a training on more GPUs spans nodes.")
     cpus_per_gpu: int = Field(8, ge=1, le=1024, description="CPU cores requested with each GPU.")
@@ -210,8 +212,8 @@ class Cluster(Card):
         None,
         ge=1,
         le=10_000,
-        description="GPUs of a training job; if not given, all of a node, or of as many nodes as its memory requires.",
+        description="GPUs of a training job; by default all of a node, or of as many nodes as its memory requires.",
     )
     training_nodes: int | None = Field(
-        None, ge=1, le=1024, description="Nodes of a training job; if not given, as few as its GPUs need."
+        None, ge=1, le=1024, description="Nodes of a training job; by default as few as its GPUs need."
     )

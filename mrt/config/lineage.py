@@ -110,10 +110,10 @@ def has_prefixes(config: Config, name: str) -> bool:
 
 
 def sources(config: Config, name: str) -> tuple[str, ...]:
-    """The artifacts that a trained model's data are made from; of RL, rollouts if prompts have prefixes of them."""
+    """The artifacts that a trained model's data are made from; of RL, rollouts for prefixes and pass rates."""
     method = config.models[name].trained_by
     if isinstance(method, RLMethod):
-        return ("rollouts",) if has_prefixes(config, name) else ()
+        return ("rollouts",) if has_prefixes(config, name) or rl_recipe(config, name).pass_rate else ()
     return tuple(kind for kind in method.reads if kind in ("rollouts", "prover", "trees"))
 
 

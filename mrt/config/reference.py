@@ -33,9 +33,11 @@ INTRODUCTION = """# Configuration reference
 Generated from `mrt/config/schema.py` by `python -m mrt.config.reference --out docs`; do not edit. `config.schema.json`
 beside it is the same for editors (put `# yaml-language-server: $schema=docs/config.schema.json` on top of a config).
 
-A config is checked whole while the Snakefile is read. Unknown settings are mistakes, and so are settings that
-contradict each other; all mistakes are shown at once, before any job starts. Of a group that is given in part, the
-rest keeps its default: that of the group's own table, or what the setting that holds the group has in its place.
+A config is checked before any job starts, and all mistakes are shown at once. Unknown settings are mistakes, and so
+are settings that contradict each other.
+
+If a config sets a part of a group, the other settings of the group keep their defaults. These are in the table of the
+group, unless the setting that holds the group has another default.
 """
 
 
@@ -112,7 +114,7 @@ def page() -> str:
                 f"Columns of the source that it reads by default: {', '.join(f'`{each}`' for each in columns)}.",
                 "",
             ]
-    lines += ["## Variants of RL", "", "| variant | asks mu | its parameters | what it is |", "|---|---|---|---|"]
+    lines += ["## Variants of RL", "", "| variant | needs | parameters | meaning |", "|---|---|---|---|"]
     for name, variant in variants().items():
         parameters = ", ".join(f"`{each}`" for each in variant.parameters) or "none"
         about = " ".join((variant.function.__doc__ or "").partition("\n\n")[0].split())
@@ -125,12 +127,12 @@ ARTIFACTS = """# Artifacts
 Generated from `mrt/core/artifacts.py` and `mrt/analysis/measures/` by `python -m mrt.config.reference --out docs`; do
 not edit.
 
-All lie under `results/<experiment>/` (setting `results`); `m` is a model, `d` a dataset. Columns that name a row are
-**bold**.
-A model `m` of `rollouts/` is the one that sampled; a file of somebody else's completions is a model too.
-Every table says in its metadata what made it: `mrt show FILE`.
+All files are in the folder of the experiment (setting `results`). `m` is a model, `d` a dataset. Columns that identify
+a row are **bold**. In `rollouts/`, `m` is the model that sampled, or a file of completions sampled elsewhere.
+`mrt show FILE` prints the first rows of a table, with problems and verdicts, and the stage, code and settings that made
+it.
 
-| file | what it holds | columns |
+| file | content | columns |
 |---|---|---|
 """
 TYPES = {
@@ -163,8 +165,8 @@ FIGURES = """# Figures and tables
 Generated from the modules of `mrt/figures/` by `python -m mrt.config.reference --out docs`; do not edit.
 
 Each figure and table is a target under its name and under its numbers in the paper: `snakemake --cores 2 regret`, or
-`fig9`, makes that figure and only what it needs. The [gallery](gallery.md) has pictures. `figures.files` in a
-configuration adds your own, which need [one file](architecture.md#figure-a-figure-or-a-table-is-one-file).
+`fig9`, makes that figure and the tables that it needs. The [gallery](gallery.md) has pictures. `figures.files` in a
+configuration adds figures of yours, each [one file](architecture.md#figure-a-figure-or-a-table-is-one-file).
 """
 
 
@@ -173,7 +175,7 @@ def figures_page() -> str:
     entries = figures()
     lines = [FIGURES]
     for section in dict.fromkeys(entry.figure.section for entry in entries.values()):
-        lines += [f"## {section}", "", "| target | paper | what | measures |", "|---|---|---|---|"]
+        lines += [f"## {section}", "", "| target | paper | content | measures |", "|---|---|---|---|"]
         for name, entry in entries.items():
             if entry.figure.section == section:
                 cells = [listed((name, *entry.targets)), entry.paper, entry.title, listed(entry.figure.measures)]
@@ -194,7 +196,7 @@ def listed(names: Iterable[str]) -> str:
 class Reference(Stage):
     """Write `config.schema.json`, `configuration.md`, `artifacts.md` and `figures.md`."""
 
-    out: Path = Field(description="Folder for them.")
+    out: Path = Field(description="Folder of these files.")
 
     def cli_cmd(self) -> None:
         write_text(json.dumps(Config.model_json_schema(), indent=2) + "\n", self.out / "config.schema.json")

@@ -43,7 +43,8 @@ class Config(Settings):
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut into episodes.")
     template: Template = Field(
-        default_factory=Template, description="What the meta-prover adds to a prefix to end the thought and to answer."
+        default_factory=Template,
+        description="Texts that the meta-prover adds to a prefix, to end the thought and to answer.",
     )
     backtracking: Backtracking | None = Field(
         None,
@@ -57,8 +58,10 @@ class Config(Settings):
     )
     cluster: Cluster = Field(default_factory=Cluster, description="GPUs that jobs are sized for.")
     expected: Expected = Field(default_factory=Expected, description="Estimated lengths and counts, to plan with.")
-    training: Training = Field(default_factory=Training, description="Sampling for training sets; the shared recipe.")
-    evaluation: Evaluation = Field(description="What is measured.")
+    training: Training = Field(
+        default_factory=Training, description="Sampling for training sets, and the recipes that models share."
+    )
+    evaluation: Evaluation = Field(description="Measures, and their models and datasets.")
     figures: Figures = Field(default_factory=Figures, description="The look of figures; figures and tables of yours.")
     traces: TracesPage = Field(default_factory=TracesPage, description="The page that shows traces.")
     claims: list[Claim] = Field(

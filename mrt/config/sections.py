@@ -46,15 +46,16 @@ class Model(Settings):
     label: str | None = Field(None, description="Name in tables and figures; by default the key.")
     style: Style | None = Field(
         None,
-        description="Colour, marker and line in figures. By default a colour for each method in a shade for each"
-        " iteration, a marker and a line, by the model's place in the file: models behind it do not change it.",
+        description="Colour, marker and line in figures. By default the method gives the colour, the iteration"
+        " its shade, and the model's place in the file marker and line. Models added after it change"
+        " none of these.",
     )
     path: str | None = Field(None, description="Checkpoint folder or hub id.")
     revision: str | None = Field(None, description="Commit of a hub model.")
     toy: Literal["shipped", "remade"] | None = Field(
-        None, description="The toy base: its shipped weights, or trained anew."
+        None, description="The toy base: its shipped weights, or weights trained from scratch (`remade`)."
     )
-    rollouts: Imported | None = Field(None, description="A model that is a file of completions.")
+    rollouts: Imported | None = Field(None, description="The completions of a model that was sampled elsewhere.")
     prompt: Prompt | None = Field(None, description="How a problem becomes a prompt; by default the shared `prompt`.")
     training_log: Path | None = Field(
         None,
@@ -62,32 +63,32 @@ class Model(Settings):
         " step, reward, completion_tokens.",
     )
     evaluate_on: list[str] | None = Field(
-        None, min_length=1, description="Evaluation sets of this model; all if not given."
+        None, min_length=1, description="Evaluation sets of this model; by default all."
     )
     parent: str | None = Field(None, description="Model that this one is trained from.")
     method: str | None = Field(
         None,
-        description="Training method: SFT on traces (star, mrt); RL (grpo, grpo_prefixes, length_penalty,"
-        " mrt_rl, vineppo, s_grpo, brpo); SFT on correct completions of a model without thoughts, to teach thinking"
-        " (cold_start); or SFT on solution trees, to teach backtracking (warmstart, rise, rejection; Figure 14). Or one"
-        " of yours, `FILE.py:NAME` (docs/extend.md).",
+        description="Training method. SFT on traces: star, mrt. RL: grpo, grpo_prefixes, length_penalty, mrt_rl,"
+        " vineppo, s_grpo, brpo. SFT on correct completions of a model without thoughts, to teach"
+        " thinking: cold_start. SFT on solution trees, to teach backtracking: warmstart, rise,"
+        " rejection (Figure 14). Or one of yours, `FILE.py:NAME` (docs/extend.md).",
         json_schema_extra=one_of(methods),
     )
     settings: dict[str, Any] | None = Field(None, description="Settings of a method of yours, if it has any.")
     teacher: str | None = Field(
         None,
-        description="cold_start: the model whose correct completions it learns from; warmstart, rise, rejection: the"
-        " model whose solution trees it learns from. By default its parent.",
+        description="cold_start: the model whose correct completions are learnt. warmstart, rise, rejection: the"
+        " model whose solution trees are learnt. By default the parent.",
     )
     cold_start: ColdStart = Field(
-        default_factory=ColdStart, description="cold_start: how these completions become thoughts with an answer."
+        default_factory=ColdStart, description="cold_start: how completions become thoughts with an answer."
     )
-    problems: str | None = Field(None, description="Training dataset, which the parent's traces solve.")
+    problems: str | None = Field(None, description="Training set, whose problems the parent solves.")
     rules: Rules = Field(default_factory=Rules, description="Which traces enter the training set.")
     accumulate: bool = Field(
         False,
-        description="star, mrt: train on the parent's training set too, and on all that it was trained on (Algorithm 1"
-        " never empties D_ft); else on the traces of the parent alone.",
+        description="star, mrt: train on the sets of all earlier iterations, too (Algorithm 1 never empties"
+        " D_ft). By default a model learns only from the traces of its parent.",
     )
     recipe: SFT | None = Field(None, description="Hyperparameters of SFT that override `training.recipe`.")
     rl: RL | None = Field(None, description="Hyperparameters of RL that override `training.rl`.")
@@ -97,12 +98,14 @@ class Model(Settings):
     seed: int | None = Field(None, ge=0, description="Seed of the training; by default that of its hyperparameters.")
     checkpoint_of: str | None = Field(
         None,
-        description="Model of whose training this is a checkpoint on the way, that of `step`. `evaluate_steps` of a"
+        description="Model from whose training this checkpoint is, after `step` steps. `evaluate_steps` of a"
         " recipe makes such models, NAME_step<n>.",
     )
-    step: int | None = Field(None, ge=1, description="checkpoint_of: which of its `evaluate_steps`.")
+    step: int | None = Field(None, ge=1, description="checkpoint_of: one of its `evaluate_steps`.")
     architecture: Architecture | None = Field(
-        None, description="Sizes of a hub model; for a folder, and a model trained here, they are known."
+        None,
+        description="Sizes of a hub model that is not downloaded; those of folders and of models trained here"
+        " are known.",
     )
 
     @property
@@ -174,14 +177,14 @@ class SamplingSettings(Settings):
     samples: int = Field(ge=1, le=10_000, description="Rollouts per problem.")
     decoding: Decoding = Field(
         Decoding(max_tokens=16384),
-        description="How rollouts are drawn (Section 8.1: 16K tokens).",
+        description="How rollouts are sampled (Section 8.1: 16K tokens).",
     )
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
     mu: str | None = Field(
         None,
-        description="The model that is the meta-prover (Section 6.2: another LLM); by default the one that thought. It"
-        " reads the thought with its own tokenizer, behind the chat prompt of the model that thought. Regret is then"
-        " not extrapolated by budget forcing, where each model answers by itself.",
+        description="The model used as meta-prover (Section 6.2: another LLM); by default the one that wrote the"
+        " thought. It reads that model's chat prompt and thought, with its own tokenizer. Regret is"
+        " then not extrapolated by budget forcing, where each model answers by itself.",
     )
 
 
@@ -213,14 +216,15 @@ class Training(SamplingSettings):
         ge=1,
         le=100,
         description="Training runs of every trained model, for intervals over runs. Run s > 0 of a model is its"
-        " replicate NAME_seed<s>: trained with seed s from its parent's run s, on traces sampled anew.",
+        " replicate NAME_seed<s>: trained with seed s from run s of its parent, on new traces.",
     )
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters of SFT (Table 2).")
     rl: RL = Field(default_factory=RL, description="Hyperparameters of RL (Table 3).")
     allocation: Allocation | None = Field(
         None,
-        description="Sample for each prefix of a training trace only as many of the meta-prover's `answers` as the"
-        " filter of MRT (STaR) needs; `{}` for the defaults of mrt.sampling.allocation. If not given, all.",
+        description="Sample only as many of the meta-prover's `answers` at a prefix of a training trace as the"
+        " filter of MRT (STaR) needs. `{}` has the defaults of mrt.sampling.allocation. By default"
+        " all answers are sampled.",
     )
     tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
     report_to: list[Literal["tensorboard", "trackio", "wandb"]] = Field(
@@ -230,7 +234,7 @@ class Training(SamplingSettings):
     )
     keep: Keep = Field(
         default_factory=Keep,
-        description="Checkpoints of earlier settings that are kept, to go back to without training.",
+        description="Which checkpoints of earlier settings to keep: a return to such a setting trains nothing.",
     )
 
     @model_validator(mode="after")
@@ -255,7 +259,7 @@ class Direct(Settings):
     inserted_tokens: int | None = Field(
         None,
         ge=1,
-        description="Tokens of a stop phrase in the model's prompt, which are counted too (docs/metrics.md).",
+        description="Tokens of a stop phrase in the model's prompt, which count too (docs/metrics.md).",
     )
 
     @field_validator("k")
@@ -271,11 +275,11 @@ class Direct(Settings):
 class Extrapolation(BudgetForcing):
     """Budget forcing (Appendix F), and the budgets to which it extrapolates normalized regret (Figure 9)."""
 
-    models: list[str] | None = Field(None, description="Models whose thoughts are extended; all if not given.")
+    models: list[str] | None = Field(None, description="Models whose thoughts are extended; by default all.")
     budgets: list[Count] = Field(
         [20480, 24576, 28672, 32768],
-        description="C_0 for each number of extensions with forced answers, except 0; of the models that are extended,"
-        " in place of those of `evaluation.budgets` that are as large.",
+        description="C_0 for each number of extensions with forced answers, except 0. For extended models they"
+        " replace the values of `evaluation.budgets` that are at least the smallest of them.",
     )
 
 
@@ -297,8 +301,8 @@ class Evaluation(SamplingSettings):
     )
     episode_groups: list[tuple[Count, Count]] | None = Field(
         None,
-        description="Groups of traces in Figure 3, from and to a total number of episodes, such as [[6, 10], [26, 30]]"
-        " (Section 5); terciles if not given.",
+        description="Groups of traces in Figure 3, by number of episodes from and to, such as `[[6, 10], [26, 30]]`"
+        " (Section 5); by default terciles.",
     )
     weighted_votes: bool = Field(
         False,
@@ -312,22 +316,23 @@ class Evaluation(SamplingSettings):
     )
     regret_tokens: Literal["answer", "thought"] = Field(
         "answer",
-        description="Tokens of normalized regret: until there is an answer (prefix, what forces the answer, answer), or"
-        " of the thought alone, which makes answers free.",
+        description="Tokens of normalized regret. `answer`: all until there is an answer, that is the prefix,"
+        " the text that forces the answer, and the answer. `thought`: the thought alone, so that"
+        " answers are free.",
     )
     direct: Direct | None = Field(None, description="The baseline that does not think (Figure 3).")
     linearized: Linearized | None = Field(None, description="Linearized search, in a sliding window (Section 8.4).")
     episodes: int | None = Field(
         None,
         ge=1,
-        description="Backtracking search: cut completions after so many episodes, as if sampling stopped there. The"
-        " paper's parallel mode has 3: attempt, backtrack, revision (Section 8.4).",
+        description="Backtracking search: cut completions after this number of episodes, as if sampling stopped"
+        " there. The paper's parallel mode has 3: attempt, backtrack, revision (Section 8.4).",
     )
     budget_forcing: Extrapolation = Field(default_factory=Extrapolation, description="How thoughts are extended.")
     measures: list[Annotated[str, Field(json_schema_extra=one_of(listed))]] = Field(
         default_factory=listed,
         min_length=1,
-        description="What is measured; by default all of these. Or a measure of yours, `FILE.py:NAME`"
+        description="Measures to compute; by default all of these. Or a measure of yours, `FILE.py:NAME`"
         " (docs/extend.md).",
     )
 
@@ -377,8 +382,8 @@ class Figures(Drawing):
 
     files: list[Path] = Field(
         [],
-        description="Your own figures and tables beside those of `mrt/figures/`: Python files, relative to the working"
-        " folder, each with the parts that docs/architecture.md lists under Figure.",
+        description="Your figures and tables, beside those of `mrt/figures/`: Python files, relative to the"
+        " working folder, each with the parts that docs/architecture.md lists under Figure.",
     )
 
     def drawing(self) -> dict[str, Any]:
@@ -389,19 +394,27 @@ class Figures(Drawing):
 class TracesPage(Settings):
     """The page of traces (`snakemake traces`)."""
 
-    megabytes: float = Field(20.0, gt=0, le=500, description="Size of the page at most; else it shows some problems.")
-    seed: int = Field(0, ge=0, description="Draws these problems.")
+    megabytes: float = Field(
+        20.0,
+        gt=0,
+        le=500,
+        description="Maximum size of the page. Of a larger experiment it shows a sample of the problems.",
+    )
+    seed: int = Field(0, ge=0, description="Seed of this sample.")
     prefix_accuracy: Path | None = Field(
         None,
-        description="Curves that somebody else measured along imported traces: JSON lines of problem_id, model, chunks"
-        " [{text, accuracy}]; the accuracy is that of completions continued from the text before the chunk.",
+        description="Curves measured elsewhere along imported traces: JSON lines of problem_id, model, chunks"
+        " [{text, accuracy}]. An accuracy is that of completions continued from the text before its"
+        " chunk.",
     )
 
 
 class Expected(Settings):
     """Estimates of sizes unknown before the first run, for `python -m mrt plan` and the time limits of jobs."""
 
-    problems: dict[str, Count] = Field({}, description="Problems of datasets not made yet and without `count`.")
+    problems: dict[str, Count] = Field(
+        {}, description="Number of problems of datasets that are not made yet and have no `count`."
+    )
     tokens: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="Mean tokens of a rollout by model and its descendants; by default half of `max_tokens`."
     )

@@ -48,13 +48,17 @@ class Segmentation(Settings):
     """How thoughts are cut (Appendix D)."""
 
     min_steps: int = Field(3, ge=1, description="Minimum number of steps of an episode (Appendix D).")
-    max_episodes: int | None = Field(None, ge=0, description="Maximum number of cuts; the rest is one episode.")
+    max_episodes: int | None = Field(
+        None,
+        ge=0,
+        description="Maximum number of cuts. The rest is the last episode, so there is at most one episode more.",
+    )
     markers: tuple[str, ...] = Field(MARKERS, description="A step that begins with one of these opens an episode.")
     by: Literal["markers", "steps"] | Annotated[str, Field(pattern=r"\.py:\w+$")] = Field(
         "markers",
-        description="What opens an episode: a step that begins with a marker, as in the paper, or every step, for"
-        " models whose thoughts have no markers. A step is a paragraph; blank lines separate steps. Or `FILE.py:NAME`,"
-        " a function of yours (docs/extend.md).",
+        description="Step that opens an episode: one that begins with a marker, as in the paper, or every step,"
+        " for models whose thoughts have no markers. A step is a paragraph; blank lines separate"
+        " steps. Or `FILE.py:NAME`, a function of yours (docs/extend.md).",
     )
 
     @model_validator(mode="after")
@@ -97,7 +101,7 @@ class OpenEnded(Settings):
     kind: Literal["open_ended"] = Field("open_ended", description="Which parameterization this is.")
     segmentation: Segmentation = Field(default_factory=Segmentation, description="How thoughts are cut.")
     template: Template = Field(default_factory=Template, description="Text that forces an answer.")
-    thinking: Thinking = Field(THINK, description="The tags of a thought; a row of rollouts says its own.")
+    thinking: Thinking = Field(THINK, description="The tags of a thought, where a row of rollouts does not name them.")
 
     def of(self, thinking: Thinking | None) -> "OpenEnded":
         """The same for a row whose model thinks in these tags."""

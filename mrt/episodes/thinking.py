@@ -20,8 +20,8 @@ from mrt.core.settings import Settings
 class Thinking(Settings, frozen=True):
     """The texts around a thought; prompts and mu write the tags with the white space around them."""
 
-    open: str = Field("<think>\n", pattern=r"\S", description="What opens a thought.")
-    close: str = Field("</think>\n\n", pattern=r"\S", description="What closes a thought; the answer follows.")
+    open: str = Field("<think>\n", pattern=r"\S", description="Text that opens a thought.")
+    close: str = Field("</think>\n\n", pattern=r"\S", description="Text that closes a thought; the answer follows.")
 
     @model_validator(mode="after")
     def _two_tags(self) -> Self:

@@ -28,9 +28,9 @@ class Style(Settings):
     colour: str | None = Field(None, pattern=r"^#[0-9a-fA-F]{6}$", description="Red, green and blue, such as #0072B2.")
     marker: Literal["o", "s", "^", "D", "v", "P", "X", "p"] | None = Field(
         None,
-        description="Its points: circle, square, triangle, diamond, triangle down, plus, cross, pentagon.",
+        description="Marker of its points: circle, square, triangle, diamond, triangle down, plus, cross, pentagon.",
     )
-    line: Literal["solid", "dashdot", "dotted", "dashed"] | None = Field(None, description="Its lines.")
+    line: Literal["solid", "dashdot", "dotted", "dashed"] | None = Field(None, description="Style of its lines.")
 
 
 class Drawing(Settings):
@@ -40,7 +40,7 @@ class Drawing(Settings):
         None,
         ge=2,
         le=20,
-        description="Inches. By default one panel has 3.4, a column of a paper, and several have up to 6.8.",
+        description="Inches. By default one panel has 3.4, a column of a paper; several have up to 6.8.",
     )
     font_size: float | None = Field(None, ge=4, le=24, description="Points; by default 8.")
     format: Literal["pdf", "svg"] | None = Field(None, description="Vector format beside PNG; by default `pdf`.")

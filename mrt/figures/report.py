@@ -59,7 +59,7 @@ class Report(Stage):
     )
     pages: dict[str, str] = Field({}, description="Other pages to link to, by name, relative to this one; JSON.")
     out: Path = Field(description="The page (HTML), in the results folder.")
-    excerpt: Path | None = Field(None, description="What the page opens with alone, for Snakemake's report.")
+    excerpt: Path | None = Field(None, description="The first part of the page alone, for Snakemake's report.")
 
     def cli_cmd(self) -> None:
         first = [shown for shown in self.shown if shown.opens]

@@ -51,7 +51,7 @@ class FigureStage(Stage):
         description="The models in order: {model: {label, method, colour, ...}}, as JSON."
     )
     drawing: Drawing = Field(Drawing(), description="Width, font size and format of a figure, as JSON.")
-    options: dict[str, Any] = Field({}, description="What else the figure is told, as JSON.")
+    options: dict[str, Any] = Field({}, description="Further settings of the figure, as JSON.")
     out: Path = Field(description="Output path without suffix; .pdf or .svg, .png, .parquet and .csv are written.")
 
     def gathered(self) -> Tables:

@@ -51,7 +51,8 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     "size of brackets": (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
     "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     "empty set": (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
-    "and": (re.compile(rf"\\(?:land|wedge)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*and\s*\}}"), " and "),
+    "and, or": (re.compile(rf"\\(?:land|lor|wedge|vee)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*(?:and|or)\s*\}}"),
+                lambda m: " or " if re.search("or|vee", m[0].partition("{")[2] or m[0]) else " and "),
     "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?:np\.|math\.)?({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
                           lambda m: rf"\{_CODE.get(m[1], m[1])} "),
     "currencies": (re.compile(rf"({_SIGN}) ?({_AMOUNT})|(?<![\d.,])({_AMOUNT}) ?({_SIGN})"),
@@ -479,6 +480,7 @@ def _collection(text: str) -> tuple[str, list[str]]:
             at = members.index(signed)
             count = -1 if r"\mp" in signed else 1  # all change together, or each by itself
             both = [signed.replace(r"\pm", one, count).replace(r"\mp", other) for one, other in ("+-", "-+")]
+            both = [f"({text})" if re.fullmatch(_NOTATION, plain_text(text)) else text for text in both]  # not a score
             members[at : at + 1] = both
     return {r"\langle": "("}.get(kind, kind if (kind == "(") == (end == ")") else kind + end), members
 

@@ -81,10 +81,12 @@ def grade_table(answers: pl.DataFrame, problems: Mapping[str, Row], task: Task) 
 class Grade(Stage):
     """Grade rollouts or forced answers: find the answers, judge them by a task, cluster those that are the same."""
 
-    problems: Path = Field(description="Dataset (Parquet): id, answer, and what the task reads.")
+    problems: Path = Field(description="Dataset (Parquet): id, answer, and the columns that the task reads.")
     answers: Path = Field(description="Rollouts or forced answers (Parquet): problem_id, sample, text.")
     out: Path = Field(description="Grades (Parquet): the keys, answer, parsed, correct, cluster.")
-    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
+    task: Choice | None = Field(
+        None, description="The task that judges: its name, or name and settings; by default math."
+    )
     workers: int | None = Field(None, ge=1, description="Worker processes; as many as available CPUs if not given.")
 
     def plugins(self) -> tuple[str, ...]:

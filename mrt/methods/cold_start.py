@@ -20,8 +20,8 @@ class ColdStart(Settings):
 
     answer: str = Field(
         "**Step-by-Step Explanation and Answer:**\n\n1. **Answer:** \\boxed{{answer}}",
-        description="Text after the closed thought; `{answer}` stands for the completion's own answer. It begins like"
-        " `template.header`, so that the model knows how to continue when it is forced to answer.",
+        description="Text after the closed thought; `{answer}` stands for the answer of the completion. It"
+        " begins like `template.header`, so that the model knows how to continue a forced answer.",
     )
     per_problem: int | None = Field(
         None, ge=1, description="Maximum examples per problem, from its first samples; else all right completions."

@@ -19,7 +19,7 @@ from mrt.training.sets import Filter, Source, suffix_set
 class Rules(Thresholds):
     """Which traces enter a training set."""
 
-    whole_trace_correct: bool = Field(False, description="MRT keeps a prefix only if the whole trace was right too.")
+    whole_trace_correct: bool = Field(False, description="MRT keeps a prefix only if the whole trace was right, too.")
     keep_stop_phrase: bool = Field(False, description='Leave "Time is up." in the text that MRT trains on.')
     weight: Literal["none", "progress"] = Field(
         "none", description="Loss weight of an MRT example: 1, or its cumulative progress (Appendix B.2)."

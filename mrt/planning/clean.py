@@ -36,7 +36,7 @@ class Clean(Stage):
     timed: ClassVar[bool] = False
     configfile: list[Path] = Field([], description="Configuration files, as Snakemake takes them; else config.yaml.")
     also: list[Path] = Field([], description="Further configurations of the same results folder.")
-    yes: CliImplicitFlag[bool] = Field(False, description="Remove what is shown.")
+    yes: CliImplicitFlag[bool] = Field(False, description="Remove the listed files.")
 
     def cli_cmd(self) -> None:
         configs = [read_files(self.configfile), *(read_files([file]) for file in self.also)]

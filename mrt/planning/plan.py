@@ -44,7 +44,7 @@ class Plan(Stage):
     gpu: str | None = Field(None, description=f"GPU to plan for, of {', '.join(GPUS)}; by default the configuration's.")
     calibration: Path | None = Field(None, description="Output of `mrt calibrate` (Parquet).")
     remaining: CliImplicitFlag[bool] = Field(
-        False, description="Count only the jobs that are still to run, and of these the part that is not cached."
+        False, description="Count only the jobs that are left, and of these the part that is not cached."
     )
     targets: list[str] = Field([], description="Targets of the workflow; by default all.")
 

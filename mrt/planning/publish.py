@@ -41,7 +41,7 @@ class Publish(Stage):
 
     timed: ClassVar[bool] = False
     model: CliPositionalArg[str] = Field(description="Name of a trained model of the configuration.")
-    repo: str | None = Field(None, description="Repository on the hub, OWNER/NAME; made if there is none.")
+    repo: str | None = Field(None, description="Repository on the hub, OWNER/NAME; made if it does not exist.")
     data: CliImplicitFlag[bool] = Field(
         False, description="Also upload its training set, completions and J, to the dataset OWNER/NAME-data."
     )

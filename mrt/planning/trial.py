@@ -49,8 +49,8 @@ class Trial(Stage, Card):
 
     gpu: str | None = Field(None, description=f"The card, if it is not found by its name: {', '.join(GPUS)}; or any.")
     stages: list[str] = Field([], description=f"Stages that run, again too: {', '.join(STAGES)}. Default: those left.")
-    out: Path = Field(Path("results", "trial"), description="Folder of the report, and of what the stages make.")
-    seconds: int = Field(600, ge=1, description="Seconds that this call may take; the next one goes on.")
+    out: Path = Field(Path("results", "trial"), description="Folder of the report and of the stages' files.")
+    seconds: int = Field(600, ge=1, description="Maximum seconds of this call; the next call continues.")
     only: str | None = Field(None, description="Run this stage in this process; used by the trial itself.")
 
     def cli_cmd(self) -> None:

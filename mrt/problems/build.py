@@ -388,12 +388,12 @@ class Problems(Stage):
     """Make a dataset."""
 
     name: str = Field(min_length=1, description="Name of the set; generated ids begin with it.")
-    set: Dataset = Field(description="Where the problems are from and which to keep, as JSON.")
+    set: Dataset = Field(description="Source and filters of the problems, as JSON.")
     disjoint: list[Path] = Field(
         default_factory=list, description="Datasets (Parquet) of `disjoint_from`, each named <set>.parquet."
     )
     extra: list[str] = Field([], description="Further columns of the source, which the task reads.")
-    task: Choice | None = Field(None, description="The task, if it changes how a problem is posed.")
+    task: Choice | None = Field(None, description="The task, if it changes the text of a problem.")
     out: Path = Field(description="The dataset (Parquet).")
 
     def plugins(self) -> tuple[str, ...]:

@@ -13,16 +13,16 @@ from mrt.toy.world import DIFFICULTIES
 class Toy(Settings):
     """Problems sampled from the toy world; a larger `count` only appends."""
 
-    count: int = Field(ge=1, le=1_000_000, description="How many problems, all different.")
-    seed: int = Field(0, description="Seed of the drawing.")
+    count: int = Field(ge=1, le=1_000_000, description="Number of problems, all different.")
+    seed: int = Field(0, description="Seed of the problems.")
     difficulties: list[int] = Field(
-        list(DIFFICULTIES), min_length=1, description="How many numbers a problem has (3 to 8), used in turn."
+        list(DIFFICULTIES), min_length=1, description="Numbers of a problem (3 to 8), used in turn."
     )
 
     unseen: bool = Field(
         False,
-        description="Draw only problems that none of the shipped toy bases was trained on, in any order of their"
-        " numbers. They saw all problems of 3 numbers.",
+        description="Only problems that no shipped toy base was trained on, in any order of their numbers. The"
+        " bases saw all problems of 3 numbers.",
     )
 
     @field_validator("difficulties")
@@ -44,7 +44,7 @@ class Hub(Settings):
     """A dataset on the Hugging Face hub, at a pinned revision; its code is never run."""
 
     path: str = Field(min_length=1, description="Dataset on the hub, owner/name (or a local dataset folder).")
-    revision: str = Field(min_length=1, description="Commit hash or tag; a branch such as `main` may change under you.")
+    revision: str = Field(min_length=1, description="Commit hash or tag; a branch such as `main` may change.")
     split: str = Field("train", min_length=1, description="Split to read, by its name on the hub.")
     name: str | None = Field(None, description="Configuration of the dataset; null for its default.")
 
@@ -57,20 +57,22 @@ class Columns(Settings):
     id: str | None = Field(None, description="Column of the id; without one, ids are `<set>-<row>`, rows from 0.")
     solution: str | None = Field(None, description="Column of the worked solution.")
     difficulty: str | None = Field(None, description="Column of the difficulty; in text, the first number counts.")
-    source: str | None = Field(None, description="Column that says where a problem is from.")
+    source: str | None = Field(None, description="Column of the problem's source.")
 
 
 class Dataset(Settings):
     """A dataset: exactly one of `toy`, `hub` and `file`, and what to keep of it."""
 
-    toy: Toy | None = Field(None, description="Draw the problems from the toy world.")
+    toy: Toy | None = Field(None, description="Generate problems of the toy task.")
     hub: Hub | None = Field(None, description="Read a Hugging Face dataset.")
     file: Path | None = Field(None, description="Read a local .jsonl, .parquet or .csv file.")
-    split: Literal["train", "val", "test"] = Field("test", description="What the set is for.")
+    split: Literal["train", "val", "test"] = Field(
+        "test", description="Whether the set is for training, validation or test."
+    )
     task: str | dict[str, Any] | None = Field(
         None,
-        description="How answers are judged: the name of a task (docs/your_own.md lists them; `math` if not given), or"
-        " its name and settings, `{name: math, by: ...}`. Or a file of yours, `my_task.py:Task`.",
+        description="How answers are judged: by a task's name (docs/your_own.md lists them; by default `math`),"
+        " or its name and settings, `{name: math, by: ...}`. Or a file of yours, `my_task.py:Task`.",
     )
     columns: Columns = Field(default_factory=Columns, description="Source column of each field.")
     answer_from_solution: bool = Field(
@@ -90,13 +92,15 @@ class Dataset(Settings):
     difficulties: list[float] | None = Field(None, min_length=1, description="Keep exactly these difficulties.")
     drop: list[Literal["empty", "proof", "multiple_choice"]] = Field(
         default_factory=list,
-        description="Drop problems that lack a text or an answer (otherwise an error), that ask for a proof, or that "
-        "offer options to choose from. A column `question_type`, as NuminaMath-1.5 has it, decides as well.",
+        description="Drop problems that lack a text or an answer (otherwise an error), that demand a proof, or"
+        " that offer options to choose from. A column `question_type`, as in NuminaMath-1.5, decides"
+        " as well.",
     )
     no_answer: list[str] | None = Field(
         None,
-        description="Texts that stand for no answer, in any case and spacing; null for `notfound`, `N/A` and their like"
-        " (and `none` where `problem_is_valid` or `solution_is_valid` is not yes). With [] every text is an answer.",
+        description="Texts that mean that there is no answer, in any case and spacing; null for `notfound`,"
+        " `N/A` and the like (and `none` where `problem_is_valid` or `solution_is_valid` is not yes)."
+        " With [] every text is an answer.",
     )
     disjoint_from: list[str] = Field(
         default_factory=list, description="Sets with which this one must share no problem (decontamination)."

@@ -54,7 +54,7 @@ class Allocation(Settings):
     """How answers are allocated to the prefixes of a trace."""
 
     first: int = Field(2, ge=1, description="Initial answers at every prefix.")
-    batch: int = Field(4, ge=1, description="Further answers drawn at a prefix at a time.")
+    batch: int = Field(4, ge=1, description="Answers added to a prefix at a time.")
     error: float = Field(
         0.02, gt=0, lt=1, description="Maximum probability that the filter would decide otherwise given all answers."
     )
@@ -74,8 +74,9 @@ class Thresholds(Settings):
         0.0,
         ge=0,
         le=1,
-        description="MRT keeps a shorter prefix if its J is at most this much below the best one's. With estimate:"
-        " likelihood the best one is else often a later one, by differences that no answers would show.",
+        description="MRT keeps the shortest prefix whose J is at most this much below the highest. With"
+        " estimate: likelihood, differences too small for any answers would else favour later"
+        " prefixes.",
     )
 
     @property
@@ -251,12 +252,16 @@ class Allocate(Prove):
     """Force answers at every prefix of every thought, but only as many as the filter's decision needs."""
 
     problems: Path = Field(description="Dataset with the gold answers (Parquet).")
-    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
+    task: Choice | None = Field(
+        None, description="The task that judges: its name, or name and settings; by default math."
+    )
     allocation: Allocation = Field(default_factory=Allocation, description="How answers are allocated.")
     filters: list[Thresholds] = Field(
         [Thresholds()], min_length=1, description="Filters whose decisions must be settled."
     )
-    everywhere: bool = Field(False, description="All answers at every prefix too, for a method without a filter.")
+    everywhere: bool = Field(
+        False, description="Also sample all answers at every prefix, for a method without a filter."
+    )
 
     def plugins(self) -> tuple[str, ...]:
         return (reference(self.task),)

@@ -35,17 +35,17 @@ from mrt.sampling.stage import TraceStage
 class BudgetForcing(Settings):
     """How thoughts are extended; the defaults are Appendix F's."""
 
-    most: int = Field(8, ge=1, le=1000, description="Extensions of a thought.")
-    every: int = Field(2, ge=1, description="Draw answers after every so many extensions, from 0 on.")
+    most: int = Field(8, ge=1, le=1000, description="Number of extensions of a thought.")
+    every: int = Field(2, ge=1, description="Sample answers after every n-th extension, from 0 on.")
     markers: tuple[str, ...] = Field(
         ("Wait", "Alternatively", "But hold on", "But wait"),
         min_length=1,
         description="Openings of the extensions, used in turn.",
     )
-    traces: int | None = Field(None, ge=1, description="Traces extended per problem; all if not given.")
-    extension: Decoding = Field(Decoding(max_tokens=2048), description="How extensions are drawn.")
-    answers: int = Field(8, ge=1, le=10_000, description="Answers drawn each time the thought is closed.")
-    decoding: Decoding = Field(Decoding(max_tokens=4096), description="How answers are drawn.")
+    traces: int | None = Field(None, ge=1, description="Traces extended per problem; by default all.")
+    extension: Decoding = Field(Decoding(max_tokens=2048), description="How extensions are sampled.")
+    answers: int = Field(8, ge=1, le=10_000, description="Answers sampled each time the thought is closed.")
+    decoding: Decoding = Field(Decoding(max_tokens=4096), description="How answers are sampled.")
 
     def answered(self) -> list[int]:
         """Numbers of extensions after which the thought is answered."""
@@ -89,9 +89,9 @@ class Force(TraceStage):
     """Extend every thought by force and draw the answers that it leads to, with vLLM."""
 
     out: Path = Field(description="Answers (Parquet), as the meta-prover's; `prefix` counts extensions.")
-    out_thoughts: Path = Field(description="What each extension added to its thought (Parquet).")
+    out_thoughts: Path = Field(description="Text that each extension added to its thought (Parquet).")
     forcing: BudgetForcing = Field(default_factory=BudgetForcing, description="How thoughts are extended.")
-    template: Template = Field(default_factory=Template, description="What closes the thought.")
+    template: Template = Field(default_factory=Template, description="Text that closes the thought.")
 
     def cli_cmd(self) -> None:
         settings = self.forcing

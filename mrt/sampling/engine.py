@@ -28,7 +28,10 @@ class EngineSettings(Settings):
     """How the sampling engine is built; only `max_model_len` and `dtype` change the distribution that is sampled."""
 
     max_model_len: int | None = Field(
-        None, ge=16, le=10_000_000, description="Longest prompt plus completion, in tokens; the model's if not given."
+        None,
+        ge=16,
+        le=10_000_000,
+        description="Longest prompt plus completion, in tokens; by default the model's limit.",
     )
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
         "auto", description="Type of the weights: auto (float32 on a CPU), bfloat16, float16, float32."
@@ -40,7 +43,7 @@ class EngineSettings(Settings):
     cpu_cache_gib: float = Field(1.0, gt=0, le=10_000, description="Key-value cache on a CPU, in GiB.")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of the GPU's memory that vLLM may take.")
     tensor_parallel_size: int | None = Field(
-        None, ge=1, le=1024, description="GPUs per model; default: as many as `cluster.gpu` asks for, or one."
+        None, ge=1, le=1024, description="GPUs per model; by default as many as `cluster.gpu` needs, or one."
     )
 
 

@@ -88,13 +88,13 @@ class Completions(Settings):
     model: str | None = Field(None, description="Keep only the rows with this `model`.")
     thinking: Setting = Field(
         "auto",
-        description="How the model writes thoughts. auto: by the tags that its texts and prompts show; none: it writes"
-        " none; or the texts that open and close a thought, `{open: ..., close: ...}`.",
+        description="How the model writes thoughts. auto: as the tags of its texts and prompts show. none: it"
+        " writes no thoughts. Or the texts that open and close a thought, `{open: ..., close: ...}`.",
     )
     begins: Literal["inside", "outside"] | None = Field(
         None,
-        description="Whether texts begin inside a thought, of rows that do not show it: their prompt opens none, and"
-        " their text has no tag. It is asked for where other rows of the model show thoughts.",
+        description="Whether texts begin inside a thought, for rows that do not show it: their prompt opens"
+        " none, and their text has no tag. Needed if other rows of the model show thoughts.",
     )
 
     @model_validator(mode="after")
@@ -322,9 +322,9 @@ class Import(Stage):
     file: Path = Field(description="Completions (JSONL, Parquet or CSV).")
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Rollouts (Parquet).")
-    reading: Path = Field(description="How many rows were read how (Parquet).")
+    reading: Path = Field(description="Number of rows that were read in each way (Parquet).")
     completions: Completions = Field(
-        default_factory=Completions, description="Which are the model's; how they are read."
+        default_factory=Completions, description="Which completions are the model's, and how they are read."
     )
 
     def cli_cmd(self) -> None:

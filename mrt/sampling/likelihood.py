@@ -41,8 +41,10 @@ class Score(Prove):
     """Read off the gold answer's probability at every prefix of every thought, with vLLM."""
 
     problems: Path = Field(description="Dataset (Parquet): gold answers.")
-    task: Choice | None = Field(None, description="The task that has their texts: its name, or name and settings.")
-    filters: list[Thresholds] = Field([], description="Filters of MRT (STaR); answers are sampled where one keeps.")
+    task: Choice | None = Field(None, description="The task that gives their texts: its name, or name and settings.")
+    filters: list[Thresholds] = Field(
+        [], description="Filters of MRT (STaR): answers are sampled at the prefixes that they keep."
+    )
     parameterization: OpenEnded = Field(default_factory=OpenEnded, description="How an answer is forced.")
 
     def plugins(self) -> tuple[str, ...]:

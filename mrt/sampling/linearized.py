@@ -30,9 +30,11 @@ class Linearized(Settings):
     """How attempts are strung together."""
 
     attempts: int = Field(10, ge=1, le=100_000, description="Attempts in a row (Figure 8: K from 1 to 10).")
-    window: int = Field(2048, ge=16, description="Tokens of its own text that the model sees (Section 8.4).")
+    window: int = Field(2048, ge=16, description="Last tokens of its text that the model sees (Section 8.4).")
     samples: int = Field(1, ge=1, le=10_000, description="Texts per problem.")
-    decoding: Decoding = Field(Decoding(max_tokens=1024), description="How an attempt is drawn (Table 5: 1024 tokens).")
+    decoding: Decoding = Field(
+        Decoding(max_tokens=1024), description="How an attempt is sampled (Table 5: 1024 tokens)."
+    )
 
 
 def window(text: str, tokens: int, engine: Engine) -> str:
@@ -57,7 +59,7 @@ class Linearize(SamplingStage):
 
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Answers (Parquet), as the meta-prover's; `prefix` counts attempts.")
-    linearized: Linearized = Field(default_factory=Linearized, description="How attempts are strung together.")
+    linearized: Linearized = Field(default_factory=Linearized, description="How attempts follow each other.")
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How a backtrack is written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
 

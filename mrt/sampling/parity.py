@@ -166,9 +166,11 @@ class Parity(Stage):
         None,
         description="Problems with gold answers (JSONL, Parquet or CSV; id, answer); by default those of the file.",
     )
-    out: Path | None = Field(None, description="A row for each verdict, also those that agree (CSV).")
-    rows: int = Field(20, ge=0, description="How many differing rows are printed.")
-    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
+    out: Path | None = Field(None, description="Table with a row for each verdict, also those that agree (CSV).")
+    rows: int = Field(20, ge=0, description="Number of differing rows that are printed.")
+    task: Choice | None = Field(
+        None, description="The task that judges: its name, or name and settings; by default math."
+    )
     workers: int | None = Field(None, ge=1, description="Worker processes; as many as available CPUs if not given.")
     completions: Completions = Field(default_factory=Completions, description="How the completions are read.")
 

@@ -55,7 +55,8 @@ class Prompt(Settings):
 
     system: str | None = Field(
         None,
-        description="The system prompt. By default the chat template's own, if it has one; an empty one replaces that.",
+        description="The system prompt. By default that of the chat template, if it has one; an empty text"
+        " replaces it.",
     )
     instruction: str = Field(
         "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
@@ -64,9 +65,9 @@ class Prompt(Settings):
     )
     thinking: Setting = Field(
         "auto",
-        description="How the model writes thoughts. auto: as its chat template shows (`<think>`, `[THINK]`, gpt-oss's"
-        " channels), else in `<think>` if the prompt opens a thought; none: it writes none; or the texts that open and"
-        " close a thought, `{open: ..., close: ...}`.",
+        description="How the model writes thoughts. auto: as its chat template shows (`<think>`, `[THINK]`,"
+        " gpt-oss's channels), else in `<think>` if the prompt opens a thought. none: it writes no"
+        " thoughts. Or the texts that open and close a thought, `{open: ..., close: ...}`.",
     )
     open_thought: str | None = Field(
         None,

@@ -35,19 +35,20 @@ class ProverSettings(Settings):
     estimate: Literal["answers", "likelihood"] = Field(
         "answers",
         description="J from sampled answers, as in the paper, or the probability of the gold answer"
-        " (mrt.sampling.likelihood): cheaper and without noise, of a mu that answers without an explanation, at"
-        " temperature 1.",
+        " (mrt.sampling.likelihood). The latter is cheaper and has no noise, but its mu answers"
+        " without an explanation, at temperature 1.",
     )
     opening: str = Field(
         "Final Answer:** \\boxed{",
         pattern=r"\\boxed\{$",
-        description="likelihood: how mu's answer goes on behind `template.header`; ends in `\\boxed{`.",
+        description="likelihood: the text of mu's answer after `template.header`, up to the gold answer; ends in"
+        " `\\boxed{`.",
     )
     every: int = Field(
         1, ge=1, description="Score every n-th prefix (5 for Omni-MATH, 3 for AIME), and the first and last."
     )
-    traces: int | None = Field(None, ge=1, description="Traces scored per problem; all if not given.")
-    decoding: Decoding = Field(Decoding(max_tokens=4096), description="How answers are drawn.")
+    traces: int | None = Field(None, ge=1, description="Traces scored per problem; by default all.")
+    decoding: Decoding = Field(Decoding(max_tokens=4096), description="How answers are sampled.")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ class Prove(TraceStage):
     out: Path = Field(description="Forced answers (Parquet).")
     prover: ProverSettings = Field(default_factory=ProverSettings, description="How the meta-prover is run.")
     parameterization: Parameterization = Field(default_factory=OpenEnded, description="How an answer is forced.")
-    learnt_from: bool = Field(False, description="A model learns from them: that no thought is closed is an error.")
+    learnt_from: bool = Field(
+        False, description="The answers are for a training set, so it is an error if no thought is closed."
+    )
 
     def traces(self, most: int | None) -> pl.DataFrame:
         """Those of `TraceStage`. Raises ValueError if a model is to learn from them and none is closed."""

@@ -31,8 +31,10 @@ class Sample(SamplingStage):
     out: Path = Field(description="Rollouts (Parquet).")
     samples: int = Field(1, ge=1, description="Completions per problem.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
-    decoding: Decoding = Field(default_factory=Decoding, description="How completions are drawn.")
-    episodes: int | None = Field(None, ge=1, description="Backtracking search: cut completions after so many episodes.")
+    decoding: Decoding = Field(default_factory=Decoding, description="How completions are sampled.")
+    episodes: int | None = Field(
+        None, ge=1, description="Backtracking search: cut completions after this number of episodes."
+    )
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How they are cut.")
 
     def cli_cmd(self) -> None:

@@ -36,16 +36,19 @@ class BeamSearch(Settings):
     """How trees are searched; the paper gives no numbers."""
 
     breadth: int = Field(4, ge=1, le=1000, description="Nodes of the beam.")
-    depth: int = Field(8, ge=1, le=1000, description="Maximum number of rounds, and so depth of the nodes drawn from.")
-    rollouts: int = Field(4, ge=1, le=1000, description="Solutions drawn from every node of the beam.")
+    depth: int = Field(
+        8, ge=1, le=1000, description="Maximum number of rounds, and so depth of the nodes sampled from."
+    )
+    rollouts: int = Field(4, ge=1, le=1000, description="Solutions sampled from every node of the beam.")
     child_rollouts: int | None = Field(
         None,
         ge=1,
         le=1000,
-        description="Solutions drawn from every child of the beam before the next beam is chosen. Without them a child"
-        " is scored by the rollouts that pass it: by one alone where no two steps are equal, as with real models.",
+        description="Solutions sampled from every child of the beam before the next beam is chosen. Without them"
+        " a child is scored by the rollouts that pass it: by only one where no two steps are equal,"
+        " as with real models.",
     )
-    decoding: Decoding = Field(Decoding(temperature=1.0, max_tokens=2048), description="How solutions are drawn.")
+    decoding: Decoding = Field(Decoding(temperature=1.0, max_tokens=2048), description="How solutions are sampled.")
 
 
 @dataclass
@@ -143,7 +146,9 @@ class Search(SamplingStage):
     problems: Path = Field(description="Dataset (Parquet).")
     out: Path = Field(description="Nodes (Parquet).")
     search: BeamSearch = Field(default_factory=BeamSearch, description="How trees are searched.")
-    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
+    task: Choice | None = Field(
+        None, description="The task that judges: its name, or name and settings; by default math."
+    )
     parameterization: Backtracking = Field(default_factory=Backtracking, description="How solutions are written.")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     workers: int = Field(1, ge=1, description="Processes that grade.")

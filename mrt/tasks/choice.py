@@ -26,7 +26,7 @@ class Choice(Task):
 
     options: str | tuple[str, ...] = Field(
         "options",
-        description="Column of the options: a list, or letters with texts. Or columns of one option each.",
+        description="Column of the options: a list, or letters with texts. Or several columns of one option each.",
     )
     gold: Literal["auto", "letter", "text", "index"] = Field(
         "auto", description="How the source writes the right option; `index` counts from 0."

@@ -48,10 +48,11 @@ class Code(Task):
 
     tests: str | tuple[str, ...] | None = Field(
         "tests",
-        description="Column of the tests: Python code with `assert`, or a list of it; or inputs and outputs, as objects"
-        " or in JSON. Of several columns all. null: the program has to print the gold answer.",
+        description="Column of the tests: Python code with `assert`, or a list of it; or inputs and outputs, as"
+        " objects or in JSON. If several columns are named, all are used. null: the program has to"
+        " print the gold answer.",
     )
-    inputs: str | None = Field(None, description="Column of the inputs, a list, in place of `tests`.")
+    inputs: str | None = Field(None, description="Column of the inputs, a list, instead of `tests`.")
     outputs: str | None = Field(None, description="Column of the outputs that belong to `inputs`.")
     function: str | None = Field(
         None, description="Column that names the function to call, or JSON with `fn_name` or `func_name`."
@@ -73,7 +74,7 @@ class Code(Task):
     seconds: int = Field(6, ge=1, description="Seconds of CPU time a test; of real time, four times as many.")
     memory: int = Field(1024, ge=64, description="MiB of memory (address space).")
     threads: int = Field(32, ge=1, description="Threads. A program has one process, and can start no other.")
-    files: int = Field(64, ge=1, description="MiB of files in /tmp, and of what it prints.")
+    files: int = Field(64, ge=1, description="MiB of files in /tmp, and of printed output.")
     packages: bool = Field(False, description="Whether programs may import the packages of this environment.")
     unsafe: bool = Field(False, description="Run programs without a sandbox, with all rights of the user.")
     _runs: dict[tuple[str, str], list[Run]] = PrivateAttr(default_factory=dict)

@@ -18,10 +18,10 @@ class Math(Task):
 
     by: Literal["exact_and_math_verify", "math_verify"] = Field(
         "exact_and_math_verify",
-        description="Our rules with Math-Verify behind them; or Math-Verify alone, as published numbers have it.",
+        description="Our rules, then Math-Verify; or Math-Verify alone, as in published numbers.",
     )
     timeout: float = Field(
-        TIMEOUT, gt=0, description="Seconds of CPU time that a pair may take; then it counts as unequal."
+        TIMEOUT, gt=0, description="Seconds of CPU time for a pair; a pair that takes longer counts as unequal."
     )
 
     @cached_property

@@ -339,24 +339,26 @@ class Traces(Stage):
     results: CliPositionalArg[Path] = Field(description="Results folder of the experiment.")
     models: dict[str, ModelStyle] = Field(
         {},
-        description="Models in order: {model: {label, method, iteration}}, as JSON; else those of the last run.",
+        description="Models in order: {model: {label, method, iteration}}, as JSON; by default those of the last run.",
     )
     datasets: dict[str, list[str]] = Field(
-        {}, description="Datasets of each model: {model: [dataset]}, as JSON; those with rollouts if not given."
+        {}, description="Datasets of each model: {model: [dataset]}, as JSON; by default those with rollouts."
     )
     sets: dict[str, tuple[str, str]] = Field(
         {}, description="Training sets whose cuts are shown: {trained model: [model, dataset]}, as JSON."
     )
-    tables: list[Path] | None = Field(None, description="Tables to read; all that are there if not given.")
+    tables: list[Path] | None = Field(None, description="Tables to read; by default all that exist.")
     markers: tuple[str, ...] = Field(MARKERS, description="Openings of episodes to highlight.")
-    backtracking: Backtracking | None = Field(None, description="How backtracks are told, if traces have them; JSON.")
+    backtracking: Backtracking | None = Field(
+        None, description="How backtracks are recognized, if traces have them; JSON."
+    )
     prefix_accuracy: Path | None = Field(
         None, description="Curves measured elsewhere: JSON lines with problem_id, model, chunks [{text, accuracy}]."
     )
-    named: dict[str, str] = Field({}, description="Names that models have in that file, as JSON.")
-    megabytes: float = Field(20.0, gt=0, le=500, description="Size of the page at most.")
-    seed: int = Field(0, ge=0, description="Draws problems if they are too many for that.")
-    out: Path | None = Field(None, description="The page (HTML); traces.html in the results folder if not given.")
+    named: dict[str, str] = Field({}, description="Names of the models in that file, as JSON.")
+    megabytes: float = Field(20.0, gt=0, le=500, description="Maximum size of the page.")
+    seed: int = Field(0, ge=0, description="Seed of the sample of problems, if not all fit.")
+    out: Path | None = Field(None, description="The page (HTML); by default traces.html in the results folder.")
     excerpt: Path | None = Field(None, description="A page of at most 1.5 MB, for Snakemake's report.")
 
     def cli_cmd(self) -> None:

@@ -25,8 +25,9 @@ class Budgeted(OneCard):
     flops: float | None = Field(
         None,
         gt=0,
-        description="In place of `epochs`: the training ends when the model's whole lineage has taken this many FLOPs:"
-        " completions and forced answers that data are made from, all ancestors, and each step (docs/sweep.md).",
+        description="Instead of `epochs`: the training ends when the model's whole lineage has spent this number"
+        " of FLOPs. Counted are completions and forced answers for training data, all ancestors, and"
+        " each step (docs/sweep.md).",
     )
 
     @model_validator(mode="after")

@@ -95,14 +95,14 @@ class Cost(Stage):
     model: str = Field(description="Name of the model.")
     log: Path | None = Field(None, description="Its training log (Parquet).")
     weights: tuple[str, str | None] | None = Field(
-        None, description="Before its training, in place of `log`: checkpoint or hub id of its parent, and revision."
+        None, description="Before its training, instead of `log`: checkpoint or hub id of its parent, and revision."
     )
     rollouts: Path | None = Field(None, description="Rollouts that its training set or prompts were made from.")
     tree: Path | None = Field(None, description="Solution trees that its training set was made from.")
     prover: Path | None = Field(None, description="The meta-prover's answers, if its training set was made from them.")
     parent: Path | None = Field(None, description="Training cost of its parent, if that was trained here.")
     sampled_by: dict[str, tuple[str, str | None]] = Field(
-        {}, description="Model and revision that a phase sampled from, where it is not of this lineage: teacher, mu."
+        {}, description="Model and revision that a phase sampled from, if it is not of this lineage: teacher, mu."
     )
     out: Path = Field(description="Tokens and FLOPs by model of the lineage and phase (Parquet).")
 

@@ -89,12 +89,12 @@ class LoRA(Settings):
     rank: int = Field(16, ge=1, le=4096, description="Rank r of an adapter.")
     alpha: float = Field(32.0, gt=0, description="An adapter's output is scaled by alpha / rank.")
     dropout: float = Field(
-        0.0, ge=0, lt=1, description="Dropout of what adapters read. 0 in RL, whose engine samples without it."
+        0.0, ge=0, lt=1, description="Dropout of the adapters' inputs; 0 in RL, as the engine samples without dropout."
     )
     targets: Literal["all-linear"] | list[str] = Field(
         "all-linear",
         min_length=1,
-        description="Layers that have an adapter: all linear ones but the output layer, or those of these names, such"
+        description="Layers with an adapter: all linear ones but the output layer, or those of these names, such"
         " as `[q_proj, v_proj]`.",
     )
 
@@ -113,11 +113,11 @@ class OneCard(Settings):
     """Settings by which a training takes less memory; all are off."""
 
     lora: LoRA | None = Field(
-        None, description="Train low-rank adapters in place of the weights, on one GPU; `{}` for its defaults."
+        None, description="Train low-rank adapters instead of the weights, on one GPU; `{}` for its defaults."
     )
     base: Literal["bfloat16"] | None = Field(
         None,
-        description="With `lora`: the weights beside the adapters are held in bfloat16 (2 bytes each), else in float32."
+        description="With `lora`: the frozen weights are held in bfloat16 (2 bytes each), by default in float32."
         " Adapters are always in float32.",
     )
     optim: str | None = Field(

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
-from mrt.core.artifacts import EPISODES, RL_PROMPTS
+from mrt.core.artifacts import EPISODES, GRADES, RL_PROMPTS
 from mrt.core.cli import Stage, run
 from mrt.core.hub import folder_of, tokenizer_of
 from mrt.episodes.parameterization import OpenEnded, Parameterization
@@ -56,24 +56,28 @@ class MakePrompts(Stage):
     revision: str | None = Field(None, description="Revision of a hub model.")
     problems: Path = Field(description="Dataset (Parquet).")
     episodes: Path | None = Field(None, description="Episodes of the parent's rollouts (Parquet), for prefixes.")
+    grades: Path | None = Field(None, description="Grades of the parent's rollouts (Parquet), for `pass_rate`.")
     out: Path = Field(description="Prompts (Parquet).")
     prompt: Prompt = Field(default_factory=Prompt, description="How a problem becomes a prompt.")
     seed: int = Field(0, ge=0, description="Seed of the experiment.")
     prefixes: float = Field(0.0, ge=0, le=1, description="Share of the problems that get a prefix, as for mrt_rl.")
-    forced: bool = Field(False, description="Write what forces an answer at each prompt too, for methods that ask mu.")
+    forced: bool = Field(
+        False, description="Also write the text that forces an answer at each prompt, for methods that query mu."
+    )
     least_prefix: int = Field(0, ge=0, description="Episodes that every prompt has; a prefix adds to them.")
     max_prompt_length: int | None = Field(None, ge=1, description="Longest prompt with its prefix, in tokens.")
     max_model_len: int | None = Field(
-        None, ge=16, description="Longest prompt plus completion, in tokens; the model's context if not given."
+        None, ge=16, description="Longest prompt plus completion, in tokens; by default the model's context."
     )
-    parameterization: Parameterization = Field(default_factory=OpenEnded, description="What forces an answer.")
-    rows: bool = Field(False, description="Carry each problem's row, which tasks other than math read.")
+    parameterization: Parameterization = Field(default_factory=OpenEnded, description="Text that forces an answer.")
+    pass_rate: tuple[float, float] | None = Field(None, description="Pass rates of the problems that get a prompt.")
+    rows: bool = Field(False, description="Also write each problem's row, which tasks other than math read.")
 
     def cli_cmd(self) -> None:
         thoughts, rows, left_out = self.thoughts(), list[tuple[Any, ...]](), 0
         thinking = self.prompt.thinking_of(self.tokenizer)
         words = self.parameterization.of(thinking)
-        problems = problem_rows(self.problems)
+        problems = self.passed(problem_rows(self.problems))
         for problem_id, problem in sorted(problems.items(), key=lambda item: item[0]):
             chat, begins_inside = self.prompt.chat(self.tokenizer, problem["problem"])
             episodes = thoughts.get(problem_id, [])
@@ -101,6 +105,28 @@ class MakePrompts(Stage):
         print(f"{table.height} prompts, with {sum(table['prefix']) / max(table.height, 1):.1f} episodes in the mean")
         if left_out:
             print(f"{left_out} problems are left out: their shortest prompt has over {self.longest} tokens")
+
+    def passed(self, problems: dict[str, Any]) -> dict[str, Any]:
+        """The problems of which the parent's share of right completions is within `pass_rate`; all, without it.
+
+        Raises ValueError if none is, or if a problem has no grades.
+        """
+        if self.pass_rate is None:
+            return problems
+        if self.grades is None:
+            raise ValueError("pass_rate needs --grades")
+        low, high = self.pass_rate
+        rates = dict(GRADES.read(self.grades).group_by("problem_id").agg(pl.col("correct").mean()).iter_rows())
+        if ungraded := problems.keys() - rates.keys():
+            raise ValueError(f"{self.grades}: no grades of {len(ungraded)} problems, such as {min(ungraded)!r}")
+        passed = {name: problem for name, problem in problems.items() if low <= rates[name] <= high}
+        if not passed:
+            raise ValueError(
+                f"rl.pass_rate: no problem of {self.problems} has a pass rate from {low:g} to {high:g}; the rates are"
+                f" {', '.join(f'{rate:.3g}' for rate in sorted(set(rates.values())))}"
+            )
+        print(f"{len(passed)} of {len(problems)} problems have a pass rate from {low:g} to {high:g}")
+        return passed
 
     def thoughts(self) -> dict[str, list[str]]:
         """The episodes of the parent's first thought about each problem; empty if no prompt has a prefix."""

@@ -190,7 +190,7 @@ def suffix_set(
 class MakeSet(Stage):
     """Make a training set from tables of the parent or of a teacher."""
 
-    method: str = Field(description="Whose examples: a name of mrt/methods, or FILE.py:NAME.")
+    method: str = Field(description="The method: a name of mrt/methods, or FILE.py:NAME.")
     rollouts: Path | None = Field(None, description="Rollouts (Parquet).")
     grades: Path | None = Field(None, description="Grades of the rollouts (Parquet).")
     episodes: Path | None = Field(None, description="Episodes (Parquet).")
@@ -205,11 +205,11 @@ class MakeSet(Stage):
     parameterization: Parameterization = Field(
         default_factory=OpenEnded, description="How mu closed the thought, or how a backtrack is written."
     )
-    seed: int = Field(0, ge=0, description="Seed of what a method draws.")
+    seed: int = Field(0, ge=0, description="Seed of the method's random choices.")
     method_settings: dict[str, Any] = Field({}, description="Settings of the method itself, as JSON.")
-    joins: bool = Field(False, description="Sets of earlier iterations are learnt too: this one may be empty.")
+    joins: bool = Field(False, description="The set may be empty, as sets of earlier iterations are learnt, too.")
     out: Path = Field(description="Training set (Parquet).")
-    out_rules: Path = Field(description="Table of rules: how many traces each kept and dropped (Parquet).")
+    out_rules: Path = Field(description="Table of rules: number of traces that each kept and dropped (Parquet).")
 
     def plugins(self) -> tuple[str, ...]:
         return tuple(parts_of(self.method))

@@ -52,8 +52,9 @@ class SFT(Budgeted):
     batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples per step, over all devices (Table 2).")
     small_set: Literal["shrink", "refuse"] = Field(
         "shrink",
-        description="A set of fewer examples than `batch_size`: each step takes all of them (shrink), or the training"
-        " stops before its first step, and where the configuration tells before any job (refuse).",
+        description="Handling of a set smaller than `batch_size`. With `shrink` each step takes all examples."
+        " With `refuse` the training stops before its first step, or before any job if the"
+        " configuration shows the size.",
     )
     micro_batch_size: int = Field(4, ge=1, description="Examples a device trains on at once; gradients accumulate.")
     max_length: int = Field(
@@ -66,13 +67,15 @@ class SFT(Budgeted):
     weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay.")
     adam_beta2: float = Field(0.999, gt=0, lt=1, description="AdamW's second-moment decay.")
     bf16: bool = Field(True, description="Autocast to bfloat16 (Table 2).")
-    gradient_checkpointing: bool = Field(True, description="Trade compute for memory (Table 2).")
+    gradient_checkpointing: bool = Field(
+        True, description="Recompute activations in the backward pass, which saves memory (Table 2)."
+    )
     weighted: bool = Field(False, description="Weight each example's loss by the set's `weight` (Appendix B.2).")
     save_steps: int = Field(200, ge=1, description="Steps between checkpoints to resume from.")
     evaluate_steps: Steps | None = Field(
         None,
-        description="Steps whose checkpoints are measured like models, as NAME_step<n> (`snakemake over_training`)."
-        " Other steps train again, to the same weights.",
+        description="Steps whose checkpoints are measured like models, as NAME_step<n> (`snakemake"
+        " over_training`). If they change, the model is trained again, to the same weights.",
     )
     seed: int = Field(0, ge=0, description="Seed of shuffling and dropout.")
 
@@ -245,7 +248,7 @@ class Train(TrainingStage):
 
     set: Path = Field(description="Training set (Parquet): prompt, completion, weight.")
     earlier: list[Path] = Field(
-        [], description="Sets of earlier iterations, which it is added to (Algorithm 1, line 10)."
+        [], description="Sets of earlier iterations, to which this one is added (Algorithm 1, line 10)."
     )
     recipe: SFT = Field(default_factory=SFT, description="Hyperparameters.")
 

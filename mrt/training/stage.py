@@ -69,20 +69,20 @@ class Keep(Settings):
     """How many checkpoints of a model are kept; the least recently used one goes first."""
 
     settings: int = Field(
-        5, ge=1, le=1000, description="Checkpoints of a model that are kept: the present one and those before it."
+        5, ge=1, le=1000, description="Number of checkpoints kept of a model: the present one and earlier ones."
     )
     gib: float = Field(
         100.0,
         ge=0,
-        description="GiB that those before the present one take at most, for each model. The present one takes none:"
-        " its files are those of `models/`. In float32 a model of 7B parameters takes 28 GiB.",
+        description="Maximum GiB of a model's earlier checkpoints. The present one takes none: its files are"
+        " those of `models/`. In float32 a model of 7B parameters takes 28 GiB.",
     )
 
 
 class KeptCheckpoints(Keep):
     """A folder of a model's trained checkpoints by key, each with its log and its digest."""
 
-    folder: Path | None = Field(None, description="Where checkpoints are kept; without a folder, none are.")
+    folder: Path | None = Field(None, description="Folder of kept checkpoints; without it, none are kept.")
 
     def of(self, key: str) -> Path | None:
         """Where the checkpoint of a key is kept, or will be."""

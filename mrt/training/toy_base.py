@@ -162,12 +162,14 @@ def make_model(tokenizer: Any, architecture: Architecture, seed: int) -> Any:
 class MakeBase(Stage):
     """Make the toy base reasoner from nothing: draw traces, train the tokenizer, train the model."""
 
-    speaks: Literal["thoughts", "long_thoughts", "attempts"] = Field("thoughts", description="What it learns to write.")
+    speaks: Literal["thoughts", "long_thoughts", "attempts"] = Field(
+        "thoughts", description="Kind of text that it learns to write."
+    )
     start: Path | None = Field(
-        None, description="Checkpoint to go on from, with its tokenizer; by default a new one of random weights."
+        None, description="Checkpoint to train further, with its tokenizer; by default a new one of random weights."
     )
     out: Path = Field(description="Folder of the checkpoint.")
-    history: Path = Field(description="What the trainer logged (Parquet).")
+    history: Path = Field(description="The trainer's log (Parquet).")
     state: Path = Field(description="Folder of working files and the trainer's state; removed after success.")
     traces: int = Field(220_000, ge=100, description="Traces to learn from, each seen once.")
     seed: int = Field(0, ge=0, description="Seed of the traces and of the initial weights.")

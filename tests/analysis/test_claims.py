@@ -233,7 +233,7 @@ def test_half_of_a_thought_is_the_last_prefix_scored_by_then():
 
 
 def test_answers_without_tokens_are_free():
-    """Where a prompt that fills the context leaves no room for an answer."""
+    """Where a prompt fills the context, so that no answer fits."""
     rows = dict(ends(answered([range(5)], each=0)))["votes halfway"]
     assert rows.select("affordable", "used").rows() == [(8, 8)] and spent(rows).share == 1
 

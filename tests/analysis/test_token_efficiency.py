@@ -68,7 +68,7 @@ def test_curves_are_interpolated_in_log_tokens() -> None:
 
 
 def test_a_dip_is_no_cheaper_way_to_an_accuracy_that_was_reached_before() -> None:
-    """What is more accurate than before the dip begins at its end, as after a plateau."""
+    """Accuracies above that before the dip begin at its end, as after a plateau."""
     tokens, line = [100, 200, 300, 400], ([100, 400], [0.2, 0.6])
     dip, _ = token_efficiency(tokens, [0.2, 0.1, 0.15, 0.6], *line)
     assert dip == token_efficiency(tokens, [0.2, 0.2, 0.2, 0.6], *line)[0]

@@ -163,7 +163,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def error_of(folder):
-    """What the Snakefile does with a config, without Snakemake; nothing on disk is changed."""
+    """The Snakefile's checks of a config, without Snakemake; nothing on disk is changed."""
     before = state_of(folder)
     with pytest.raises(ValueError) as error:
         check_yaml("config.yaml")

@@ -1,4 +1,4 @@
-"""How many GPUs jobs ask for."""
+"""Numbers of GPUs that jobs request."""
 
 import json
 import os
@@ -90,7 +90,7 @@ def test_a_training_takes_a_node_or_as_many_as_it_is_told():
 
 
 def test_a_training_with_adapters_or_another_optimizer_takes_one_gpu():
-    """Whatever is asked for: on several it was never tried."""
+    """With any setting: it was never tried on several."""
     raw = yaml.safe_load((ROOT / "config.yaml").read_text())
     for less in ({"lora": {}}, {"optim": "adamw_bnb_8bit"}):
         for cluster in ({"gpu": "h100"}, {"gpu": "h100", "training_gpus": 16}, {"training_nodes": 2}):

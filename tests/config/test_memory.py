@@ -1,4 +1,4 @@
-"""What engines and trainings take: the formulas against the tensors of TRL's own steps, and what is said of misfits."""
+"""Memory of engines and trainings: the formulas against the tensors of TRL's steps, and messages on misfits."""
 
 from collections import defaultdict
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ def uncounted(function):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """TRL's tile, so small that the rest is seen beside it; what a GPU's kernel does in place is not counted."""
+    """TRL's tile, small enough to see the rest; changes that a GPU's kernel makes in place are not counted."""
     from trl.kernels import chunked_logprob
     from trl.trainer import utils
 
@@ -171,7 +171,7 @@ def sft_trainer(model, rows, length, recipe, folder):
 
 
 def of(shape, *values):
-    """A case: of the first shape it is run always, else if all cases are asked for, as counting takes long."""
+    """A case. Of the first shape it always runs, else only if all cases are requested, as counting is slow."""
     return pytest.param(shape, *values, marks=[] if shape == next(iter(SHAPES)) else pytest.mark.thorough)
 
 
@@ -231,7 +231,7 @@ def test_an_optimizers_state_takes_what_is_counted(optim, rank, tmp_path):
 
 
 def rl_trainer(model, rows, length, folder, lora=None):
-    """GRPOTrainer as mrt.training.rl has it, of completions that are given: what draws them has a share of its own."""
+    """GRPOTrainer as mrt.training.rl configures it, with given completions: the engine has a separate share."""
     import torch
     from datasets import Dataset
     from trl import GRPOConfig
@@ -370,7 +370,7 @@ def test_rl_has_masks_of_the_rows_of_a_pass_and_sft_has_none():
     assert not any(taken(rows) for rows in (1, 2, 8))
 
 
-# ---- laws, and what is said
+# ---- laws and messages
 
 
 @given(architectures, cards, engines)

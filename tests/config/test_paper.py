@@ -96,7 +96,7 @@ TABLE_3 = {
     "loss": "grpo",
 }
 TABLE_3_DECODING = {"temperature": 0.9, "max_tokens": 24576}
-TABLE_5 = TABLE_3 | {"max_prompt_length": 1500, "least_prefix": 1}  # the attempt z_0 stands in every prompt
+TABLE_5 = TABLE_3 | {"max_prompt_length": 1500, "least_prefix": 1}  # every prompt has the attempt z_0
 TABLE_5_DECODING = {"temperature": 0.9, "max_tokens": 1024}
 GPU_MEMORY = 0.8  # Tables 3 and 5
 ALGORITHM_2 = {
@@ -273,7 +273,7 @@ def test_the_case_study_has_the_values_of_section_5_and_appendix_d():
 
 
 def test_the_commands_of_the_case_study_are_right():
-    """What its head comment has one lay over it."""
+    """The files that its head comment lays over it."""
     over = re.findall(r"evaluation='(.*)'", FILES["paper_case_study"].read_text())
     aime, star = (load(laid_over(RAW["paper_case_study"], {"evaluation": yaml.safe_load(text)})) for text in over)
     expected = CASE_STUDY | {"problems": ["aime2024"], "prover": CASE_STUDY["prover"] | {"every": 3}}

@@ -27,7 +27,7 @@ FILES = ("problems.jsonl", "my_problems.jsonl", "my_benchmark.jsonl", "my_measur
 FILES += ("my_questions.jsonl", "gpqa.jsonl", "my_capitals.jsonl")
 FILES += ("my_programs.jsonl", "mbpp.jsonl", "humaneval.jsonl")
 PROGRAM = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0]  # rows of the task `code`
-REST = {  # what a block that is a part of a configuration leaves out
+REST = {  # settings that a block of a page leaves out
     "problems": {"train": {"file": FILES[1], "split": "train"}, "test": {"file": FILES[2], "split": "test"}},
     "evaluation": {"problems": ["test"], "measures": ["accuracy"]},
 }
@@ -115,7 +115,7 @@ def test_the_programs_that_the_page_shows_are_judged(files, tmp_path):
 
 @pytest.mark.thorough
 def test_the_training_that_the_page_shows_teaches(tmp_path):
-    """As it stands, on a CPU: the child's interval lies above its parent's, and nothing warns."""
+    """Unchanged, on a CPU: the child's interval is above its parent's, without warnings."""
     folder = checkout(tmp_path)
     (shown,) = (block for block in BLOCKS if block.startswith("# small.yaml"))
     (folder / "small.yaml").write_text(shown)

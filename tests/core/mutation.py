@@ -9,7 +9,7 @@ the same, the stage runs with the change: its artifact has to stay the same too,
 are made at once, as none should do anything; where the artifact is another one or is not made, each half is tried, and
 so on. Nothing of it depends on time or chance: a sample is seeded.
 
-Stages are forked from a process that has imported what they need, but not polars, whose threads do not survive a fork.
+Stages are forked from a process that has imported their modules, but not polars, whose threads do not survive a fork.
 """
 
 import argparse
@@ -55,7 +55,7 @@ RECIPE = {
     **{"learning_rate": 1e-3, "epochs": 0.75, "batch_size": 2, "micro_batch_size": 2, "max_length": 256},
     **{"bf16": False, "gradient_checkpointing": False, "save_steps": 1, "schedule": "cosine"},
 }
-# {stage: {run: its options}}; what begins with @ is a file of the inputs, what it makes is in `made`
+# {stage: {run: its options}}; a value that begins with @ is a file of the inputs; outputs are in `made`
 STAGES: dict[str, dict[str, str]] = {
     "problems.build": {
         "problems": """--name toy --set '{"toy": {"count": 6, "seed": 1, "difficulties": [3, 4]}}'
@@ -183,7 +183,7 @@ def inputs(folder: Path, package: Path) -> None:
 
 
 def made(package: Path, folder: Path, stage: str, run: str) -> None:
-    """Run a stage and have what it makes among the inputs. Raises ValueError if it makes nothing."""
+    """Run a stage and have its outputs among the inputs. Raises ValueError if it makes nothing."""
     work = folder / "work"
     if not artifact(package, folder, stage, run, work):
         raise ValueError(f"{stage} failed:\n{(work / 'log').read_text()}")
@@ -192,7 +192,7 @@ def made(package: Path, folder: Path, stage: str, run: str) -> None:
 
 
 def artifact(package: Path, given: Path, stage: str, run: str, work: Path, trace: Path | None = None) -> str:
-    """Run a stage in a folder; the digest of what it makes, empty if it fails. `trace`: where executed lines go."""
+    """Run a stage in a folder; the digest of its outputs, empty if it fails. `trace`: where executed lines go."""
     shutil.rmtree(work, ignore_errors=True)
     (work / "made").mkdir(parents=True)
     options = shlex.split(STAGES[stage][run].replace("@", f"{given}/"))
@@ -296,7 +296,7 @@ def forked(work: Callable[[], object], package: Path | None = None, folder: Path
 
 
 def digest_of(folder: Path) -> str:
-    """Digest of what a stage made: the rows of tables, without what their metadata tell of code, and other files."""
+    """Digest of a stage's outputs: the rows of tables, without metadata of code, and other files."""
     import polars as pl
 
     found = hashlib.sha256()
@@ -310,11 +310,11 @@ def digest_of(folder: Path) -> str:
     return found.hexdigest()
 
 
-# ---- what is changed ----
+# ---- changes ----
 
 
 def executed(statements: list[ast.stmt], lines: set[int]) -> Iterator[ast.AST]:
-    """The nodes of executed statements; of a block, those of its head, and what is executed within it."""
+    """The nodes of executed statements; of a block, those of its head, and executed ones within it."""
     for statement in statements:
         blocks = [getattr(statement, name) for name in ("body", "orelse", "finalbody") if hasattr(statement, name)]
         blocks += [handler.body for handler in getattr(statement, "handlers", [])]
@@ -335,7 +335,7 @@ def executed(statements: list[ast.stmt], lines: set[int]) -> Iterator[ast.AST]:
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, str, object]]:
-    """Changes of a node: what is done, the field that is set, and its new value."""
+    """Changes of a node: a description, the field that is set, and its new value."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float, str, bool):
         value = node.value
         yield "constant", "value", not value if isinstance(value, bool) else value + ("x" if type(value) is str else 1)
@@ -361,7 +361,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str, object]]:
 
 @dataclass
 class Change:
-    """A change of a node of a module; `before`: what its field was."""
+    """A change of a node of a module; `before`: the old value of its field."""
 
     module: str
     line: int
@@ -377,7 +377,7 @@ class Change:
 
 
 class Mutation:
-    """Changes of a package, and what its fingerprints say of them."""
+    """Changes of a package, and the changes of its fingerprints."""
 
     def __init__(self, package: Path) -> None:
         self.package = package
@@ -469,8 +469,8 @@ def search(
         stages: the stages that run.
         modules: changed modules; all if there are none.
         definitions: changed functions and classes; all that is executed if there are none.
-        most: so many changes are drawn for each stage; None: all.
-        seed: of what is drawn.
+        most: number of changes chosen for each stage; None: all.
+        seed: of this choice.
         original: the package.
 
     Returns:

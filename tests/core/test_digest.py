@@ -1,4 +1,4 @@
-"""Settings as text, and digests of files: what is off by default is left out, and nothing is lost by it."""
+"""Settings as text, and digests of files: settings that are off by default are left out, and nothing is lost by it."""
 
 from pathlib import Path
 from typing import Literal
@@ -45,7 +45,7 @@ def test_files_are_hashed_by_name_and_content(tmp_path):
 
 
 class Holder(Settings):
-    """A group whose default turns on what is off in the group's own class."""
+    """A group whose default turns on a setting that is off in the group's class."""
 
     class Group(Settings):
         fast: bool = False
@@ -58,7 +58,7 @@ class Holder(Settings):
 
 @given(st.booleans(), st.none() | st.integers(), st.none() | st.just(Path("a")))
 def test_canonical_settings_come_back_whole(fast, limit, file):
-    """Also where what is off would not be off by default, as the setting that holds the group has another default."""
+    """Also where such a setting is on by default, as the setting that holds the group has another default."""
     holder = Holder(group=Holder.Group(fast=fast, limit=limit), file=file)
     assert Holder.model_validate_json(slice_of(holder)) == holder
     assert canonical(holder)["group"]["fast"] is fast

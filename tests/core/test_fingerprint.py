@@ -1,4 +1,4 @@
-"""What changes a fingerprint and what does not: on a small package of its own, and on the real stages."""
+"""Edits that change a fingerprint and edits that do not: on a small package, and on the real stages."""
 
 import ast
 
@@ -177,7 +177,7 @@ def test_what_matters(package, what):
     assert package(**MATTERS[what]) != before
 
 
-# Bodies of a function that is called: what each says or does, and what it says or does instead.
+# Bodies of a function that is called: the texts or actions of each, and their replacements.
 BODY = """import sys, warnings
 from tqdm import tqdm
 def USED(all, it=0, q=0, d=0, f=0):
@@ -376,7 +376,7 @@ def test_an_edit_that_is_hard_to_see_matters_and_one_that_does_nothing_does_not(
     assert (before == after) == (what in STAYS)
 
 
-# A module in place of `tools`, and what is changed in `alone`, which the first one uses in a way hard to see.
+# A module in place of `tools`, and the change in `alone`, which the first one uses in a way hard to see.
 # fmt: off
 HARD = {
     "a module imported for what it does": ("import mrt.alone\n" + PLAIN, "import os\nos.nice({})"),
@@ -522,7 +522,7 @@ SAID = {
 
 
 def spared(node):
-    """Whether no result is made of a node and what is below, told apart from the module's own way of doing so."""
+    """Whether no result is made of a node and its children, decided in another way than the module does."""
     if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
         return True
     if isinstance(node, ast.Call):

@@ -108,7 +108,7 @@ def test_a_model_that_is_nowhere_is_told(home, name):
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The hub's interface to one repository, as far as downloading asks for it."""
+    """The hub's interface to one repository, as far as downloading needs it."""
 
     files: dict[str, bytes]  # of the repository, by name
 
@@ -143,7 +143,7 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub():
-    """A hub on this machine; `asked` is what it was asked for, `files` what it has."""
+    """A hub on this machine; `asked` has its requests, `files` its files."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         server.asked, server.files = [], {}
         threading.Thread(target=server.serve_forever, daemon=True).start()

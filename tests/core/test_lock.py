@@ -70,7 +70,7 @@ def test_a_holder_may_take_its_lock_again_and_leaves_it_free(tmp_path):
 
 
 def on_another_node(file, silence, **record):
-    """A lock whose holder on another node gave its last sign of life so many seconds ago."""
+    """A lock whose holder on another node gave its last sign of life n seconds ago."""
     record = {"id": "1", "host": "another", "process": 1, "started": "1", "user": "ada", "job": None} | record
     file.write_text(json.dumps(record))
     os.utime(file, (time.time() - silence, time.time() - silence))
@@ -166,7 +166,7 @@ def test_a_job_of_an_earlier_run_adds_to_caches_but_writes_no_output(tmp_path, m
     with lock.held(file) as run:
         monkeypatch.setenv(lock.RUN, f"{run} {file}")
         storage.write_text("mine", output)
-    storage.write_text("mine", output)  # its run has ended, none has begun
+    storage.write_text("mine", output)  # its run has ended, none has started
     with lock.held(file):
         storage.write_text("kept", kept)
         with pytest.raises(lock.Superseded, match="a later run of Snakemake works on these results"):

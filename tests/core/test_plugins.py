@@ -12,7 +12,7 @@ from mrt.core.fingerprint import reached
 from mrt.core.plugins import Kind
 from mrt.core.scope import STAGE, modules, statements_of
 
-# Stages that no rule runs, one that takes a task's name and not what the task does, and one that runs others.
+# Stages that no rule runs: one that takes a task's name but not its code, and one that runs others.
 EXEMPT = (
     "mrt.config.",
     "mrt.planning.",

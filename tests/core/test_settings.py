@@ -58,7 +58,7 @@ DRAWN = {
 @given(st.data())
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_a_rule_is_told_is_what_the_config_says(group, data):
-    """What is left out on the way is what the stage fills in."""
+    """The stage fills in the settings that are left out on the way."""
     fields = [name for name, value in defaults(group).items() if isinstance(value, Decoding)]
     given = {name: data.draw(st.fixed_dictionaries({}, optional=DRAWN)) for name in fields}
     needed = {"problems": ["p"], "models": ["m"]} if group is Evaluation else {}

@@ -1,3 +1,5 @@
+import re
+
 import polars as pl
 import pytest
 
@@ -66,7 +68,33 @@ def test_a_table_says_what_made_it(tmp_path, monkeypatch, capsys):
     assert read_provenance(tmp_path / "t.parquet") == {"stage": "mrt.episodes.cut", "code": "abc"}
     Show(file=tmp_path / "t.parquet").cli_cmd()
     shown = capsys.readouterr().out
-    assert '"stage": "mrt.episodes.cut"' in shown and "1 rows" in shown and "7" in shown
+    assert '"stage": "mrt.episodes.cut"' in shown and "1 rows" in shown
+    assert shown.index("7") < shown.index("Made by"), "rows are shown first"
+
+
+@pytest.mark.parametrize("graded", [True, False])
+def test_a_completion_is_shown_with_its_problem_and_its_verdict_first(tmp_path, capsys, graded):
+    folder = tmp_path / "rollouts" / "base"
+    rows = {
+        "problem_id": ["b", "a"],
+        "sample": [0, 0],
+        "prompt": ["Q"] * 2,
+        "text": ["Try 1." + "x" * 5000 + "end", "2"],
+    }
+    write_table(pl.DataFrame(rows), folder / "test.parquet")
+    if graded:
+        problems = pl.DataFrame({"id": ["a", "b"], "problem": ["Two?", "One?"], "answer": ["2", "1"]})
+        write_table(problems, tmp_path / "problems" / "test.parquet")
+        verdicts = {"problem_id": ["a", "b"], "sample": [0, 0], "answer": ["2", "7"], "parsed": [True] * 2}
+        grades = pl.DataFrame(verdicts | {"correct": [True, False], "cluster": [0, 1]})
+        write_table(grades, tmp_path / "grades" / "base" / "test.rollouts.parquet")
+    Show(file=folder / "test.parquet").cli_cmd()
+    shown = capsys.readouterr().out.split("\n\n")[1:]
+    first = re.sub("x+", "x", shown[0].partition("\nproblem_id: b")[0])
+    text = "text: Try 1.x [... 4,209 characters ...] xend"
+    assert first == (f"problem: One?\n{text}\nanswer: 7\ngold: 1\ncorrect: False" if graded else text)
+    assert shown[1].startswith("problem: Two?" if graded else "text: 2") and "x" * 500 not in shown[0]
+    assert "does not say what made it" in shown[2]
 
 
 def test_a_model_folder_is_shown_with_its_training(tmp_path, capsys):

@@ -43,7 +43,7 @@ def test_the_episodes_of_the_toy_world_are_its_attempts_and_backtracks(seed):
     if len(episodes) == 3:
         assert WORDS.backtrack.fullmatch(episodes[1])
         step = episodes[1].rpartition("\n\n")[2]
-        assert step == "" or step in episodes[0]  # it goes back to a step that stands in the attempt
+        assert step == "" or step in episodes[0]  # it goes back to a step of the attempt
 
 
 def test_mu_says_the_answer_of_an_attempt_and_goes_on_from_a_backtrack():

@@ -1,4 +1,4 @@
-"""A way to cut as a function of a user's file: used by the stage, held to its law, told with file and line."""
+"""A way to cut as a function of a user's file: used by the stage, checked; errors name file and line."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ def test_an_edit_of_the_file_changes_the_fingerprint_of_what_cuts(words_of):
         printed = (
             "from mrt.core.fingerprint import fingerprint; print(fingerprint('mrt.episodes.cut', 'my_cut.py:words'))"
         )
-        command = [sys.executable, "-c", printed]  # anew: fingerprints are remembered by a process
+        command = [sys.executable, "-c", printed]  # a new process, as fingerprints are cached
         return subprocess.run(
             command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True
         ).stdout

@@ -1,4 +1,4 @@
-"""Every figure and table is drawn from a small measure of two models: files, data, and what the numbers say."""
+"""Every figure and table from a small measure of two models: files, data, and values."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def drawn(tmp_path):
 
 
 def texts_of(figure):
-    """All that stands in legends, titles and axes, each in one line."""
+    """All texts of legends, titles and axes, each in one line."""
     texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     texts += [axis.get_title(loc="left") for axis in figure.axes]
     return [" ".join(text.split()) for text in [*texts, *(of.get_text() for axis in figure.axes for of in axis.texts)]]
@@ -288,7 +288,7 @@ def test_claims_need_none_of_their_measures_in_particular():
     ],
 )
 def test_a_figure_that_an_experiment_cannot_have_says_what_it_lacks(name, lacks):
-    """Not at the end, with a traceback, but where the target is asked for."""
+    """Not at the end, with a traceback, but where the target is requested."""
     (alone,) = read(TINY)
     alone["models"] = {"base": alone["models"]["base"]}
     alone["evaluation"] |= {"models": ["base"], "measures": ["accuracy", "progress"], "direct": None}
@@ -387,7 +387,7 @@ def test_traces_are_grouped_as_the_experiment_says(shown):
 
 
 def test_episodes_stand_above_the_tokens_of_a_scaling_curve():
-    """Points are named where there is room: at their tokens, with their number of episodes."""
+    """Points are named where names fit: at their tokens, with their number of episodes."""
     scored = [*range(0, 43, 5), 43]  # every fifth prefix, and the whole thought
     rows = [("m", "s", "p", 0, 43, j, p, j / 50, 100.0 * j + 8 * p) for j in scored for p in (1, 4)]
     figure, table = scaling.draw({"prefixes": table_of(PREFIXES, rows)}, styles(m="base"), [[41, 45]])
@@ -409,7 +409,7 @@ def test_where_numbers_of_episodes_would_touch_each_second_one_stands_there():
 
 
 def test_where_every_second_prefix_is_scored_all_traces_are_behind_all_points():
-    """A trace's last prefix is always scored: alone at its number, it would be a point of its own."""
+    """A trace's last prefix is always scored: alone at its number, it would be a separate point."""
     prefixes = {"a": [0, 2, 3], "b": [0, 2, 4], "c": [0, 2, 4, 5]}
     rows = [
         ("m", "s", name, 0, js[-1], j, p, j / 5, 10.0 * j) for name, js in prefixes.items() for j in js for p in (1, 2)
@@ -581,7 +581,7 @@ def test_linearized_search_is_drawn_beside_parallel_sampling(shown):
 
 @pytest.mark.parametrize("least", [60, 50])
 def test_a_curriculums_steps_are_counted_on(least):
-    """Also behind the shortest run, where a line ends and the next goes on."""
+    """Also after the shortest run, where a line ends and the next goes on."""
     looks = {"short": ModelStyle(label="8K"), "long": ModelStyle(label="16K", parent="short")}
     log = measure("rl_log", "short")
     logs = [of_runs(log.select(pl.lit(model).alias("model"), pl.all()), {}) for model in looks]
@@ -711,7 +711,7 @@ def test_a_difference_is_of_the_same_problems_where_runs_lack_some():
 
 @pytest.mark.parametrize(("problems", "high", "star"), [(4, 49.0, False), (250, 1.5, True)])
 def test_of_few_problems_that_came_out_alike_little_is_known(problems, high, star):
-    """No interval is without width, and a star needs one that excludes 0 with what is not known of both models."""
+    """Every interval has a width, and a star needs one that excludes 0 with the uncertainty of both models."""
     rows = [
         (m, m, "d", f"p{i}", x + x * (i % 2)) for m, x in (("base", 0.25), ("star_1", 0.0)) for i in range(problems)
     ]
@@ -1037,7 +1037,7 @@ def test_section_5_is_decided_within_one_model():
     assert decided.select("spent", "used", "affordable").rows() == [(1.0, 2, 2), (1.0, 4, 4)]
     text = "votes halfway against answer at the end, M: +30.0 [+30.0, +30.0]"
     assert claims.layout(decided, {}).cells[1][2] == text
-    short = table.with_columns(answers=pl.lit(3, pl.Int64))  # sampled: too few to spend what the thought costs
+    short = table.with_columns(answers=pl.lit(3, pl.Int64))  # sampled: too few to cost as much as the thought
     decided = claims.summary({"prefixes": short}, looks, of_groups)
     assert decided["verdict"].to_list() == ["contradicted", "not significant"]
     assert decided["spent"].to_list() == [1, 0.75]

@@ -15,7 +15,7 @@ def test_each_artifact_says_what_made_it(tmp_path, monkeypatch):
     made = {"stage": "mrt.sampling.rollouts", "code": "abc", "weights": "def", "versions": {"vllm": "vllm 1.0"}}
     monkeypatch.setattr(storage, "provenance", made)
     storage.write_table(pl.DataFrame({"x": [1, 2]}), tmp_path / "a.parquet")
-    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "b.parquet")  # of somebody else
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "b.parquet")  # made elsewhere
     files = {"rollouts": tmp_path / "a.parquet", "theirs": tmp_path / "b.parquet"}
     Provenance(files=files, config={"seed": 0, "prompt": {"instruction": "<b>{problem}"}}, out=tmp_path / "p").cli_cmd()
     rows = pl.read_parquet(tmp_path / "p.parquet").rows()

@@ -1,4 +1,4 @@
-"""The report: what it opens with, and that all figures stand there with their captions."""
+"""The report: its first part, and all figures with their captions."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def test_models_are_compared_with_the_base_and_with_their_parents():
 
 
 def measured(right, runs=1, flops=1e9):
-    """Accuracy and cost of models that answer so many of 40 problems, the first ones, in each run."""
+    """Accuracy and cost of models that answer the first n of 40 problems right in each run."""
     names = {f"{name}_{run}" if run else name: name for name in right for run in range(runs)}
     rows = [
         (run, "toy", f"p{i}", float(i < right[name]), 50.0 + right[name], 4)
@@ -131,7 +131,7 @@ def figures_of(*names):
 
 @pytest.mark.parametrize(("drawing", "vector"), [("{}", ".pdf"), ("{format: svg}", ".svg")])
 def test_a_run_asks_for_each_format_of_a_figure(drawing, vector, tmp_path):
-    """Snakemake compares no settings of a rule with an output that is missing and that nothing asks for."""
+    """Snakemake compares no settings of a rule with an output that is missing and not requested."""
     (tmp_path / "drawing.yaml").write_text(f"figures: {drawing}")
     wanted = figures_of("config.yaml", tmp_path / "drawing.yaml").all()
     assert {Path(path).suffix for path in wanted if "/figures/" in path} == {".png", ".csv", vector}

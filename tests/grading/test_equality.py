@@ -1,4 +1,4 @@
-"""Equality: laws on generated answers, cases, what is never accepted, hostile text, agreement with labelled pairs."""
+"""Equality: laws on generated answers, cases, never accepted answers, hostile text, agreement with labelled pairs."""
 
 import json
 import random
@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 from conftest import SHARED, needs_shared
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.answer_pairs import KINDS, pair
@@ -97,6 +97,25 @@ def test_fractions_are_equal_as_fractions(value: Fraction, k: int) -> None:
     top, bottom = value.numerator * k, value.denominator * k
     assert exact(rf"\dfrac{{{top}}}{{{bottom}}}", f"{value.numerator}/{value.denominator}") is True
     assert exact(rf"\frac{{{top + 1}}}{{{bottom}}}", str(value)) is False
+
+
+WORDS = (" and ", " or ", r" \text{ or } ", r"\mbox{and }", r", \text{or } ", r" \lor ")
+
+
+@given(st.lists(st.integers(-99, 99), min_size=2, max_size=4, unique=True), st.sampled_from(WORDS), st.booleans())
+def test_items_are_the_same_after_commas_and_words(values: list[int], word: str, named: bool) -> None:
+    items = [f"x={value}" if named else str(value) for value in values]
+    text = ", ".join(items[:-1]) + word + items[-1]
+    assert same_answer(text, ", ".join(map(str, values)))
+    assert not same_answer(text, ", ".join(map(str, [*values[:-1], 100])))
+
+
+@settings(max_examples=15)  # a sum takes algebra
+@given(st.integers(1, 99), st.integers(1, 99), st.sampled_from(["", "x = "]))
+def test_plus_minus_is_two_numbers(middle: int, offset: int, name: str) -> None:
+    text, values = rf"{name}{middle} \pm {offset}", [middle - offset, middle + offset]
+    assert same_answer(text, f"{values[0]}, {values[1]}")
+    assert not same_answer(text, f"{values[0]}, {values[1] + 1}") and not same_answer(text, str(values[0]))
 
 
 @given(st.text(st.sampled_from("\\{}()[]$,;=1x. ^_abctextboxd|<>"), max_size=40))

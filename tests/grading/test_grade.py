@@ -99,7 +99,7 @@ def test_clusters_do_not_depend_on_the_order(answers: list[str | None], data: st
 def test_stage_on_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problems, rollouts, out = (tmp_path / f"{name}.parquet" for name in ("problems", "rollouts", "grades"))
     pl.DataFrame({"id": ["a", "b"], "answer": ["025", "x+1"]}).write_parquet(problems)
-    inside, whole, empty = True, False, False  # begun inside a thought; opened by the text; closed by the prompt
+    inside, whole, empty = True, False, False  # started inside a thought; opened by the text; closed by the prompt
     rows = [
         ("a", 0, inside, r"hm</think>\boxed{25}", "25", True, 0),
         ("b", 0, whole, r"<think>hm</think>\boxed{1+x}", "1+x", True, 0),

@@ -1,4 +1,4 @@
-r"""Answers that look alike: what is equal, what is not, in both directions."""
+r"""Answers that look alike: equal and unequal ones, in both directions."""
 
 import itertools
 import string

@@ -1,4 +1,4 @@
-"""Plans count what the caches will give, without an engine."""
+"""Plans count cached completions, without an engine."""
 
 import json
 from shlex import quote
@@ -22,7 +22,7 @@ THOUGHT = "Try 3 + 4 = 7.\n\nWait, try 5 + 3 = 8.\n\nSo it is right.\n</think>\n
 
 
 def fill(folder, problems, samples):
-    """A completion cache with so many rollouts of each problem."""
+    """A completion cache with n rollouts of each problem."""
     engine = Engine(str(TOY_BASE), EngineSettings(**ENGINE))
     prompt = Prompt(instruction="{problem}")
     engine.thinking = prompt.thinking_of(engine.tokenizer)
@@ -45,7 +45,7 @@ def as_json(**options):
 
 
 def sampling(tmp_path, kind, settings, files):
-    """The jobs that ask for a table of a kind, sample it, and gather it."""
+    """The jobs that request, sample and gather a table of a kind."""
     request, mark, folder = tmp_path / f"{kind}.json", tmp_path / f"{kind}.mark", str(tmp_path / "cache" / kind)
     settings = {"model": str(TOY_BASE), "names": ["base", "toy"], "seed": 0, **settings}
     files = {name: str(path) for name, path in files.items()}
@@ -96,7 +96,7 @@ def test_only_the_additional_completions_are_sampled(tmp_path, toy_problems):
 
 
 def test_mu_is_asked_at_thoughts_whose_rollouts_are_cached(tmp_path, toy_problems):
-    """With one trace a problem, more rollouts add nothing; with all, nobody knows the new ones yet."""
+    """With one trace a problem, more rollouts add nothing; with all, the new ones are unknown."""
     fill(tmp_path / "cache" / "rollouts" / "toy", toy_problems, 2)
     one = lacks(tmp_path, toy_problems, samples=4, traces=1)["force_answers"]
     both = lacks(tmp_path, toy_problems, samples=2)["force_answers"]

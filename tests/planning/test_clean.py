@@ -1,4 +1,4 @@
-"""`mrt clean` removes what no configuration needs, and nothing else."""
+"""`mrt clean` removes files that no configuration needs, and no others."""
 
 import os
 from pathlib import Path

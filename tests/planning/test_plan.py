@@ -79,7 +79,7 @@ def test_children_of_a_beam_are_sampled_from_too():
         return Bill(load(laid_over(raw, {"training": {"tree": tree}}))).work("search_tree", "base", "toy_train")
 
     beams, all_ = work(breadth=2, depth=3, rollouts=4), work(breadth=2, depth=3, rollouts=4, child_rollouts=5)
-    assert all_.generated == 6 * beams.generated  # each of the 4 rollouts has a child, and that has 5 of its own
+    assert all_.generated == 6 * beams.generated  # each of the 4 rollouts has a child with 5 rollouts
     assert all_.read == 5 * beams.read
 
 

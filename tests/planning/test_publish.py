@@ -1,4 +1,4 @@
-"""`mrt publish`: the folders that go to the hub, their cards, and errors, with a stand-in of the hub."""
+"""`mrt publish`: the folders that go to the hub, their cards, and errors, with a local copy of the hub."""
 
 import json
 import os
@@ -27,7 +27,7 @@ CUT = {"segmentation": {"by": "/home/me/cut.py:cut", "text": "two\n\nlines"}}
 
 
 def rows(artifact, count, **values):
-    """A table of an artifact with so many rows, each value that of its column's kind."""
+    """A table of an artifact with n rows, each value that of its column's kind."""
     defaults = {pl.String: "a", pl.Int64: 1, pl.Float64: 1.0, pl.Boolean: True}
     data = {name: [defaults[kind]] * count for name, kind in artifact.columns.items()}
     data |= {name: list(range(count)) for name in artifact.keys if artifact.columns[name] == pl.Int64}

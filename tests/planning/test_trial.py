@@ -1,4 +1,4 @@
-"""The trial of a machine: what its stages report, how it treats failures and limits, and who reads its numbers."""
+"""The trial of a machine: reports of its stages, failures, limits, and readers of its numbers."""
 
 import json
 from pathlib import Path

@@ -139,7 +139,7 @@ def test_disjoint_rules():
     assert not Sets([first]).overlaps(second)
 
 
-LANGUAGES = {  # a problem, and what somebody wrote before a copy of it
+LANGUAGES = {  # a problem, and a text before a copy of it
     "Chinese": (
         "一个长方形花坛的长是宽的两倍，周长为三十六米，现在沿花坛四周铺一条宽一米的小路，求小路的面积。",
         "例题：",
@@ -457,7 +457,7 @@ def test_settings_errors(options, message):
         Dataset.model_validate({"split": "test", **options})
 
 
-# ---- what is kept
+# ---- rows that are kept
 
 
 def test_duplicates_and_empty_rows(tmp_path):
@@ -514,7 +514,7 @@ def test_what_may_be_an_answer_stays_one(tmp_path, problem, answer):
 
 
 def test_a_source_that_says_what_is_valid_decides(tmp_path):
-    """NuminaMath-1.5's columns, also as a dataset of the hub has them; and what was in doubt is told."""
+    """NuminaMath-1.5's columns, also as a dataset of the hub has them; and doubtful rows are reported."""
     fine = {"problem_is_valid": "Yes", "solution_is_valid": "Yes", "question_type": "math-word-problem"}
     rows = [
         {"problem": "How many?", "answer": "None", **fine},
@@ -537,7 +537,7 @@ def test_a_source_that_says_what_is_valid_decides(tmp_path):
 
 
 def test_the_answer_in_a_box_or_after_a_mark_of_the_solution(tmp_path):
-    """GSM8K's way: what stands after the last mark; a solution without one is dropped and counted."""
+    """GSM8K's way: the text after the last mark; a solution without one is dropped and counted."""
     rows = [
         {"problem": "p", "solution": "2 + 3 is 5.\n#### 5\nNo, 4.\n#### 1,004"},
         {"problem": "q", "solution": r"so \boxed{7}"},
@@ -654,7 +654,7 @@ def test_declared_benchmarks():
         assert set(made_set.disjoint_from) <= set(sets)
         assert made_set.hub is not None
         assert len(made_set.hub.revision) == 40 and int(made_set.hub.revision, 16)
-        # what a rule passes on the command line is the model itself
+        # a rule passes the model itself on the command line
         assert Dataset.model_validate_json(made_set.model_dump_json()) == made_set
 
 

@@ -1,4 +1,4 @@
-"""The public modules: docs/api.md lists their names, each has types and a docstring, and what the page shows runs."""
+"""The public modules: docs/api.md lists their names, each has types and a docstring, and the page's examples run."""
 
 import asyncio
 import dataclasses

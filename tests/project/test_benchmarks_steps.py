@@ -53,7 +53,7 @@ def test_jobs_are_those_that_finished_with_their_threads_and_files():
 def test_a_free_core_is_late_if_a_job_waits_for_it_and_idle_if_none_can_run():
     first = Job("a", 1, 4, outputs=("x",))
     second = Job("b", 6, 8, inputs=("x",))
-    # 0 to 1: one core late for a, one idle; 1 to 4 and 6 to 8: one idle; 4 to 6: one late for b, one idle; 8 to 9: late
+    # 0 to 1: one core late for a, one idle; 1 to 4 and 6 to 8: one idle; 4 to 6: one late for b, one idle. 8 to 9: late
     assert free_cores([first, second], wall=9, cores=2) == (1 + 2 + 2, 1 + 3 + 2 + 2)
 
 

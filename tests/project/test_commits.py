@@ -14,7 +14,7 @@ PAGES = [
 
 
 def cited(text):
-    """What a text cites as commits: hexadecimal names of 7 to 12 digits, or any behind the word."""
+    """Commits that a text cites: hexadecimal names of 7 to 12 digits, or any after the word."""
     return set(CITED.findall(text))
 
 

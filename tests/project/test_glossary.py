@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 from test_prose import sentences
 
-ROWS = re.findall(r"^\| (?!term |---)(.+?) \| (.+) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+ROWS = re.findall(r"^- \*\*(.+?)\*\*: ((?:.|\n  )+)$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
 
 
 @pytest.mark.fast

@@ -64,7 +64,7 @@ def test_the_library_knows_nothing_of_snakemake():
 
 
 def test_no_two_rooms_import_each_other_however_far_round():
-    """Rooms are the folders of mrt/; docs/architecture.md lists each below those that it imports."""
+    """docs/architecture.md lists each subpackage below those that it imports."""
     graph = {room.name: set() for room in (ROOT / "mrt").iterdir() if (room / "__init__.py").is_file()}
     for room, used in graph.items():
         for path in (ROOT / "mrt" / room).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""Identifiers say what they hold: of words that do not, and of long functions, there are only so many left."""
+"""Identifiers name their content: numbers of words that do not, and of long functions, are limited."""
 
 import ast
 from collections import Counter

@@ -1,8 +1,8 @@
 """What we use of other projects that they do not promise: each place, with the reason that nothing public does it.
 
-The places are found in the code: private names, imports from modules that are not documented, methods that a subclass
-overrides, attributes of others that are assigned, and what the rules read of Snakemake's workflow. What is found and
-not listed fails, and so does what is listed and not found. Public means are listed too, with where they are promised.
+The places are searched in the code. They are private names, imports of undocumented modules, methods that a subclass
+overrides, assigned attributes of others, and parts of Snakemake's workflow that the rules read. An unlisted
+place fails, and so does a listed place that does not exist. Public ones are listed with their documentation.
 
 A new version that moves a place fails here, by name, before a training or a cluster does. When one has been tried,
 change its version here and in envs/*.in.
@@ -24,7 +24,7 @@ OTHERS = (
     *("vllm", "torch", "accelerate", "deepspeed", "datasets", "peft"),
 )
 
-# {(file, what is found): (the place upstream, why nothing public does it)}
+# {(file, name): (the place upstream, why nothing public does it)}
 PATCHED = {
     ("workflow/running.py", "plugin.Executor.next_seconds_between_status_checks"): (
         "snakemake_interface_executor_plugins.executors.remote:RemoteExecutor.next_seconds_between_status_checks",
@@ -142,7 +142,7 @@ SAME = {  # the same places in other files
     ("workflow/terminal.py", "workflow.executor_plugin"),
     ("workflow/rules/common.smk", "workflow.configfiles"),
 }
-PROMISED = {  # public: {what is found: where it is promised}
+PROMISED = {  # public: {name: where it is promised}
     "torch": "the documented modules of PyTorch",
     "snakemake.exceptions.WorkflowError": "in the namespace of every Snakefile",
     "snakemake.logging.logger": "in the namespace of every Snakefile",
@@ -156,6 +156,8 @@ PROMISED = {  # public: {what is found: where it is promised}
     "vllm.sampling_params.RequestOutputKind": "vLLM, LLM class: SamplingParams",
     "workflow.executor_settings": "the interface of executor plugins",
     "workflow.basedir": "Snakemake, Snakefiles: Modularization",
+    "workflow.snakefile": "Snakemake, changelog of 6.3.0",
+    "workflow.source_path": "Snakemake, Snakefiles and Rules: Accessing auxiliary source files",
     "DataCollatorForLanguageModeling.torch_call": "transformers, Data Collator",
     "SFTTrainer.compute_loss": "transformers, Trainer: to be overridden",
     "SFTTrainer.log": "transformers, Trainer: to be overridden",
@@ -197,7 +199,7 @@ def is_private(name):
 
 
 def imported(tree):
-    """{name in the file: dotted name} of what it imports, wherever."""
+    """{name in the file: dotted name} of its imports, wherever."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -231,7 +233,7 @@ def defined(node):
 
 
 class Classes:
-    """All classes of the project by name, with what they define and inherit of each other and of other projects."""
+    """All classes of the project by name, with their definitions and bases, in this and in other projects."""
 
     def __init__(self, trees):
         self.nodes, self.imports = {}, {}
@@ -319,7 +321,11 @@ def places_in_the_code():
             second = text.split(".")[1].partition("[")[0] if root == "self" else root
             if is_theirs or target.attr not in ours or (root == "self" and second not in ours):
                 places.add((file, text))
-    for path in (ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))):
+    for path in (
+        ROOT / "Snakefile",
+        *sorted(ROOT.glob("workflow/Snakefile")),
+        *sorted(ROOT.glob("workflow/rules/*.smk")),
+    ):
         for name in re.findall(
             r"(?<![/\w])workflow\.(\w+)", re.sub(r"from workflow.*|\"\"\".*\"\"\"", "", path.read_text())
         ):

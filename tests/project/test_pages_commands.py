@@ -21,7 +21,8 @@ from markdown_it import MarkdownIt
 LISTED = tomllib.loads(Path(__file__).with_name("commands.toml").read_text())
 NEEDS, LACKS = ([*chain.from_iterable(LISTED[kind].values())] for kind in ("needs", "lacks"))
 PATTERNS = [*LISTED["plan"], *LISTED["test"], *NEEDS, *LACKS]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "experiments").glob("*/README.md"))]
+FRONTS = [ROOT / "README.md", ROOT / "config" / "README.md"]
+PAGES = [*FRONTS, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "experiments").glob("*/README.md"))]
 
 
 def commands_in(markdown: str) -> Iterator[str]:
@@ -62,7 +63,7 @@ def planned(patterns: list[str]) -> list[str]:
 
 
 def arguments(command: str) -> list[str]:
-    """What a dry run is given: targets and configuration files."""
+    """The arguments of a dry run: targets and configuration files."""
     return re.sub(r" -[nq]\b| --cores \d+| --profile \S+", "", command).split()[1:]
 
 

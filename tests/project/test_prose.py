@@ -1,4 +1,4 @@
-"""Prose of the pages, docstrings and comments: short sentences, short lines, plain words, one interval a sentence.
+"""Prose of pages, docstrings, comments and descriptions: short sentences and lines, plain words, one interval each.
 
 `python tests/project/test_prose.py PAGE ...` prints the findings of these pages, or of folders of code, and without
 pages those of all. codespell finds misspelt words.
@@ -44,7 +44,7 @@ DIALECT = {  # a pattern, and the plain words
     r"\bsay\)|, say,": "for example",
 }
 PLAIN = {re.compile(pattern, re.IGNORECASE): plain for pattern, plain in DIALECT.items()}
-CLAUSE = re.compile(  # in place of a noun; questions may be asked
+CLAUSE = re.compile(  # instead of a noun; questions are allowed
     r"\bwhat (?:an?|the|it|its|they|their|each|this|these|one|is|are|was|were|has|no|else|nobody)\b(?![^.?!]*\?)", re.I
 )
 SECTION = re.compile(r"^(?:Args|Returns|Raises|Yields):$")
@@ -91,15 +91,17 @@ def as_markdown(docstring: str) -> str:
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Paragraphs of a page, or of the docstrings and comments of a module, each with its line, or its docstring's."""
+    """Paragraphs of a page, or of docstrings, descriptions of fields and comments in code, each with a line."""
     text = path.read_text()
     if path.suffix == ".md":
         yield from paragraphs(text)
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text)) if path.suffix == ".py" else ():
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and (docstring := ast.get_docstring(node, clean=False)):
             yield from ((node.body[0].lineno, part) for _, part in paragraphs(as_markdown(docstring)))
+        if isinstance(node, ast.keyword) and node.arg == "description" and isinstance(node.value, ast.Constant):
+            yield from ((node.value.lineno, part) for _, part in paragraphs(node.value.value))
     comment, first, last = list[str](), 0, 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not re.match(r"# (?:fmt|type|noqa)\b", token.string):
@@ -115,7 +117,7 @@ def prose_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def findings_in(path: Path) -> Iterator[tuple[str, int, str]]:
-    """Findings in a file: kind, line, and what was found."""
+    """Findings in a file: kind, line, and text."""
     for line, paragraph in prose_of(path):
         for sentence in sentences(paragraph):
             words = sum(bool(re.search(r"\w", word)) for word in sentence.split())
@@ -141,9 +143,12 @@ def pages() -> dict[str, list[Path]]:
     """Files by page, or by folder of code."""
     docs = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in GENERATED]
     readmes = sorted((ROOT / "experiments").rglob("*.md"))
-    files = {str(p.relative_to(ROOT)): [p] for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs, *readmes)}
-    for path in sorted(path for room in ("mrt", "workflow") for path in (ROOT / room).rglob("*.py")):
-        files.setdefault(str(path.parent.relative_to(ROOT)), []).append(path)
+    fronts = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md")]
+    files = {str(p.relative_to(ROOT)): [p] for p in (*fronts, *docs, *readmes)}
+    files["Snakefile"] = [ROOT / "Snakefile"]
+    for path in sorted(path for folder in ("mrt", "workflow", "tests") for path in (ROOT / folder).rglob("*.*")):
+        if path.suffix in (".py", ".smk"):
+            files.setdefault(str(path.parent.relative_to(ROOT)), []).append(path)
     return files
 
 
@@ -203,8 +208,11 @@ def test_docstrings_and_comments_are_read_and_code_is_not(tmp_path):
     long = "word " * 20
     code = f'"""A module.\n\n    python -m it is told\n\nArgs:\n    a: {long}\n    b: {long}\n"""\n'
     code += f'told = "it is told"  # {long}\n# {long}\n# {long}.\n'
-    (tmp_path / "module.py").write_text(code)
-    assert [(kind, line) for kind, line, _ in findings_in(tmp_path / "module.py")] == [("sentence", 10)]
+    (tmp_path / "module.py").write_text(code + 'Field(description="The file that it is told.")\n')
+    findings = [(kind, line) for kind, line, _ in findings_in(tmp_path / "module.py")]
+    assert findings == [("dialect", 12), ("sentence", 10)]
+    (tmp_path / "rules.smk").write_text("rule told:\n    shell: 'told'  # told\n")
+    assert [kind for kind, _, _ in findings_in(tmp_path / "rules.smk")] == ["dialect"]
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def test_from_an_instruct_model_to_regret(smollm2, tmp_path):
 
 
 def test_vllm_and_transformers_agree_and_texts_are_read_alike(smollm2):
-    """Log-probabilities of what it says; token ids of texts that go on from each other."""
+    """Log-probabilities of its completions; token ids of texts that go on from each other."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -149,7 +149,7 @@ def test_vllm_and_transformers_agree_and_texts_are_read_alike(smollm2):
     for completion in drawn:
         (ids,) = engine.encode([completion.text])
         ids += [engine.tokenizer.eos_token_id] * (completion.finish_reason == "stop")
-        if len(ids) != completion.tokens:  # what was drawn need not be how the text is encoded
+        if len(ids) != completion.tokens:  # sampled tokens may differ from the encoding of the text
             continue
         with torch.no_grad():
             logits = model(torch.tensor([before + ids])).logits[0, len(before) - 1 : -1]

@@ -1,4 +1,4 @@
-"""Progress along real thoughts: the page shows what its script prints, and the curves are of whole traces."""
+"""Progress along real thoughts: the page shows the output of its script, and the curves are of whole traces."""
 
 import importlib.util
 import json

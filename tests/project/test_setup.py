@@ -34,7 +34,7 @@ FILES, FOLDERS = ("setup.sh", "pyproject.toml", "README.md", "LICENSE"), ("envs"
 
 @pytest.fixture
 def project(tmp_path):
-    """What `setup.sh` reads, in a folder of its own."""
+    """What `setup.sh` reads, in a separate folder."""
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path)
     for name in FOLDERS:
@@ -180,7 +180,7 @@ def test_no_package_index_at_all(project):
 
 
 def test_a_wheel_of_the_project_holds_what_it_needs(project, tmp_path):
-    """Of what is no Python: the toy bases, DeepSpeed's configuration."""
+    """Of files that are not Python: the toy bases, DeepSpeed's configuration."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*command, "--wheel-dir", tmp_path / "wheel", project], check=True)
     (wheel,) = (tmp_path / "wheel").iterdir()
@@ -233,7 +233,7 @@ def test_an_ordinary_index_gives_an_environment_that_imports(project, kind):
 
 @pytest.mark.setup
 def test_pytorchs_own_index_gives_the_cpu_build(project, tmp_path):
-    """A stand-in for it on this machine, with the wheel that pip can get here."""
+    """A local substitute for it, with the wheel that pip can get here."""
     if os.geteuid() or not shutil.which("unshare") or not shutil.which("openssl"):
         pytest.skip("a stand-in for PyTorch's index takes root, unshare and openssl")
     lock = (ROOT / "envs" / "torch-cpu.lock").read_text()
@@ -278,7 +278,7 @@ def test_pytorchs_own_index_gives_the_cpu_build(project, tmp_path):
 
 
 def host_of_pytorchs_index(venv):
-    """The host that uv asks for CPU builds; uv knows it, and this project names none."""
+    """The host from which uv gets CPU builds; uv knows it, and this project names none."""
     command = [venv / "bin" / "uv", "pip", "install", "--verbose", "--dry-run", "--offline", "--torch-backend", "cpu"]
     asked = subprocess.run(
         [*command, "torch==2.13.0"], capture_output=True, text=True, env={**os.environ, "VIRTUAL_ENV": str(venv)}
@@ -289,7 +289,7 @@ def host_of_pytorchs_index(venv):
 
 
 def certify(folder, host):
-    """A certificate for the host, by an authority of its own; the file of what is trusted, this one included."""
+    """A certificate for the host, by a new authority; the file of trusted authorities, this one included."""
     openssl = partial(subprocess.run, check=True, capture_output=True, cwd=folder)
     new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj"]
     openssl([*new, "/CN=a test's authority", "-x509", "-days", "2", "-keyout", "own.key", "-out", "own.pem"])

@@ -22,7 +22,7 @@ ADD = Trace.add
 
 
 def settled(answers, rule=FILTER, **how):
-    """A trace whose answers [prefixes, MOST] were drawn as far as needed."""
+    """A trace whose answers [prefixes, MOST] were sampled as far as needed."""
     trace = Trace(len(answers), MOST, Allocation(**how), rule)
     while asked := trace.next():
         for prefix, count in asked.items():

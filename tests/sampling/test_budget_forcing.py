@@ -1,4 +1,4 @@
-"""Thoughts made to go on: what an extension is, and the whole stage with the real engine."""
+"""Extensions of thoughts, and the whole stage with the real engine."""
 
 import polars as pl
 import pytest
@@ -58,7 +58,7 @@ def test_a_thought_is_closed_as_the_model_closes_it():
 
 @pytest.mark.parametrize("header", ["<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"])
 def test_an_extension_ends_where_any_header_closes_the_thought(header):
-    """The answer behind it is no part of the thought that mu is asked at."""
+    """The answer after it is no part of the thought that mu reads."""
     *_, channels = FAMILIES
     assert unclosed("so 7.<|end|><|start|>assistant" + header + "7", channels) == "so 7."
     for thinking in FAMILIES:
@@ -119,7 +119,7 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
         assert pl.read_parquet(one).equals(pl.read_parquet(two))
 
     shares = []
-    for shard in ("0/2", "1/2"):  # half of the thoughts each, with all that is asked of a thought
+    for shard in ("0/2", "1/2"):  # half of the thoughts each, with all requests of a thought
         none = force("none", folder=tmp_path / "shards", shard=shard)
         assert not any(path.exists() for path in none)
         shares.append(pl.read_parquet(tmp_path / "shards").height)
@@ -133,7 +133,7 @@ def test_thoughts_are_extended_with_the_real_engine_in_one_go(toy_problems, tmp_
 
 
 def test_what_the_model_is_asked_to_go_on_with(tmp_path, monkeypatch):
-    """Markers in turn, a truncated thought (no other) without its last step, and answers behind the closed thought."""
+    """Markers in turn, a truncated thought (no other) without its last step, and answers after the closed thought."""
     from mrt.core.artifacts import EPISODES, ROLLOUTS
     from mrt.episodes.thinking import THINK
     from mrt.sampling.engine import Completion

@@ -1,4 +1,4 @@
-"""Completions kept by content: only what is new is drawn, whatever was killed, asked for in addition, or shared out."""
+"""Completions kept by content: only new ones are sampled, after kills, added requests, and in shards."""
 
 from dataclasses import replace
 

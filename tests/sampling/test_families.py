@@ -77,18 +77,18 @@ GPT_OSS = """
 
 @dataclass
 class Family:
-    """A model's chat template and tokens, what the configuration says of it, and how its prompts have to end."""
+    """A model's chat template and tokens, its part of the configuration, and the required end of its prompts."""
 
     template: str
     special: tuple[str, ...]
     end: str  # by which its answers end
-    tail: str  # of its prompts, behind the question
+    tail: str  # of its prompts, after the question
     eos: str = ""  # the tokenizer's end token, if it is another
     bos: str = ""
     settings: dict = field(default_factory=dict)  # the configuration's `prompt`
     thinking: Thinking | None = THINK
     inside: bool = True
-    head: str = ""  # what a prompt has before the question
+    head: str = ""  # the text of a prompt before the question
 
 
 IM = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -203,7 +203,7 @@ def written(family, answer=RIGHT):
 
 
 def decoded(tokenizer, prompt, ids, thinking):
-    """The text of a completion that ended by itself, as the engine reads it behind its prompt."""
+    """The text of a completion that ended by itself, as the engine reads it after its prompt."""
     before = end_of(tokenizer, tokenizer.encode(prompt, add_special_tokens=False))
     return decode(tokenizer, before, ids[:-1], special_ids(tokenizer, thinking))
 

@@ -161,7 +161,7 @@ class Made:
         return table.with_columns(pl.col(pl.String).map_elements(self.usual_texts, return_dtype=pl.String))
 
     def page(self):
-        """What the page of traces shows, in the usual tags."""
+        """Texts of the page of traces, in the usual tags."""
         return json.loads(self.usual_texts(json.dumps(traces_of(Folder(self.folder), "m", "test"), ensure_ascii=False)))
 
 
@@ -172,7 +172,7 @@ def pair(request, toy_problems, tmp_path):
 
 
 def test_only_the_tags_differ(pair):
-    """What is sampled, forced, graded, measured, learnt and shown; J by answers and by likelihood."""
+    """Samples, forced answers, grades, measures, trainings and pages; J by answers and by likelihood."""
     tokens, pages = [], []
     for made in pair:
         made.sample()
@@ -195,7 +195,7 @@ def test_only_the_tags_differ(pair):
 
 
 def trained_by_rl(folder, makings):
-    """Trainings by RL, one after another in a process of their own: an engine takes its process over."""
+    """Trainings by RL, one after another in a separate process: an engine takes its process over."""
     options = [
         {
             "model": str(made.model), "prompts": str(made.files["prompts"]), "method": "mrt_rl",

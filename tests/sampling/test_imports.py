@@ -1,4 +1,4 @@
-"""Completions that somebody sampled elsewhere become rollouts."""
+"""Completions sampled elsewhere become rollouts."""
 
 import json
 
@@ -261,7 +261,7 @@ def test_other_tags_can_be_given_and_two_kinds_are_refused(problems):
     ],
 )
 def test_a_thought_that_no_row_closes_in_unknown_tags_is_asked_for(problems, shown):
-    """Nobody knows what closes it: with another tag, no row would have an answer."""
+    """The closing tag is unknown: with another tag, no row would have an answer."""
     with pytest.raises(ValueError, match=r"row 1 opens a thought with .*`rollouts: \{thinking: \{open: \.\.\., close"):
         imported(problems, [shown])
     if "<" not in shown["text"]:  # its prompt opens the thought

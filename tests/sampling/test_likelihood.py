@@ -1,4 +1,4 @@
-"""J by likelihood: the probabilities are the model's own, a prefix is read once, and J is a probability."""
+"""J by likelihood: the probabilities are the model's, a prefix is read once, and J is a probability."""
 
 from dataclasses import replace
 from math import exp
@@ -42,7 +42,7 @@ def engine():
 
 
 def by_transformers(engine, prompt, opening, text):
-    """The probability of text and of a token that begins with a brace behind it, by a plain forward pass."""
+    """The probability of text and of a token that begins with a brace after it, by a plain forward pass."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -75,7 +75,7 @@ def test_probabilities_are_those_of_a_plain_forward_pass(engine):
 
 
 def test_the_prefix_cache_is_read(engine):
-    """vLLM reads it for no request with log-probabilities of the prompt, unless told so."""
+    """By default vLLM does not read it for requests with log-probabilities of the prompt."""
     chat = CHAT + "".join(f"Try {i} + 3 = {i + 3}.\n\n" for i in range(40))
     read = []
     for text in ("8", "9"):
@@ -89,7 +89,7 @@ def test_the_prefix_cache_is_read(engine):
 
 
 def test_texts_are_scored_wherever_a_block_of_the_cache_ends(engine):
-    """The same prompts once more, with another text, too: what is scored is never taken from the cache."""
+    """The same prompts once more, with another text, too: scored tokens are never taken from the cache."""
     ends = [Request(CHAT + "5 " * i, 1, 0, GREEDY, scored=text, opening=OPENING) for i in range(32) for text in "89"]
     first, again = engine.generate(ends), engine.generate(ends)
     assert [probability(c) for (c,) in again] == pytest.approx([probability(c) for (c,) in first], rel=1e-4)
@@ -104,7 +104,7 @@ def test_a_prompt_that_leaves_no_room_is_no_error(engine):
 
 
 def test_J_is_the_share_of_right_answers_among_those_with_this_opening(engine):
-    """Where the first episode found the answer, where the second lost it, and behind a thought that was closed."""
+    """Where the first episode found the answer, where the second lost it, and after a closed thought."""
     places = [prefix(0), prefix(1), prefix(2), prefix(2, closed=True)]
     openings = [stage().opening(place) for place in places]
     assert openings[:3] == [OPENING] * 3 and openings[3] == OpenEnded().template.header + OPENING
@@ -119,7 +119,7 @@ def test_J_is_the_share_of_right_answers_among_those_with_this_opening(engine):
 
 @pytest.fixture(scope="module")
 def braces():
-    """A tokenizer with a token for `{` and the first character behind it, and one for two braces, like those in use."""
+    """A tokenizer with a token for `{` and the first character after it, and one for two braces, like those in use."""
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
@@ -165,7 +165,7 @@ def test_an_end_may_close_the_answer_and_the_box(braces):
         (0, 32, True),  # each token of the prompt has a row
         (16, 32, True),  # of model runner V1, which has rows of cached tokens too
         (16, 16, True),  # of V2
-        (30, 2, False),  # what is scored was in the cache
+        (30, 2, False),  # scored tokens were in the cache
         (16, 24, False),  # of a request that was interrupted in its prompt
         (0, 40, False),
     ],
@@ -212,7 +212,7 @@ def test_answers_are_sampled_where_the_filter_keeps_and_nowhere_else():
 
 
 def test_the_key_of_a_scored_text_has_no_seed(engine, tmp_path):
-    """Nothing is drawn, so that another seed finds what one has read."""
+    """Nothing is sampled, so that another seed uses the same cache."""
     cache = CompletionCache(tmp_path, engine)
     one, two = (Request("a", 1, seed, Decoding(), scored="8", opening=OPENING) for seed in (1, 2))
     assert cache.keys(one) == cache.keys(two) != cache.keys(replace(one, scored="9"))

@@ -48,7 +48,7 @@ def starts(monkeypatch):
 
 
 def gathered(file, folder=None):
-    """The table of a request: from the completion cache, or sampled by a job of its own."""
+    """The table of a request: from the completion cache, or sampled by a separate job."""
     request = json.loads(file.read_text())
     cache = {"folder": folder / request["settings"]["names"][1], "gather": 1} if folder else {}
     stage = Sample(settings=request["settings"], engine=ENGINE, cache=CacheSettings(**cache), **request["inputs"])

@@ -1,4 +1,4 @@
-"""Stages that sample in rounds, in shards: each draws the rounds of its own problems."""
+"""Stages that sample in rounds, in shards: each samples the rounds of its problems."""
 
 import polars as pl
 import pytest

@@ -59,7 +59,7 @@ TOKENIZERS = [
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.lists(st.sampled_from(PIECES), max_size=12)), max_size=12))
-# GPT-2's pattern cuts "\n\n<" before the last "\n", an added token behind it.
+# GPT-2's pattern cuts "\n\n<" before the last "\n", an added token after it.
 @example([(0.0, ["\n\n", "<think>"]), (0.5, [])])
 def test_ids_are_those_of_each_text_alone(changes):
     texts = [""]

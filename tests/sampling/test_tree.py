@@ -73,7 +73,7 @@ def test_every_example_is_a_path_of_the_tree_or_a_splice_of_two(tree, seed):
             stays = paths.text(attempt[: e.kept])
             assert whole[stays + e.completion.removeprefix(back)] in paths.right
             assert e.kept == 0 or method == "warmstart"
-            assert e.kept < len(attempt)  # it goes back to a step of its own prefix, never past its answer
+            assert e.kept < len(attempt)  # it goes back to a step of its prefix, never past its answer
             values = [paths.rows[n]["value"] for n in (0, *attempt[:-1])]
             if method == "warmstart":
                 reachable = [
@@ -83,12 +83,12 @@ def test_every_example_is_a_path_of_the_tree_or_a_splice_of_two(tree, seed):
 
 
 def test_children_are_scored_by_rollouts_of_their_own(tmp_path, monkeypatch):
-    """Where no two steps are equal, one rollout passes a child; those drawn from it tell good from bad ones."""
+    """Where no two steps are equal, one rollout passes a child; those sampled from it separate good from bad ones."""
     problems = pl.DataFrame({"id": ["p"], "problem": ["?"], "answer": ["1"]})
     asked = []
 
     def draw(requests):
-        """A solution of two steps with a first one of its own; below a step with an even number all are right."""
+        """A solution of two steps whose first one is unique; below a step with an even number all are right."""
         drawn = []
         for request in requests:
             asked.append((str(request.prompt).count("Step"), request.n))

@@ -60,7 +60,7 @@ def near(tmp_path_factory):
 
 @pytest.fixture(params=[*TASKS.all(), "near"], scope="module")
 def case(request, near):
-    """Each task with problems of its own."""
+    """Each task with its problems."""
     answers = ANSWERS.get(request.param) or NUMBERS | st.sampled_from(["x+1", "1+x", "0.5", r"\frac12"])
     return task_of(near if request.param == "near" else request.param), ROWS[request.param], answers
 

@@ -1,4 +1,4 @@
-"""The ledger of what the shipped bases were trained on, and problems that are drawn apart from it."""
+"""The ledger of the shipped bases' training problems, and problems outside of it."""
 
 import random
 from hashlib import sha256
@@ -40,7 +40,7 @@ def test_the_ledger_is_made_from_the_seeds_again():
 
 
 def test_the_bases_draw_their_traces_as_ever():
-    """The ledger describes weights that are not made again: their traces may not be drawn otherwise."""
+    """The ledger describes weights that are not made again: their traces must not be sampled otherwise."""
     for base, draw in (("thoughts", draw_example), ("attempts", draw_attempt)):
         words = drawer(base, random.Random(0)).args[1]
         rng, again = random.Random(0), drawer(base, random.Random(0))

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory):
-    """The same where mu was asked at every second prefix."""
+    """The same with forced answers at every second prefix."""
     folder = results(tmp_path_factory.mktemp("sparse") / "made", problems=50, every=2)
     Traces(results=folder).cli_cmd()
     return folder
@@ -270,7 +270,7 @@ def test_a_link_that_names_nothing_opens_what_there_is(opened, address):
 
 
 def test_the_page_stays_where_one_reads(opened, folder):
-    """Another prefix leaves what was unfolded, a selection chooses nothing, and another problem starts at its top."""
+    """Another prefix keeps unfolded parts open, a selection chooses nothing, and another problem starts at its top."""
     page = opened("#p%2F0%3F%23/base/0/0")
     page.locator("button.more").first.click()
     page.click(".solution-tree > summary")

@@ -1,4 +1,4 @@
-"""The page of traces: what stands in it is what stands in the tables, within its size."""
+"""The page of traces shows the content of the tables, within its size."""
 
 import gzip
 import json
@@ -121,7 +121,7 @@ def test_the_list_sorts_by_measures_of_the_traces():
     unknown = summary([{"correct": None, "tokens": None, "finish_reason": "unknown"}])
     assert unknown == dict.fromkeys(unknown)
     never = summary([{"correct": False, "tokens": 9, "finish_reason": "stop", **scored, "J": [0.0, 0.0, 0.0]}])
-    assert never["late"] is None and never["fall"] == 0  # what is never right is not thought too long
+    assert never["late"] is None and never["fall"] == 0  # a trace that is never right has no over-thinking
 
 
 def test_a_page_of_all_that_is_there(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""The page's script is what its types say, checked by TypeScript's compiler where npm can be reached."""
+"""The page's script agrees with its types, checked by TypeScript's compiler where npm can be reached."""
 
 import shutil
 import subprocess

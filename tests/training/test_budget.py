@@ -1,4 +1,4 @@
-"""A training that a budget of FLOPs ends: when, at which rates, resumed or not, and what the lineage has taken then."""
+"""A training that a budget of FLOPs ends: when, at which rates, resumed or not, and the cost of the lineage."""
 
 import os
 import signal
@@ -104,7 +104,7 @@ def test_passes_and_a_budget_are_two_ends_of_which_the_nearer_counts():
 
 
 def table(folder, *flops):
-    """A table of what was taken before a training."""
+    """A table of the cost before a training."""
     rows = [("parent", phase, 0, 0, 0, value) for phase, value in zip(("rollouts", "prover"), flops, strict=False)]
     COST.write(pl.DataFrame(rows, schema=COST.columns, orient="row"), folder / "before.parquet")
     return folder / "before.parquet"
@@ -209,7 +209,7 @@ def test_fine_tuning_on_steps_that_cost_the_same_is_that_of_so_many_steps(schedu
 
 
 def test_fine_tuning_that_is_interrupted_ends_at_the_same_step_with_the_same_weights(trained):
-    """In the middle, and behind its last step, which a checkpoint has."""
+    """In the middle, and after its last step, which has a checkpoint."""
     lengths = list(range(4, 44))
     budget = Budget(*(lambda left: (1e6 + left, 1e6))(logged(trained(lengths, epochs=1.3), "flops")[-1] * 0.97))
     whole = trained(lengths, budget, save_steps=1)
@@ -247,7 +247,7 @@ def test_rl_ends_behind_the_last_update_with_a_batch(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_rl_that_is_killed_ends_at_the_same_step_with_the_same_weights(prompts, tmp_path):
-    """Several updates a batch, groups drawn again, prefixes and forced answers; the cost is that of the budget."""
+    """Several updates a batch, replaced groups, prefixes and forced answers; the cost is that of the budget."""
     spent = table(tmp_path, 2e9)
     again = {"num_iterations": 2, "dynamic_sampling": 2, "variant": "explicit", "flops": 9e10}
     folders = [tmp_path / "killed", tmp_path / "whole"]

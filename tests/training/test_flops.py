@@ -55,7 +55,7 @@ def test_a_pass_over_padded_rows(model):
 
 @cache
 def one_by_one(model):
-    """What torch counts in a pass of one token, by the number of tokens before it, which are in the cache."""
+    """Torch's count in a pass of one token, by the number of tokens before it, which are in the cache."""
     import torch
     from transformers import DynamicCache
 
@@ -68,7 +68,7 @@ def one_by_one(model):
 
 
 def step_by_step(model, before, tokens):
-    """What torch counts in `tokens`, one at a time behind those before, in the cache; only numbers of tokens count."""
+    """Torch's count in `tokens`, one at a time after those in the cache; only numbers of tokens count."""
     end = len(before) + len(tokens)
     assert end <= len(one_by_one(model))
     return sum(one_by_one(model)[len(before) : end])
@@ -81,7 +81,7 @@ def test_sampled_tokens_attend_to_those_before_them(model):
 
 
 def replayed(model, calls):
-    """What torch counts if an engine with a perfect prefix cache is asked for these [(prompt, its completions)].
+    """Torch's count for an engine with a perfect prefix cache that samples these [(prompt, its completions)].
 
     A prompt without completions was scored: there are logits of all its tokens.
     """

@@ -1,4 +1,4 @@
-"""A frozen mu: a packed tree of texts gives what each text gives alone, and reads each distinct token once."""
+"""A frozen mu: a packed tree of texts gives the values of each text alone, and reads each distinct token once."""
 
 from types import SimpleNamespace
 

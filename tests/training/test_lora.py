@@ -245,7 +245,7 @@ def test_the_engine_gets_merged_weights_and_the_trainers_stay_as_they_are(more, 
 
 
 def interrupted(trainer, step):
-    """Have a trainer end in an error behind so many steps."""
+    """Have a trainer end in an error after n steps."""
     from transformers import TrainerCallback
 
     class Stop(TrainerCallback):
@@ -337,7 +337,7 @@ def test_an_optimizer_trains(optim, lora, trainer_of):
     assert optim in USABLE and type(trainer.optimizer.optimizer).__name__.lower() in optim.replace("_", "")
 
 
-# ---- what the page shows, with the real engine
+# ---- examples of the page, with the real engine
 
 PAGE = (ROOT / "docs" / "your_own.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(# (?:small|one_card)\.yaml.*?)```", PAGE, re.DOTALL)
@@ -376,7 +376,7 @@ def job_of_rl(folder, name, parent, prompts):
 
 
 def command(*jobs):
-    """A command that does trainings one after another, in a process of its own: an engine takes it over."""
+    """A command that does trainings one after another, in a separate process: an engine takes it over."""
     return [sys.executable, "-c", EACH, json.dumps(jobs)]
 
 
@@ -400,7 +400,7 @@ def test_the_page_trains_adapters(trained):
 
 @pytest.mark.parametrize("name", WAYS)
 def test_rl_hands_the_engine_the_merged_weights(name, trained):
-    """After a step the engine samples from what was learnt: the trainer's log-probabilities are the engine's."""
+    """After a step the engine samples with the new weights: the trainer's log-probabilities are the engine's."""
     log = log_of(trained / f"{name}.history")
     assert log["step"].to_list() == [1, 2] and (log["grad_norm"] > 0).all()
     assert log["logp_difference"].max() < (DOUBTFUL if name == "lean" else 1e-3)
@@ -417,7 +417,7 @@ def test_the_reference_of_rl_is_the_model_without_its_adapters(trained):
 
 @pytest.mark.thorough
 def test_rl_that_is_killed_ends_with_the_same_weights(trained, prompts, tmp_path):
-    """From the checkpoint of its first step: the engine's weights are merged anew at each step."""
+    """From the checkpoint of its first step: the engine's weights are merged again at each step."""
     again = command(job_of_rl(tmp_path, "grpo", trained / "star.out", prompts))
     process = subprocess.Popen(again, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     until = time.monotonic() + 300

@@ -142,7 +142,7 @@ def test_what_is_wrong_with_one_is_told_before_any_job(case, here):
 
 
 def codes(folder):
-    """Fingerprints of the trainings and sets of an experiment, as a process of its own sees them."""
+    """Fingerprints of the trainings and sets of an experiment, in a new process."""
     script = """
 import json
 from types import SimpleNamespace

@@ -40,7 +40,7 @@ def whole_rows(model, rows):
 
 
 def behind_the_cache(model, rows, passes=2, parts=3):
-    """The same behind a cache, in batches of any rows in any order."""
+    """The same after a cache, in batches of any rows in any order."""
     import torch
 
     cache = PromptCache(model, [prompt[:-1] for prompt, _ in rows], Sizes.of(model), passes)

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from conftest import TOY_BASE
 
-from mrt.core.artifacts import EPISODES, PROBLEMS, RL_PROMPTS
+from mrt.core.artifacts import EPISODES, GRADES, PROBLEMS, RL_PROMPTS
 from mrt.episodes.parameterization import Template
 from mrt.sampling.prompt import Prompt
 from mrt.training.prompts import MakePrompts
@@ -103,7 +103,7 @@ def test_only_a_share_of_the_problems_may_get_a_prefix(made):
 
 
 def test_every_prompt_may_have_the_first_attempt(made):
-    """In backtracking z_0 stands in the prompts of all methods (Table 5)."""
+    """In backtracking the prompts of all methods have z_0 (Table 5)."""
     assert set(made("grpo", least_prefix=1)["prefix"]) == {1}
     assert set(made("mrt_rl", least_prefix=1)["prefix"]) == {1, 2}
     assert set(made("mrt_rl", least_prefix=1, prefixes=0.0)["prefix"]) == {1}
@@ -120,7 +120,7 @@ def test_prefixes_are_drawn_among_those_that_fit(made, tokenizer):
         fits = {problem: {j for j in range(3) if size(problem, j) <= most} for problem, _ in rows}
         assert all(j in fits[problem] for problem, j in rows)
         assert {j for _, j in rows} == set.union(*fits.values())
-        longer = made("mrt_rl", max_model_len=most + 1).select("problem_id", "prefix").rows()  # with room for a token
+        longer = made("mrt_rl", max_model_len=most + 1).select("problem_id", "prefix").rows()  # one token may follow
         assert longer == rows
     for method in ("grpo", "mrt_rl"):  # where not even the problem fits
         for most in ({"max_prompt_length": 1}, {"max_model_len": 16}):
@@ -133,3 +133,27 @@ def test_a_prompt_that_fills_the_context_is_left_out(made, tokenizer):
     size = len(tokenizer(text, add_special_tokens=False)["input_ids"])
     assert "p00" not in made("grpo", max_model_len=size)["problem_id"]
     assert "p00" in made("grpo", max_model_len=size + 1)["problem_id"]
+
+
+@pytest.fixture
+def graded(tmp_path):
+    """Grades of the twenty problems of `made`: of the i-th, i % 5 of four completions are right."""
+    rows = [(f"p{i:02}", s, "1", True, s < i % 5, 0) for i in range(20) for s in range(4)]
+    GRADES.write(pl.DataFrame(rows, schema=GRADES.columns, orient="row"), tmp_path / "grades.parquet")
+    return tmp_path / "grades.parquet"
+
+
+def test_prompts_are_of_problems_whose_pass_rate_is_within_the_bounds(made, graded):
+    prompts = made("grpo", episodes=False, grades=graded, pass_rate=(0.25, 0.75))
+    assert prompts["problem_id"].to_list() == [f"p{i:02}" for i in range(20) if i % 5 in (1, 2, 3)]
+    everywhere = made("grpo", episodes=False)
+    assert everywhere.join(prompts, on="problem_id", how="semi").equals(prompts)
+    assert made("grpo", episodes=False, grades=graded, pass_rate=(0, 1)).equals(everywhere)
+
+
+def test_pass_rates_that_no_problem_has_are_refused_with_those_there_are(made, graded):
+    with pytest.raises(ValueError, match=r"no problem of .* from 0\.3 to 0\.4; the rates are 0, 0\.25, 0\.5, 0\.75, 1"):
+        made("grpo", episodes=False, grades=graded, pass_rate=(0.3, 0.4))
+    GRADES.write(GRADES.read(graded).filter(pl.col("problem_id") != "p07"), graded)
+    with pytest.raises(ValueError, match="no grades of 1 problems, such as 'p07'"):
+        made("grpo", episodes=False, grades=graded, pass_rate=(0, 1))

@@ -53,7 +53,7 @@ def test_a_length_penalty_by_hand():
 
 
 def some_group(outcomes, J, boundaries):
-    """A group of completions of ten tokens, each with a penalty of its own."""
+    """A group of completions of ten tokens, each with another penalty."""
     import torch
 
     count = len(outcomes)
@@ -148,7 +148,7 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
 
 
 def rewards(completions, tokenizer=None, thinking=None, ids=None, **columns):
-    """The outcomes of completions, as TRL asks for them."""
+    """The outcomes of completions, as TRL requests them."""
     count = len(completions)
     given = {"thinking": [thinking] * count, "completion_ids": ids or [[]] * count, **columns}
     return outcome_reward(task_of(), tokenizer)(completions, **given)
@@ -371,7 +371,7 @@ def test_nothing_is_learnt_from_a_truncated_completion_that_is_masked(told, tmp_
         assert not gradients(trainer, rows, ascent, 3)[0].any()  # all are cut
         cut_or_ended(trainer, monkeypatch, 2)
         batch = [dict(row) for row in rows for _ in range(GROUP)]
-        assert trainer.spent.totals(trainer)["tokens_sampled"] == 3 * len(rows) * GROUP  # which counts from here anew
+        assert trainer.spent.totals(trainer)["tokens_sampled"] == 3 * len(rows) * GROUP  # which counts again from here
         output = trainer._generate_and_score_completions(batch)
         assert trainer.spent.totals(trainer)["tokens_sampled"] == 1.5 * len(batch)  # cut ones were sampled too
         assert output["completion_mask"].sum(dim=1).tolist() == [0, 2] * (len(batch) // 2)
@@ -451,7 +451,7 @@ def test_a_J_by_likelihood_leaves_the_gradient_as_it_is_and_less_noisy(tmp_path,
 
 
 def test_the_trainer_reads_off_what_the_sampling_engine_reads_off(tmp_path, monkeypatch):
-    """J at two prompts, one whose answer has several spellings; nothing is asked where there are none."""
+    """J at two prompts, one whose answer has several spellings; without prompts nothing is queried."""
     from mrt.grading.spellings import spellings
     from mrt.sampling.engine import Engine, Request
     from mrt.sampling.likelihood import probability
@@ -524,7 +524,7 @@ def test_the_order_of_an_epoch_follows_from_its_number(tmp_path, monkeypatch):
 
 
 def some_prompts(folder, count):
-    """A file of so many prompts."""
+    """A file of n prompts."""
     row = dict.fromkeys(RL_PROMPTS.columns, "x") | {"sample": 0, "prefix": 0, "inside": False}
     rows = [row | {"problem_id": f"{i}"} for i in range(count)]
     RL_PROMPTS.write(pl.DataFrame(rows, schema=RL_PROMPTS.columns), folder / "prompts.parquet")
@@ -562,7 +562,7 @@ QUICK = {
 
 
 def command(prompts, folder, method, *start, **recipe):
-    """A training run in a process of its own: an engine takes its process over."""
+    """A training run in a separate process: an engine takes its process over."""
     settings = RL(**QUICK | recipe)
     return [
         *(sys.executable, "-m", *start, "mrt.training.rl", "--model", str(TOY_BASE), "--prompts", str(prompts)),
@@ -656,14 +656,14 @@ def more_rivals(prompts, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "variant"), [("grpo", "explicit"), ("mrt_rl", "explicit"), ("mrt_rl", "implicit")])
 def test_lengths_and_rewards_are_of_whole_traces(method, variant, explicit, rivals, prompts):
-    """From the problem on, prefix included, and not of what was told to stop: curves of methods are of one thing."""
+    """From the problem on, prefix included, without stopped completions, so that curves of methods are comparable."""
     folder = {("mrt_rl", "explicit"): explicit, **rivals}[method, variant]
     history = pl.read_parquet(folder / "history.parquet").drop_nulls("reward")
     log = log_of(folder / "history.parquet")
     assert log["completion_tokens"].to_list() == history["trace_tokens"].to_list()
     added = (history["trace_tokens"] - history["completions/mean_length"]).to_list()
     assert sum(added) > 5  # a third of the prompts have a prefix of two episodes
-    if variant == "implicit":  # half of each group is told to stop, and answers in a few tokens
+    if variant == "implicit":  # half of each group reads the stop phrase, and answers in a few tokens
         assert min(added) > 10 and (history["outcome"] != history["reward"]).any()
     else:
         assert log["reward"].to_list() == pytest.approx(history["reward"].to_list())
@@ -832,7 +832,7 @@ def two_processes(folder, *options):
 
 @pytest.mark.slow
 def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explicit, tmp_path):
-    """With the engine spread over both (tensor parallelism) they ask it what one process with all prompts asks."""
+    """With the engine spread over both (tensor parallelism), they request the same as one process with all prompts."""
     _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)
     options[options.index("--engine") + 1] = ENGINE.model_copy(update={"tensor_parallel_size": 2}).model_dump_json()
     log, alone = two_processes(tmp_path, *options), log_of(explicit / "history.parquet")
@@ -843,7 +843,7 @@ def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explici
 
 @pytest.mark.thorough
 def test_two_processes_train_in_bf16_with_checkpointing(prompts, tmp_path):
-    """A step under ZeRO-3, each process with an engine of its own, which draws in float32 from weights in bf16."""
+    """A step under ZeRO-3, each process with an engine, which samples in float32 from weights in bf16."""
     one = {"bf16": True, "gradient_checkpointing": True, "epochs": 1 / 3, "warmup_ratio": 0, "learning_rate": 1e-3}
     _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8, **one)
     log = two_processes(tmp_path, *options)

@@ -1,4 +1,4 @@
-"""VinePPO, S-GRPO and BRPO: each against its formula, what the trainer samples for it, and what decides its result."""
+"""VinePPO, S-GRPO and BRPO: each against its formula, samples of its trainer, and settings that decide its result."""
 
 import json
 from itertools import product
@@ -166,7 +166,7 @@ def test_what_is_asked_inside_completions_gives_advantages():
         variant(asks="ends")
 
 
-# ---- what the trainer asks ----
+# ---- requests of the trainer ----
 
 PREFIX = "Try 4 + 2 = 6.\n\n6 is less than 9.\n\nThe answer so far is 6.\n\n"
 REST = "Wait, try 4 + 5 = 9.\n\n9 is exactly 9.\n\nThe answer so far is 4 + 5 = 9.\n"
@@ -214,7 +214,7 @@ def test_an_unfinished_thought_is_cut_at_its_end_too():
 
 
 def test_values_are_mean_outcomes_of_continuations_from_each_state(tmp_path, monkeypatch):
-    """Each state is sampled once; a continuation has the tokens that are left; it is graded with what is before."""
+    """Each state is sampled once; a continuation has the tokens that are left; it is graded with the text before it."""
     recipe = RL(answers=3, estimate="likelihood", mu="parent", decoding=Decoding(temperature=0.7, max_tokens=9))
     trainer, rows, _ = two_token_trainer(tmp_path, recipe, 0.4, 0.5, monkeypatch, "vineppo")
     one, two = (trainer.processing_class(text, add_special_tokens=False)["input_ids"][0] for text in ("1", "2"))
@@ -281,7 +281,7 @@ def test_requests_of_one_call_keep_their_own_limits(tmp_path, monkeypatch):
     assert [p.max_tokens for p in (*each, *shared)] == [3, 5, 4, 4] and len({p.seed for p in (*each, *shared)}) == 4
 
 
-# ---- what decides a result, and what it takes ----
+# ---- settings that decide a result, and its cost ----
 
 
 def experiment(**changes):

@@ -43,7 +43,7 @@ NEW = {
     *("vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"),
     *("vllm_enable_sleep_mode", "vllm_mode", "vllm_server_host", "vllm_server_port", "vllm_group_port"),
 }
-BEFORE, AFTER = 0.4, 1.4  # theta when completions are drawn, and when they are learnt from
+BEFORE, AFTER = 0.4, 1.4  # theta when completions are sampled, and when they are learnt
 TEXTS = ("1", "2", "1", "112", "21", "1", "1222", "2")  # the completions of a group: some are right
 
 
@@ -74,7 +74,7 @@ def logps_of(theta):
 
 
 def learnt(recipe, tmp_path, monkeypatch, by_hand, sampled=None):
-    """(the trainer's loss, the one by hand, and their gradients) at AFTER, of what was drawn at BEFORE; and its output.
+    """(the trainer's loss, the one by hand, their gradients) at AFTER, of completions sampled at BEFORE; its output.
 
     `by_hand` gives the loss, from advantages [completions], and log-probabilities before and after of each token.
     """
@@ -188,7 +188,7 @@ def test_the_engines_probabilities_are_corrected_as_the_mode_says(mode, low, hig
 
 
 def test_each_batch_of_completions_serves_so_many_updates(tmp_path, monkeypatch):
-    """5 problems at 4 a batch: 2 batches, 3 updates with each. What is sampled is logged once a batch."""
+    """5 problems at 4 a batch: 2 batches, 3 updates with each. Values of samples are logged once a batch."""
     from datasets import Dataset
 
     recipe = RL(num_iterations=3, batch_size=GROUP * PROMPTS, num_generations=GROUP)
@@ -203,7 +203,7 @@ def test_each_batch_of_completions_serves_so_many_updates(tmp_path, monkeypatch)
     trainer.train()
     assert recipe.steps(len(rows)) == trainer.state.global_step == 6 and len(sampled) == 2
     assert len({prompt for prompts in sampled for prompt in prompts}) == len(rows)
-    of_batch = [each["old_per_token_logps"] for each in passes]  # those of the time when completions were drawn
+    of_batch = [each["old_per_token_logps"] for each in passes]  # those of the time when completions were sampled
     assert of_batch[0].equal(of_batch[2]) and of_batch[3].equal(of_batch[5]) and not of_batch[0].equal(of_batch[3])
     pl.DataFrame(trainer.state.log_history, strict=False).write_parquet(tmp_path / "history.parquet")
     columns = dict.fromkeys(RL_COLUMNS)
@@ -283,7 +283,7 @@ def drawing(tmp_path, monkeypatch, rounds, method="grpo", **recipe):
 
 @pytest.mark.parametrize("rounds", [None, 1, 2, 50])
 def test_groups_that_are_alike_are_drawn_again_of_further_problems(rounds, tmp_path, monkeypatch):
-    """Of the problems 0 to 3 only 1 varies, of those that follow 5 and 7; each is drawn once, and graded as itself."""
+    """Of the problems 0 to 3 only 1 varies, of those that follow 5 and 7; each is sampled and graded once."""
     trainer, calls, batch = drawing(tmp_path, monkeypatch, rounds)
     output = trainer._generate_and_score_completions(batch)
     prompts = trainer.processing_class.batch_decode(output["prompt_ids"])[::GROUP]
@@ -301,7 +301,7 @@ def test_groups_that_are_alike_are_drawn_again_of_further_problems(rounds, tmp_p
     varied = [name for name in prompts if 0 < RIGHT[name] < GROUP]
     assert trainer.notes["groups_varied"] == [len(varied) / PROMPTS]
     assert trainer.notes["groups_redrawn"] == [len(names) / PROMPTS - 1]
-    if rounds == 50:  # all problems were drawn
+    if rounds == 50:  # all problems were used
         assert sorted(varied) == ["1", "5", "7"] and set(names) == set(RIGHT)
     assert trainer.spent.totals(trainer)["tokens_sampled"] == len(names) * GROUP
     assert trainer.notes["outcome"] == [pytest.approx((8 + 3 + 0 + 8) / (4 * GROUP))]  # of the first round
@@ -341,7 +341,7 @@ def test_J_is_asked_at_the_prompts_that_are_learnt_from(tmp_path, monkeypatch):
 
 
 def test_processes_that_share_an_engine_ask_it_for_equally_many(tmp_path, monkeypatch):
-    """Another process has all 32 of its completions drawn again; this one fills up, and counts what it draws."""
+    """Another process samples all of its 32 completions again; this one fills up, and counts its samples."""
     import accelerate.utils
 
     trainer, calls, batch = drawing(tmp_path, monkeypatch, 1)

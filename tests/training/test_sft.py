@@ -1,4 +1,4 @@
-"""TRL's SFTTrainer on a tiny model: what the loss covers, weights, the checkpoint, the log, resuming."""
+"""TRL's SFTTrainer on a tiny model: tokens of the loss, weights, the checkpoint, the log, resuming."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def small_model():
 
 
 def of_lengths(lengths):
-    """Rows of so many tokens."""
+    """Rows of n tokens."""
     return [{"input_ids": [5] * n, "labels": [5] * n, "loss_weight": 1.0} for n in lengths]
 
 
@@ -126,7 +126,7 @@ def test_training_lowers_the_loss_and_leaves_a_whole_checkpoint(tmp_path):
 
 
 def test_weights_scale_the_loss(tmp_path):
-    """With all weights 1/2 what is minimized halves, and the nats a token stay; without `weighted` nothing changes."""
+    """With all weights 1/2 the objective halves, and the nats a token stay; without `weighted` nothing changes."""
     first, nats = {}, {}
     for name, weight, weighted in (("one", 1.0, True), ("half", 0.5, True), ("ignored", 0.5, False)):
         recipe = RECIPE.model_copy(update={"weighted": weighted})
@@ -312,7 +312,7 @@ def test_an_unchanged_training_takes_the_cached_checkpoint(tmp_path, capsys):
 
 
 def kept(folder, *sizes):
-    """Kept checkpoints of so many MiB, the least recently used first."""
+    """Kept checkpoints of n MiB, the least recently used first."""
     for i, size in enumerate(sizes):
         (folder / str(i) / "checkpoint").mkdir(parents=True)
         (folder / str(i) / "checkpoint" / "model.safetensors").write_bytes(bytes(size * 2**20))
@@ -393,7 +393,7 @@ def test_the_order_of_an_epoch_follows_from_its_number(trainer_of):
 
 
 def test_a_training_of_half_an_epoch_that_resumes_after_its_last_step_is_over(trainer_of, tmp_path):
-    """Killed behind its last checkpoint; transformers would make one step more."""
+    """Killed after its last checkpoint; transformers would make one step more."""
     steps = []
     for _ in range(2):
         trainer = trainer_of(of_lengths(range(1, 25)), RECIPE.model_copy(update={"epochs": 0.5}))
@@ -433,7 +433,7 @@ run(sft.Train)
 
 
 def torchrun(folder, script, *options, processes=2):
-    """A training script on several processes under gloo. What each prints may be mixed with the others' lines.
+    """A training script on several processes under gloo. The printed lines of processes may be mixed.
 
     An operator of DeepSpeed that was being compiled when a process was killed left its lock: nothing waits for that.
     """
@@ -489,7 +489,7 @@ distributed.destroy_process_group()
 
 @pytest.mark.thorough
 def test_processes_that_resume_agree_and_do_not_trip_over_each_other(tmp_path):
-    """Each would remove the same files: with so many both are at it at the same time."""
+    """Each would remove the same files: with this number both work at the same time."""
     states = [tmp_path / f"state-{i}" for i in range(5)]
     for state in states:
         for step in (2, 4):

@@ -19,7 +19,7 @@ def until(condition, what, log, every=0.2):
 
 
 class Checkout:
-    """A folder with a workflow that runs on the cluster; its jobs note in the file `jobs` what they do."""
+    """A folder with a workflow that runs on the cluster; its jobs note their work in the file `jobs`."""
 
     always: tuple = ()  # arguments of each Snakemake
 
@@ -40,7 +40,7 @@ class Checkout:
         return self.main
 
     def run(self, *arguments, **options):
-        """Its exit status and what it said."""
+        """Its exit status and output."""
         status = self.start(*arguments, **options).wait(timeout=LONG)
         return status, self.out.read_text()
 
@@ -58,7 +58,7 @@ class Checkout:
         until(lambda: not self.queue(), "end of the job", self.out)
 
     def jobs(self):
-        """What its jobs noted, line by line: [(word, word, ...), ...]."""
+        """The notes of its jobs, line by line: [(word, word, ...), ...]."""
         path = self.folder / "jobs"
         return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
 

@@ -1,4 +1,4 @@
-"""Backtracking search from problems to figures, for real, and what its artifacts have to satisfy."""
+"""Backtracking search from problems to figures, for real, and laws of its artifacts."""
 
 import shutil
 
@@ -137,7 +137,7 @@ def test_what_is_measured_ends_after_attempt_backtrack_and_revision(results):
 
 
 def test_j_after_an_attempt_is_that_attempts_answer(results):
-    """Mu is the policy itself: after an attempt it says the answer that stands there."""
+    """Mu is the policy itself: after an attempt it repeats the attempt's answer."""
     episodes = pl.read_parquet(results / "episodes" / "warmstart" / "toy_train.parquet")
     single = episodes.group_by(TRACE).len().filter(len=1).select(TRACE)
     whole = GRADES.read(results / "grades" / "warmstart" / "toy_train.rollouts.parquet").join(single, on=TRACE)

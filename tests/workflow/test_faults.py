@@ -25,7 +25,10 @@ TIMES_KILLED = {
     "train": 3,
     "train_rl": 2,
 }  # each at a random moment; the others once
-SECONDS = {**dict.fromkeys(TIMES_KILLED, 9.0), "train_rl": 25.0}  # within so many at first, then within what it took
+SECONDS = {
+    **dict.fromkeys(TIMES_KILLED, 9.0),
+    "train_rl": 25.0,
+}  # within this number at first, then within the time that it took
 OTHERS_SECONDS = 2.0
 
 
@@ -40,7 +43,7 @@ def commands(finished):
             continue
         if outputs and rule not in found and on_the_training_set(rule, block):
             found[rule] = (outputs[1].split(", "), re.search(r"^Shell command: (.*)", block, re.M | re.S)[1])
-    for sampled in SAMPLED.values():  # what one of these samples, the other makes a table of
+    for sampled in SAMPLED.values():  # one of these samples, the other makes the table
         if sampled.samples in found:
             (mark, sample), (tables, gather) = ((found[rule][0], found[rule][1]) for rule in sampled[:2])
             found[sampled.samples] = tables, f"{sample} && {gather}"
@@ -49,7 +52,7 @@ def commands(finished):
 
 
 def on_the_training_set(rule, block):
-    """Whether a job may stand for its rule: of what is sampled, the same (model, dataset) for both rules."""
+    """Whether a job may stand for its rule: of sampled tables, the same (model, dataset) for both rules."""
     rules = {name for sampled in SAMPLED.values() for name in sampled[:2]}
     only_evaluated = ("force_budget", "gather_forced")
     place = "toy_test" if rule == "gather_forced" else "_evaluation" if rule in only_evaluated else "toy_train"

@@ -1,4 +1,4 @@
-"""What an edit makes run again: the table of docs/operations.md, line by line, on a finished run of the whole DAG."""
+"""Jobs that an edit makes run again: the table of docs/operations.md, by line, on a finished run of the whole DAG."""
 
 import os
 
@@ -30,7 +30,7 @@ def on(dataset, models=MODELS):
 
 
 def measured(*models):
-    """Jobs of the measurements of models on the evaluation set, and of everything that is drawn from them."""
+    """Jobs of the measurements of models on the evaluation set, and of all figures of them."""
     jobs = {
         rule: on("toy_test", models)
         for rule in (
@@ -155,7 +155,7 @@ def new_helper(folder):
 
 
 def moved(folder):
-    """Move a function that the trainers use to a module of its own."""
+    """Move a function that the trainers use to a separate module."""
     old, new = folder / "mrt" / "training" / "devices.py", folder / "mrt" / "training" / "rows.py"
     text = old.read_text()
     start, end = text.index("def batches("), text.index("def join_processes(")
@@ -420,7 +420,7 @@ def test_a_dataset_that_is_not_evaluated_any_more_samples_nothing(finished, tmp_
 
 
 def test_settings_that_change_along_with_a_new_dataset_are_seen(finished, tmp_path):
-    """Snakemake does not look at the settings of jobs behind an `ancient` file that is about to be made."""
+    """Snakemake does not look at the settings of jobs before an `ancient` file that is about to be made."""
     folder = copy_of(finished, tmp_path / "elsewhere")
     EDITS["another benchmark"][0](folder)
     setting("evaluation.samples", 6)(folder)

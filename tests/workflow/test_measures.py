@@ -1,4 +1,4 @@
-"""Measures: planned with what they declare, and each alone in its fingerprint; a user's in a file, and its mistakes."""
+"""Measures: planned by their declarations, and each alone in its fingerprint; a user's in a file, and its mistakes."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Another workflow uses this one as a module, from a folder of its own."""
+"""Another workflow uses this one as a module, from its folder."""
 
 import pytest
 from conftest import ROOT, TOY_BASE, snakemake
@@ -23,9 +23,7 @@ use rule * from mrt as mrt_*
 
 
 onstart:
-    from workflow import start
-
-    start.begin()
+    mrt.onstart()
 
 
 rule mine:

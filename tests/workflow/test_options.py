@@ -31,7 +31,7 @@ def options_of(*files, **more):
 
 
 def test_cost_knows_which_models_of_another_lineage_were_sampled_from(tmp_path):
-    """The warmstart of the 3B learns from trees of the 8B (Appendix A.2); the others from models of their own."""
+    """The warmstart of the 3B learns from trees of the 8B (Appendix A.2); the others from their own models."""
     options = options_of("config/backtracking_paper.yaml")
     known = options.experiment
     of_8b = [roots.weights(known, "base_8b"), known.models["base_8b"].revision]
@@ -47,7 +47,7 @@ def test_cost_knows_which_models_of_another_lineage_were_sampled_from(tmp_path):
     file = tmp_path / "traces.jsonl"
     file.write_text('{"problem_id": "1", "text": "x"}\n')
     taught = options_of("config.yaml", models={"r1": {"label": "R1", "rollouts": {"file": str(file)}}, "cold": cold})
-    assert taught.cost(SimpleNamespace(model="cold")) == "{}"  # nobody knows what sampled them
+    assert taught.cost(SimpleNamespace(model="cold")) == "{}"  # unknown sampler
 
 
 def test_an_engine_is_spread_over_gpus_that_nobody_described():
@@ -87,7 +87,7 @@ def test_a_recipe_is_one_text_in_the_plan_and_in_the_key_of_what_is_kept():
         assert slice_of(train.recipe, unread) == json.dumps(settings["recipe"], sort_keys=True), name
         read = set(type(recipe).model_fields) - unread | recipe.execution
         assert train.recipe.model_dump(include=read) == recipe.model_dump(include=read), name
-        assert "learning_rate" in settings["recipe"], name  # also what is at its default
+        assert "learning_rate" in settings["recipe"], name  # also a setting at its default
 
 
 MRT_ONLY = [
@@ -241,7 +241,7 @@ def test_the_axis_of_regret_and_a_base_made_anew_are_as_configured():
 
 @pytest.mark.slow
 def test_every_figure_and_measure_is_grouped_on_a_cluster(tmp_path):
-    """Else each is a job of its own, which waits in the queue longer than it runs. Dry runs leave out grouped jobs."""
+    """Else each is a separate job, which waits in the queue longer than it runs. Dry runs leave out grouped jobs."""
     grouped = dict(line.split("=") for line in yaml.safe_load((ROOT / "slurm" / "config.yaml").read_text())["groups"])
     assert [name for name, group in grouped.items() if group == "draw"] == ["figures"]
     folder = checkout(tmp_path)

@@ -1,4 +1,4 @@
-"""A task as a user's own file: planned, graded, its errors; a change of it runs again what it decides."""
+"""A task as a user's own file: planned, graded, its errors; a change of it reruns its dependents."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def jobs_of(folder):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A checkout in which an experiment has run without the task, on completions that somebody sampled elsewhere."""
+    """A checkout in which an experiment has run without the task, on completions that were sampled elsewhere."""
     folder = checkout(tmp_path_factory.mktemp("own_task"))
     for name, content in FILES.items():
         (folder / name).write_text(content)

@@ -1,4 +1,4 @@
-"""Nothing is lost or doubled when Snakemake is killed; results that have no records here are told of.
+"""Nothing is lost or doubled when Snakemake is killed; results without records here are reported.
 
 A user sees: the next run waits for what jobs of the killed one still make, and uses it; nothing is written late.
 """
@@ -89,7 +89,7 @@ rule b:
 
 @pytest.fixture
 def named(tmp_path):
-    """Runs Snakemake with results of a name and a setting; the jobs that ran, by rule, and what it said."""
+    """Runs Snakemake with results of a name and a setting; the jobs that ran, by rule, and its output."""
     (tmp_path / "Snakefile").write_text(NAMED)
 
     def run(results, value, *options):
@@ -139,7 +139,7 @@ def test_results_of_another_name_are_told_of(named, moves):
 
 @pytest.mark.slow
 def test_results_of_another_name_can_be_recorded_under_it(named):
-    """As they are, or made anew: from then on a change of settings is seen."""
+    """As they are, or made again: from then on a change of settings is seen."""
     named("x", 1)
     for old, new, options in (("x", "y", ("--touch", "--forceall")), ("y", "z", ("--forceall",))):
         shutil.move(named.folder / old, named.folder / new)
@@ -272,7 +272,7 @@ def finds_what_finished_meanwhile(checkout):
 
 
 def keeps_results_of_new_settings(checkout):
-    """The old job ends while the new one waits, and writes nothing over what the new one makes."""
+    """The old job ends while the new one waits, and does not overwrite the new one's files."""
     run = checkout()
     run.kill_with_job("RUNNING")
     main = run.start("--config", "value=2")
@@ -318,7 +318,7 @@ def without_locks_it_runs_twice(checkout):
     main = run.start()
     until(lambda: run.jobs() == [("start", "1")] * 2, "second job", run.out)
     run.let_end()
-    main.wait(timeout=LONG)  # well or not: Snakemake removes what the refused job might have written
+    main.wait(timeout=LONG)  # well or not: Snakemake removes the refused job's possible outputs
 
 
 def refuses_a_second_one(checkout):
@@ -366,7 +366,7 @@ def checkout(cluster, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def started(checkout):
-    """All cases, each in folders of its own, some of them at once."""
+    """All cases, each in separate folders, some of them at once."""
     seconds = {}
 
     def timed(case):

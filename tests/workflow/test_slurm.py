@@ -1,4 +1,4 @@
-"""The workflow on a real SLURM: the same artifacts as here, GPUs where they were asked for, training on two nodes."""
+"""The workflow on a real SLURM: the same artifacts as here, GPUs where they were requested, training on two nodes."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from mrt.training import launch
 
 pytestmark = pytest.mark.slow
 
-SMALL = {  # of tiny.yaml, what has all kinds of jobs
+SMALL = {  # the part of tiny.yaml that has all kinds of jobs
     "models": {"mrt_rl": None},
     "evaluation": {
         "models": ["mrt_1"],
@@ -50,7 +50,7 @@ def prepared(folder, change):
 
 
 def on_slurm(cluster, folder, *arguments, python=sys.executable):
-    """Run the workflow through the profile; what it printed."""
+    """Run the workflow through the profile; its output."""
     options = ["--profile", "slurm", "--jobs", "3", "--seconds-between-status-checks", "1"]
     command = [python, "-m", "snakemake", *options, *arguments]
     with (folder / "out").open("w") as out:
@@ -79,7 +79,7 @@ def small_run(cluster, tmp_path_factory):
 
 
 def test_artifacts_up_to_training_are_those_of_a_run_here(small_run, request):
-    finished, compared = request.getfixturevalue("finished"), 0  # a process that waits for it has SLURM's run begun
+    finished, compared = request.getfixturevalue("finished"), 0  # a waiting process makes SLURM start its run
     for kind in ("problems", "rollouts/base", "episodes/base", "prover/base", "grades/base", "progress/base", "sets"):
         for file in sorted((small_run / "results" / "tiny" / kind).glob("*.parquet")):
             here = finished / file.relative_to(small_run)
@@ -131,7 +131,7 @@ def test_training_on_two_nodes_equals_that_on_one(cluster, finished, tmp_path):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core alone is always shared")
 def test_processes_on_several_nodes_have_all_cores_of_the_job(tmp_path):
-    """SLURM binds them to the cores that the step asks for; Snakemake's jobs have lost what SLURM told of the job's."""
+    """SLURM binds them to the cores that the step requests; Snakemake's jobs have lost SLURM's variables of the job."""
     show = "import os; print('cores', os.environ['SLURM_NODEID'], len(os.sched_getaffinity(0)))"
     *srun, _, _, _ = launch.on_nodes(2, 2, [])  # instead of the module that it starts
     wrap = "env -u SLURM_CPUS_PER_TASK " + shlex.join([*srun, "python3", "-c", show])

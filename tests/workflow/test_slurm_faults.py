@@ -1,6 +1,6 @@
 """What goes wrong on a cluster, on a real SLURM with the project's profile, retries and all.
 
-Each run ends complete, or says what is wrong; none hangs, and no two attempts of a job are ever alive at once.
+Each run ends complete, or names the fault; none hangs, and no two attempts of a job are ever alive at once.
 """
 
 import os
@@ -18,12 +18,12 @@ from on_slurm import LONG, Checkout, until
 
 pytestmark = pytest.mark.slow
 
-RULES = {  # {rule: what it asks for}
+RULES = {  # {rule: its requests}
     "steady": "",
     "other": "",
     "failing": "",
     "held": 'slurm_extra=config.get("extra", "")',
-    "late": "runtime=lambda wildcards, attempt: 2 * attempt",  # minutes; in one, a job may not have begun here
+    "late": "runtime=lambda wildcards, attempt: 2 * attempt",  # minutes; in one, a job may not have started here
     "greedy": "mem_mb=lambda wildcards, attempt: 700 * attempt",
 }
 SNAKEFILE = f"""
@@ -108,7 +108,7 @@ class Note(NamedTuple):
 
 
 class Faulty(Checkout):
-    """Its jobs live until they are let go; `late` and `greedy` ask for too little at first, `failing` fails."""
+    """Its jobs live until they are released; `late` and `greedy` request too little at first, `failing` fails."""
 
     def __init__(self, cluster, folder):
         super().__init__(cluster, folder, SNAKEFILE)
@@ -140,7 +140,7 @@ class Faulty(Checkout):
         until(lambda: self.notes(name)[-1].what == "ends", f"end of {name}", self.out)
 
     def is_complete(self, **attempts):
-        """Every output is that of an undisturbed run, after so many attempts, of which no two were alive at once."""
+        """Every output is that of an undisturbed run, after n attempts, of which no two were alive at once."""
         for name, wanted in attempts.items():
             assert (self.folder / "results" / name).read_text() == f"{name}\n"
             one_after_another = [job for job, _ in groupby(note.job for note in self.notes(name))]
@@ -204,7 +204,7 @@ def a_job_is_cancelled(run):
 def a_job_takes_too_long(run):
     main = run.start("late", "other")
     job = run.lives("late").job
-    run.cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")  # as it has begun: not 2 minutes
+    run.cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")  # as it has started: not 2 minutes
     until(lambda: "TIMEOUT" in run.queue("%T", "--states=all"), "time limit", run.out, every=2)
     run.let_end("other")  # whenever one ends well, the plugin looks more often
     assert "TIMEOUT" in run.ended_well(main)
@@ -218,7 +218,7 @@ def a_job_takes_too_much_memory(run):
 
 
 def a_job_fails(run):
-    """All else is run, also what is submitted after that."""
+    """All other jobs run, also those submitted after that."""
     main = run.start("failing.after", "steady.after")
     run.lives("failing", attempt=3)
     run.let_end("steady")
@@ -289,7 +289,7 @@ CLUSTERS_OF_THEIR_OWN = {  # for cases that break them
 
 @pytest.fixture(scope="module")
 def started(cluster, tmp_path_factory):
-    """All cases at once, each in a folder of its own."""
+    """All cases at once, each in a separate folder."""
     seconds = {}
 
     def timed(case):

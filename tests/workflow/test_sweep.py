@@ -1,4 +1,4 @@
-"""The page on sweeps: what it shows is planned as it says."""
+"""The page on sweeps: its examples are planned as it says."""
 
 import re
 
@@ -55,7 +55,7 @@ def test_what_was_spent_is_added_up_before_trainings_that_a_budget_ends(tmp_path
 
 @pytest.mark.thorough
 def test_a_lineage_takes_what_its_budget_says(tmp_path):
-    """Data by mu, a parent with a budget of its own, SFT and RL; each within half a step, and 3 %."""
+    """Data by mu, a parent with another budget, SFT and RL; each within half a step, and 3 %."""
     folder = checkout(tmp_path)
     tiny = ROOT / "tests" / "tiny.yaml"
     budgets = {"star_1": 1e11, "mrt_1": 2e11, "mrt_rl": 4e11}

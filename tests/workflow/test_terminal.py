@@ -1,4 +1,4 @@
-"""workflow/terminal.py: what a run says in the terminal."""
+"""workflow/terminal.py: the output of a run in the terminal."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A figure of a user's and a new one of the package: planned, drawn, in the report, and nothing else made again."""
+"""A figure of a user's and a new one of the package: planned, plotted, in the report, and no other made again."""
 
 import json
 

@@ -28,7 +28,7 @@ def folder(finished, tmp_path_factory):
 
 
 def why(folder, apply, *targets):
-    """What is said after an edit, which is then undone."""
+    """The output after an edit, which is then undone."""
     before = {path: path.read_bytes() for path in [folder / "config.yaml", *(folder / "mrt").rglob("*.py")]}
     apply(folder)
     try:
@@ -61,7 +61,7 @@ def test_a_grader_trains_rl_anew_and_others_only_if_their_sets_differ(folder):
 
 @pytest.mark.slow
 def test_a_cause_of_its_own_is_told_of_a_job_behind_others(folder):
-    """Snakemake says only that its input is made anew, while the trainer has changed too."""
+    """Snakemake says only that its input is made again, while the trainer has changed too."""
 
     def both(folder):
         edit(*GRADER)(folder)

@@ -1,4 +1,4 @@
-"""The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are at hand."""
+"""The whole DAG, for real: the tiny experiment from problems to figures, and real traces where they are available."""
 
 import _pydecimal
 import ast
@@ -127,7 +127,7 @@ def without_aliases(plan):
     ],
 )
 def test_one_figure_from_nothing_takes_its_own_chain_alone(target, chain, tmp_path):
-    """Even of what the experiment does not measure as a whole; the jobs on the evaluation set tell."""
+    """Even if the experiment measures only a part; the jobs on the evaluation set show it."""
     folder = checkout(tmp_path)
     config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     config["evaluation"]["measures"] = ["accuracy"]
@@ -220,13 +220,16 @@ def test_rl_from_the_problem_on_needs_no_thoughts_of_its_parent(tmp_path):
     assert needed["grpo"] == needed["length_penalty"] == {"build_dataset", "check_contamination", "rl_prompts"}
     sampling = {"request", "sample_rollouts", "gather_rollouts"}
     assert needed["mrt_rl"] == needed["grpo"] | sampling | {"cut_episodes"}
+    chosen = ("--config", "training={samples: 4, rl: {pass_rate: [0.25, 0.75]}}")
+    by_pass_rate = set(planned_jobs(folder, "results/laptop_rl/prompts/grpo.parquet", *configs, *chosen))
+    assert by_pass_rate == needed["grpo"] | sampling | {"grade_rollouts"}
 
 
 @pytest.mark.slow
 def test_plans_are_fast(finished, tmp_path):
     """Snakemake's own work for a finished run, 5,000 jobs and the whole paper, without that of printing each job.
 
-    The limits are near twice what is usual: 1.4, 7 and 3.5.
+    The limits are near twice the usual values: 1.4, 7 and 3.5.
     """
     nothing, work = with_work(lambda: planned(finished))
     assert nothing == {} and work < 3

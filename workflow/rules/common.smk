@@ -1,4 +1,4 @@
-# What all rules share: the experiment's configuration, and its paths, options, resources and figures.
+# Shared by all rules: the experiment's configuration, and its paths, options, resources and figures.
 import json
 from functools import partial
 from shlex import quote
@@ -17,13 +17,13 @@ from workflow.sampling import SAMPLED, Sampling
 from workflow.traces import TracesPage
 
 try:
-    experiment = load(config, () if planned else workflow.configfiles)  # which may have been edited since
+    experiment = load(config, () if planned else workflow.configfiles)  # files may have been edited since the plan
 except ValueError as error:
     raise WorkflowError(str(error))
 
-if isinstance(config.get("claims"), str):  # jobs on a cluster have the claims of the plan, as their table may be edited
+if isinstance(config.get("claims"), str):  # jobs on a cluster get the claims of the plan, as the table may be edited
     config["claims"] = [claim.model_dump(mode="json", exclude_unset=True) for claim in experiment.claims]
-experiment.results = recorded_name(experiment.results)  # the records of what made a file stand under its name
+experiment.results = recorded_name(experiment.results)  # Snakemake's records are under this name
 paths = Paths(experiment)
 job_resources = JobResources(experiment)
 options = Options(experiment, paths, job_resources)
@@ -39,12 +39,12 @@ ANALYSIS, SAMPLING, TRAINING = (f"../../envs/{room}.yaml" for room in ("analysis
 
 
 def with_threads(stage):
-    """The command of a stage that computes with torch, on as many threads as its job has."""
+    """The command of a stage that computes with torch, on the threads of its job."""
     return f"OMP_NUM_THREADS={{threads}} python -m {stage} > {{log:q}} 2>&1"
 
 
 def group_of(kind):
-    """The group of all rules of a kind: what the profile gives to its name, which is known when jobs are planned."""
+    """The group of all rules of a kind, as the profile defines it; it is known only when jobs are planned."""
     return lambda w: workflow.group_settings.overwrite_groups.get(kind)
 
 

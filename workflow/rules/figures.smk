@@ -1,4 +1,4 @@
-# Tables and figures, each a target of its own name and of its numbers in the paper (`snakemake fig9`).
+# Tables and figures, each a target under its name and under its numbers in the paper (`snakemake fig9`).
 for name, entry in figures.entries.items():
 
     rule:
@@ -32,7 +32,7 @@ for name, entry in figures.entries.items():
                 figures.outputs(name),
 
 
-# All figures and tables on one page, with their captions beneath.
+# All figures and tables on one page, with their captions.
 rule index:
     input:
         figures.shown().values(),
@@ -59,7 +59,7 @@ rule index:
         " --excerpt {output.excerpt:q} > {log:q} 2>&1"
 
 
-# What made the results, and the configuration.
+# Code and versions that made the results, and the configuration.
 rule provenance:
     input:
         figures.provenance().values(),

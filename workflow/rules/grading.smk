@@ -1,4 +1,4 @@
-# Grades: right or wrong, a stage of its own, so that a better grader never resamples.
+# Grades, right or wrong. They are a separate stage, so that a new grader samples nothing again.
 rule grade_rollouts:
     input:
         problems=paths.problems(),

@@ -1,4 +1,4 @@
-# Datasets: one schema, whatever they come from.
+# Datasets: one schema for all sources.
 rule build_dataset:
     input:
         file=ancient(lambda w: str(experiment.problems[w.dataset].file or "") or []),
@@ -29,7 +29,7 @@ rule check_contamination:
         paths.contamination(),
     log:
         paths.log("check_contamination", "dataset"),
-    priority: 10  # early: a run that ends so is for nothing
+    priority: 10  # early, as an error here makes the whole run useless
     localrule: True
     conda:
         ANALYSIS

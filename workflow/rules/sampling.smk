@@ -1,8 +1,8 @@
 # Sampling with vLLM: rollouts, the meta-prover's answers, budget forcing, solution trees, attempts in a row.
-# workflow/sampling.py lists them, and says why a table takes three jobs.
+# workflow/sampling.py lists them, and explains why a table takes three jobs.
 
 
-# What is wanted of a model on a dataset. It runs again when the table has to be made again.
+# The settings that decide a table of a model on a dataset. It runs again when the table has to be made again.
 rule request:
     input:
         unpack(lambda w: sampling.inputs(w.kind, w)),
@@ -30,7 +30,7 @@ rule request:
 
 for kind, sampled in SAMPLED.items():
 
-    # One engine for a shard of all that a model samples in a pool; what is in the completion caches is not sampled.
+    # One engine for a shard of a model's samples in a pool. Cached completions are not sampled again.
     rule:
         name:
             sampled.samples
@@ -87,7 +87,7 @@ for kind, sampled in SAMPLED.items():
             )
 
 
-# Rollouts that somebody sampled elsewhere.
+# Rollouts that were sampled elsewhere.
 rule import_rollouts:
     input:
         file=ancient(lambda w: experiment.models[w.model].rollouts.file),

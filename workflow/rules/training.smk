@@ -1,8 +1,8 @@
-# Training: sets of what a model learns from, the trainings, their logs and their cost.
-# `uncontaminated`: nothing learns from problems that evaluation has too; a newer check makes no set anew.
+# Training: sets, trainings, their logs and their cost.
+# `uncontaminated`: no model learns from problems of an evaluation set. A newer check makes no set again.
 
 
-# What a model of SFT learns from: the examples of its method (mrt/methods), from the tables that this reads.
+# The training set of SFT: the examples of its method (mrt/methods), from the tables that the method reads.
 rule make_set:
     input:
         uncontaminated=ancient(paths.uncontaminated),
@@ -45,7 +45,7 @@ rule make_set:
         " --out_rules {output.rules:q} > {log:q} 2>&1"
 
 
-# SFT: a child model from its parent and its set.
+# SFT: a trained model from its parent and its set.
 rule train:
     input:
         checkpoint=paths.parents_weights,
@@ -80,13 +80,18 @@ rule train:
         )
 
 
-# RL: prompts, which may end inside a thought of the parent, and a child model by GRPO with a reward and an advantage of its method.
+# RL: prompts, which may end inside a thought of the parent, and a model trained by GRPO with its method's advantage.
 rule rl_prompts:
     input:
         uncontaminated=ancient(paths.uncontaminated),
         checkpoint=paths.parents_weights,
         problems=paths.training_problems,
         episodes=lambda w: paths.of_parent("episodes")(w) if lineage.has_prefixes(experiment, w.model) else [],
+        grades=lambda w: (
+            paths.of_parent("grades", "rollouts.parquet")(w)
+            if lineage.rl_recipe(experiment, w.model).pass_rate
+            else []
+        ),
     output:
         paths.of_model("prompts"),
     log:
@@ -101,9 +106,9 @@ rule rl_prompts:
         code=options.code("training.prompts"),
         weights=lambda w: options.identity(paths.parent(w)),
         settings=options.rl_prompts,
-        episodes=optional("episodes"),
+        data=optional("episodes", "grades"),
     shell:
-        "python -m mrt.training.prompts --settings {params.settings:q} --problems {input.problems:q} {params.episodes}"
+        "python -m mrt.training.prompts --settings {params.settings:q} --problems {input.problems:q} {params.data}"
         " --out {output:q} > {log:q} 2>&1"
 
 
@@ -120,7 +125,7 @@ rule train_rl:
     wildcard_constraints:
         model=any_of(paths.by_rl()),
     cache: True
-    priority: 1  # the longest of all jobs: what waits for it should not have to wait for others too
+    priority: 1  # the longest job: its dependents should not also wait for others
     conda:
         TRAINING
     threads: experiment.training_threads
@@ -142,7 +147,7 @@ rule train_rl:
         )
 
 
-# The log of a training, a row a step, of what its trainer logged.
+# The log of a training, a row a step, from its trainer's history.
 rule tabulate_log:
     input:
         paths.of_model("models", "history.parquet"),
@@ -161,7 +166,7 @@ rule tabulate_log:
         "python -m mrt.training.log --history {input:q} --out {output:q} > {log:q} 2>&1"
 
 
-# What the training of a model and of its ancestors took; a teacher's sizes are read with transformers.
+# The cost of training a model and its ancestors; a teacher's sizes are read with transformers.
 rule add_up_cost:
     input:
         log=paths.of_model("models", "log.parquet"),
@@ -187,7 +192,7 @@ rule add_up_cost:
         " {params.learnt} --out {output:q} > {log:q} 2>&1"
 
 
-# The cost of the data and the ancestors of a model whose training a budget of FLOPs ends.
+# The cost of a model's data and ancestors, if a budget of FLOPs ends its training.
 rule add_up_spent:
     input:
         checkpoint=paths.parents_weights,
@@ -234,7 +239,7 @@ rule import_log:
         "python -m mrt.training.log --file {input:q} --out {output:q} > {log:q} 2>&1"
 
 
-# The toy base, from nothing.
+# The toy base, trained from scratch.
 rule toy_base:
     output:
         checkpoint=directory(f"{paths.results}/models/toy_base"),

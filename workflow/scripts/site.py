@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 FRONT = "index.md"  # README on the site
 OUTSIDE = [
-    *("CONTRIBUTING.md", "CITATION.cff", "LICENSE", "experiments/**/*.md", "experiments/**/*.png"),
+    *("CONTRIBUTING.md", "CITATION.cff", "LICENSE", "config/README.md", "experiments/**/*.md", "experiments/**/*.png"),
     *("benchmarks/*.md", "benchmarks/images/*.png"),
 ]
 KATEX = ROOT / "mrt" / "traces" / "vendor"  # the page of traces has it too

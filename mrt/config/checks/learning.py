@@ -72,6 +72,11 @@ def engines(config: Config) -> Mistakes:
     for name in lineage.trained(config):
         if isinstance(recipe := lineage.recipe(config, name), RL):
             variant = lineage.variant(config, name)
+            if recipe.pass_rate:
+                samples, (low, high) = config.training.samples, recipe.pass_rate
+                if not any(low <= right / samples <= high for right in range(samples + 1)):
+                    why = f"with {samples} completions a problem no share is from {low:g} to {high:g}; raise"
+                    yield f"models.{name}.rl.pass_rate", f"{why} training.samples"
             for field, why in recipe.clashes(variant):
                 yield f"models.{name}.rl.{field}", f"with the {variant.name} variant, {why}"
             try:

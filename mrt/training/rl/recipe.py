@@ -46,7 +46,9 @@ class RL(Budgeted):
         *("save_steps", "gpu_memory_utilization", "vllm_enable_sleep_mode"),
         *("vllm_server_host", "vllm_server_port", "vllm_group_port"),
     }
-    of_prompts: ClassVar = {"prefixes", "least_prefix", "max_prompt_length"}  # which are read, and count, as prompts
+    of_prompts: ClassVar = {  # which are read, and count, as prompts
+        *("prefixes", "least_prefix", "max_prompt_length", "pass_rate"),
+    }
     of_variants: ClassVar = {"alpha", "centred", "budgets"}  # which only variants with such a parameter read
     of_mu: ClassVar = {"answers", "estimate", "mu", "opening", "answer_tokens"}  # of variants that ask it
     of_reuse: ClassVar = ("epsilon", "epsilon_high", "importance_sampling_level")  # count with num_iterations above 1
@@ -58,13 +60,11 @@ class RL(Budgeted):
 
     variant: str = Field(
         "explicit",
-        description="How MRT (RL) rewards progress (Section 6.2; Figure 6 shows the implicit one; the authors' code"
-        " has `termination`); or `FILE.py:NAME`, a function of yours (docs/extend.md).",
+        description="How MRT (RL) rewards progress (Section 6.2). Figure 6 shows `implicit`; the authors' code"
+        " has `termination`. Or `FILE.py:NAME`, a function of yours (docs/extend.md).",
         json_schema_extra=one_of(variants),
     )
-    settings: dict[str, Any] | None = Field(
-        None, description="Values of parameters that a variant has and that are no fields of this table."
-    )
+    settings: dict[str, Any] | None = Field(None, description="Parameters of the variant that are not in this table.")
     alpha: float = Field(
         1.0,
         ge=0,
@@ -73,7 +73,8 @@ class RL(Budgeted):
     )
     centred: bool = Field(
         False,
-        description="`explicit`, `per_episode`: subtract the group's mean from the outcome only; Algorithm 2 does not.",
+        description="`explicit`, `per_episode`: subtract the group's mean from the outcome, but not from"
+        " progress; Algorithm 2 subtracts nothing.",
     )
     budgets: int = Field(
         4,
@@ -84,20 +85,27 @@ class RL(Budgeted):
     max_episodes: int | None = Field(
         None,
         ge=0,
-        description="`segmentation.max_episodes` for the completions of this training, where credit is by episode;"
-        " prefixes are cut as everywhere. As many cuts at most, and one episode more.",
+        description="`segmentation.max_episodes` for the completions of this training, where credit is by"
+        " episode. It limits the number of cuts, so 5 gives at most six episodes. Prefixes are cut by"
+        " `segmentation`.",
     )
     prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems whose prompt has a prefix.")
     least_prefix: int = Field(
         0,
         ge=0,
-        description="Episodes of the parent's trace that every prompt has, whatever the method; MRT (RL) adds to them."
-        " 1 for backtracking: the attempt z_0 (Appendix A.1).",
+        description="Episodes of the parent's trace that every prompt has at least, with any method. 1 for"
+        " backtracking: the attempt z_0 (Appendix A.1).",
     )
     max_prompt_length: int | None = Field(
         None,
         ge=1,
-        description="Longest prompt with its prefix, in tokens (Tables 3, 5); prefixes are drawn among those that fit.",
+        description="Longest prompt with its prefix, in tokens (Tables 3, 5); prefixes are chosen among those"
+        " that fit.",
+    )
+    pass_rate: tuple[float, float] | None = Field(
+        None,
+        description="Lowest and highest pass rate of a problem to train on: the share of the parent's"
+        " `training.samples` completions that are right. Both bounds are included.",
     )
     learning_rate: float = Field(1e-6, ge=LEAST_RATE, le=1, description="Peak learning rate (Table 3).")
     schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
@@ -116,27 +124,30 @@ class RL(Budgeted):
     answers: int | None = Field(
         None,
         ge=1,
-        description="MRT (RL): forced answers of mu per prefix; vineppo: continuations; else G (Algorithm 2, line 9).",
+        description="MRT (RL): forced answers of mu at a prefix. vineppo: continuations. By default G (Algorithm"
+        " 2, line 9).",
     )
     estimate: Literal["answers", "likelihood"] = Field(
         "answers",
-        description="MRT (RL), all but implicit: J from sampled answers, or the probability of the gold answer"
-        " (mrt.sampling.likelihood).",
+        description="J from sampled answers, or the probability of the gold answer (mrt.sampling.likelihood);"
+        " all variants but `implicit`.",
     )
     mu: Literal["policy", "parent"] = Field(
         "policy",
-        description="likelihood: the model whose J counts, the one that is trained or the frozen one that it started"
-        " from.",
+        description="likelihood: the model that gives J, the trained one (`policy`) or the frozen one that it"
+        " started from (`parent`).",
     )
     opening: str = Field(
         ProverSettings.model_fields["opening"].default,
         pattern=r"\\boxed\{$",
-        description="likelihood: how mu's answer goes on behind `template.header`; ends in `\\boxed{`.",
+        description="likelihood: the text of mu's answer after `template.header`, up to the gold answer; ends in"
+        " `\\boxed{`.",
     )
     answer_tokens: int = Field(4096, ge=1, description="Longest forced answer of mu, in tokens (Appendix D).")
     mask_truncated: bool = Field(
         False,
-        description="Do not learn from completions that `decoding.max_tokens` cuts (TRL's mask_truncated_completions).",
+        description="Do not learn from completions that `decoding.max_tokens` truncates (TRL's"
+        " mask_truncated_completions).",
     )
     overlong_buffer: int | None = Field(
         None,
@@ -148,49 +159,51 @@ class RL(Budgeted):
         None,
         ge=1,
         le=100,
-        description="Updates with each batch of completions, one if not given (mu of GRPO's Algorithm 1, TRL's name). A"
-        " step is an update.",
+        description="Updates with each batch of completions (TRL's name; mu in GRPO's Algorithm 1); by default"
+        " one. A step is an update.",
     )
     epsilon: float | None = Field(
-        None, gt=0, le=1, description="num_iterations: ratios are clipped at 1 - epsilon; TRL's 0.2 if not given."
+        None, gt=0, le=1, description="num_iterations: ratios are clipped at 1 - epsilon; by default TRL's 0.2."
     )
     epsilon_high: float | None = Field(
         None,
         gt=0,
         le=100,
-        description="num_iterations: ratios are clipped at 1 + epsilon_high, epsilon if not given; clip-higher (DAPO,"
-        " Equation 10, with 0.28).",
+        description="num_iterations: ratios are clipped at 1 + epsilon_high, by default epsilon; clip-higher"
+        " (DAPO, Equation 10, with 0.28).",
     )
     importance_sampling_level: Literal["token", "sequence"] | None = Field(
         None,
-        description="num_iterations: `sequence` has one ratio a completion, the geometric mean of its tokens' (GSPO,"
-        " Equation 7, with `loss: grpo`); else each token has its own.",
+        description="num_iterations: `sequence` is one ratio for a completion, the geometric mean of its tokens'"
+        " ratios (GSPO, Equation 7, with `loss: grpo`). By default each token has a ratio.",
     )
     dynamic_sampling: int | None = Field(
         None,
         ge=1,
         le=100,
-        description="Rounds of generation, at most, in which groups whose outcomes are all alike are drawn again, of"
-        " further problems (DAPO, Equation 11).",
+        description="Maximum rounds of generation, in which further problems replace groups whose outcomes are"
+        " all alike (DAPO, Equation 11).",
     )
     vllm_importance_sampling_mode: (
         Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "none"] | None
     ) = Field(
         None,
-        description="How the loss weighs the trainer's probabilities over the engine's (TRL's modes): a ratio for each"
-        " token or completion, which beyond the bounds is cut or set to 0; token_truncate if not given; `none`: all"
-        " weigh 1.",
+        description="Correction for differences between the trainer's probabilities and the engine's, by a ratio"
+        " for each token or completion (TRL's modes). Ratios beyond the bounds are cut (truncate) or"
+        " set to 0 (mask). By default token_truncate; `none` corrects nothing.",
     )
     vllm_importance_sampling_clip_max: float | None = Field(
-        None, gt=0, description="Upper bound of these ratios; TRL's 3 if not given."
+        None, gt=0, description="Upper bound of these ratios; by default TRL's 3."
     )
     vllm_importance_sampling_clip_min: float | None = Field(
-        None, ge=0, description="Lower bound of these ratios; none if not given."
+        None, ge=0, description="Lower bound of these ratios; by default none."
     )
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence to the parent.")
     loss: Literal["grpo", "dapo", "dr_grpo"] = Field("dapo", description="How TRL averages the loss over tokens.")
     bf16: bool = Field(True, description="Autocast to bfloat16 (Table 3).")
-    gradient_checkpointing: bool = Field(True, description="Trade compute for memory.")
+    gradient_checkpointing: bool = Field(
+        True, description="Recompute activations in the backward pass, which saves memory."
+    )
     gpu_memory_utilization: float = Field(
         0.3,
         gt=0,
@@ -199,20 +212,18 @@ class RL(Budgeted):
     )
     vllm_enable_sleep_mode: bool = Field(
         False,
-        description="Never run: the engine gives its memory back while the trainer learns (TRL; vLLM's sleep mode,"
+        description="Never run: the engine frees its memory while the trainer learns (TRL; vLLM's sleep mode,"
         " level 2). Needs a GPU.",
     )
     vllm_mode: Literal["colocate", "server"] | None = Field(
         None,
-        description="Never run: `server` samples from an engine of its own, which `vllm serve` runs; its completions"
-        " have no seeds (docs/rl.md). Needs a GPU. Else the engine is in the trainer's process.",
+        description="Never run: `server` samples from an engine that `vllm serve` runs; its completions have no"
+        " seeds (docs/rl.md). Needs a GPU. By default the engine is in the trainer's process.",
     )
-    vllm_server_host: str | None = Field(
-        None, min_length=1, description="server: its host; TRL's 0.0.0.0 if not given."
-    )
-    vllm_server_port: int | None = Field(None, ge=1, le=65535, description="server: its port; TRL's 8000 if not given.")
+    vllm_server_host: str | None = Field(None, min_length=1, description="server: its host; by default TRL's 0.0.0.0.")
+    vllm_server_port: int | None = Field(None, ge=1, le=65535, description="server: its port; by default TRL's 8000.")
     vllm_group_port: int | None = Field(
-        None, ge=1, le=65535, description="server: the port over which weights go; TRL's 51216 if not given."
+        None, ge=1, le=65535, description="server: the port over which weights are sent; by default TRL's 51216."
     )
     save_steps: int = Field(
         50,
@@ -221,8 +232,8 @@ class RL(Budgeted):
     )
     evaluate_steps: Steps | None = Field(
         None,
-        description="Steps whose checkpoints are measured like models, as NAME_step<n> (`snakemake over_training`)."
-        " Other steps train again, to the same weights.",
+        description="Steps whose checkpoints are measured like models, as NAME_step<n> (`snakemake"
+        " over_training`). If they change, the model is trained again, to the same weights.",
     )
     seed: int = Field(0, ge=0, description="Seed of the order of the prompts and of sampling.")
 
@@ -263,6 +274,13 @@ class RL(Budgeted):
                 "decoding.temperature: at 0 all completions of a group are alike; RL has nothing to compare"
             )
         return self
+
+    @field_validator("pass_rate")
+    @classmethod
+    def _range(cls, rates: tuple[float, float] | None) -> tuple[float, float] | None:
+        if rates and not 0 <= rates[0] <= rates[1] <= 1:
+            raise ValueError(f"{list(rates)} is no lowest and highest share of right completions, such as [0.1, 0.9]")
+        return rates
 
     @model_validator(mode="after")
     def _samples_what_it_trains(self) -> Self:

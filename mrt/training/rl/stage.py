@@ -32,12 +32,14 @@ class Train(TrainingStage):
     """Train a model by RL with TRL's GRPOTrainer; under `torchrun`, on several processes."""
 
     prompts: Path = Field(description="Prompts (Parquet), see mrt.training.prompts.")
-    method: str = Field(description="Which reward and advantage: a name of mrt/methods, or FILE.py:NAME.")
+    method: str = Field(description="The method: a name of mrt/methods, or FILE.py:NAME.")
     recipe: RL = Field(default_factory=RL, description="Hyperparameters.")
     parameterization: Parameterization = Field(
-        default_factory=OpenEnded, description="mrt_rl: how episodes are cut, and what forces an answer."
+        default_factory=OpenEnded, description="mrt_rl: how episodes are cut, and the text that forces an answer."
     )
-    task: Choice | None = Field(None, description="The task that judges: its name, or name and settings; else math.")
+    task: Choice | None = Field(
+        None, description="The task that judges: its name, or name and settings; by default math."
+    )
     engine: EngineSettings = Field(default_factory=EngineSettings, description="How the engine is built.")
 
     @property
