@@ -3,7 +3,7 @@
 #   bash setup.sh          for this machine: with an NVIDIA driver as --gpu, else as --cpu
 #   bash setup.sh --cpu    vLLM's CPU backend and torch's CPU build
 #   bash setup.sh --gpu    vLLM and torch for CUDA 13; needs NVIDIA's driver 580 or later
-# Needs Linux on x86-64 with glibc 2.31 or later, Python 3.11 or 3.12, and a package index that pip can reach.
+# Needs Linux on x86-64 with glibc 2.31 or later, Python 3.11 or 3.12, on a CPU libnuma, and a package index for pip.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
