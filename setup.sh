@@ -3,7 +3,7 @@
 #   bash setup.sh          for this machine: with an NVIDIA driver as --gpu, else as --cpu
 #   bash setup.sh --cpu    vLLM's CPU backend and torch's CPU build
 #   bash setup.sh --gpu    vLLM and torch for CUDA 13; needs NVIDIA's driver 580 or later
-# Needs Linux on x86-64 with glibc 2.31 or later, Python 3.11 or 3.12, and a package index that pip can reach.
+# Needs Linux on x86-64 with glibc 2.31 or later, Python 3.11 or 3.12, on a CPU libnuma, and a package index for pip.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -45,6 +45,9 @@ for candidate in "${PYTHON:-}" python3.11 python3.12 python3; do
 done
 if [ -z "$python" ]; then
     stop "needs Python 3.11 or 3.12 with venv (on Debian: apt-get install python3-venv); install one, or name it: PYTHON=/path/to/python3.12 bash setup.sh"
+fi
+if [ "$kind" = cpu ] && ! "$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null; then
+    stop "vLLM on a CPU needs the library libnuma.so.1, which is not here; install it (Debian: apt-get install libnuma1; RHEL: dnf install numactl-libs)"
 fi
 
 started=$SECONDS

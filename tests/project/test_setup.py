@@ -119,6 +119,13 @@ def test_no_python_that_fits(project):
     assert "Python 3.11 or 3.12" in said and "PYTHON=" in said
 
 
+def test_no_library_for_vllm_on_a_cpu(project):
+    path = programs(project / "bin", python="case $2 in *libnuma*) exit 1 ;; esac")
+    said = refusal(setup(project, "--cpu", PATH=path, PYTHON=str(project / "bin" / "python")))
+    assert "libnuma.so.1" in said and "apt-get install libnuma1" in said
+    assert "libnuma1" in image()["post"]
+
+
 FULL = "echo head; echo /dev/x 9 9 1000000 9% /"  # what `df` prints
 
 
