@@ -286,7 +286,7 @@ def advantages(
     alpha: float = 1.0,
     centred: bool = False,
 ) -> Any:
-    """Advantages by episode of a group, the completions of one prompt: r + alpha (J_t - J_t-1) (Section 6.2).
+    """Advantages by episode of a group, the completions of one prompt: r + alpha (J_(t+1) - J_t) (Section 6.2).
 
     Args:
         outcomes: r of each completion, 0 to 1 [completions]: an array, or a tensor of torch.

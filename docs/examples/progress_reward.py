@@ -18,7 +18,7 @@ DEFAULTS = {"J": None, "alpha": 1.0, "inside": True, "thinking": {}, "task": Non
 
 
 def rewards(completion: str, answer: str, row: dict[str, Any]) -> dict[str, Any]:
-    """r + alpha (r - J), and its parts by episode: alpha (J_t - J_t-1), and r for the last (Section 6.2)."""
+    """r + alpha (r - J), and its parts by episode: alpha (J_(t+1) - J_t), and r for the last (Section 6.2)."""
     # a row of Parquet has nulls where other rows have values
     row = DEFAULTS | {name: value for name, value in row.items() if value is not None}
     if row["J"] is None:

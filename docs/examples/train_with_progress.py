@@ -10,7 +10,7 @@ if __name__ == "__main__":  # vLLM may start processes, which read this file aga
     model, folder = sys.argv[1:] or ("mrt/toy/weights", "trained")
     args = MRTConfig(
         folder,
-        variant="per_episode",  # r + alpha (J_t - J_t-1) for each token of episode t
+        variant="per_episode",  # r + alpha (J_(t+1) - J_t) for each token of episode z_t
         centred=True,
         estimate="likelihood",  # J is the probability of the gold answer
         opening="Ends:** they add up to \\boxed{",  # as the toy answers; leave it out for other models

@@ -29,7 +29,7 @@ def implicit(group: Group) -> Any:
 
 @variant(asks="boundaries")
 def per_episode(group: Group, alpha: float, centred: bool) -> Any:
-    """r + alpha (J_t - J_t-1) for a token of episode t (Section 6.2); J_t of the last one is r."""
+    """r + alpha (J_(t+1) - J_t) for a token of episode z_t (Section 6.2); r is J_(t+1) of the last one."""
     columns = zip(group.outcomes.tolist(), group.J.tolist(), group.boundaries, group.lengths.tolist(), strict=True)
     by_episode = [
         episode_advantages(outcome, [J, *along], ends, tokens, alpha) for outcome, J, (ends, along), tokens in columns
@@ -46,7 +46,7 @@ def termination(group: Group) -> Any:
 def episode_advantages(
     outcome: float, J: Sequence[float], ends: Sequence[int], tokens: int, alpha: float
 ) -> npt.NDArray[np.float64]:
-    """Advantage of each token of a completion by its episode: r + alpha (J_t - J_t-1) [tokens].
+    """Advantage of each token of a completion by its episode: r + alpha (J_(t+1) - J_t) [tokens].
 
     Args:
         outcome: r, 0 or 1.

@@ -17,7 +17,7 @@ from mrt.training.variant import Group, by_episode, by_token, variant
 
 @variant(asks="continuations")
 def step_values(group: Group) -> Any:
-    """V_t - V_t-1 for a token of episode t; V is the mean outcome of continuations, and r after the last episode.
+    """V_(t+1) - V_t for a token of episode z_t; V is the mean outcome of continuations, and r after the last episode.
 
     V_0 is V at the prompt. What length costs (`overlong_buffer`) is added for all tokens.
     """

@@ -12,10 +12,10 @@ the advantage of each completion i in a group of G; r_i is its 0/1 outcome.
 | length_penalty | x | s_i - mean s; s_i = r_i (1 - alpha sigmoid(z_i)), z_i: length, as below |
 | mrt_rl, explicit | x, z_0:j | r_i + alpha (r_i - J(mu; z_0:j)), not normalised over the group |
 | mrt_rl, implicit | x, z_0:j | as grpo, but half of the group has the stop phrase in its prompt |
-| mrt_rl, per_episode | x, z_0:j | r_i + alpha (J_t - J_t-1) for a token of episode t; J_t of the last one is r_i |
+| mrt_rl, per_episode | x, z_0:j | r_i + alpha (J_(t+1) - J_t) for a token of episode z_t; r_i for J_(t+1) of the last |
 | mrt_rl, termination | x, z_0:j | r_i - J(mu; z_0:j), as the authors' RL code has it |
 | grpo_prefixes | x, z_0:j | as grpo |
-| vineppo | x | V_t - V_t-1 for a token of episode t; V: mean outcome of continuations, r_i after the last episode |
+| vineppo | x | V_(t+1) - V_t for a token of episode z_t; V: mean outcome of continuations, r_i after the last episode |
 | s_grpo | x | of the exits that contain a token, decaying rewards less their mean (mrt.methods.s_grpo) |
 | brpo | x | sum of J / m over m token budgets after a token, less BRPO's baseline (mrt.methods.brpo) |
 

@@ -130,7 +130,7 @@ class RL(Budgeted):
     estimate: Literal["answers", "likelihood"] = Field(
         "answers",
         description="J from sampled answers, or the probability of the gold answer (mrt.sampling.likelihood);"
-        " all variants but `implicit`.",
+        " read by `explicit`, `per_episode`, `termination`, `early_exits` and `budget_relative`.",
     )
     mu: Literal["policy", "parent"] = Field(
         "policy",
