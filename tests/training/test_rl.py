@@ -830,7 +830,7 @@ def two_processes(folder, *options):
     return log_of(folder / "history.parquet")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_that_share_an_engine_draw_what_one_draws(prompts, explicit, tmp_path):
     """With the engine spread over both (tensor parallelism), they request the same as one process with all prompts."""
     _, _, *options = command(prompts, tmp_path, "mrt_rl", micro_batch_size=8)

@@ -177,7 +177,7 @@ def test_two_runs_are_equal_to_the_byte_up_to_training(finished, tmp_path):
         assert (folder / path).read_bytes() == (finished / path).read_bytes(), path
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_checkout_takes_rollouts_from_the_shared_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SNAKEMAKE_OUTPUT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
