@@ -226,7 +226,7 @@ def test_the_page_of_ready_experiments_says_what_the_plan_says():
             assert f"{total:.1f}" == hours[place], (files, card)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_finished_run_is_set_against_its_plan(finished):
     printed = python("-m", "mrt", "plan", folder=finished)
     cells = rows(printed)["in all"]

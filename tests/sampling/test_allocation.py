@@ -175,7 +175,7 @@ def test_a_filter_gets_the_same_answers_whatever_the_others_are(of_traces, limit
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_allocated_answers_are_the_first_of_all_with_the_real_engine(toy_problems, tmp_path):
     """In one go, in parts, and again from the cache."""
     engine = EngineSettings(max_model_len=1024)
