@@ -229,7 +229,7 @@ class Options:
         seed, prefixes = self.experiment.seed + recipe.seed, lineage.prefix_share(self.experiment, w.model)
         prompt = lineage.prompt_of(self.experiment, self.paths.parent(w))
         longest = lengths.longest(self.experiment, w.model)
-        of_prefixes = recipe.model_dump(include={"least_prefix", "max_prompt_length", "pass_rate"}, exclude_none=True)
+        of_prefixes = recipe.model_dump(include=recipe.of_prompts - {"prefixes"}, exclude_none=True)
         forced = lineage.variant(self.experiment, w.model).forces_at_prompts
         words = self.words if forced or self.experiment.backtracking else None
         rows = self.experiment.problems[self.trained_on(w)].task is not None

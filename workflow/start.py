@@ -136,9 +136,14 @@ def start_early(workflow: Workflow) -> None:
         )
 
 
+def planned(workflow: Workflow, modules: str) -> list[Any]:
+    """The planned jobs that run one of our modules whose names begin like this."""
+    return [job for job in workflow.dag.needrun_jobs() if f" {modules}" in (job.rule.shellcmd or "")]
+
+
 def planned_trainings(workflow: Workflow) -> list[Any]:
     """The planned jobs that train."""
-    return [job for job in workflow.dag.needrun_jobs() if "mrt.training.launch" in (job.rule.shellcmd or "")]
+    return planned(workflow, "mrt.training.launch")
 
 
 def refuse_what_does_not_fit(workflow: Workflow, experiment: Config) -> None:
@@ -172,8 +177,7 @@ def refuse_what_does_not_fit(workflow: Workflow, experiment: Config) -> None:
 
 def refuse_storage(workflow: Workflow) -> None:
     """Raise WorkflowError if a storage plugin is to move the outputs of our jobs, as Kubernetes needs it."""
-    planned = (job for job in workflow.dag.needrun_jobs() if " mrt." in (job.rule.shellcmd or ""))
-    if any(file.is_storage for job in planned for file in job.output):
+    if any(file.is_storage for job in planned(workflow, "mrt.") for file in job.output):
         raise WorkflowError(
             "A storage plugin (--default-storage-provider) would move outputs alone. Caches, checkpoints and locks lie"
             " beside them, so all jobs must see one results folder: leave the plugin out. Where jobs share none, as in"
@@ -236,9 +240,8 @@ def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:
     """
     if workflow.executor_plugin.name == "touch":
         return
-    sampling = [job for job in workflow.dag.needrun_jobs() if " mrt.sampling." in (job.rule.shellcmd or "")]
     prompts = dict[tuple[Path, str], str]()
-    for name in dict.fromkeys(job.wildcards.model for job in sampling):
+    for name in dict.fromkeys(job.wildcards.model for job in planned(workflow, "mrt.sampling.")):
         folder = roots.folder(experiment, name)
         if folder and not experiment.models[lineage.root(experiment, name)].toy:
             prompts.setdefault((folder, lineage.prompt_of(experiment, name).model_dump_json()), name)

@@ -32,6 +32,7 @@ from mrt.core.fingerprint import fingerprint
 from mrt.core.markdown import table_of
 from mrt.core.storage import columns_of, read_provenance, read_table
 from mrt.training.method import RLMethod, SFTMethod
+from mrt.training.rl.recipe import RL
 
 PAPER = "https://arxiv.org/abs/2503.07572"
 LEARNT = {  # tables that a training is made from, by the kinds of `lineage.sources`
@@ -42,7 +43,7 @@ LEARNT = {  # tables that a training is made from, by the kinds of `lineage.sour
 SETTINGS = {  # recorded options that the card shows, by table; others are paths or affect no result
     "training": ("method", "recipe", "parameterization"),
     "set": ("method_settings", "parameterization", "seed"),
-    "prompts": ("least_prefix", "prefixes", "seed"),
+    "prompts": (*sorted(RL.of_prompts), "seed"),
     "completions": ("samples", "decoding", "seed"),
     "answers": ("prover", "seed"),
 }

@@ -46,6 +46,7 @@ WHOLE = (
     sampling.greedy,
     learning.weights,
     learning.engines,
+    learning.pass_rates,
     learning.one_card,
     sampling.likelihoods,
     evaluation.claimed_values,

@@ -67,16 +67,21 @@ def rl_merged(given: Given) -> Mistakes:
                 yield where, f"with those of training.rl: {wrong['msg'].removeprefix('Value error, ')}"
 
 
+def pass_rates(config: Config) -> Mistakes:
+    """Bounds of a pass rate that no number of right completions meets."""
+    samples = config.training.samples
+    for name in lineage.trained(config):
+        rates = recipe.pass_rate if isinstance(recipe := lineage.recipe(config, name), RL) else None
+        if rates and not any(rates[0] <= right / samples <= rates[1] for right in range(samples + 1)):
+            why = f"with {samples} completions a problem no share is from {rates[0]:g} to {rates[1]:g}"
+            yield f"models.{name}.rl.pass_rate", f"{why}; raise training.samples"
+
+
 def engines(config: Config) -> Mistakes:
     """Settings of RL that the variant of a model does not work with."""
     for name in lineage.trained(config):
         if isinstance(recipe := lineage.recipe(config, name), RL):
             variant = lineage.variant(config, name)
-            if recipe.pass_rate:
-                samples, (low, high) = config.training.samples, recipe.pass_rate
-                if not any(low <= right / samples <= high for right in range(samples + 1)):
-                    why = f"with {samples} completions a problem no share is from {low:g} to {high:g}; raise"
-                    yield f"models.{name}.rl.pass_rate", f"{why} training.samples"
             for field, why in recipe.clashes(variant):
                 yield f"models.{name}.rl.{field}", f"with the {variant.name} variant, {why}"
             try:
