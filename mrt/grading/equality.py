@@ -8,6 +8,7 @@ unequal.
 """
 
 import itertools
+import logging
 import random
 import re
 from collections import Counter
@@ -18,6 +19,9 @@ from typing import Any
 from unicodedata import numeric
 
 from mrt.grading.answers import LONGEST, boxed, closing
+
+# Math-Verify warns that it has no time limit; the processes that call it have one (mrt.grading.workers)
+logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 Rule = Callable[[str, str], bool | None]
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau \
