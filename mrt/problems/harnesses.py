@@ -3,13 +3,15 @@
 | file | its columns |
 | --- | --- |
 | lighteval 0.13, `--save-details`: `details_TASK_DATE.parquet` | `doc`, `model_response`, `metric` |
-| lm-evaluation-harness 0.4, `--log_samples`: `samples_TASK_DATE.jsonl` | `doc_id`, `doc`, `target`, `arguments`, ... |
+| lm-evaluation-harness 0.4.7, `--log_samples`: `samples_TASK_DATE.jsonl` | `doc_id`, `doc`, `target`, ... |
 | vLLM's `vllm run-batch`, and OpenAI's batches: the output file | `custom_id`, `response`, `error` |
 
 vLLM documents no other file of completions: `LLM.generate` returns Python objects. A file is recognised by its columns.
 """
 
+import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +26,7 @@ class Verdict(NamedTuple):
     """A harness's verdict on the completions of a row: a metric's value, with the answer that it read."""
 
     judge: str  # the metric, and lm-evaluation-harness's filter
-    score: float
+    score: float  # 0 to 1; NaN for any other value
     answer: str | None  # "" where the harness read no answer; None if the file has none
 
 
@@ -50,15 +52,20 @@ def flattened(file: Path, rows: Rows) -> Rows:
     """The completions of a harness's file as rows of an imported file, numbered from 1; other rows as they are.
 
     Columns: `problem_id` and `id`, `text`, `unit` (the row of the file), `of` (its number of completions), `verdicts`
-    (list of `Verdict`). Where the file has them: `problem`, `answer`, `prompt`, `tokens`, `finish_reason`, `model`.
-    Raises ValueError that names file and row: a request failed, or a row has no completions.
+    (list of `Verdict`). Where the file has them: `problem`, `answer` (if there is one alone), `prompt`, `tokens`,
+    `finish_reason`, `model`.
+
+    Raises:
+        ValueError: names file and row. A request failed, a row has no completions, or rows of a unit contradict.
     """
     name = harness_of([*rows[0][1]]) if rows else None
     if name is None:
         return rows
     kind, units = HARNESSES[name], dict[Any, Rows]()
     for number, row in rows:
-        units.setdefault(str(row.get(kind.unit)) if kind.unit else number, []).append((number, row))
+        if kind.unit and row.get(kind.unit) is None:
+            raise ValueError(f"{file}, row {number}: it has no {kind.unit}")
+        units.setdefault(str(row[kind.unit]) if kind.unit else number, []).append((number, row))
     completions: list[dict[str, Any]] = []
     for unit in units.values():
         number = unit[0][0]
@@ -79,24 +86,29 @@ def gold_in(text: str) -> str:
     return find_box(text)[0] or text.strip()
 
 
-def is_score(value: Any) -> bool:
-    """Whether a metric's value may be a verdict: 0 to 1."""
-    return isinstance(value, bool | int | float) and 0 <= value <= 1
+def one_of(golds: Sequence[str]) -> dict[str, str]:
+    """The column `answer`; none where there are several gold answers, of which we could not compare with each."""
+    answers = {gold_in(gold) for gold in golds}
+    return {"answer": answers.pop()} if len(answers) == 1 else {}
+
+
+def score_of(value: Any) -> float:
+    """A metric's value if it may be a verdict, from 0 to 1; else NaN."""
+    return float(value) if isinstance(value, bool | int | float) and 0 <= value <= 1 else nan
 
 
 def of_lighteval(rows: list[Any]) -> Iterator[dict[str, Any]]:
     """The completions in a row of lighteval's details."""
     ((doc, response, metric),) = ((row["doc"], row["model_response"], row["metric"]) for row in rows)
-    index = doc["gold_index"]
+    golds = doc["gold_index"] if isinstance(doc["gold_index"], list) else [doc["gold_index"]]
     texts, tokens = response["text"], response.get("output_tokens") or []
-    scores = {judge: float(value) for judge, value in metric.items() if is_score(value)}
-    answers = extracted(doc, [*scores]) if len(texts) == 1 else {}
+    answers = extracted(doc, [*metric]) if len(texts) == 1 else {}
     common = {
         "problem_id": str(doc["id"]),
         "problem": doc["query"],
-        "answer": gold_in(doc["choices"][index[0] if isinstance(index, list) else index]),
+        **one_of([doc["choices"][index] for index in golds]),
         "prompt": response["input"] if isinstance(response.get("input"), str) else None,
-        "verdicts": [Verdict(judge, score, answers.get(judge)) for judge, score in scores.items()],
+        "verdicts": [Verdict(judge, score_of(value), answers.get(judge)) for judge, value in metric.items()],
     }
     for i, text in enumerate(texts):
         yield {**common, "text": text, **(size(tokens[i], doc.get("generation_size")) if i < len(tokens) else {})}
@@ -121,26 +133,43 @@ def size(tokens: Sequence[int], limit: int | None) -> dict[str, Any]:
 
 def of_lm_eval(rows: list[Any]) -> Iterator[dict[str, Any]]:
     """The completions of a problem in lm-evaluation-harness's samples, which have a row for each filter."""
-    first = rows[0]
+    first, filters = rows[0], [row.get("filter") for row in rows]
+    if any(row[name] != first[name] for row in rows for name in ("doc", "target", "resps")):
+        raise ValueError(f"doc_id {first['doc_id']} has different texts in its rows; give the file of one task and run")
+    if len({*filters}) < len(filters):
+        raise ValueError(f"doc_id {first['doc_id']} has two rows of one filter; give the file of one task and run")
+    if len(first["resps"]) != 1:
+        raise ValueError(f"doc_id {first['doc_id']} has {len(first['resps'])} requests; only one can be read")
     prompt, doc = first["arguments"]["gen_args_0"]["arg_0"], first["doc"]
     for text in first["resps"][0]:
         yield {
             "problem_id": str(first["doc_id"] if doc.get("id") is None else doc["id"]),
             "problem": next((doc[name] for name in PROBLEM if isinstance(doc.get(name), str)), prompt),
-            "answer": gold_in(str(first["target"])),
+            **one_of(targets(first["target"])),
             "prompt": prompt if isinstance(prompt, str) else None,
             "text": text,
             "verdicts": [verdict for row in rows for verdict in verdicts_of(row)],
         }
 
 
+def targets(target: Any) -> list[str]:
+    """The gold answers in a target. Several are a list of texts, which lm-evaluation-harness writes as Python does."""
+    try:
+        read = ast.literal_eval(target) if isinstance(target, str) else target
+    except (ValueError, SyntaxError):
+        read = target
+    return read if isinstance(read, list) and read and all(isinstance(x, str) for x in read) else [str(target)]
+
+
 def verdicts_of(row: Mapping[str, Any]) -> Iterator[Verdict]:
     """The verdicts in a row of lm-evaluation-harness. Without a filter a metric reads the text itself."""
     unfiltered = row.get("filter") in (None, "none")
-    answer = None if unfiltered else str(row["filtered_resps"][0]).replace(NO_ANSWER, "")
+    (read,) = row["filtered_resps"]
+    while isinstance(read, list) and len(read) == 1:
+        (read,) = read
+    answer = read.replace(NO_ANSWER, "") if isinstance(read, str) and not unfiltered else None
     for metric in row["metrics"]:
-        if is_score(row[metric]):
-            yield Verdict(metric if unfiltered else f"{metric}, {row['filter']}", float(row[metric]), answer)
+        yield Verdict(metric if unfiltered else f"{metric}, {row['filter']}", score_of(row[metric]), answer)
 
 
 def of_batch(rows: list[Any]) -> Iterator[dict[str, Any]]:

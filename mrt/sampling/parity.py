@@ -6,8 +6,10 @@
 The file is one of `mrt.problems.harnesses`. Its gold answers count, unless `problems` has others.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +37,6 @@ REASONS = {
     "notation": "only we accept an answer written otherwise than the gold answer",
     "comparison": "only the harness accepts the answer that both find",
     "mean": "the means of several texts differ",
-    "pooled": "the metric of several texts is no mean, so it is not compared",
     "unknown": "only the harness accepts the text, and the file lacks its answer",
     "no verdict": "the file has no verdict",
 }
@@ -85,9 +86,10 @@ def reason(verdict: Verdict, ours: Ours, gold: str, same: bool) -> str:
     return "another answer" if verdict.answer else "unknown"
 
 
-def is_mean(judge: str) -> bool:
-    """Whether a metric of several completions is their mean (lighteval's names)."""
-    return judge.startswith("avg@") or "pass@k:k=1&" in judge
+def averaged(judge: str) -> int:
+    """The number of first completions whose mean a metric is (lighteval's names); 0 if it is no mean."""
+    of_mean = re.match(r"(?:avg@n:|pass@k:k=1&)(?:.*&)?n=(\d+)", judge)
+    return int(of_mean[1]) if of_mean else 0
 
 
 def compared(samples: Rows, ours: Sequence[Ours], golds: Sequence[str], task: Task) -> pl.DataFrame:
@@ -106,9 +108,9 @@ def compared(samples: Rows, ours: Sequence[Ours], golds: Sequence[str], task: Ta
         if len(places) == 1:
             why = reason(verdict, first, gold, equal)
         else:
-            score, answer = sum(ours[i].score for i in places) / len(places), None
-            agrees = abs(score - verdict.score) < 1e-9
-            why = "pooled" if not is_mean(verdict.judge) else "agree" if agrees else "mean"
+            used = places[: averaged(verdict.judge)]
+            score, answer = sum(ours[i].score for i in used) / len(used), None
+            why = "agree" if abs(score - verdict.score) < 1e-9 else "mean"
         problem_id = samples[places[0]][1]["problem_id"]
         rows.append((verdict.judge, problem_id, verdict.score, score, verdict.answer, answer, gold, why))
     for (_, sample), our, gold in zip(samples, ours, golds, strict=True):
@@ -117,32 +119,38 @@ def compared(samples: Rows, ours: Sequence[Ours], golds: Sequence[str], task: Ta
     return pl.DataFrame(rows, schema=COLUMNS, orient="row")
 
 
-def usable(samples: Rows) -> tuple[Rows, list[str]]:
-    """The completions, with metrics that are verdicts alone; and the other metrics, whose values lie between 0 and 1.
-
-    Values of metrics of several completions may lie between.
-    """
-    between = {
-        verdict.judge
-        for _, sample in samples
-        for verdict in sample["verdicts"]
-        if sample["of"] == 1 and verdict.score not in (0, 1)
-    }
+def usable(samples: Rows) -> tuple[Rows, dict[str, str]]:
+    """The completions with the metrics that can be compared; and why the others cannot."""
+    excluded: dict[str, str] = {}
+    for _, sample in samples:
+        for judge, score, _ in sample["verdicts"]:
+            if isnan(score):
+                excluded.setdefault(judge, f"row {sample['unit']} has no value from 0 to 1")
+            elif sample["of"] == 1 and score not in (0, 1):
+                excluded.setdefault(judge, "its values lie between 0 and 1")
+            elif sample["of"] > 1 and not 0 < averaged(judge) <= sample["of"]:
+                excluded.setdefault(judge, "it is no mean of several texts")
     kept = [
-        (number, sample | {"verdicts": [v for v in sample["verdicts"] if v.judge not in between]})
+        (number, sample | {"verdicts": [v for v in sample["verdicts"] if v.judge not in excluded]})
         for number, sample in samples
     ]
-    return kept, sorted(between)
+    return kept, excluded
 
 
 def golds_in(file: Path) -> dict[str, str]:
-    """Gold answers by id, or by row from 0; raises ValueError that names file and row if one is missing."""
-    golds = {}
+    """Gold answers by id, or by row from 0.
+
+    Raises:
+        ValueError: names file and row. An answer is missing, or an id has different answers.
+    """
+    golds: dict[str, str] = {}
     for index, (number, row) in enumerate(flattened(file, read_file(file))):
         answer = text(row.get("answer"))
         if answer is None:
             raise ValueError(f"{file}, row {number}: no answer; parity reads gold answers from the column `answer`")
-        golds[text(row.get("id")) or str(index)] = gold_in(answer)
+        problem_id, gold = text(row.get("id")) or str(index), gold_in(answer)
+        if golds.setdefault(problem_id, gold) != gold:
+            raise ValueError(f"{file}, row {number}: the id {problem_id!r} has different answers")
     return golds
 
 
@@ -190,12 +198,12 @@ class Parity(Stage):
             where = "; for this command `--completions.begins` and `--completions.thinking`"
             raise ValueError(f"{error}{where if '`rollouts: {' in str(error) else ''}") from error
         numbers = {row.number for row in rows}
-        samples, between = usable([(number, sample) for number, sample in samples if number in numbers])
+        samples, excluded = usable([(number, sample) for number, sample in samples if number in numbers])
         golds = self.golds([sample for _, sample in samples])
         problems = [{**sample, "answer": gold} for (_, sample), gold in zip(samples, golds, strict=True)]
         task = task_of(self.task, self.workers)
         table = compared(samples, judged(rows, problems, task), golds, task)
-        self.report(harness, len(samples), table, between)
+        self.report(harness, samples, table, excluded)
         if self.out:
             write_text(table.write_csv(), self.out)
 
@@ -204,18 +212,22 @@ class Parity(Stage):
         known = golds_in(self.problems) if self.problems else {}
         missing = [s["problem_id"] for s in samples if s["problem_id"] not in known and (known or "answer" not in s)]
         if missing:
-            where = f"{self.problems} has no problem {missing[0]!r}" if self.problems else "it has no gold answers"
-            raise ValueError(f"{self.file}: {where}; name problems with `id` and `answer`: --problems FILE")
+            where = f"{self.problems} has no" if self.problems else "it has no gold answer, or several, of the"
+            raise ValueError(
+                f"{self.file}: {where} problem {missing[0]!r}; name problems with `id` and `answer`: --problems FILE"
+            )
         return [known.get(s["problem_id"]) or s["answer"] for s in samples]
 
-    def report(self, harness: str, count: int, table: pl.DataFrame, between: Sequence[str]) -> None:
+    def report(self, harness: str, samples: Rows, table: pl.DataFrame, excluded: Mapping[str, str]) -> None:
         """Print the counts of each metric, the differing rows, and the meaning of their reasons."""
         problems = table["problem_id"].n_unique()
-        print(f"{self.file}: {harness}, {count} completions of {problems} problems")
-        for judge in between:
-            print(f"{judge} is not compared: its values lie between 0 and 1")
+        print(f"{self.file}: {harness}, {len(samples)} completions of {problems} problems")
+        for judge, why in excluded.items():
+            print(f"{judge} is not compared: {why}")
+        units = len({sample["unit"] for _, sample in samples})
         for (judge,), group in table.group_by("judge", maintain_order=True):
             counts = ", ".join(f"{n} {why}" for why, n in Counter(group["reason"]).most_common())
+            counts += f"; {units - group.height} of {units} rows lack it" if judge and group.height < units else ""
             print(f"{judge or 'no metric'}: theirs {percent(group['theirs'])}, ours {percent(group['ours'])}; {counts}")
         differing = table.filter(~pl.col("reason").is_in(["agree", "no answer", "no verdict"]))
         if differing.height and self.rows:

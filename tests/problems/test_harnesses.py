@@ -96,7 +96,7 @@ def test_thoughts_are_read_as_the_files_show_them():
             r"not as vLLM writes it \(KeyError\('choices'\)\)",
         ),
         (
-            "lm_eval_toy.jsonl",
+            "lm_eval_math.jsonl",
             lambda r: r.update(resps=[[["-1.5", "False"]]]),
             "it has no completions; only generative",
         ),
@@ -112,6 +112,43 @@ def test_thoughts_are_read_as_the_files_show_them():
 )
 def test_a_row_that_cannot_be_read_is_named(tmp_path, name, change, message):
     assert re.search(message, wrong(tmp_path, name, change))
+
+
+def renamed(rows):
+    """The rows of another task, whose documents are numbered from 0, too."""
+    return [row | {"doc": row["doc"] | {"id": "another"}} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows + rows, "row 1: doc_id 0 has two rows of one filter; give the file of one task and run"),
+        (lambda rows: rows + renamed(rows), "row 1: doc_id 0 has different texts in its rows; give the file of one"),
+        (lambda rows: [*rows[:3], rows[3] | {"doc_id": None}], "row 4: it has no doc_id"),
+        (lambda rows: [rows[0] | {"resps": rows[0]["resps"] * 2}], "row 1: doc_id 0 has 2 requests"),
+    ],
+)
+def test_rows_of_several_tasks_or_runs_are_refused(change, message):
+    rows = [row for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        flattened(HARNESSES, [*enumerate(change(rows), start=1)])
+
+
+@pytest.mark.parametrize(
+    ("target", "answer"),
+    [("['7']", "7"), ("['7', '#### 7']", "7"), ("['7', '8']", None), ("[7, 8]", "[7, 8]"), (["7", "8"], None)],
+)
+def test_several_gold_answers_are_none(target, answer):
+    row = first_row("lm_eval_math.jsonl") | {"target": target}
+    ((_, completion),) = flattened(HARNESSES, [(1, row)])
+    assert completion.get("answer") == answer
+
+
+def test_several_gold_choices_of_lighteval_are_no_gold_answer():
+    row = copy.deepcopy(first_row("lighteval_math.parquet"))
+    row["doc"] |= {"choices": ["7", "8"], "gold_index": [0, 1]}
+    ((_, completion),) = flattened(HARNESSES, [(1, row)])
+    assert "answer" not in completion
 
 
 def places_in(value, path=()):

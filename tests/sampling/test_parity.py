@@ -99,27 +99,64 @@ def test_another_task_may_judge(tmp_path):
     [
         ({"avg@n:n=2": 0.0}, {"agree": 3, "mean": 9}),
         ({"pass@k:k=1&n=2": 0.5}, {"agree": 5, "mean": 7}),
-        ({"maj@n:n=2": 1.0}, {"pooled": 12}),
+        ({"avg@n:n=1": 1.0}, {"agree": 7, "mean": 5}),  # the first text alone
+        ({"avg@n:n=3": 1.0}, {"no verdict": 24}),
+        ({"maj@n:n=2": 1.0}, {"no verdict": 24}),
     ],
 )
 def test_metrics_of_several_completions_are_compared_if_they_are_means(tmp_path, metric, why):
     rows = [row | {"metric": metric} for _, row in read_file(HARNESSES / "lighteval_toy.parquet")]
-    (tmp_path / "details.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"workers": 1, "completions": Completions(begins="inside")}
-    Parity(file=tmp_path / "details.jsonl", out=tmp_path / "parity.csv", **options).cli_cmd()
+    Parity(file=written(rows, tmp_path), out=tmp_path / "parity.csv", **options).cli_cmd()
     assert dict(pl.read_csv(tmp_path / "parity.csv")["reason"].value_counts().rows()) == why
 
 
-def test_a_metric_with_values_between_right_and_wrong_is_left_out_by_name(tmp_path, capsys):
-    rows = [row | {"exact_match": 0.5} for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
-    rows[0]["metrics"] = []
-    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    Parity(file=tmp_path / "samples.jsonl", workers=1).cli_cmd()
+def written(rows, folder):
+    file = folder / "samples.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (0.5, "its values lie between 0 and 1"),
+        (100, "row 1 has no value from 0 to 1"),
+        (None, "row 1 has no value from 0 to 1"),
+        (float("nan"), "row 1 has no value from 0 to 1"),
+        ("1", "row 1 has no value from 0 to 1"),
+    ],
+)
+def test_a_metric_that_gives_no_verdicts_is_left_out_by_name(tmp_path, capsys, value, why):
+    rows = [row for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
+    rows[0]["exact_match"] = value
+    Parity(file=written(rows, tmp_path), workers=1).cli_cmd()
     shown = capsys.readouterr().out
-    assert "exact_match is not compared: its values lie between 0 and 1\n" in shown
-    assert (
-        "\nmath_verify: theirs 27.3 %, ours 27.3 %; 11 agree\nno metric: theirs -, ours 100.0 %; 1 no verdict" in shown
-    )
+    assert f"exact_match is not compared: {why}\n" in shown and "\nexact_match:" not in shown
+    assert "\nmath_verify: theirs 33.3 %, ours 33.3 %; 12 agree\n" in shown
+
+
+def test_rows_without_a_verdict_are_counted(tmp_path, capsys):
+    rows = [row for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
+    rows[0]["metrics"] = []
+    Parity(file=written(rows, tmp_path), workers=1).cli_cmd()
+    shown = capsys.readouterr().out
+    assert "\nmath_verify: theirs 27.3 %, ours 27.3 %; 11 agree; 1 of 12 rows lack it\n" in shown
+    assert "\nno metric: theirs -, ours 100.0 %; 1 no verdict" in shown
+
+
+def test_of_several_gold_answers_none_is_chosen(tmp_path):
+    rows = [row for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
+    rows[3]["target"] = str([rows[3]["target"], "7"])
+    with pytest.raises(ValueError, match="it has no gold answer, or several, of the problem 'quarter'; name problems"):
+        Parity(file=written(rows, tmp_path), workers=1).cli_cmd()
+
+
+def test_an_id_has_one_gold_answer(tmp_path):
+    answers = tmp_path / "golds.jsonl"
+    answers.write_text('{"id": "a", "answer": "1"}\n{"id": "a", "answer": "1"}\n{"id": "a", "answer": "2"}\n')
+    with pytest.raises(ValueError, match=r"golds\.jsonl, row 3: the id 'a' has different answers"):
+        Parity(file=HARNESSES / "lm_eval_math.jsonl", problems=answers, workers=1).cli_cmd()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +164,7 @@ def test_a_metric_with_values_between_right_and_wrong_is_left_out_by_name(tmp_pa
     [
         ("toy.jsonl", {}, r"toy\.jsonl: not a file of a harness; it has id, question, answer\. Expected: lighteval"),
         ("lighteval_toy.parquet", {}, r"row 1 shows a thought .*; for this command `--completions\.begins`"),
-        ("batch_reasoning.jsonl", {}, "it has no gold answers; name problems with `id` and `answer`: --problems FILE"),
+        ("batch_reasoning.jsonl", {}, "it has no gold answer, or several, of the problem 'toy-0'; name problems with"),
         (
             "batch_reasoning.jsonl",
             {"problems": HARNESSES / "problems.jsonl"},
