@@ -134,7 +134,7 @@ def size(tokens: Sequence[int], limit: int | None) -> dict[str, Any]:
 def of_lm_eval(rows: list[Any]) -> Iterator[dict[str, Any]]:
     """The completions of a problem in lm-evaluation-harness's samples, which have a row for each filter."""
     first, filters = rows[0], [row.get("filter") for row in rows]
-    if any(row[name] != first[name] for row in rows for name in ("doc", "target", "resps")):
+    if len({str([row[name] for name in ("doc", "target", "resps")]) for row in rows}) > 1:  # as texts, as NaN != NaN
         raise ValueError(f"doc_id {first['doc_id']} has different texts in its rows; give the file of one task and run")
     if len({*filters}) < len(filters):
         raise ValueError(f"doc_id {first['doc_id']} has two rows of one filter; give the file of one task and run")
@@ -164,7 +164,7 @@ def targets(target: Any) -> list[str]:
 def verdicts_of(row: Mapping[str, Any]) -> Iterator[Verdict]:
     """The verdicts in a row of lm-evaluation-harness. Without a filter a metric reads the text itself."""
     unfiltered = row.get("filter") in (None, "none")
-    (read,) = row["filtered_resps"]
+    read = row["filtered_resps"]
     while isinstance(read, list) and len(read) == 1:
         (read,) = read
     answer = read.replace(NO_ANSWER, "") if isinstance(read, str) and not unfiltered else None
