@@ -61,6 +61,7 @@ include: "workflow/rules/traces.smk"
 if running.is_job():
     running.record_in_jobs(workflow)
 else:
+    start.refuse_placeholders(workflow, config)
     running.tell_of_unknown_records(experiment.results)
     start.tell_of_short_trainings(experiment)
 start.prepare(workflow, experiment, options.fingerprints, config)

@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from workflow import running
 from workflow.fingerprints import Fingerprints
 
 Workflow = Any  # Snakemake's, which comes without types
-PLACEHOLDER = "YOURS"  # in slurm/config.yaml
+PLACEHOLDER = re.compile(r"(?<![A-Za-z])YOURS(?![A-Za-z])")  # as in slurm/config.yaml
 LONGEST_RUN = 90 * 24 * 3600  # seconds: records of older runs are removed
 
 
@@ -40,8 +41,8 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
         refuse_storage(workflow)
         if not is_local(workflow):
             os.environ["MRT_FORK_SERVER"] = "off"  # jobs inherit it: the server's process would outlive theirs
+        refuse_foreign_settings(workflow)
         if workflow.executor_plugin.name == "slurm":
-            refuse_placeholders(workflow)
             running.mend_plugin(
                 final_when_preempted=workflow.executor_settings.no_requeue,
                 longest_pause=workflow.remote_execution_settings.seconds_between_status_checks,
@@ -185,22 +186,53 @@ def refuse_storage(workflow: Workflow) -> None:
         )
 
 
-def refuse_placeholders(workflow: Workflow) -> None:
-    """Raise WorkflowError if the SLURM profile has a placeholder, or partitions that are not this cluster's.
+def placeholders(values: Any, name: str = "") -> list[str]:
+    """The settings in nested mappings and lists that are still placeholders, each as `name: value`."""
+    if isinstance(values, Mapping) and values:
+        items = [(f"{name}.{key}" if name else str(key), value) for key, value in values.items()]
+    elif isinstance(values, list | tuple):
+        items = [(name, value) for value in values]
+    else:
+        return [f"{name}: {values}"] if PLACEHOLDER.search(f"{name} {values}") else []
+    return [left for item, value in items for left in placeholders(value, item)]
+
+
+def refuse_placeholders(workflow: Workflow, config: Mapping[str, Any]) -> None:
+    """Raise WorkflowError if the configuration, or the resources of jobs, still have placeholders.
+
+    `refuse_foreign_settings` looks at the settings that a dry run does not know.
+    """
+    settings = workflow.resource_settings
+    resources = {
+        "default-resources": {name: given.raw for name, given in (settings.default_resources or {}).items()},
+        "set-resources": {
+            rule: {name: given.raw for name, given in of_rule.items()}
+            for rule, of_rule in settings.overwrite_resources.items()
+        },
+    }
+    refuse([*placeholders(config), *placeholders(resources)], "the configuration, the profile or the command line")
+
+
+def refuse(left: list[str], place: str) -> None:
+    """Raise WorkflowError if placeholders were left in this place."""
+    if left:
+        raise WorkflowError(
+            f"Placeholders are left in {place}: {'; '.join(left)}. Write what your cluster has there, or leave the"
+            " setting out."
+        )
+
+
+def refuse_foreign_settings(workflow: Workflow) -> None:
+    """Raise WorkflowError if the executor's settings have a placeholder, or partitions that are not this cluster's.
 
     Partitions of other clusters are not checked, and none where `sinfo` does not answer.
     """
-    submitted = next((job for job in workflow.dag.needrun_jobs() if not job.is_local), None)
-    resources = submitted.resources if submitted else {}
-    if left := [f"{name}={value}" for name, value in resources.items() if PLACEHOLDER in str(value)]:
-        raise WorkflowError(
-            f"slurm/config.yaml, default-resources: {', '.join(left)} is a placeholder. Write what your cluster has"
-            " there, or leave the line out."
-        )
-    file = workflow.executor_settings.partition_config
-    named = yaml.safe_load(Path(file).read_text())["partitions"] if file else {}
-    if left := [name for name in named if PLACEHOLDER in str(name)]:
-        raise WorkflowError(f"{file}, partitions: {', '.join(left)} is a placeholder. Write your cluster's partitions.")
+    plugin, given = workflow.executor_plugin.name, workflow.executor_settings  # None: the plugin has no settings
+    settings = {f"{plugin}-{name.replace('_', '-')}": value for name, value in (vars(given) if given else {}).items()}
+    refuse(placeholders(settings), "the profile (slurm/config.yaml)")
+    file = settings.get("slurm-partition-config")
+    named = (yaml.safe_load(Path(file).read_text()) or {})["partitions"] if file else {}
+    refuse(placeholders(named, "partitions"), str(file))
     if not named or not shutil.which("sinfo"):
         return
     elsewhere = ("slurm_cluster", "cluster", "clusters")

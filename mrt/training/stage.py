@@ -41,7 +41,8 @@ LARGE_BLOCK, SMALL_MODEL = 4 * 2**20, 100 * 2**20  # bytes
 def check_reporters(names: Iterable[str]) -> None:
     """Raise ValueError if a tool that trainers are to log to is not installed."""
     for name in names:
-        if not any(find_spec(module) for module in (name, f"{name}X")):
+        packages = [find_spec(module) for module in (name, f"{name}X")]
+        if not any(package and package.origin for package in packages):  # without: a folder, such as W&B's own `wandb`
             raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
 
 

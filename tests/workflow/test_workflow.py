@@ -299,31 +299,32 @@ def test_a_run_here_has_as_many_gpu_jobs_as_cards(monkeypatch, given, programs, 
 
 
 @pytest.mark.parametrize(
-    ("account", "partitions", "wrong"),
+    ("settings", "partitions", "wrong"),
     [
-        ("mine", {"batch": {}, "gpu": {"max_gpu": 8}}, None),
-        ("mine", {"elsewhere": {"cluster": "other"}}, None),
-        ("YOURS", {"batch": {}}, "slurm_account=YOURS is a placeholder"),
-        ("mine", {"batch": {}, "YOURS": {}}, r"partitions\.yaml, partitions: YOURS is a placeholder"),
-        ("mine", {"batch": {}, "cpu": {}}, "this cluster has no partition cpu; it has batch, gpu"),
+        ({}, {"batch": {}, "gpu": {"max_gpu": 8}}, None),
+        ({}, {"elsewhere": {"cluster": "other"}}, None),
+        ({"logdir": "/home/YOURS/logs"}, {"batch": {}}, "slurm-logdir: /home/YOURS/logs"),
+        ({}, {"batch": {}, "YOURS": {}}, r"partitions\.yaml: partitions\.YOURS: {}"),
+        ({}, {"batch": {"account": "YOURS"}}, r"partitions\.yaml: partitions\.batch\.account: YOURS"),
+        ({}, {"batch": {}, "cpu": {}}, "this cluster has no partition cpu; it has batch, gpu"),
     ],
 )
-def test_what_was_not_adapted_to_the_cluster_is_named_before_any_job(account, partitions, wrong, tmp_path, monkeypatch):
+def test_what_was_not_adapted_to_the_cluster_is_named_before_any_job(
+    settings, partitions, wrong, tmp_path, monkeypatch
+):
     (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'batch\\ngpu\\nbatch\\n'\n")
     (tmp_path / "sinfo").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "partitions.yaml").write_text(yaml.safe_dump({"partitions": partitions}))
-    jobs = [
-        SimpleNamespace(is_local=True, resources={}),
-        SimpleNamespace(is_local=False, resources={"mem_mb": 500, "slurm_account": account}),
-    ]
-    settings = SimpleNamespace(partition_config=tmp_path / "partitions.yaml")
-    run = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)), executor_settings=settings)
+    run = SimpleNamespace(
+        executor_plugin=SimpleNamespace(name="slurm"),
+        executor_settings=SimpleNamespace(partition_config=tmp_path / "partitions.yaml", **settings),
+    )
     if wrong is None:
-        start.refuse_placeholders(run)
+        start.refuse_foreign_settings(run)
     else:
         with pytest.raises(WorkflowError, match=wrong):
-            start.refuse_placeholders(run)
+            start.refuse_foreign_settings(run)
 
 
 def profile_with(**resources):
@@ -340,6 +341,20 @@ def test_placeholders_of_the_profile_are_resources_of_all_jobs():
     given = yaml.safe_load(profile_with(**dict.fromkeys(names, "YOURS")))["default-resources"]
     assert set(names) == {"slurm_account", "qos", "constraint"}
     assert {f"{name}=YOURS" for name in names} <= set(given)
+
+
+def test_placeholders_stop_a_dry_run(tmp_path):
+    folder = checkout(tmp_path)
+    changes = {"results": "/scratch/YOURS/tiny", "cluster": {"slurm_type": "YOURS"}}
+    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | changes
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    shutil.copytree(ROOT / "slurm", folder / "slurm")
+    (folder / "slurm" / "config.yaml").write_text(profile_with(slurm_account="YOURS"))
+    done = snakemake(folder, "-n", "--profile", "slurm", "--set-resources", "train:qos=YOURS", check=False)
+    settings = ("results", "cluster.slurm_type", "default-resources.slurm_account", "set-resources.train.qos")
+    printed = " ".join(done.stdout.split())
+    assert done.returncode and "Placeholders are left in the configuration, the profile or the command line" in printed
+    assert set(settings) == set(re.findall(r"([\w.-]+): \S*YOURS", printed))
 
 
 def test_qos_of_all_jobs_and_of_one_rule_with_results_on_scratch(tmp_path):
