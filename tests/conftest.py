@@ -10,6 +10,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from hashlib import sha1
+from importlib import metadata
 from pathlib import Path
 
 import polars as pl
@@ -121,6 +122,21 @@ def without_pad_token(folder):
     for name in ("tokenizer_config.json", "config.json", "generation_config.json"):
         kept = {k: v for k, v in json.loads((folder / name).read_text()).items() if not k.startswith("pad_token")}
         (folder / name).write_text(json.dumps(kept))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def extras(tmp_path_factory):
+    """A folder for PYTHONPATH with packages that pages name and the locks lack; skips without a package index."""
+    folder, pins = tmp_path_factory.mktemp("extras"), tmp_path_factory.mktemp("pins") / "pins.txt"
+    kept = (package for package in metadata.distributions() if package.name not in ("mrt", "pillow"))  # for trackio
+    pins.write_text("".join(f"{package.name}=={package.version}\n" for package in kept))
+    packages = ("trackio", "wandb", "snakemake-executor-plugin-cluster-generic", "snakedeploy")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "--constraint", pins, *packages]
+    done = subprocess.run(install, capture_output=True, text=True)
+    if "No matching distribution" in done.stderr or "connection" in done.stderr.lower():
+        pytest.skip("there is no package index")
+    assert done.returncode == 0, done.stderr
     return folder
 
 

@@ -42,7 +42,7 @@ def check_reporters(names: Iterable[str]) -> None:
     """Raise ValueError if a tool that trainers are to log to is not installed."""
     for name in names:
         packages = [find_spec(module) for module in (name, f"{name}X")]
-        if not any(package and package.origin for package in packages):  # without: a folder, such as W&B's own `wandb`
+        if not any(package and package.origin for package in packages):  # None: a folder, as `wandb` that W&B writes
             raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
 
 

@@ -9,6 +9,7 @@ import threading
 from base64 import b64decode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import datasets
 import polars as pl
 import pytest
 import yaml
@@ -145,6 +146,17 @@ def test_the_checkpoint_its_card_and_its_data_are_uploaded(results, hub, capsys)
         assert type(each)(str(each)).data.to_dict() == each.data.to_dict() and each.text.startswith("\n# ")
     for column in SET.columns:
         assert f"| `{column}` |" in cards[1].text
+
+
+def test_the_uploaded_dataset_loads_as_the_page_says(results, hub, tmp_path):
+    """From a folder with the repository's files: the local hub serves no downloads."""
+    Publish(model="mrt_1", repo="me/mrt", data=True).cli_cmd()
+    for name, content in hub.repositories["dataset me/mrt-data"]["files"].items():
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / name).write_bytes(content)
+    (call,) = re.findall(r'load_dataset\("OWNER/NAME-data", "(\w+)"\)', (ROOT / "docs" / "publish.md").read_text())
+    loaded = datasets.load_dataset(str(tmp_path / "data"), call, cache_dir=str(tmp_path / "cache"))
+    assert loaded["train"].column_names == list(PROGRESS.columns) and len(loaded["train"]) == 4
 
 
 def test_the_card_has_the_numbers_of_the_tables(results):

@@ -412,6 +412,35 @@ def test_a_trainer_reports_to_tensorboard_if_asked_and_says_what_is_missing(tmp_
             missing.reporters()
 
 
+LOGGED = """
+import sys
+from mrt.training.sft import Train
+Train.model_validate_json(sys.argv[1]).cli_cmd()
+"""
+
+
+@pytest.mark.slow
+def test_trackio_and_offline_wandb_have_the_log_of_a_training(extras, tmp_path):
+    stage = Train(
+        model=str(TOY_BASE), set=write_set(tmp_path / "set.parquet", examples(16)), recipe=RECIPE,
+        report_to=["trackio", "wandb"], **paths_in(tmp_path),
+    )  # fmt: skip
+    where = {"PYTHONPATH": f"{extras}:{ROOT}", "WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio")}
+
+    def run_with(*arguments):
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(command, cwd=tmp_path, env=os.environ | where, check=True, capture_output=True).stdout
+
+    run_with("-c", LOGGED, stage.model_dump_json(exclude_unset=True))
+    trackio = (extras / "bin" / "trackio", "list", "runs", "--project", "huggingface", "--json")
+    (run,) = json.loads(run_with(*trackio))["runs"]
+    metric = ("get", "metric", "--project", "huggingface", "--run", run, "--metric", "train/loss", "--json")
+    losses = [step["value"] for step in json.loads(run_with(trackio[0], *metric))["values"]]
+    assert losses == pytest.approx(log_of(stage.history)["loss"].drop_nulls().to_list(), rel=1e-3)
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    assert b"train/loss" in file.read_bytes()
+
+
 SPREAD = """
 import json, os
 from pathlib import Path

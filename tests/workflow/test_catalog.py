@@ -6,6 +6,7 @@
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -47,9 +48,12 @@ def deployed(folder, declaration):
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """A repository with the rules, as a host serves it."""
-    folder = tmp_path / "host"
+    folder = tmp_path / "mrt"
     shutil.copytree(ROOT / "workflow", folder / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "Snakefile", folder)
+    for name in ("config", "profiles"):
+        shutil.copytree(ROOT / name, folder / name)
+    for name in ("Snakefile", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
     subprocess.run(["git", "init", "--quiet", "--initial-branch=main", folder], check=True)
     committed(folder)
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
@@ -99,8 +103,18 @@ def test_the_catalog_has_what_it_reads():
 
 
 @pytest.mark.slow
-def test_the_toy_runs_in_a_folder_of_snakedeploy(tmp_path, host):
-    folder = deployed(tmp_path / "toy", FETCHED)
+def test_the_toy_runs_in_a_folder_of_snakedeploy(extras, tmp_path, host, monkeypatch):
+    """By the commands and edits of the page, of a clone without .venv."""
+    (command,) = re.findall(r"^snakedeploy (deploy-workflow) /path/to/mrt (toy --branch main)", README, re.MULTILINE)
+    monkeypatch.setenv("PYTHONPATH", str(extras))
+    snakedeploy = [sys.executable, extras / "bin" / "snakedeploy", command[0], host, *command[1].split()]
+    subprocess.run(snakedeploy, cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.delenv("PYTHONPATH")
+    folder = tmp_path / "toy"
+    written = (folder / "workflow" / "Snakefile").read_text()
+    assert written.count(' "workflow/Snakefile"') == 1
+    mended = written.replace('"workflow/Snakefile"', OF_A_CLONE)
+    (folder / "workflow" / "Snakefile").write_text(mended)
     shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config" / "config.yaml")
     (handlers,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     with (folder / "workflow" / "Snakefile").open("a") as snakefile:

@@ -377,6 +377,7 @@ def a_run(executor, *jobs):
     """As much of a workflow as begins a run of these jobs."""
     return SimpleNamespace(
         executor_plugin=SimpleNamespace(name=executor),
+        executor_settings=None,
         dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)),
         deployment_settings=SimpleNamespace(deployment_method=()),
     )
@@ -394,6 +395,20 @@ def test_jobs_elsewhere_start_no_fork_server(executor, server, tmp_path, monkeyp
     start.prepare(a_run(executor), SimpleNamespace(results=tmp_path), fingerprints, {})
     start.begin()
     assert os.environ["MRT_FORK_SERVER"] == server
+
+
+@pytest.mark.slow
+def test_another_executor_plugin_runs_the_jobs(extras, tmp_path, monkeypatch):
+    """`cluster-generic`, whose command starts jobs on this machine instead of submitting them."""
+    folder, target = checkout(tmp_path), Path("results/tiny/grades/base/toy_test.rollouts.parquet")
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    monkeypatch.setenv("PYTHONPATH", str(extras))
+    (folder / "submit").write_text('#!/bin/sh\necho "$1" >>submitted\nnohup "$1" >/dev/null 2>&1 &\necho $!\n')
+    (folder / "submit").chmod(0o755)
+    submit = ("--executor", "cluster-generic", "--cluster-generic-submit-cmd", "./submit")
+    snakemake(folder, target, *submit, "--jobs", 2)
+    jobs = (folder / "submitted").read_text()
+    assert (folder / target).is_file() and "sample_rollouts" in jobs and "grade_rollouts" in jobs
 
 
 @pytest.mark.parametrize(
