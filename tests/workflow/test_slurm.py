@@ -144,6 +144,22 @@ def test_processes_on_several_nodes_have_all_cores_of_the_job(tmp_path):
     assert sorted(re.findall(r"cores (\d) (\d+)", said)) == [("0", "2"), ("1", "2")], said
 
 
+def test_a_whole_run_in_one_job(cluster, tmp_path):
+    """As docs/cluster.md submits it, but for the container; with temporary files in a folder that the node lacks."""
+    folder, target = checkout(tmp_path), Path("results/tiny/grades/base/toy_test.rollouts.parquet")
+    shutil.copy(ROOT / "tests" / "tiny.yaml", folder / "config.yaml")
+    run = shlex.join([sys.executable, "-m", "snakemake", "--cores", "1", str(target)])
+    submit = [
+        "sbatch",
+        "--wait",
+        f"--chdir={folder}",
+        f"--output={folder / 'out'}",
+        "--export=ALL,TMPDIR=/local/nobody",
+    ]
+    status = cluster.start(*submit, f"--wrap={run}").wait(timeout=LONG)
+    assert status == 0 and (folder / target).is_file(), (folder / "out").read_text()
+
+
 # What Apptainer does with these options, as far as it matters here; files of the lab stand for those of the image.
 STAND_IN = """#!/bin/bash
 shift # exec
