@@ -94,7 +94,7 @@ class Figures:
             names = [name for name in experiment.models if name in paths.logged or name in ancestors & by_rl]
             return {m: {"training": paths.of_model("models", "log.parquet", m)} for m in names}
         if measure == "cost":
-            return {m: {"training": paths.of_model("costs", model=m)} for m in models if m in paths.trained}
+            return {m: {"training": paths.of_model("costs", model=m)} for m in models if paths.is_trained(m)}
         if measure in ("constructions", "trees"):
             return self.of_first_tree()[measure]
         fewer = {

@@ -285,7 +285,8 @@ class Options:
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"
 
     def cost(self, w: Wildcards) -> str:
-        return options_of(sampled_by=self.others(w))
+        step = self.experiment.models[w.model].step
+        return options_of(sampled_by=self.others(self.paths.training_of(w)), step=step)
 
     def spent(self, w: Wildcards) -> str:
         """As `cost`, with the weights that a model is trained from, of which the sizes are known before."""

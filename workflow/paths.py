@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from mrt.analysis.measure import path_of
@@ -158,9 +159,21 @@ class Paths:
         return {name for name in self.trained if isinstance(self.experiment.models[name].trained_by, RLMethod)}
 
     def parents_cost(self, w: Wildcards) -> str | list[str]:
-        """The cost of the parent's training, if it was trained here."""
+        """The cost of the parent's training, if it was trained here, up to the parent's step if it is on the way."""
         parent = self.parent(w)
-        return self.of_model("costs", model=parent) if parent in self.trained else []
+        return self.of_model("costs", model=parent) if self.is_trained(parent) else []
+
+    def is_trained(self, name: str) -> bool:
+        """Whether a model is trained here, or is a checkpoint on the way."""
+        return name in self.trained or self.experiment.models[name].checkpoint_of in self.trained
+
+    def training_of(self, w: Wildcards) -> Wildcards:
+        """The wildcards with the model whose training makes this one: another one for a checkpoint on the way."""
+        return SimpleNamespace(model=self.experiment.models[w.model].checkpoint_of or w.model)
+
+    def with_checkpoints(self, of_training: Input) -> Input:
+        """An input of a model's training, for checkpoints on the way too."""
+        return lambda w: of_training(self.training_of(w))
 
     def spent(self, w: Wildcards) -> str | list[str]:
         """The cost of a model's data and ancestors, if a budget of FLOPs ends its training."""

@@ -71,17 +71,12 @@ def unkept(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def unbudgeted(config: Config) -> Iterator[tuple[str, str]]:
-    """Trainings of which a budget of FLOPs does not know all steps, or not all that was spent before."""
+    """Trainings of which a budget of FLOPs does not know all steps."""
     for name in lineage.trained(config):
-        model, recipe = config.models[name], lineage.recipe(config, name)
+        recipe = lineage.recipe(config, name)
         where = f"models.{name}.{'rl' if isinstance(recipe, RL) else 'recipe'}"
         for field, wrong in contradictions(recipe):
             yield f"{where}.{field}", wrong
-        if recipe.flops is not None and config.models[str(model.parent)].checkpoint_of:
-            wrong = (
-                f"what {model.parent!r} took is not known, as it is a checkpoint on the way; begin with another model"
-            )
-            yield f"{where}.flops", wrong
 
 
 def refused(config: Config) -> Iterator[tuple[str, str]]:

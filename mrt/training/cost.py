@@ -94,6 +94,7 @@ class Cost(Stage):
 
     model: str = Field(description="Name of the model.")
     log: Path | None = Field(None, description="Its training log (Parquet).")
+    step: int | None = Field(None, ge=1, description="The step that it is a checkpoint of; by default the last one.")
     weights: tuple[str, str | None] | None = Field(
         None, description="Before its training, instead of `log`: checkpoint or hub id of its parent, and revision."
     )
@@ -110,6 +111,8 @@ class Cost(Stage):
         if (self.log is None) == (self.weights is None):
             raise ValueError("give --log, or before the training --weights")
         last = read_table(self.log).sort("step").row(-1, named=True) if self.log else {}
+        if self.log and self.step:
+            last = read_table(self.log).row(by_predicate=pl.col("step") == self.step, named=True)
         answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens", "finish_reason"]
         nodes = ["node", "drawn", "tokens", "context_tokens"]
         others = {phase: sizes_of(*model) for phase, model in self.sampled_by.items()}

@@ -49,6 +49,12 @@ def test_the_lineage_adds_up(tmp_path):
     ]
 
 
+def test_a_checkpoint_on_the_way_counts_its_training_until_its_step(tmp_path):
+    pl.DataFrame({"step": [1, 2], "num_tokens": [50, 90], "flops": [3e5, 5e5]} | SIZES).write_parquet(tmp_path / "log")
+    Cost(model="sft_step1", log=tmp_path / "log", step=1, out=tmp_path / "cost").cli_cmd()
+    assert COST.read(tmp_path / "cost").rows() == [("sft_step1", "training", 0, 0, 50, 3e5)]
+
+
 def test_gold_answers_are_read_and_not_generated():
     """Where their probability is read off, the output layer runs for all that is read."""
     drawn = of_prover(forced(3, 1))

@@ -42,6 +42,9 @@ def test_checkpoints_on_the_way_are_measured_like_models(tmp_path):
     target = "results/over_training/models/next"
     jobs = planned_jobs(folder, target, "--configfile", "config.yaml", "over_training.yaml", "parent.yaml")
     assert jobs["train"] == {"mrt_1", "next"} and "0 mrt_1_step5 toy_train" in jobs["sample_rollouts"]
+    cost = "results/over_training/costs/next.parquet"
+    jobs = planned_jobs(folder, cost, "--configfile", "config.yaml", "over_training.yaml", "parent.yaml")
+    assert jobs["add_up_cost"] == {"next", "mrt_1_step5"}  # with the work of its parent's training until step 5
 
 
 def test_what_was_spent_is_added_up_before_trainings_that_a_budget_ends(tmp_path):

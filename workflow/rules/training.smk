@@ -166,20 +166,20 @@ rule tabulate_log:
         "python -m mrt.training.log --history {input:q} --out {output:q} > {log:q} 2>&1"
 
 
-# The cost of training a model and its ancestors; a teacher's sizes are read with transformers.
+# The cost of training a model, or a checkpoint on the way, and its ancestors; a teacher's sizes are read with transformers.
 rule add_up_cost:
     input:
-        log=paths.of_model("models", "log.parquet"),
-        rollouts=paths.if_learnt("rollouts"),
-        tree=paths.if_learnt("trees"),
-        prover=paths.if_learnt("prover"),
-        parent=paths.parents_cost,
+        log=lambda w: paths.of_model("models", "log.parquet", paths.training_of(w).model),
+        rollouts=paths.with_checkpoints(paths.if_learnt("rollouts")),
+        tree=paths.with_checkpoints(paths.if_learnt("trees")),
+        prover=paths.with_checkpoints(paths.if_learnt("prover")),
+        parent=paths.with_checkpoints(paths.parents_cost),
     output:
         paths.of_model("costs"),
     log:
         paths.log("add_up_cost", "model"),
     wildcard_constraints:
-        model=any_of(paths.trained),
+        model=any_of([*paths.trained, *lineage.checkpoints(experiment, paths.trained)]),
     localrule: True
     conda:
         TRAINING
