@@ -71,14 +71,20 @@ def folder_of(model: str, revision: str | None = None) -> Path:
 
 def cached(model: str, revision: str | None = None) -> Path | None:
     """The folder of a hub model's snapshot, if the hub's cache has a whole one."""
+    file = in_cache(model, "config.json", revision)
+    return file.parent if file and not missing(file.parent) else None
+
+
+def in_cache(model: str, name: str, revision: str | None = None) -> Path | None:
+    """A file of a hub model, if the hub's cache has it."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
-        file = try_to_load_from_cache(model, "config.json", revision=revision)
+        file = try_to_load_from_cache(model, name, revision=revision)
     except HFValidationError:  # no name of a hub model
         return None
-    return Path(file).parent if isinstance(file, str) and not missing(Path(file).parent) else None
+    return Path(file) if isinstance(file, str) else None
 
 
 def tokenizer_of(folder: Path, **options: Any) -> Any:
@@ -114,8 +120,10 @@ def ends_of(tokenizer: Any) -> tuple[int, ...]:
     vLLM and TRL stop at each. The first is the one that the chat template writes after an answer, by which the model
     really ends: `<|im_end|>` or `<end_of_turn>`, where the tokenizer's is `<|endoftext|>` or `<eos>`.
     """
-    files = (Path(tokenizer.name_or_path, name) for name in (GENERATION, "config.json") if tokenizer.name_or_path)
-    named = next((json.loads(file.read_text()).get("eos_token_id") for file in files if file.is_file()), None)
+    model, names = tokenizer.name_or_path, (GENERATION, "config.json")
+    is_folder = bool(model) and Path(model).is_dir()
+    files = [Path(model, name) if is_folder else in_cache(model, name) for name in names]  # of a hub id, of `main`
+    named = next((json.loads(file.read_text()).get("eos_token_id") for file in files if file and file.is_file()), None)
     ends = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
     first = [token for token in after_answers(tokenizer) if token in ends]
     return tuple(token for token in dict.fromkeys([*first[:1], *ends]) if token is not None)

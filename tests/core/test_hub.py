@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, TOY_BASE, hub_cache
 
 from mrt.core.digest import identity_of_model
-from mrt.core.hub import cached, folder_of, missing, round_trips, tokenizer_of
+from mrt.core.hub import cached, ends_of, folder_of, missing, round_trips, tokenizer_of
 from mrt.training.log import log_of
 
 NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
@@ -175,6 +175,17 @@ def test_what_is_not_there_is_downloaded_once_and_no_pickled_weights(tmp_path, h
     assert hub.asked
     hub.asked.clear()
     assert online(tmp_path, hub, "-c", code).strip() == str(snapshot) and hub.asked == []
+
+
+def test_a_tokenizer_that_was_loaded_by_its_hub_id_ends_where_the_model_does(home, tmp_path):
+    """As users of the trainer load one: the generation settings are in the hub's cache."""
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7]}))
+    hub_cache(home, "model", NAME, PINNED, TOY | {"generation_config.json": tmp_path / "generation_config.json"})
+    tokenizer = tokenizer_of(TOY_BASE)
+    tokenizer.name_or_path = NAME
+    assert set(ends_of(tokenizer)) == {tokenizer.eos_token_id, 1, 7}
+    tokenizer.name_or_path = "somebody/else"
+    assert ends_of(tokenizer) == (tokenizer.eos_token_id,)
 
 
 QUESTION = "Some of the numbers 9, 17, 8, 2 add up to 17. What is the sum of the smallest and the largest of them?"
