@@ -165,7 +165,8 @@ class Paths:
 
     def is_trained(self, name: str) -> bool:
         """Whether a model is trained here, or is a checkpoint on the way."""
-        return name in self.trained or self.experiment.models[name].checkpoint_of in self.trained
+        model = self.experiment.models[name]
+        return bool(model.parent or model.checkpoint_of)
 
     def training_of(self, w: Wildcards) -> Wildcards:
         """The wildcards with the model whose training makes this one: another one for a checkpoint on the way."""

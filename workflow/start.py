@@ -210,16 +210,15 @@ def refuse_placeholders(workflow: Workflow, config: Mapping[str, Any]) -> None:
             for rule, of_rule in settings.overwrite_resources.items()
         },
     }
-    refuse([*placeholders(config), *placeholders(resources)], "the configuration, the profile or the command line")
+    names = [left for left in placeholders(config) if not re.search(r"\s", left.partition(": ")[2])]  # no texts
+    refuse(names, "configuration")
+    refuse(placeholders(resources), "profile (slurm/config.yaml) or command line")
 
 
 def refuse(left: list[str], place: str) -> None:
     """Raise WorkflowError if placeholders were left in this place."""
     if left:
-        raise WorkflowError(
-            f"Placeholders are left in {place}: {'; '.join(left)}. Write what your cluster has there, or leave the"
-            " setting out."
-        )
+        raise WorkflowError(f"{place}: {'; '.join(left)} is a placeholder. Write what you have, or leave it out.")
 
 
 def refuse_foreign_settings(workflow: Workflow) -> None:
@@ -229,9 +228,9 @@ def refuse_foreign_settings(workflow: Workflow) -> None:
     """
     plugin, given = workflow.executor_plugin.name, workflow.executor_settings  # None: the plugin has no settings
     settings = {f"{plugin}-{name.replace('_', '-')}": value for name, value in (vars(given) if given else {}).items()}
-    refuse(placeholders(settings), "the profile (slurm/config.yaml)")
-    file = settings.get("slurm-partition-config")
-    named = (yaml.safe_load(Path(file).read_text()) or {})["partitions"] if file else {}
+    refuse(placeholders(settings), "profile (slurm/config.yaml) or command line")
+    file = settings.get("slurm-partition-config") or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
+    named = yaml.safe_load(Path(file).read_text())["partitions"] if file and plugin == "slurm" else {}
     refuse(placeholders(named, "partitions"), str(file))
     if not named or not shutil.which("sinfo"):
         return

@@ -14,6 +14,7 @@ from mrt.config import lineage, measuring, roots, sizing
 from mrt.config.hardware import Architecture, Hardware, UnknownSizes
 from mrt.config.pools import pooled
 from mrt.config.schema import Config
+from mrt.config.steps import most_steps
 from mrt.planning.rates import TOOK, Rates
 from mrt.problems.sources import read_file
 from mrt.training.method import RLMethod
@@ -279,12 +280,15 @@ class Bill:
         for kind in lineage.sources(config, model):
             sampler = measuring.sampler(config, MADE_BY[kind], learnt, str(dataset))
             taken += self.flops(self.work(MADE_BY[kind], learnt, str(dataset)), sampler)
-        if parent not in lineage.trained(config):
+        step, trained = config.models[parent].step, config.models[parent].checkpoint_of or parent
+        if trained not in lineage.trained(config):
             return taken
-        if budget := lineage.recipe(config, parent).flops:
+        if budget := lineage.recipe(config, trained).flops:
             return taken + budget
-        work = self.training_work(parent, str(config.models[parent].problems))
-        return taken + self.flops_before(parent) + self.flops(work, parent, training=True)
+        work = self.training_work(trained, str(config.models[trained].problems))
+        steps, _ = most_steps(config, trained)
+        share = step / max(step, steps) if step and steps else 1.0
+        return taken + self.flops_before(trained) + share * self.flops(work, trained, training=True)
 
     def flops(self, work: Work, model: str, *, training: bool = False) -> float:
         """FLOPs of work with a model, as `seconds_of` counts them."""

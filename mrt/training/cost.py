@@ -110,9 +110,8 @@ class Cost(Stage):
     def cli_cmd(self) -> None:
         if (self.log is None) == (self.weights is None):
             raise ValueError("give --log, or before the training --weights")
-        last = read_table(self.log).sort("step").row(-1, named=True) if self.log else {}
-        if self.log and self.step:
-            last = read_table(self.log).row(by_predicate=pl.col("step") == self.step, named=True)
+        at = pl.col("step") == (self.step or pl.col("step").max())
+        last = read_table(self.log).row(by_predicate=at, named=True) if self.log else {}
         answers = [*TRACE, "prefix", "tokens", "problem_tokens", "prefix_tokens", "prompt_tokens", "finish_reason"]
         nodes = ["node", "drawn", "tokens", "context_tokens"]
         others = {phase: sizes_of(*model) for phase, model in self.sampled_by.items()}

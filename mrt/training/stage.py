@@ -41,8 +41,8 @@ LARGE_BLOCK, SMALL_MODEL = 4 * 2**20, 100 * 2**20  # bytes
 def check_reporters(names: Iterable[str]) -> None:
     """Raise ValueError if a tool that trainers are to log to is not installed."""
     for name in names:
-        packages = [find_spec(module) for module in (name, f"{name}X")]
-        if not any(package and package.origin for package in packages):  # None: a folder, as `wandb` that W&B writes
+        # A folder has no origin, such as `wandb`, in which W&B keeps its runs.
+        if not any(getattr(find_spec(module), "origin", None) for module in (name, f"{name}X")):
             raise ValueError(f"report_to: {name} is not installed in this environment; pip install {name}")
 
 

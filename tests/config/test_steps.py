@@ -88,3 +88,6 @@ def test_a_plan_works_out_the_passes_that_a_budget_gives():
     parent = tiny(models={"mrt_rl": rl, "star_1": {"recipe": {"flops": 5e11}}})
     own = Bill(tiny(models={"mrt_rl": {"rl": {"flops": 1e12}}})).flops_before("mrt_rl")
     assert Bill(parent).flops_before("mrt_rl") == pytest.approx(own + 5e11)
+    on_the_way = {"mrt_rl": rl | {"parent": "star_1_step2"}, "star_1": {"recipe": {"evaluate_steps": [2]}}}
+    early = Bill(tiny(models=on_the_way)).flops_before("mrt_rl")
+    assert bill.flops_before("star_1") < early < before

@@ -43,8 +43,18 @@ def test_checkpoints_on_the_way_are_measured_like_models(tmp_path):
     jobs = planned_jobs(folder, target, "--configfile", "config.yaml", "over_training.yaml", "parent.yaml")
     assert jobs["train"] == {"mrt_1", "next"} and "0 mrt_1_step5 toy_train" in jobs["sample_rollouts"]
     cost = "results/over_training/costs/next.parquet"
-    jobs = planned_jobs(folder, cost, "--configfile", "config.yaml", "over_training.yaml", "parent.yaml")
-    assert jobs["add_up_cost"] == {"next", "mrt_1_step5"}  # with the work of its parent's training until step 5
+    done = snakemake(folder, "-n", "-p", cost, "--configfile", "config.yaml", "over_training.yaml", "parent.yaml")
+    commands = re.findall(r"mrt\.training\.cost (.*)", done.stdout)
+    assert len(commands) == 2  # of its parent's training until step 5, and its own
+    for part in (
+        '"step": 5',
+        "/mrt_1.log.",
+        "--rollouts ",
+        "--prover ",
+        "--out results/over_training/costs/mrt_1_step5",
+    ):
+        assert part in commands[0].replace("\\", "")
+    assert "--parent results/over_training/costs/mrt_1_step5.parquet" in commands[1] and '"step"' not in commands[1]
 
 
 def test_what_was_spent_is_added_up_before_trainings_that_a_budget_ends(tmp_path):

@@ -344,17 +344,32 @@ def test_placeholders_of_the_profile_are_resources_of_all_jobs():
 
 
 def test_placeholders_stop_a_dry_run(tmp_path):
-    folder = checkout(tmp_path)
-    changes = {"results": "/scratch/YOURS/tiny", "cluster": {"slurm_type": "YOURS"}}
-    config = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | changes
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    """In a profile, on the command line and in the configuration, of which the prompts may have the word."""
+    folder, tiny = checkout(tmp_path), yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     shutil.copytree(ROOT / "slurm", folder / "slurm")
     (folder / "slurm" / "config.yaml").write_text(profile_with(slurm_account="YOURS"))
-    done = snakemake(folder, "-n", "--profile", "slurm", "--set-resources", "train:qos=YOURS", check=False)
-    settings = ("results", "cluster.slurm_type", "default-resources.slurm_account", "set-resources.train.qos")
-    printed = " ".join(done.stdout.split())
-    assert done.returncode and "Placeholders are left in the configuration, the profile or the command line" in printed
-    assert set(settings) == set(re.findall(r"([\w.-]+): \S*YOURS", printed))
+
+    def refused(*options, **changes):
+        (folder / "config.yaml").write_text(yaml.safe_dump(tiny | changes))
+        done = snakemake(folder, "-n", "--profile", "slurm", *options, check=False)
+        assert done.returncode
+        return " ".join(done.stdout.split())
+
+    changes = {"results": "/scratch/YOURS/tiny", "cluster": {"slurm_type": "YOURS"}}
+    printed = refused(**changes)
+    assert "configuration: cluster.slurm_type: YOURS; results: /scratch/YOURS/tiny is a placeholder" in printed
+    printed = refused("--set-resources", "train:qos=YOURS", prompt={"instruction": "The answer is YOURS. {problem}"})
+    left = "default-resources.slurm_account: YOURS; set-resources.train.qos: YOURS is a placeholder"
+    assert f"profile (slurm/config.yaml) or command line: {left}" in printed
+
+
+@pytest.mark.parametrize(
+    ("value", "is_left"),
+    [("YOURS", True), ("/scratch/YOURS_2/x", True), ("-A YOURS", True), ("HOURS", False), ("YOURSELF", False)],
+)
+def test_what_is_a_placeholder(value, is_left):
+    settings = {"a": [{"b": value}, 1, None], "c": {}}
+    assert start.placeholders(settings) == ([f"a.b: {value}"] if is_left else [])
 
 
 def test_qos_of_all_jobs_and_of_one_rule_with_results_on_scratch(tmp_path):

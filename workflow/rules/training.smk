@@ -166,7 +166,7 @@ rule tabulate_log:
         "python -m mrt.training.log --history {input:q} --out {output:q} > {log:q} 2>&1"
 
 
-# The cost of training a model, or a checkpoint on the way, and its ancestors; a teacher's sizes are read with transformers.
+# The cost of training a model, or a checkpoint on the way, and its ancestors; transformers reads a teacher's sizes.
 rule add_up_cost:
     input:
         log=lambda w: paths.of_model("models", "log.parquet", paths.training_of(w).model),
@@ -179,7 +179,7 @@ rule add_up_cost:
     log:
         paths.log("add_up_cost", "model"),
     wildcard_constraints:
-        model=any_of([*paths.trained, *lineage.checkpoints(experiment, paths.trained)]),
+        model=any_of(filter(paths.is_trained, experiment.models)),
     localrule: True
     conda:
         TRAINING
