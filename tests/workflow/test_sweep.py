@@ -45,7 +45,7 @@ def test_checkpoints_on_the_way_are_measured_like_models(tmp_path):
     cost = "results/over_training/costs/next.parquet"
     done = snakemake(folder, "-n", "-p", cost, "--configfile", "config.yaml", "over_training.yaml", "parent.yaml")
     commands = re.findall(r"mrt\.training\.cost (.*)", done.stdout)
-    assert len(commands) == 2  # of its parent's training until step 5, and its own
+    assert len(commands) == 2  # of the parent's training until step 5, and of the model's
     for part in (
         '"step": 5',
         "/mrt_1.log.",
