@@ -67,6 +67,7 @@ def flattened(file: Path, rows: Rows) -> Rows:
             raise ValueError(f"{file}, row {number}: it has no {kind.unit}")
         units.setdefault(str(row[kind.unit]) if kind.unit else number, []).append((number, row))
     completions: list[dict[str, Any]] = []
+    first = dict[str, int]()  # row of each problem
     for unit in units.values():
         number = unit[0][0]
         try:
@@ -77,6 +78,10 @@ def flattened(file: Path, rows: Rows) -> Rows:
             raise ValueError(f"{file}, row {number}: {error}") from error
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"{file}, row {number}: not as {name} writes it ({error!r})") from error
+        problem_id = read[0]["problem_id"]
+        if first.setdefault(problem_id, number) != number and name != "vLLM":  # of which each request is a sample
+            again = f"the problem {problem_id!r} is in row {first[problem_id]}, too; give the file of one task and run"
+            raise ValueError(f"{file}, row {number}: {again}")
         completions += [row | {"id": row["problem_id"], "unit": number, "of": len(read)} for row in read]
     return list(enumerate(completions, start=1))
 

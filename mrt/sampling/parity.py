@@ -141,7 +141,7 @@ def golds_in(file: Path) -> dict[str, str]:
     """Gold answers by id, or by row from 0.
 
     Raises:
-        ValueError: names file and row. An answer is missing, or an id has different answers.
+        ValueError: names file and row. An answer is missing, an id has different answers, or there are no rows.
     """
     golds: dict[str, str] = {}
     for index, (number, row) in enumerate(flattened(file, read_file(file))):
@@ -151,6 +151,8 @@ def golds_in(file: Path) -> dict[str, str]:
         problem_id, gold = text(row.get("id")) or str(index), gold_in(answer)
         if golds.setdefault(problem_id, gold) != gold:
             raise ValueError(f"{file}, row {number}: the id {problem_id!r} has different answers")
+    if not golds:
+        raise ValueError(f"{file}: it has no rows")
     return golds
 
 
@@ -186,6 +188,8 @@ class Parity(Stage):
         return (reference(self.task),)
 
     def cli_cmd(self) -> None:
+        if self.out and self.out.resolve() in {path.resolve() for path in (self.file, self.problems) if path}:
+            raise ValueError(f"--out {self.out}: it would replace a file that is read; name another one")
         content = read_file(self.file)
         harness = harness_of([*content[0][1]]) if content else None
         if harness is None:

@@ -128,10 +128,19 @@ def renamed(rows):
         (lambda rows: [rows[0] | {"resps": rows[0]["resps"] * 2}], "row 1: doc_id 0 has 2 requests"),
     ],
 )
-def test_rows_of_several_tasks_or_runs_are_refused(change, message):
+def test_rows_of_several_filters_tasks_or_runs_are_refused(change, message):
     rows = [row for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
     with pytest.raises(ValueError, match=re.escape(message)):
         flattened(HARNESSES, [*enumerate(change(rows), start=1)])
+
+
+def test_two_tasks_of_lighteval_in_one_file_are_refused():
+    rows = [row for _, row in read_file(HARNESSES / "lighteval_math.parquet")]
+    again = rows[0] | {"doc": rows[0]["doc"] | {"query": "Another question?", "task_name": "other|0"}}
+    with pytest.raises(
+        ValueError, match=f"row {len(rows) + 1}: the problem '7' is in row 1, too; give the file of one"
+    ):
+        flattened(HARNESSES, [*enumerate([*rows, again], start=1)])
 
 
 @pytest.mark.parametrize(

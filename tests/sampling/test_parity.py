@@ -172,11 +172,22 @@ def test_an_id_has_one_gold_answer(tmp_path):
         ),
         ("lm_eval_toy.jsonl", {"problems": HARNESSES / "batch.jsonl"}, r"batch\.jsonl, row 1: no answer; parity reads"),
         ("absent.jsonl", {}, r"absent\.jsonl: no such file"),
+        (
+            "batch.jsonl",
+            {"out": HARNESSES / "batch.jsonl"},
+            r"--out .*batch\.jsonl: it would replace a file that is read",
+        ),
     ],
 )
 def test_errors_say_what_to_do(name, options, message):
     with pytest.raises((ValueError, OSError), match=message):
         Parity(file=HARNESSES / name, workers=1, **options).cli_cmd()
+
+
+def test_problems_without_rows_are_no_golds(tmp_path):
+    (tmp_path / "problems.csv").write_text("id,answer\n")
+    with pytest.raises(ValueError, match=r"problems\.csv: it has no rows"):
+        Parity(file=HARNESSES / "lm_eval_math.jsonl", problems=tmp_path / "problems.csv", workers=1).cli_cmd()
 
 
 def test_the_page_shows_what_the_command_prints(capsys, monkeypatch):
