@@ -208,7 +208,7 @@ def test_the_pages_configuration_has_the_verdicts_of_parity(tmp_path, monkeypatc
     page = (ROOT / "docs" / "parity.md").read_text()
     shown = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
     monkeypatch.chdir(ROOT)
-    config = load({"results": str(tmp_path), **shown})
+    config = load(shown | {"results": str(tmp_path)})
     file, problems, rollouts = config.models["theirs"].rollouts.file, tmp_path / "p.parquet", tmp_path / "r.parquet"
     PROBLEMS.write(build("theirs", config.problems["theirs"])[0], problems)
     Import(file=file, problems=problems, out=rollouts, reading=tmp_path / "reading.parquet").cli_cmd()
