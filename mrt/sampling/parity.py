@@ -156,6 +156,11 @@ def golds_in(file: Path) -> dict[str, str]:
     return golds
 
 
+def has_ids(file: Path) -> bool:
+    """Whether the rows of a file of problems have ids; else they are counted from 0."""
+    return any(text(row.get("id")) is not None for _, row in flattened(file, read_file(file)))
+
+
 def shown(value: Any) -> str:
     """A value as a cell of a table."""
     if isinstance(value, float):
@@ -220,7 +225,14 @@ class Parity(Stage):
             raise ValueError(
                 f"{self.file}: {where} problem {missing[0]!r}; name problems with `id` and `answer`: --problems FILE"
             )
-        return [known.get(s["problem_id"]) or s["answer"] for s in samples]
+        golds = [known.get(s["problem_id"]) or s["answer"] for s in samples]
+        for sample, gold in zip(samples, golds, strict=True) if self.problems and not has_ids(self.problems) else ():
+            if sample.get("answer", gold) != gold:  # rows that are counted otherwise would be other problems
+                raise ValueError(
+                    f"{self.problems}: row {sample['problem_id']}, counted from 0, has the answer {gold!r}, but"
+                    f" {self.file} has {sample['answer']!r}; name the problems in a column `id`"
+                )
+        return golds
 
     def report(self, harness: str, samples: Rows, table: pl.DataFrame, excluded: Mapping[str, str]) -> None:
         """Print the counts of each metric, the differing rows, and the meaning of their reasons."""

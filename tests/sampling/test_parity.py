@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from contextlib import nullcontext
 
 import polars as pl
 import pytest
@@ -188,6 +189,21 @@ def test_problems_without_rows_are_no_golds(tmp_path):
     (tmp_path / "problems.csv").write_text("id,answer\n")
     with pytest.raises(ValueError, match=r"problems\.csv: it has no rows"):
         Parity(file=HARNESSES / "lm_eval_math.jsonl", problems=tmp_path / "problems.csv", workers=1).cli_cmd()
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_rows_without_ids_fit_the_golds_of_the_file(tmp_path, start):
+    """Else problems that are counted from 1 would be judged by their neighbours' answers."""
+    rows = [row for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
+    targets = {row["doc_id"]: row["target"] for row in rows}
+    golds = [targets[i] for i in sorted(targets)]
+    numbered = [row | {"doc": row["doc"] | {"id": str(row["doc_id"] + start)}} for row in rows]
+    files = {"samples": numbered, "problems": [{"answer": gold} for gold in [*golds, "a last one"]]}
+    for name, content in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in content))
+    parity = Parity(file=tmp_path / "samples.jsonl", problems=tmp_path / "problems.jsonl", workers=1)
+    with pytest.raises(ValueError, match=r"counted from 0, has the answer .* column `id`") if start else nullcontext():
+        parity.cli_cmd()
 
 
 def test_the_page_shows_what_the_command_prints(capsys, monkeypatch):
