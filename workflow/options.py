@@ -285,8 +285,7 @@ class Options:
         return f"--nodes {nodes} --processes {processes} --cpus {cpus}"
 
     def cost(self, w: Wildcards) -> str:
-        step = self.experiment.models[w.model].step
-        return options_of(sampled_by=self.others(self.paths.training_of(w)), step=step)
+        return options_of(sampled_by=self.others(w), step=self.experiment.models[w.model].step)
 
     def spent(self, w: Wildcards) -> str:
         """As `cost`, with the weights that a model is trained from, of which the sizes are known before."""
@@ -296,7 +295,7 @@ class Options:
     def others(self, w: Wildcards) -> dict[str, Any] | None:
         """The models of another lineage, and perhaps of other sizes, that a model's training data came from."""
         experiment, learnt = self.experiment, lineage.teacher(self.experiment, w.model)
-        mu = measuring.mu(experiment, learnt, str(experiment.models[w.model].problems))
+        mu = measuring.mu(experiment, learnt, str(experiment.models[self.paths.training_of(w)].problems))
         phases = {"rollouts": ("rollouts", learnt), "tree": ("trees", learnt), "prover": ("prover", mu)}
         others = {}
         for phase, (kind, name) in phases.items():

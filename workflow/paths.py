@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from mrt.analysis.measure import path_of
@@ -80,7 +79,7 @@ class Paths:
 
     def weights_of(self, name: str) -> list[str]:
         """A model's weights as an input; given ones are none: their content is in params, not their date."""
-        folder = self.checkpoint(self.experiment.models[name].checkpoint_of or name)  # whose training makes it
+        folder = self.checkpoint(lineage.training_of(self.experiment, name))
         return [folder] if folder else []
 
     def weights(self, w: Wildcards) -> list[str]:
@@ -94,8 +93,12 @@ class Paths:
     # ---- inputs of a training ----
 
     def parent(self, w: Wildcards) -> str:
-        """The model that a trained model is trained from."""
-        return str(self.experiment.models[w.model].parent)
+        """The model that a trained model, or a checkpoint on the way, is trained from."""
+        return str(self.experiment.models[self.training_of(w)].parent)
+
+    def training_of(self, w: Wildcards) -> str:
+        """The model whose training makes a job's model."""
+        return lineage.training_of(self.experiment, w.model)
 
     def parents_weights(self, w: Wildcards) -> list[str]:
         return self.weights_of(self.parent(w))
@@ -111,8 +114,8 @@ class Paths:
         """The artifact, on the model's training problems, of its parent or its teacher."""
 
         def path(w: Wildcards) -> str:
-            learnt, problems = lineage.teacher(self.experiment, w.model), self.experiment.models[w.model].problems
-            return self.artifact(kind, suffix, str(learnt), str(problems))
+            problems = self.experiment.models[self.training_of(w)].problems
+            return self.artifact(kind, suffix, lineage.teacher(self.experiment, w.model), str(problems))
 
         return path
 
@@ -127,7 +130,7 @@ class Paths:
     def if_learnt(self, kind: str) -> Input:
         """The parent's artifact, of models whose method learns from it."""
         read = {name for name in self.trained if kind in lineage.sources(self.experiment, name)}
-        return lambda w: self.of_parent(kind)(w) if w.model in read else []
+        return lambda w: self.of_parent(kind)(w) if self.training_of(w) in read else []
 
     def if_read(self, table: str, kind: str, suffix: str = "parquet") -> Input:
         """The parent's or teacher's artifact that is this table (mrt.training.sets), where the method reads it."""
@@ -167,14 +170,6 @@ class Paths:
         """Whether a model is trained here, or is a checkpoint on the way."""
         model = self.experiment.models[name]
         return bool(model.parent or model.checkpoint_of)
-
-    def training_of(self, w: Wildcards) -> Wildcards:
-        """The wildcards with the model whose training makes this one: another one for a checkpoint on the way."""
-        return SimpleNamespace(model=self.experiment.models[w.model].checkpoint_of or w.model)
-
-    def with_checkpoints(self, of_training: Input) -> Input:
-        """An input of a model's training, for checkpoints on the way too."""
-        return lambda w: of_training(self.training_of(w))
 
     def spent(self, w: Wildcards) -> str | list[str]:
         """The cost of a model's data and ancestors, if a budget of FLOPs ends its training."""

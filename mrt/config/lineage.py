@@ -59,9 +59,15 @@ def prompt_of(config: Config, name: str) -> Prompt:
     return overlaid(config.prompt, model.prompt)
 
 
+def training_of(config: Config, name: str) -> str:
+    """The model whose training makes a model: for a checkpoint on the way another one, else the model."""
+    return config.models[name].checkpoint_of or name
+
+
 def teacher(config: Config, name: str) -> str:
     """The model whose completions or trees a trained model learns from: its teacher, by default its parent."""
-    return str(config.models[name].teacher or config.models[name].parent)
+    model = config.models[training_of(config, name)]
+    return str(model.teacher or model.parent)
 
 
 def recipe(config: Config, name: str) -> SFT | RL:
@@ -76,7 +82,7 @@ def recipe(config: Config, name: str) -> SFT | RL:
 
 def weight_bytes(config: Config, name: str) -> float:
     """Bytes of a weight in a model's checkpoint: 4 after a training of all weights, else 2, as in given models."""
-    name = config.models[name].checkpoint_of or name
+    name = training_of(config, name)
     model = config.models[name]
     if model.parent is None:
         return 2.0

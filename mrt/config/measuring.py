@@ -168,7 +168,7 @@ def extrapolated_budgets(config: Config, name: str) -> list[int] | None:
 
 def iteration(config: Config, name: str) -> int:
     """How often a model's method ran in a row; 0 of a model that is not trained here."""
-    name = config.models[name].checkpoint_of or name
+    name = lineage.training_of(config, name)
     method = config.models[name].method
     methods = [config.models[ancestor].method for ancestor in lineage.ancestry(config, name)]
     return len(list(takewhile(lambda m: m == method, methods))) if method else 0
@@ -196,7 +196,7 @@ def look(config: Config, name: str) -> Style:
 def style(config: Config, name: str) -> dict[str, Any]:
     """How a model appears in figures: label, method, look and iteration (how often that method ran in a row)."""
     model = config.models[name]
-    trained = config.models[model.checkpoint_of or name]
+    trained = config.models[lineage.training_of(config, name)]
     on_the_way = {"checkpoint_of": model.checkpoint_of, "step": model.step} if model.checkpoint_of else {}
     return {
         "label": model.label or name,

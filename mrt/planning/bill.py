@@ -280,7 +280,7 @@ class Bill:
         for kind in lineage.sources(config, model):
             sampler = measuring.sampler(config, MADE_BY[kind], learnt, str(dataset))
             taken += self.flops(self.work(MADE_BY[kind], learnt, str(dataset)), sampler)
-        step, trained = config.models[parent].step, config.models[parent].checkpoint_of or parent
+        step, trained = config.models[parent].step, lineage.training_of(config, parent)
         if trained not in lineage.trained(config):
             return taken
         if budget := lineage.recipe(config, trained).flops:
@@ -398,7 +398,7 @@ def longest_path(config: Config, plans: list[Planned]) -> tuple[float, list[str]
         return path[0] + sum(p.seconds for p in known), [*path[1], *(f"{STAGES[p.rule]} {p.model}" for p in known)]
 
     def ready(model: str) -> tuple[float, list[str]]:
-        model = config.models[model].checkpoint_of or model
+        model = lineage.training_of(config, model)
         trained = config.models[model]
         if trained.parent is None or trained.problems is None:
             return 0.0, []

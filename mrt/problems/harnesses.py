@@ -36,6 +36,7 @@ class Harness(NamedTuple):
     columns: tuple[str, ...]
     unit: str | None
     read: Callable[[list[Any]], Iterator[dict[str, Any]]]
+    repeats: bool = False  # whether several units may be of one problem
 
 
 def harness_of(names: Sequence[str]) -> str | None:
@@ -79,7 +80,7 @@ def flattened(file: Path, rows: Rows) -> Rows:
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"{file}, row {number}: not as {name} writes it ({error!r})") from error
         problem_id = read[0]["problem_id"]
-        if first.setdefault(problem_id, number) != number and name != "vLLM":  # of which each request is a sample
+        if first.setdefault(problem_id, number) != number and not kind.repeats:
             again = f"the problem {problem_id!r} is in row {first[problem_id]}, too; give the file of one task and run"
             raise ValueError(f"{file}, row {number}: {again}")
         completions += [row | {"id": row["problem_id"], "unit": number, "of": len(read)} for row in read]
@@ -212,5 +213,5 @@ HARNESSES = {
     "lm-evaluation-harness": Harness(
         ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "metrics"), "doc_id", of_lm_eval
     ),
-    "vLLM": Harness(("custom_id", "response", "error"), None, of_batch),
+    "vLLM": Harness(("custom_id", "response", "error"), None, of_batch, repeats=True),
 }

@@ -137,14 +137,14 @@ def usable(samples: Rows) -> tuple[Rows, dict[str, str]]:
     return kept, excluded
 
 
-def golds_in(file: Path) -> dict[str, str]:
-    """Gold answers by id, or by row from 0.
+def golds_in(file: Path) -> tuple[dict[str, str], bool]:
+    """Gold answers by id, or by row from 0; and whether no row has an id.
 
     Raises:
         ValueError: names file and row. An answer is missing, an id has different answers, or there are no rows.
     """
-    golds: dict[str, str] = {}
-    for index, (number, row) in enumerate(flattened(file, read_file(file))):
+    golds, rows = dict[str, str](), flattened(file, read_file(file))
+    for index, (number, row) in enumerate(rows):
         answer = text(row.get("answer"))
         if answer is None:
             raise ValueError(f"{file}, row {number}: no answer; parity reads gold answers from the column `answer`")
@@ -153,12 +153,7 @@ def golds_in(file: Path) -> dict[str, str]:
             raise ValueError(f"{file}, row {number}: the id {problem_id!r} has different answers")
     if not golds:
         raise ValueError(f"{file}: it has no rows")
-    return golds
-
-
-def has_ids(file: Path) -> bool:
-    """Whether the rows of a file of problems have ids; else they are counted from 0."""
-    return any(text(row.get("id")) is not None for _, row in flattened(file, read_file(file)))
+    return golds, all(text(row.get("id")) is None for _, row in rows)
 
 
 def shown(value: Any) -> str:
@@ -218,7 +213,7 @@ class Parity(Stage):
 
     def golds(self, samples: Sequence[Mapping[str, Any]]) -> list[str]:
         """The gold answer of each completion; raises ValueError if there is none."""
-        known = golds_in(self.problems) if self.problems else {}
+        known, by_row = golds_in(self.problems) if self.problems else ({}, False)
         missing = [s["problem_id"] for s in samples if s["problem_id"] not in known and (known or "answer" not in s)]
         if missing:
             where = f"{self.problems} has no" if self.problems else "it has no gold answer, or several, of the"
@@ -226,8 +221,8 @@ class Parity(Stage):
                 f"{self.file}: {where} problem {missing[0]!r}; name problems with `id` and `answer`: --problems FILE"
             )
         golds = [known.get(s["problem_id"]) or s["answer"] for s in samples]
-        for sample, gold in zip(samples, golds, strict=True) if self.problems and not has_ids(self.problems) else ():
-            if sample.get("answer", gold) != gold:  # rows that are counted otherwise would be other problems
+        for sample, gold in zip(samples, golds, strict=True):
+            if by_row and sample.get("answer", gold) != gold:  # rows that are counted otherwise are other problems
                 raise ValueError(
                     f"{self.problems}: row {sample['problem_id']}, counted from 0, has the answer {gold!r}, but"
                     f" {self.file} has {sample['answer']!r}; name the problems in a column `id`"

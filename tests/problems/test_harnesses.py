@@ -128,7 +128,7 @@ def renamed(rows):
         (lambda rows: [rows[0] | {"resps": rows[0]["resps"] * 2}], "row 1: doc_id 0 has 2 requests"),
     ],
 )
-def test_rows_of_several_filters_tasks_or_runs_are_refused(change, message):
+def test_rows_of_several_tasks_or_runs_are_refused(change, message):
     rows = [row for _, row in read_file(HARNESSES / "lm_eval_math.jsonl")]
     with pytest.raises(ValueError, match=re.escape(message)):
         flattened(HARNESSES, [*enumerate(change(rows), start=1)])

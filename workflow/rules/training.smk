@@ -169,11 +169,11 @@ rule tabulate_log:
 # The cost of training a model, or a checkpoint on the way, and its ancestors; transformers reads a teacher's sizes.
 rule add_up_cost:
     input:
-        log=lambda w: paths.of_model("models", "log.parquet", paths.training_of(w).model),
-        rollouts=paths.with_checkpoints(paths.if_learnt("rollouts")),
-        tree=paths.with_checkpoints(paths.if_learnt("trees")),
-        prover=paths.with_checkpoints(paths.if_learnt("prover")),
-        parent=paths.with_checkpoints(paths.parents_cost),
+        log=lambda w: paths.of_model("models", "log.parquet", paths.training_of(w)),
+        rollouts=paths.if_learnt("rollouts"),
+        tree=paths.if_learnt("trees"),
+        prover=paths.if_learnt("prover"),
+        parent=paths.parents_cost,
     output:
         paths.of_model("costs"),
     log:
