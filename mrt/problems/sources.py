@@ -211,7 +211,7 @@ def read_file(path: Path) -> list[tuple[int, dict[str, Any]]]:
 def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
     """Rows of a local file, each with its line (Parquet: row), read lazily where the format allows it."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(f"{path}: {'a folder; name a file in it' if path.is_dir() else 'no such file'}")
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return read_jsonl(path)
@@ -221,7 +221,7 @@ def read_rows(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
             table = read_table(path, advice="Is it whole?")
             single = pl.col(pl.Float32).cast(pl.String).cast(pl.Float64)  # 0.1, not 0.10000000149
             return enumerate(table.with_columns(single).to_dicts(), start=1)
-    raise ValueError(f"{path}: problems are read from .jsonl, .parquet or .csv, not {path.suffix or 'without suffix'}")
+    raise ValueError(f"{path}: rows are read from .jsonl, .parquet or .csv, not {path.suffix or 'without suffix'}")
 
 
 def read_hub(hub: Hub) -> Any:

@@ -120,7 +120,7 @@ CASES = {  # those that are more than a setting; all others are rows of mistakes
         problem_file("p.parquet", b"PAR1\x00\x00"),
         r"p\.parquet: not a readable Parquet file",
     ),
-    "an unknown suffix": (problem_file("p.txt", GOOD), r"p\.txt: problems are read from \.jsonl, \.parquet or \.csv"),
+    "an unknown suffix": (problem_file("p.txt", GOOD), r"p\.txt: rows are read from \.jsonl, \.parquet or \.csv"),
     "a column that is not there": (problem_file("p.jsonl", GOOD, columns={"id": "uid"}), r"p\.jsonl.*uid"),
     "an infinite difficulty": (
         problem_file("p.jsonl", '{"problem": "x", "answer": 1, "difficulty": Infinity}\n'),
