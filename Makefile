@@ -1,5 +1,5 @@
 # The commands of the README by name; .ci/run does what `make test` does.
-.PHONY: laptop test test-setup test-gpu test-slurm bench claims
+.PHONY: laptop test test-setup test-gpu test-slurm bench league claims
 
 laptop:
 	bash setup.sh && .venv/bin/snakemake --cores 2
@@ -20,11 +20,17 @@ test-slurm: # on a real SLURM, as root on Debian
 bench: # benchmarks/results.md and its records; twenty minutes on a machine with nothing else to do
 	bash setup.sh && .venv/bin/python -m benchmarks
 
+league: # the league of docs/claims.md; five hours on two cores
+	bash setup.sh
+	.venv/bin/snakemake --cores 2 claims runs cost early_exit --configfile config.yaml config/rl.yaml experiments/referee/world.yaml experiments/referee/config.yaml
+	.venv/bin/python -m workflow.scripts.claims keep referee
+	.venv/bin/python -m workflow.scripts.claims page
+
 claims: # docs/claims.md: five training runs of each model, hours on two cores; goes on where it was stopped
 	bash setup.sh
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml experiments/star/config.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/rl/config.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config.yaml config/rl.yaml experiments/curriculum/models.yaml experiments/curriculum/config.yaml
 	.venv/bin/snakemake --cores 2 claims runs --configfile config/backtracking.yaml experiments/backtracking/config.yaml
-	.venv/bin/python workflow/scripts/claims.py keep star rl curriculum backtracking
-	.venv/bin/python workflow/scripts/claims.py page
+	.venv/bin/python -m workflow.scripts.claims keep star rl curriculum backtracking
+	.venv/bin/python -m workflow.scripts.claims page

@@ -1,6 +1,7 @@
 """The page of the paper's claims, and the pages that quote it."""
 
 import re
+from operator import attrgetter
 
 import polars as pl
 import pytest
@@ -11,18 +12,22 @@ from mrt.analysis.claims import Claim, claims_in
 from mrt.core.storage import write_table
 from mrt.figures.claims import SCHEMA
 from mrt.figures.style import ModelStyle
-from workflow.scripts.claims import PRIMARY, Kept, by_claim, files_of, league, merged, page, read_by, with_tables
+from workflow.scripts.claims import (
+    EXPERIMENTS,
+    PRIMARY,
+    Kept,
+    by_claim,
+    files_of,
+    has_results,
+    league,
+    merged,
+    page,
+    read_by,
+    with_tables,
+)
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
-WORDS = "confirmed|refuted|undecided|supported|contradicted|not significant"  # of older rules, and of the present ones
-ROWS = rf"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \d[^|]* \|(?: \d[^|]* \|)? (?:{WORDS})"
-PLACES = re.findall(ROWS, PAGE, re.MULTILINE)
 INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
-QUOTES = {  # where a page quotes five runs, if it has more than these
-    "experiments/likelihood/results.md": [("## Gain in MRT (RL)", "[20 steps on GSM8K]")],
-}
-
-
 FOLDERS = sorted((ROOT / "experiments").glob("*/"))
 WITH_CLAIMS = [folder for folder in FOLDERS if (folder / "claims.tsv").exists()]
 
@@ -39,11 +44,7 @@ def numbers(found, sign=1):
 
 
 def test_the_page_is_made_from_what_is_kept():
-    """Or follows older rules, and says so, as long as no tables are kept."""
-    if with_tables():
-        assert page([Kept.of(name) for name in with_tables()]) == PAGE
-    else:
-        assert "follows older rules" in PAGE.splitlines()[2] and len(PLACES) > 100
+    assert page([Kept.of(name) for name in with_tables()]) == PAGE
 
 
 def claim(name=None, section="8.4", **fields):
@@ -168,17 +169,48 @@ def test_a_user_has_few_configurations_to_start_from():
     assert [name for name, text in files.items() if not text.startswith("# For ")] in ([], ["gpu_trial.yaml"])
 
 
-READMES = [f"experiments/{folder.name}/README.md" for folder in WITH_CLAIMS]
-QUOTED = ["README.md", *QUOTES, *(name for name in READMES if "This page is the plan" not in (ROOT / name).read_text())]
+QUOTED = [name for name in map(attrgetter("name"), WITH_CLAIMS) if name in with_tables() or has_results(name)]
 
 
 @pytest.mark.parametrize("name", QUOTED)
-def test_what_others_quote_stands_on_the_page(name):
-    """Intervals of five runs."""
-    text = (ROOT / name).read_text()
-    parts = [text.split(begin)[1].split(end)[0] for begin, end in QUOTES.get(name, [])]
-    quoted = "\n".join(parts) or text
-    there = {numbers(found, sign) for found in INTERVAL.findall(PAGE) for sign in (1, -1)}
-    found = INTERVAL.findall(quoted)
+def test_what_an_experiment_quotes_stands_on_the_page(name):
+    """Intervals of several runs; those of earlier rules are on another page."""
+    page_of = ROOT / ("docs/claims.md" if name in with_tables() else "experiments/earlier_claims.md")
+    there = {numbers(found, sign) for found in INTERVAL.findall(page_of.read_text()) for sign in (1, -1)}
+    quoting = EXPERIMENTS / name / ("README.md" if has_results(name) else "results.md")
+    found = INTERVAL.findall(quoting.read_text())
     assert len(found) >= 4
     assert [x for x in found if numbers(x) not in there] == []
+
+
+def rows_of(text):
+    """The cells of the rows of a page's tables, without bold and links."""
+    plain = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text).replace("**", "").replace(r"\*", "")
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in plain.splitlines() if line[:1] == "|"]
+
+
+LEAGUE, reference = {}, ""  # the cells of a method's row in the table of a baseline
+for first, *cells in rows_of(PAGE.split("## The paper's claims")[0]):
+    reference = first.removeprefix("against ") if first.startswith("against ") else reference
+    LEAGUE[first, reference] = cells
+
+
+def test_the_results_in_the_readme_are_those_of_the_league():
+    """A row is a method, its accuracy, its baseline, the ratio of tokens and the verdict."""
+    results = (ROOT / "README.md").read_text().split("## Results")[1].split("## ")[0]
+    _, _, *rows = [cells for cells in rows_of(results) if len(cells) == 5]
+    assert len(rows) >= 6
+    for method, accuracy, baseline, ratio, verdict in rows:
+        _, its_accuracy, its_ratio, _, its_verdict = LEAGUE[method, baseline]
+        assert (accuracy.replace(" ", ""), verdict) == (its_accuracy.split(",")[0], its_verdict)
+        assert its_ratio.split()[0] == ratio
+
+
+def test_the_verdicts_of_rl_are_those_of_the_league():
+    results = (ROOT / "docs" / "rl.md").read_text().split("## Results")[1]
+    (_, *references), _, *rows = rows_of(results)
+    baselines = [reference.removeprefix("against ") for reference in references]
+    pairs = [(method, baseline) for method, *_ in rows for baseline in baselines]
+    verdicts = [verdict for _, *cells in rows for verdict in cells]
+    assert len(rows) >= 10
+    assert [LEAGUE.get(pair, [""])[-1] for pair in pairs] == verdicts

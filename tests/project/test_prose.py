@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parents[2]
 WORDS, CHARACTERS = 30, 120  # of a sentence; of a line of Markdown
 SPELT = "unparseable,nd,notin,whats"  # words, in small letters, that codespell takes for others
-GENERATED = {"artifacts", "claims", "configuration", "figures"}  # pages
+GENERATED = {"artifacts", "claims", "configuration", "earlier_claims", "figures"}  # pages
 INTERVAL = re.compile(r"\[[-+−]?\d[\d.,%  ]*(?:,| to) ?[-+−]?\d[\d.,%]*\]")
 DIALECT = {  # a pattern, and the plain words
     r"\b(?:stands?|stood)\b(?! for\b)": "is, lies; differs",
@@ -142,7 +142,7 @@ def findings_in(path: Path) -> Iterator[tuple[str, int, str]]:
 def pages() -> dict[str, list[Path]]:
     """Files by page, or by folder of code."""
     docs = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in GENERATED]
-    readmes = sorted((ROOT / "experiments").rglob("*.md"))
+    readmes = [path for path in sorted((ROOT / "experiments").rglob("*.md")) if path.stem not in GENERATED]
     fronts = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md")]
     files = {str(p.relative_to(ROOT)): [p] for p in (*fronts, *docs, *readmes)}
     files["Snakefile"] = [ROOT / "Snakefile"]

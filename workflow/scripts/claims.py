@@ -1,7 +1,7 @@
 """Make docs/claims.md from tables of finished experiments, which the repository keeps (experiments/*/tables).
 
-    python workflow/scripts/claims.py keep star rl     keep the tables of experiments/star and of experiments/rl
-    python workflow/scripts/claims.py page             make the page from all tables that are kept
+    python -m workflow.scripts.claims keep star rl     keep the tables of experiments/star and of experiments/rl
+    python -m workflow.scripts.claims page             make the page from all tables that are kept
 
 The tables have the compared values, a row a problem and training run. A model that an experiment has not measured
 yet, or no more, keeps its rows: so an experiment may be run in pieces.
@@ -36,7 +36,7 @@ EXPERIMENTS = ROOT / "experiments"
 PAGE = ROOT / "docs" / "claims.md"
 OF_MODELS = ("accuracy", "regret", "cost")  # measures that the tables of models show, of every model
 PRIMARY = ("accuracy", "token efficiency", "regret at 192")  # measures of the league
-LEAGUE = ("FLOPs", "accuracy, points", "tokens for the same maj@k", "regret at 192 tokens", "verdict")
+LEAGUE = ("FLOPs", "accuracy, points", "times fewer tokens for the same maj@k", "regret at 192 tokens", "verdict")
 STAR = r" \*"  # of significant differences
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
 INTRODUCTION = """# Results: the league, and the paper's claims
@@ -47,18 +47,20 @@ two methods in an experiment. *Significant* means a corrected p below 5 %.
 """
 LEAGUE_TITLE = """## {title}
 
-[The plan](../experiments/{name}/README.md) is older than the results. Every training spends the same FLOPs, rollouts,
-forced answers and discarded groups included. \\* marks significant differences. A method is **better** with a
-significant advantage and no significant loss, **worse** in the opposite case, a **trade-off** with both, else
-**alike**.
+[The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md). Every
+training spends the same FLOPs, rollouts, forced answers and discarded groups included. \\* marks significant
+differences. A method is **better** with a significant advantage and no significant loss, **worse** in the opposite
+case, a **trade-off** with both. Without a significant difference it is **alike**.
 """
-CLAIMS_TITLE = """## The paper's claims
-
-One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is **supported**
-or **contradicted** if the difference is significant. Else it is **not significant**. The verdict is of the direction,
-not of the size of the difference.
+CLAIMS_TITLE = "## The paper's claims\n"
+COUNTS = """One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is
+**supported** or **contradicted** if the difference is significant. Else it is **not significant**. The verdict is of
+the direction, not of the size of the difference.
 
 Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant.
+"""
+ELSEWHERE = """Not repeated with the present rules: {}.
+[A page of earlier rules](../experiments/earlier_claims.md) has their comparisons.
 """
 
 
@@ -233,13 +235,17 @@ def page(experiments: Collection[Kept]) -> str:
             leagues += [LEAGUE_TITLE.format(title=title_of(kept.name), name=kept.name), *standings]
         parts.append(details(kept, table))
     counts = Counter(claim.rows[0]["verdict"] for claim in decided)
-    claims_title = CLAIMS_TITLE.format(
+    of_claims = COUNTS.format(
         claims=len(decided),
         supported=counts["supported"],
         contradicted=counts["contradicted"],
         undecided=counts["not significant"],
     )
-    return "\n".join([INTRODUCTION, *leagues, claims_title, overview(decided), *parts])
+    others = set(listed()) - {kept.name for kept in experiments}
+    links = [f"[{name}](../experiments/{name}/README.md)" for name in listed() if name in others and has_results(name)]
+    elsewhere = [ELSEWHERE.format(", ".join(links))] if links else []
+    the_claims = [of_claims, overview(decided)] if decided else []
+    return "\n".join([INTRODUCTION, *leagues, CLAIMS_TITLE, *the_claims, *elsewhere, *parts])
 
 
 def title_of(name: str) -> str:
@@ -247,10 +253,20 @@ def title_of(name: str) -> str:
     return (EXPERIMENTS / name / "README.md").read_text().splitlines()[0].removeprefix("# ")
 
 
+def has_results(name: str) -> bool:
+    """Whether an experiment has claims and more than a plan."""
+    folder = EXPERIMENTS / name
+    return (folder / "claims.tsv").is_file() and "This page is the plan" not in (folder / "README.md").read_text()
+
+
+def listed() -> list[str]:
+    """The experiments in the order of their list."""
+    return re.findall(r"^\| \[(\w+)\]\(", (EXPERIMENTS / "README.md").read_text(), re.MULTILINE)
+
+
 def with_tables() -> list[str]:
-    """The experiments whose tables are kept, in the order of their list."""
-    listed = re.findall(r"^\| \[(\w+)\]\(", (EXPERIMENTS / "README.md").read_text(), re.MULTILINE)
-    return [name for name in listed if (EXPERIMENTS / name / "tables" / "models.json").is_file()]
+    """The experiments whose tables are kept."""
+    return [name for name in listed() if (EXPERIMENTS / name / "tables" / "models.json").is_file()]
 
 
 if __name__ == "__main__":
