@@ -43,14 +43,14 @@ INTRODUCTION = """# Results: the league, and the paper's claims
 
 All results are of the toy world: sums, and a 1M-parameter model. They may be otherwise at the paper's scale.
 Intervals are of 95 %, over training runs and problems. p-values are corrected (Holm) for all comparisons of the same
-two methods in an experiment. *Significant* means a corrected p below 5 %.
+two methods in an experiment; all MRT (RL) is one method. *Significant* means a corrected p below 5 %.
 """
 LEAGUE_TITLE = """## {title}
 
 [The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md). Every
 training spends the same FLOPs, rollouts, forced answers and discarded groups included. \\* marks significant
 differences. A method is **better** with a significant advantage and no significant loss, **worse** in the opposite
-case, a **trade-off** with both. Without a significant difference it is **alike**.
+case, a **trade-off** with both.
 """
 CLAIMS_TITLE = "## The paper's claims\n"
 COUNTS = """One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is
@@ -194,7 +194,7 @@ def standing(verdicts: Collection[str]) -> str:
     """The verdict on a method from those on the primary measures, each of an expected advantage."""
     if "supported" in verdicts:
         return "trade-off" if "contradicted" in verdicts else "better"
-    return "worse" if "contradicted" in verdicts else "alike"
+    return "worse" if "contradicted" in verdicts else "not significant"
 
 
 def league(kept: Kept, table: pl.DataFrame) -> Iterator[str]:
@@ -218,7 +218,8 @@ def league(kept: Kept, table: pl.DataFrame) -> Iterator[str]:
             mean = means[names[label], PRIMARY[0]]
             cells[0] = f"{mean['estimate']:.1%}, {cells[0]}"
             verdict = standing([row["verdict"] for row in primary])
-            lines.append([label, f"{mean['flops']:.2e}", *cells, f"**{verdict}**"])
+            bold = verdict if verdict == "not significant" else f"**{verdict}**"
+            lines.append([label, f"{mean['flops']:.2e}", *cells, bold])
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
