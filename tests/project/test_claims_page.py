@@ -170,18 +170,28 @@ def test_a_user_has_few_configurations_to_start_from():
     assert [name for name, text in files.items() if not text.startswith("# For ")] in ([], ["gpu_trial.yaml"])
 
 
+EARLIER = EXPERIMENTS / "earlier_claims.md"
 QUOTED = [name for name in map(attrgetter("name"), WITH_CLAIMS) if name in with_tables() or has_results(name)]
+
+
+def not_on(page_of, text):
+    """The intervals of a text that a page lacks; there have to be four."""
+    on_page = {numbers(interval, sign) for interval in INTERVAL.findall(page_of.read_text()) for sign in (1, -1)}
+    quoted = INTERVAL.findall(text)
+    assert len(quoted) >= 4
+    return [x for x in quoted if numbers(x) not in on_page]
 
 
 @pytest.mark.parametrize("name", QUOTED)
 def test_what_an_experiment_quotes_stands_on_the_page(name):
     """Intervals of several runs; those of earlier rules are on another page."""
-    page_of = ROOT / ("docs/claims.md" if name in with_tables() else "experiments/earlier_claims.md")
-    there = {numbers(found, sign) for found in INTERVAL.findall(page_of.read_text()) for sign in (1, -1)}
     quoting = EXPERIMENTS / name / ("README.md" if has_results(name) else "results.md")
-    found = INTERVAL.findall(quoting.read_text())
-    assert len(found) >= 4
-    assert [x for x in found if numbers(x) not in there] == []
+    assert not_on(ROOT / "docs" / "claims.md" if name in with_tables() else EARLIER, quoting.read_text()) == []
+
+
+def test_what_the_results_by_likelihood_quote_stands_on_the_page():
+    text = (EXPERIMENTS / "likelihood" / "results.md").read_text()
+    assert not_on(EARLIER, text.split("## Gain in MRT (RL)")[1].split("[20 steps on GSM8K]")[0]) == []
 
 
 def rows_of(text):

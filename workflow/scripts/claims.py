@@ -242,9 +242,10 @@ def page(experiments: Collection[Kept]) -> str:
         contradicted=counts["contradicted"],
         undecided=counts["not significant"],
     )
-    others = set(listed()) - {kept.name for kept in experiments}
-    links = [f"[{name}](../experiments/{name}/README.md)" for name in listed() if name in others and has_results(name)]
-    elsewhere = [ELSEWHERE.format(", ".join(links))] if links else []
+    on_page = {kept.name for kept in experiments}
+    others = [name for name in listed() if name not in on_page and has_results(name)]
+    links = ",\n".join(f"[{name}](../experiments/{name}/README.md)" for name in others)
+    elsewhere = [ELSEWHERE.format(links)] if others else []
     the_claims = [of_claims, overview(decided)] if decided else []
     return "\n".join([INTRODUCTION, *leagues, CLAIMS_TITLE, *the_claims, *elsewhere, *parts])
 
