@@ -69,6 +69,7 @@ NOTE = (
 )
 SINGLE = "; †: over problems alone, as a training has a single run, whose spread is not known, and so without a verdict"
 MOST = 100  # runs; more are not counted one by one
+MOST_RATIO = 100  # a larger end of an interval is not shown: the curves of the two models hardly overlap
 ENOUGH = 0.99  # share of the tokens that answers may cost; below it a comparison is not at equal tokens
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
 COUNTS = ("tokens", "paid tokens", "training length")  # values shown with one digit
@@ -290,6 +291,8 @@ def difference_text(row: Mapping[str, Any]) -> str:
     digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"].startswith(COUNTS) else 3
     sign, unit = ("", " x") if row["ratio"] else ("+", "")
     low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
+    if row["ratio"] and row["high"] > MOST_RATIO:
+        high = f"> {MOST_RATIO}"
     single = "†" if row["over"] == "problems" else ""
     return f"{BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
 
