@@ -60,13 +60,19 @@ class Kind(NamedTuple):
         """
         objects: dict[str, Any] = {}
         for module in modules_in(self.folder):
-            for name, value in vars(module).items():
-                if not self.holds(value) or (isinstance(value, type) and value.__module__ != module.__name__):
-                    continue
+            for name, value in self.defined_in(module).items():
                 name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if isinstance(value, type) else name
                 if objects.setdefault(name, value) is not value:
                     raise ValueError(f"{module.__file__}: another module has a {name} too; give it another name")
         return objects
+
+    def defined_in(self, module: ModuleType) -> dict[str, Any]:
+        """A module's objects of this kind by name; classes that it imports do not count."""
+        return {
+            name: value
+            for name, value in vars(module).items()
+            if self.holds(value) and not (isinstance(value, type) and value.__module__ != module.__name__)
+        }
 
     def find(self, reference: str) -> Any:
         """The object that a setting names.
@@ -83,7 +89,7 @@ class Kind(NamedTuple):
             raise ValueError(f"{reference}: what a file holds is named FILE.py:NAME")
         module = load(Path(file))
         if name not in vars(module):
-            raise ValueError(f"{file}: it defines no {name}")
+            raise ValueError(f"{file}: it defines no {self.what} {name!r}{suggestion(name, self.defined_in(module))}")
         if not self.holds(value := vars(module)[name]):
             types = " or ".join(each.__name__ for each in self.types)
             raise ValueError(f"{file}: {name} is no {self.what}, a {types}")

@@ -75,7 +75,7 @@ def test_ours_and_a_users_are_found_by_one_law(folder):
     for name, message in {
         "my_thin": "there is no thing 'my_thin'; did you mean 'my_thing'",
         "mine.py:number": r"mine\.py: number is no thing, a Base",
-        "mine.py:x": r"mine\.py: it defines no x",
+        "mine.py:x": r"mine\.py: it defines no thing 'x'; there are Own",
         "mine.py": "what a file holds is named FILE.py:NAME",
     }.items():
         with pytest.raises(ValueError, match=message):

@@ -79,7 +79,7 @@ def test_what_is_not_lossless_is_refused(words_of, content, message):
     ("content", "name", "message"),
     [
         ("import nothing_here\n", "words", r"my_cut.py, line 1: ModuleNotFoundError"),
-        (CUT, "other", "my_cut.py: it defines no other"),
+        (CUT, "other", "my_cut.py: it defines no way to cut 'other'; there are words"),
         ("words = 3\n", "words", "words is no way to cut"),
     ],
 )

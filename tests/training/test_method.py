@@ -105,7 +105,11 @@ def test_the_bill_and_the_slice_follow_from_what_a_variant_asks_and_reads(here):
 WRONG = {
     "no such variant": ("clipped", {"rl": {"variant": "explict"}}, "there is no variant 'explict'; did you mean 'expl"),
     "no such file": ("clipped", {"rl": {"variant": "no.py:f"}}, r"variant: no\.py: no such file"),
-    "no such name": ("clipped", {"rl": {"variant": "my_variant.py:f"}}, r"my_variant\.py: it defines no f"),
+    "no such name": (
+        "clipped",
+        {"rl": {"variant": "my_variant.py:f"}},
+        r"my_variant\.py: it defines no variant 'f'; there are clipped",
+    ),
     "something else": ("clipped", {"rl": {"variant": "my_variant.py:Group"}}, "Group is no variant, a Variant"),
     "an error in it": ("clipped", {"rl": {"variant": "broken.py:f"}}, r"broken\.py, line 2: NameError: name 'x'"),
     "an unknown parameter": (
