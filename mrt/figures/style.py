@@ -336,13 +336,13 @@ def label_ends(axis: Any) -> None:
         (to_share.transform(last[look_of(line)])[1], last[look_of(line)], folded(str(line.get_label())), line)
         for line in named
     ]
-    height = (DRAWING.get().font_size or FONT_SIZE) / 72 / (axis.figure.get_figheight() - 0.7)  # share of a line
+    height = (DRAWING.get().font_size or FONT_SIZE) / 72 / (axis.figure.get_figheight() - 0.95)  # share of a line
     places, top = [], float("-inf")
     for share, *_, text, _ in (ends := sorted(ends, key=itemgetter(0))):
         places.append(max(share, top + height * len(text) / 2))
         top = places[-1] + height * len(text) / 2
     for i, (*_, text, _) in reversed([*enumerate(ends)]):  # a name above the limit pushes the others down
-        limit = 1.05 if i + 1 == len(ends) else places[i + 1] - height * len(ends[i + 1][2]) / 2
+        limit = 1.0 if i + 1 == len(ends) else places[i + 1] - height * len(ends[i + 1][2]) / 2
         places[i] = min(places[i], limit - height * len(text) / 2)
     for place, (_, end, text, line) in zip(places, ends, strict=True):
         colour = line.get_color()
