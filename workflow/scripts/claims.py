@@ -55,7 +55,8 @@ case, a **trade-off** with both.
 CLAIMS_TITLE = "## The paper's claims\n"
 COUNTS = """One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is
 **supported** or **contradicted** if the difference is significant. Else it is **not significant**. The verdict is of
-the direction, not of the size of the difference.
+the direction, not of the size of the difference. Each link leads to the models that are compared, and to further
+comparisons of the claim.
 
 Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant.
 """
@@ -169,8 +170,7 @@ def overview(decided: Collection[Decided]) -> str:
     lines = ["| where | the paper's claim | verdict here | primary comparison |", "|---|---|---|---|"]
     for claim in decided:
         first = claim.rows[0]
-        cells = claims_table.layout(pl.DataFrame([first])[list(claims_table.SCHEMA)], {}).cells[0]
-        link = f"[{cells[2]}](#{claim.experiment}_{claim.number})".replace("*", r"\*")
+        link = f"[{first['value']}: {claims_table.difference_text(first)}](#{claim.experiment}_{claim.number})"
         lines.append(f"| {first['section']} | {first['claim']} | **{first['verdict']}** | {link} |")
     return "\n".join(lines) + "\n"
 
