@@ -313,7 +313,6 @@ def make_trainer_class() -> type:
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             self.draws, self.stopped, self.scores = 0, [False] * len(inputs), None
-            asks = self.variant.asks if self.model.training else "nothing"
             if self.state.global_step % self.num_iterations and self.model.training:
                 raise ValueError(MIDDLE.format(self.state.global_step, self.num_iterations, self.args.output_dir))
             self.inputs = inputs = self.prompted(inputs)
@@ -326,38 +325,54 @@ def make_trainer_class() -> type:
             read = zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
             sampled = zip(output["completion_ids"], self.lengths, strict=True)
             self.count_sampled([ids[m].tolist() for ids, m in read], [ids[:n].tolist() for ids, n in sampled])
-            outcomes, stopped = self.group.outcomes[self.slice_of(len(inputs))], torch.tensor(self.stopped)
             if self.scores is None:
-                self.note_traces(outcomes, self.lengths)
-            if asks == "stop":
-                self.note("J_prefix", self.mean_of(outcomes[stopped]))
-                self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
-            elif asks == "continuations":
-                V, along = self.values(inputs, output)
-                at_prompts = self.of_all_processes(torch.tensor(V, dtype=outcomes.dtype))
-                self.group = replace(self.group, J=at_prompts, boundaries=gather_object(along))
-            elif asks == "budgets":
-                with self.timed("forced"):
-                    along = self.boundaries(inputs, output)
-                self.group = replace(self.group, boundaries=gather_object(along))
-            elif asks != "nothing":
-                with self.timed("forced"):
-                    J = self.mu.accuracy_at([x["forced"] for x in inputs], list(map(problem_of, inputs)))
-                    along = self.boundaries(inputs, output) if asks == "boundaries" else []
-                before = torch.tensor(J, dtype=outcomes.dtype)
-                self.group = replace(self.group, J=self.of_all_processes(before), boundaries=gather_object(along))
-                self.note("J_prefix", self.mean_of(before))
-                self.note("progress", self.mean_of(outcomes - before))
-            if self.variant.gives == "advantages" and self.model.training:
-                values = self.by_group(len(inputs))
-                if values.dim() == 2 and self.importance_sampling_level == "sequence":
+                self.note_traces(self.group.outcomes[self.slice_of(len(inputs))], self.lengths)
+            if self.model.training:
+                self.ask(inputs, output)
+                if self.variant.gives == "advantages":
+                    output["advantages"] = self.advantages(output["completion_ids"])
+            return output
+
+        def ask(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> None:
+            """Add to the group what the variant asks of the meta-prover: J at prompts and at boundaries of episodes."""
+            outcomes, stopped = self.group.outcomes[self.slice_of(len(inputs))], torch.tensor(self.stopped)
+            match self.variant.asks:
+                case "nothing":
+                    return
+                case "stop":
+                    self.note("J_prefix", self.mean_of(outcomes[stopped]))
+                    self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
+                case "continuations":
+                    V, along = self.values(inputs, output)
+                    at_prompts = self.of_all_processes(torch.tensor(V, dtype=outcomes.dtype))
+                    self.group = replace(self.group, J=at_prompts, boundaries=gather_object(along))
+                case "budgets":
+                    with self.timed("forced"):
+                        along = self.boundaries(inputs, output)
+                    self.group = replace(self.group, boundaries=gather_object(along))
+                case asks:
+                    with self.timed("forced"):
+                        J = self.mu.accuracy_at([x["forced"] for x in inputs], list(map(problem_of, inputs)))
+                        along = self.boundaries(inputs, output) if asks == "boundaries" else []
+                    before = torch.tensor(J, dtype=outcomes.dtype)
+                    self.group = replace(self.group, J=self.of_all_processes(before), boundaries=gather_object(along))
+                    self.note("J_prefix", self.mean_of(before))
+                    self.note("progress", self.mean_of(outcomes - before))
+
+        def advantages(self, completion_ids: Any) -> Any:
+            """The variant's advantages of these completions, [completions] or [completions, tokens].
+
+            Raises ValueError for advantages of tokens with a ratio per completion, or of more tokens than there are.
+            """
+            values = self.by_group(len(completion_ids))
+            if values.dim() == 2:
+                if self.importance_sampling_level == "sequence":
                     raise ValueError(f"importance_sampling_level: {ONE_RATIO}")
-                missing = output["completion_ids"].size(1) - values.size(1) if values.dim() == 2 else 0
+                missing = completion_ids.size(1) - values.size(1)
                 if missing < 0:
                     raise ValueError(f"variant {self.variant.name}: advantages of more tokens than completions have")
-                wide = torch.nn.functional.pad(values, (0, missing)) if missing else values
-                output["advantages"] = wide.to(output["completion_ids"].device)
-            return output
+                values = torch.nn.functional.pad(values, (0, missing))
+            return values.to(completion_ids.device)
 
         def note_traces(self, outcomes: Any, lengths: Sequence[int]) -> None:
             """Note the mean outcome and length of whole traces, without answers of stopped completions."""
