@@ -334,7 +334,7 @@ def make_trainer_class() -> type:
             return output
 
         def ask(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> None:
-            """Add to the group what the variant asks of the meta-prover: J at prompts and at boundaries of episodes."""
+            """Add to the group the meta-prover's J that the variant needs: at prompts, or at boundaries of episodes."""
             outcomes, stopped = self.group.outcomes[self.slice_of(len(inputs))], torch.tensor(self.stopped)
             match self.variant.asks:
                 case "nothing":
