@@ -60,16 +60,17 @@ FIGURE = Figure(
 
 NOTE = (
     "Differences, or ratios where an x stands behind them, with 95 % intervals over {over}"
-    "{single}. Supported or contradicted: significant at 5 %, p corrected (Holm) for the claims about the same two"
-    " methods, here {claims} in {families} families. In each family a verdict is false in at most 5 % of cases: so at"
-    " most {expected:.2g} of {families} families are expected to hold a false one, and there is one anywhere in at most"
-    " {anywhere:.0%} of cases. Else not significant, with the runs of each model with which the interval alone (not"
-    " corrected) would exclude 0 if the estimate stayed what it is. The verdict is of the direction, not of the size;"
-    " where models are said to be alike, a difference within the margin in parentheses counts as none."
+    "{single}. Supported or contradicted comparisons are significant at 5 %. p-values are corrected (Holm) within a"
+    " family, which is the claims about the same two methods: here {claims} in {families} families. A family holds a"
+    " false verdict in at most 5 % of cases. So at most {expected:.2g} of {families} families are expected to hold one."
+    " There is one anywhere in at most {anywhere:.0%} of cases. A comparison that is not significant says with how many"
+    " runs of each model its interval would exclude 0, without correction, if the estimate stayed what it is. The"
+    " verdict is of the direction, not of the size. Where models are said to be alike, a difference within the margin"
+    " in parentheses counts as none."
 )
 SINGLE = "; †: over problems alone, as a training has a single run, whose spread is not known, and so without a verdict"
 MOST = 100  # runs; more are not counted one by one
-MOST_RATIO = 100  # a larger end of an interval is not shown: the curves of the two models hardly overlap
+MOST_RATIO = 100  # a larger one is not shown: the curves of the two models hardly overlap
 ENOUGH = 0.99  # share of the tokens that answers may cost; below it a comparison is not at equal tokens
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
 COUNTS = ("tokens", "paid tokens", "training length")  # values shown with one digit
@@ -290,9 +291,10 @@ def difference_text(row: Mapping[str, Any]) -> str:
     scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
     digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"].startswith(COUNTS) else 3
     sign, unit = ("", " x") if row["ratio"] else ("+", "")
-    low, middle, high = (f"{scale * row[name]:{sign}.{digits}f}" for name in ("low", "estimate", "high"))
-    if row["ratio"] and row["high"] > MOST_RATIO:
-        high = f"> {MOST_RATIO}"
+    low, middle, high = (
+        f"> {MOST_RATIO}" if row["ratio"] and row[name] > MOST_RATIO else f"{scale * row[name]:{sign}.{digits}f}"
+        for name in ("low", "estimate", "high")
+    )
     single = "†" if row["over"] == "problems" else ""
     return f"{BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
 

@@ -336,7 +336,8 @@ def label_ends(axis: Any) -> None:
         (to_share.transform(last[look_of(line)])[1], last[look_of(line)], folded(str(line.get_label())), line)
         for line in named
     ]
-    height = (DRAWING.get().font_size or FONT_SIZE) / 72 / (axis.figure.get_figheight() - 0.95)  # share of a line
+    panel = axis.figure.get_figheight() - 0.95  # inches, without title and x axis
+    height = (DRAWING.get().font_size or FONT_SIZE) / 72 / panel  # share of a line
     places, top = [], float("-inf")
     for share, *_, text, _ in (ends := sorted(ends, key=itemgetter(0))):
         places.append(max(share, top + height * len(text) / 2))

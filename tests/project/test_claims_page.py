@@ -173,9 +173,9 @@ EARLIER = EXPERIMENTS / "earlier_claims.md"
 QUOTED = [name for name in map(attrgetter("name"), WITH_CLAIMS) if name in with_tables() or has_results(name)]
 
 
-def not_on(page_of, text):
+def not_on(page_path, text):
     """The intervals of a text that a page lacks; there have to be four."""
-    on_page = {numbers(interval, sign) for interval in INTERVAL.findall(page_of.read_text()) for sign in (1, -1)}
+    on_page = {numbers(interval, sign) for interval in INTERVAL.findall(page_path.read_text()) for sign in (1, -1)}
     quoted = INTERVAL.findall(text)
     assert len(quoted) >= 4
     return [x for x in quoted if numbers(x) not in on_page]

@@ -335,11 +335,10 @@ def make_trainer_class() -> type:
 
         def ask(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> None:
             """Add to the group the meta-prover's J that the variant needs: at prompts, or at boundaries of episodes."""
-            outcomes, stopped = self.group.outcomes[self.slice_of(len(inputs))], torch.tensor(self.stopped)
+            outcomes = self.group.outcomes[self.slice_of(len(inputs))]
             match self.variant.asks:
-                case "nothing":
-                    return
                 case "stop":
+                    stopped = torch.tensor(self.stopped)
                     self.note("J_prefix", self.mean_of(outcomes[stopped]))
                     self.note("progress", self.mean_of(outcomes[~stopped]) - self.mean_of(outcomes[stopped]))
                 case "continuations":
@@ -350,7 +349,7 @@ def make_trainer_class() -> type:
                     with self.timed("forced"):
                         along = self.boundaries(inputs, output)
                     self.group = replace(self.group, boundaries=gather_object(along))
-                case asks:
+                case "prefix" | "boundaries" as asks:
                     with self.timed("forced"):
                         J = self.mu.accuracy_at([x["forced"] for x in inputs], list(map(problem_of, inputs)))
                         along = self.boundaries(inputs, output) if asks == "boundaries" else []
