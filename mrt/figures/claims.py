@@ -70,7 +70,7 @@ NOTE = (
 )
 SINGLE = "; †: over problems alone, as a training has a single run, whose spread is not known, and so without a verdict"
 MOST = 100  # runs; more are not counted one by one
-MOST_RATIO = 100  # a larger one is not shown: the curves of the two models hardly overlap
+MOST_RATIO = 100  # a larger one is not shown, nor its inverse: the curves of the two models hardly overlap
 ENOUGH = 0.99  # share of the tokens that answers may cost; below it a comparison is not at equal tokens
 SHARES = ("accuracy", "maj", "pass", "linearized", "answer", "votes", "direct", "gain")  # values shown in percent
 COUNTS = ("tokens", "paid tokens", "training length")  # values shown with one digit
@@ -288,15 +288,23 @@ def difference_text(row: Mapping[str, Any]) -> str:
     """The estimate of a row with its interval: points of a share, times of a ratio, else in the value's unit."""
     if row["estimate"] is None:
         return "the curves share no tokens"
-    scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1
-    digits = 2 if row["ratio"] else 1 if scale == 100 or row["value"].startswith(COUNTS) else 3
-    sign, unit = ("", " x") if row["ratio"] else ("+", "")
-    low, middle, high = (
-        f"> {MOST_RATIO}" if row["ratio"] and row[name] > MOST_RATIO else f"{scale * row[name]:{sign}.{digits}f}"
-        for name in ("low", "estimate", "high")
-    )
+    numbers = [row[name] for name in ("low", "estimate", "high")]
+    if row["ratio"]:
+        low, middle, high = (ratio_text(number) for number in numbers)
+    else:
+        scale = 100 if row["value"].startswith(SHARES) else 1
+        digits = 1 if scale == 100 or row["value"].startswith(COUNTS) else 3
+        low, middle, high = (f"{scale * number:+.{digits}f}" for number in numbers)
+    unit = " x" if row["ratio"] else ""
     single = "†" if row["over"] == "problems" else ""
     return f"{BOUNDS.get(row['bound'], '')}{middle} [{low}, {high}]{unit}{single}"
+
+
+def ratio_text(ratio: float) -> str:
+    """A ratio with two digits, if it is within `MOST_RATIO`."""
+    if ratio > MOST_RATIO:
+        return f"> {MOST_RATIO}"
+    return f"{ratio:.2f}" if ratio >= 1 / MOST_RATIO else f"< {1 / MOST_RATIO:.2f}"
 
 
 def verdict_text(row: Mapping[str, Any]) -> str:

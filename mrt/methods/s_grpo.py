@@ -6,7 +6,8 @@ completion are a group, the whole completion being the last. The advantage of an
 mean, and all tokens of the exit have it. The loss averages over the tokens of each exit, then over the exits.
 
 Simplified: exits are at the ends of episodes instead of random positions, and their forced answers are not learnt. A
-completion without such an end is a group of one, and learns nothing.
+completion without such an end is a group of one, and learns nothing. Answers to J of the prompt are sampled too, and
+count towards `flops`, though no exit reads them.
 """
 
 from collections.abc import Sequence
