@@ -28,7 +28,8 @@ NOTE = (
     " generated to train the model and its ancestors. FLOPs are those of generating, prefilling and training. Both are"
     " means over the runs."
 )
-DIFFERENCE = "; in parentheses the difference to {reference}, with * where its interval excludes 0"
+DIFFERENCE = "; in parentheses the difference to {reference}"
+STARS = ", with * where its interval excludes 0"
 SCHEMA = {
     "dataset": pl.String,
     "model": pl.String,
@@ -109,8 +110,8 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
-    """The table as text."""
+def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle], *, stars: bool = True) -> Layout:
+    """The table as text; stars mark differences whose interval excludes 0, without correction."""
     names = table["model"].unique(maintain_order=True).to_list()
     first = {row["model"]: row for row in table.unique("model", keep="first").iter_rows(named=True)}
     header = ["model", "runs", "generated tokens", "FLOPs"]
@@ -129,23 +130,24 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         rows = {row["model"]: row for row in here.iter_rows(named=True)}
         for index, name in enumerate(names):
             less = shortfall(rows[name], usual_samples(here)) if name in rows else ""
-            cells[index].append((cell(rows[name], runs) + (f", {less}" if less else "")) if name in rows else "")
+            cells[index].append((cell(rows[name], runs, stars) + (f", {less}" if less else "")) if name in rows else "")
     reference = baseline(names, models)
     difference = DIFFERENCE.format(reference=models[reference].label) if reference else ""
+    difference += STARS if reference and stars else ""
     note = NOTE.format(over=over(runs), difference=difference)
     marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
     remarks = [f" {models[n].label}: {remark}." for n in names if (remark := first[n]["remark"])]
     return Layout("training runs", header, cells, set(), note + (f" {SINGLE}" if marked else "") + "".join(remarks))
 
 
-def cell(row: Mapping[str, Any], runs: int) -> str:
+def cell(row: Mapping[str, Any], runs: int, stars: bool) -> str:
     """An estimate with its interval and the difference to the baseline; `runs` is the largest number of a model's."""
     scale, digits = {"accuracy": (100, 1), "tokens": (1, 1)}.get(row["value"], (1, 3))
     low, middle, high = (f"{scale * row[name]:.{digits}f}" for name in ("low", "estimate", "high"))
     text = f"{middle} [{low}, {high}]"
     if row["difference"] is None:
         return text
-    clear = "*" if row["difference_low"] > 0 or row["difference_high"] < 0 else ""
+    clear = "*" if stars and (row["difference_low"] > 0 or row["difference_high"] < 0) else ""
     alone = "†" if row["difference_over"] == "problems" and runs > 1 else ""
     on = f" on {row['difference_n']}" if row["difference_n"] < row["n"] else ""
     return f"{text} ({scale * row['difference']:+.{digits}f}{clear}{alone}{on})"

@@ -50,7 +50,7 @@ LEAGUE_TITLE = """## {title}
 [The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md). Every
 training spends the same FLOPs, rollouts, forced answers and discarded groups included. \\* marks significant
 differences. A method is **better** with a significant advantage and no significant loss, **worse** in the opposite
-case, a **trade-off** with both.
+case, a **trade-off** with both. A ratio of tokens below 1 means that it needs more.
 """
 CLAIMS_TITLE = "## The paper's claims\n"
 COUNTS = """One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is
@@ -183,7 +183,8 @@ def details(kept: Kept, table: pl.DataFrame) -> str:
         for number, (row, claim) in enumerate(zip(text.cells, table["claim"], strict=True), 1)
     ]
     all_rows = markdown(Layout(text.title, ["", "claim", "comparison", *text.header[2:]], cells, set(), text.note))
-    models = markdown(runs_layout(runs_summary(kept.tables, kept.models), kept.models))
+    # on this page a star is for corrected p-values
+    models = markdown(runs_layout(runs_summary(kept.tables, kept.models), kept.models, stars=False))
     command = COMMAND.format(files=kept.files)
     question = f"[What was asked](../experiments/{kept.name}/README.md). At commit {kept.commit}:"
     head = f"## All comparisons: {title_of(kept.name)}\n\n{question}\n\n"
