@@ -17,7 +17,7 @@ test-slurm: # on a real SLURM, as root on Debian
 	LAB=/nowhere bash tests/slurm/lab.sh install
 	bash setup.sh && .venv/bin/python -m pytest -m "slow or not slow" tests/workflow/test_running.py tests/workflow/test_slurm.py tests/workflow/test_slurm_faults.py
 
-bench: # benchmarks/results.md and its records; twenty minutes on a machine with nothing else to do
+bench: # benchmarks/results.md and its records; eleven minutes on two idle cores
 	bash setup.sh && .venv/bin/python -m benchmarks
 
 league: # the league of docs/claims.md; five hours on two cores

@@ -229,8 +229,8 @@ class Training(SamplingSettings):
     tree: BeamSearch = Field(default_factory=BeamSearch, description="How solution trees are searched (Appendix A.2).")
     report_to: list[Literal["tensorboard", "trackio", "wandb"]] = Field(
         [],
-        description="Where trainers log besides Parquet: TensorBoard (files in the log folder), Trackio, Weights &"
-        " Biases.",
+        description="Where trainers log besides Parquet: TensorBoard (a folder beside the checkpoint), Trackio, Weights"
+        " & Biases.",
     )
     keep: Keep = Field(
         default_factory=Keep,

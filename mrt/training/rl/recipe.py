@@ -1,7 +1,7 @@
 """The recipe of RL: its hyperparameters, and which of them a method reads.
 
-- Cut completions are trained on, with outcome 0, unless `mask_truncated`: then nothing is learnt from them, but they
-  count in the group's mean and deviation. `overlong_buffer: L` costs nothing up to `max_tokens` - L tokens, then
+- A cut completion is graded like any other, and trained on. With `mask_truncated` nothing is learnt from it, but it
+  counts in the group's mean and deviation. `overlong_buffer: L` costs nothing up to `max_tokens` - L tokens, then
   linearly more, and 1 at `max_tokens`. It changes the outcome alone; J and progress stay. Of the two, only this penalty
   makes a model finish earlier.
 - `num_iterations: n` makes n steps of each batch of completions. `epochs` still counts passes over the problems.
