@@ -92,8 +92,9 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns problem_id, sample, prefix, episodes, prefix_tokens, tokens, answers, J, progress, sorted by the keys.
         `episodes` is the largest prefix of the trace. `tokens` are those that an answer there costs, without the
-        problem's, and `answers` is their number in J. `progress` is that since the previous prefix, null at each
-        trace's first. If prefixes are left out of a trace, progress spans the gap and still adds up.
+        problem's, and `answers` is their number in J. `progress` is that since the previous prefix. It is null at each
+        trace's first, and in a completion without a thought, all of whose prefixes are empty. If prefixes are left out
+        of a trace, progress spans the gap and still adds up.
 
     Raises:
         ValueError: if there are no answers, a key repeats, an answer or a grade lacks its counterpart, or a grade is
@@ -139,7 +140,7 @@ def progress_table(answers: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
         "tokens",
         "answers",
         "J",
-        pl.col("J").diff().over(TRACE).alias("progress"),
+        pl.when(pl.col("prefix_tokens").max().over(TRACE) > 0).then(pl.col("J").diff().over(TRACE)).alias("progress"),
     )
 
 

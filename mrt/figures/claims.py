@@ -251,15 +251,13 @@ def samples_of(tables: list[pl.DataFrame]) -> dict[str, Any]:
 
 
 def spending(claim: Claim, dataset: str, tables: Tables) -> Spent | None:
-    """How far the answers of a claim about equal tokens spend them, of the value that spends least."""
-    wanted = {claim.value, claim.than_value or claim.value} & {"votes halfway", "direct at the end"}
-    if not wanted:
+    """How far the answers of a claim about equal tokens spend them, of the side that spends least."""
+    bought = [(model, value) for model, value in sides_of(claim) if value in ("votes halfway", "direct at the end")]
+    if not bought:
         return None
     of_group = of_episodes(tables, claim.episodes)
     rows = dict(ends(of_group.get("prefixes"), of_group.get("direct")))
-    sides = {"votes halfway": claim.model, "direct at the end": claim.model}
-    sides |= {claim.than_value or claim.value: claim.than or claim.model}
-    costs = [spent(rows[name].filter(dataset=dataset, model=sides[name])) for name in sorted(wanted) if name in rows]
+    costs = [spent(rows[value].filter(dataset=dataset, model=model)) for model, value in bought if value in rows]
     return min((cost for cost in costs if cost), default=None)
 
 

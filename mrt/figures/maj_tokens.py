@@ -13,7 +13,16 @@ import polars as pl
 
 from mrt.figures.figure import RESULT, Figure
 from mrt.figures.stage import Tables, main
-from mrt.figures.style import Appearance, ModelStyle, beside, curves, errorbar, name_lines, with_intervals
+from mrt.figures.style import (
+    Appearance,
+    ModelStyle,
+    beside,
+    curves,
+    errorbar,
+    name_lines,
+    of_known_length,
+    with_intervals,
+)
 
 FIGURE = Figure(RESULT, ("maj", "linearized"), paper=("fig7", "fig8", "fig19"), opens=True)
 
@@ -26,7 +35,7 @@ def against_tokens(tables: Tables, models: Mapping[str, ModelStyle], column: str
     """maj@k or pass@k (`column`) of k completions by their tokens; linearized, of the first k attempts of a text."""
     parts = {mode: tables[mode] for mode in ("maj", "linearized") if mode in tables and tables[mode].height}
     by_mode = {
-        mode: with_intervals(part, ["dataset", "model", "k"], [column, "tokens"]).with_columns(
+        mode: with_intervals(of_known_length(part), ["dataset", "model", "k"], [column, "tokens"]).with_columns(
             pl.lit({"maj": "parallel"}.get(mode, mode)).alias("mode")
         )
         for mode, part in parts.items()

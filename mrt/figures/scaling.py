@@ -28,6 +28,7 @@ from mrt.figures.style import (
     errorbar,
     folded,
     legend,
+    of_known_length,
     panels,
     room,
     spaced_ticks,
@@ -109,7 +110,7 @@ def curves_table(
     table = table.join(reached, on=[*by, "point"], validate="m:1", maintain_order="left")
     if not direct.height:
         return table
-    curve = with_intervals(pl.concat(baselines), [*by, "k"], ["pass", "tokens"])
+    curve = with_intervals(of_known_length(pl.concat(baselines)), [*by, "k"], ["pass", "tokens"])
     names = {name: name.replace("pass", "maj") for name in curve.columns if name.startswith("pass")}
     curve = curve.rename({**names, "k": "p"}).with_columns(pl.lit("direct").alias("curve"))
     return pl.concat([table, curve], how="diagonal_relaxed")

@@ -141,6 +141,15 @@ def name_panel(axis: Any, label: str, about: str, colour: str) -> None:
     axis.set_title("\n".join(lines), color=colour, fontsize="small", parse_math=False)
 
 
+def of_known_length(data: pl.DataFrame) -> pl.DataFrame:
+    """The rows with tokens, of each model and dataset that has any: both axes are of the same completions.
+
+    Rows of others stay: they are in the table of the figure's values, and on no curve.
+    """
+    known = pl.col("tokens").is_not_null()
+    return data.filter(known | ~known.any().over("dataset", "model"))
+
+
 def with_intervals(data: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
     """Mean of each column within each group, with a 95 % interval over problems, and over training runs if a model has
     several: `c`, `c_low`, `c_high`; and the counts of `sample_sizes`.

@@ -31,13 +31,15 @@ _SYMBOLS = str.maketrans({
     "×": r"\times ", "÷": r"\div ", "·": r"\cdot ",
     "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "º": r"^\circ ",
     "˚": r"^\circ ", "∪": r"\cup ",
-    "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "√": r"\sqrt ", "∅": r"\emptyset ",
+    "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∀": r"\forall ", "∅": r"\emptyset ",
+    "√": r"\sqrt ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
     "∠": r"\angle ", "△": r"\triangle ",
-} | {digit: f"^{{{i}}}" for i, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
-  | {mark: rf"\frac{{{value.numerator}}}{{{value.denominator}}}" for mark in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+} | {mark: rf"\frac{{{value.numerator}}}{{{value.denominator}}}" for mark in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
      if (value := Fraction(numeric(mark)).limit_denominator(10))}
   | {chr(code): f"\\{name} " for code, name in enumerate(_GREEK.split(), start=0x3B1)}
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
+_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ⁻₀₁₂₃₄₅₆₇₈₉ₙ₋", "0123456789n-0123456789n-")
+_RAISED, _LOWERED = re.compile("⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]+"), re.compile("₋?[₀₁₂₃₄₅₆₇₈₉ₙ]+")
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
 _AMOUNT = r"-?(?:\d+(?:[, ]\d{3}(?!\d))*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
@@ -68,7 +70,12 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     "percent": (re.compile(r"(?i)\\?%|\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b"), r"\\%"),
 }  # fmt: skip
 _ARGUMENTS = re.compile(r"\\(frac|binom|sqrt)(?![A-Za-z])|(?<!\\)[\^_]")
-_ARGUMENT = re.compile(r"\s*(\\(?!circ|prime)[A-Za-z]+|\w)")
+_ARGUMENT = re.compile(r"\s*(\\(?!circ|prime)[A-Za-z]+|\w)")  # of a fraction: `\frac12` is a half
+_NUMBER = re.compile(  # of a root, an exponent, an index, as everyone means `2^16` and `√15`; `2^35^2` is `2^3 5^2`
+    r"\s*(-?(?:\d+(?:\.\d+)?(?!\d*\^)|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\}|\\sqrt\{[^{}]*\}|\\(?!circ|prime)[A-Za-z]+"
+    r"|\w))"
+)
+_BASE = re.compile(r"\s*(\d(?=\d*\W*$)|\d+)")  # of a logarithm: `\log_23` is that of 3, `\log_10 x` that of x
 _WRAP = re.compile(rf"(?:{_TEXT})?\{{")  # around all of an answer
 
 
@@ -79,7 +86,10 @@ def _braced(text: str) -> str:
         if command[1] == "sqrt" and text[at : at + 1] == "[":
             at = text.find("]", at) + 1 or len(text)
         for _ in range(2 if command[1] in ("frac", "binom") else 1):
-            if token := _ARGUMENT.match(text, at):
+            kind = _ARGUMENT if command[1] in ("frac", "binom") else _NUMBER
+            if command[0] == "_" and text[: command.start()].rstrip().endswith("log"):
+                kind = _BASE if _BASE.match(text, at) else kind
+            if token := kind.match(text, at):
                 text = f"{text[:at]}{{{token[1]}}}{text[token.end() :]}"
             at = len(text) - len(text[at:].lstrip())
             end = closing(text, at)
@@ -97,7 +107,9 @@ def normalise(answer: str) -> str:
     """
     if len(answer) > LONGEST:
         return ""
-    text = " ".join(answer.translate(_SYMBOLS).split())
+    text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_DIGITS)}}}", answer)
+    text = _LOWERED.sub(lambda m: f"_{{{m[0].translate(_DIGITS)}}}", text)
+    text = " ".join(text.translate(_SYMBOLS).split())
     if r"\begin" not in text and r"\\" in text:  # escaped once too often; elsewhere `\\` ends a row
         text = re.sub(r"(?<!\\)\\\\(?=[A-Za-z]{2}|[(){}\[\]])", r"\\", text)
     for pattern, replacement in _REWRITES.values():
@@ -562,10 +574,10 @@ def _region(text: str, real: bool) -> Any:
 
 
 # Texts that the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `A^T`, `f^{(3)}`, `\ldots`, `1 2`, `1.2.3`,
-# `0x1`.
+# `0x1`, `f^{-1}(x)`.
 _LOST = re.compile(
     r"[\d)\]}]_|['\"]|\\prime|\^\{\\?(?:T|top|intercal|dagger|ast|\*)\}|[A-Za-z]\^\{\([\dn]\)\}|\\[lcd]?dots|\.\."
-    r"|\d \d|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ"
+    r"|\d \d|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ|[fghFGH]\^\{-1\} ?\("
 )
 
 

@@ -40,6 +40,10 @@ class Task(Settings):
         """A problem as models get it, with its gold answer, and all that the task reads; made with the dataset."""
         return problem
 
+    def content(self, problem: Row) -> str:
+        """The text of a problem as its source has it, by which sets are compared: two problems differ if it does."""
+        return str(problem["problem"])
+
     def answer(self, part: str, problem: Row) -> str | None:
         """The answer that an answer part gives; None without one. A task has this method or `answers`."""
         raise NotImplementedError(f"{type(self).__name__} has neither `answer` nor `answers`")

@@ -13,25 +13,26 @@ def length_penalized(outcomes: npt.ArrayLike, lengths: npt.ArrayLike, alpha: flo
     """Rewards with a length penalty [completions].
 
     Args:
-        outcomes, lengths: 0/1 outcome and tokens of each completion of a group.
-        alpha: share of the reward that length may cost.
+        outcomes, lengths: outcome, 0 to 1, and tokens of each completion of a group.
+        alpha: share of the reward that length may cost, at most 1.
 
     Returns:
-        0 for a wrong completion; 1 - alpha sigmoid(z) for a right one, where z is its length standardised over the
-        right completions of its group.
+        The outcome times 1 - alpha sigmoid(z), where z is its length standardised over the completions of its group
+        that are right, at least in part.
     """
-    right, tokens = np.asarray(outcomes, dtype=np.float64) > 0, np.asarray(lengths, dtype=np.float64)
+    scores, tokens = np.asarray(outcomes, dtype=np.float64), np.asarray(lengths, dtype=np.float64)
+    right = scores > 0
     count = max(right.sum(), 1)
     mean = np.where(right, tokens, 0).sum() / count
     spread = np.sqrt((np.where(right, tokens - mean, 0) ** 2).sum() / count)
     z = np.clip((tokens - mean) / (spread + 1e-4), -50, 50)
-    return np.where(right, 1 - alpha / (1 + np.exp(-z)), 0.0)
+    return scores * (1 - alpha / (1 + np.exp(-z)))
 
 
 # Divided by the deviation, a penalty would have the same size at any alpha where all of a group are right.
 @variant(gives="centred rewards")
 def shortened(group: Group, alpha: float) -> Any:
-    """1 - alpha sigmoid(z) for a right completion, z its length standardised over the right ones of its group."""
+    """The outcome times 1 - alpha sigmoid(z), z its length standardised over the right ones of its group."""
     rewards = length_penalized(group.outcomes, group.lengths, alpha)
     return rewards.astype(np.float32) + np.asarray(group.penalties)
 

@@ -74,6 +74,9 @@ def examples(source: Source, rules: Rules) -> tuple[pl.DataFrame, pl.DataFrame]:
         .join(right, on=[*TRACE, "prefix"], how="left", validate="1:1")
     )
     filtered = Filter(traces)
+    thinks = pl.col("text").list.join("") != ""
+    if not traces.select(thinks.all()).item():  # without a thought there is nothing to close
+        filtered.keep("a thought", thinks)
     filtered.keep(
         f"cumulative progress above {rules.minimum_progress:g}", pl.col("gain") > rules.minimum_progress + ROUNDING
     )

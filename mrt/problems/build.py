@@ -25,7 +25,7 @@ from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
 from mrt.grading.answers import boxed
 from mrt.grading.task import Choice, Task, reference, task_of
-from mrt.problems.decontamination import Sets, squeezed, toy_key
+from mrt.problems.decontamination import Sets, contents, squeezed, toy_key
 from mrt.problems.filters import (
     MAYBE_NO_ANSWER,
     asks_proof,
@@ -83,6 +83,16 @@ class Row:
     source: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)  # as the source has it
     extra: str | None = None  # JSON of the columns that the task reads
+    described: str | None = None  # by its task, if that poses it otherwise than the source
+
+    @property
+    def content(self) -> str:
+        """The text by which problems are compared (`Task.content`)."""
+        return self.problem if self.described is None else self.described
+
+    def for_task(self) -> dict[str, Any]:
+        """The problem as its task gets it."""
+        return {"id": self.id, "problem": self.problem, "answer": self.answer, **json.loads(self.extra or "{}")}
 
 
 def rank(problem: str, seed: int) -> bytes:
@@ -92,7 +102,7 @@ def rank(problem: str, seed: int) -> bytes:
 
 def sample(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
     """The `count` rows (or all) that come first by `rank`, in their original order."""
-    chosen = {id(row) for row in sorted(rows, key=lambda row: rank(row.problem, seed))[:count]}
+    chosen = {id(row) for row in sorted(rows, key=lambda row: rank(row.content, seed))[:count]}
     return [row for row in rows if id(row) in chosen]
 
 
@@ -227,7 +237,7 @@ def distinct(rows: Sequence[Row], settings: Dataset, name: str, tally: Tally) ->
     Duplicates whose answer is written otherwise are counted apart: one of the two may be wrong.
     """
     seen: dict[str, Row] = {}
-    pairs = [(row, seen.setdefault(squeezed(row.problem), row)) for row in rows]  # and the first row of its problem
+    pairs = [(row, seen.setdefault(squeezed(row.content), row)) for row in rows]  # and the first row of its problem
 
     def is_first(pair: tuple[Row, Row]) -> bool:
         return pair[0] is pair[1]
@@ -325,12 +335,15 @@ def build(
                 rows,
                 lambda row: not (is_kind(row.raw, "MCQ") or offers_choice(row.problem, row.answer)),
             )
+        if task:
+            for row in rows:
+                row.described = by_task(row, task.content, settings)
         rows = distinct(rows, settings, name, tally)
         others = list(others)
         if others:
             sets = Sets(others)
-            rows = tally.filter("equal text in disjoint sets", rows, lambda row: not sets.has(row.problem))
-            rows = tally.filter("shingle overlap with disjoint sets", rows, lambda row: not sets.overlaps(row.problem))
+            rows = tally.filter("equal text in disjoint sets", rows, lambda row: not sets.has(row.content))
+            rows = tally.filter("shingle overlap with disjoint sets", rows, lambda row: not sets.overlaps(row.content))
         rows = take(rows, settings, tally)
         if task:
             for row in rows:
@@ -352,13 +365,17 @@ def build(
 
 def pose(row: Row, task: Task, settings: Dataset) -> None:
     """Have the task pose a problem; raises ValueError, which names the row, if it cannot."""
-    given = {"id": row.id, "problem": row.problem, "answer": row.answer, **json.loads(row.extra or "{}")}
-    try:
-        posed = dict(task.posed(given))
-    except ValueError as error:
-        raise ValueError(f"{settings.origin}, {place(settings, row.line)}: {error}") from error
+    posed = {**by_task(row, task.posed, settings), "content": row.content}
     row.problem, row.answer = posed.pop("problem"), posed.pop("answer")
     row.extra = json.dumps({name: value for name, value in posed.items() if name != "id"}, sort_keys=True)
+
+
+def by_task(row: Row, method: Callable[[dict[str, Any]], Any], settings: Dataset) -> Any:
+    """What a method of the task gives for a problem; a ValueError of it names the row."""
+    try:
+        return method(row.for_task())
+    except ValueError as error:
+        raise ValueError(f"{settings.origin}, {place(settings, row.line)}: {error}") from error
 
 
 def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:
@@ -406,7 +423,7 @@ class Problems(Stage):
                 f"set {self.name} is to be disjoint from {', '.join(self.set.disjoint_from) or 'nothing'}, "
                 f"but --disjoint gives {', '.join(given) or 'nothing'}"
             )
-        others = [text for path in given.values() for text in PROBLEMS.read(path, ["problem"])["problem"].to_list()]
+        others = [text for path in given.values() for text in contents(path)["content"]]
         table, tally = build(self.name, self.set, others, self.extra, task_of(self.task) if self.task else None)
         PROBLEMS.write(table, self.out)
         print(f"{tally}\n{self.name}: {len(table)} problems in {self.out}")

@@ -11,10 +11,9 @@ from pathlib import Path
 import polars as pl
 from pydantic import Field
 
-from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
 from mrt.core.storage import write_table
-from mrt.problems.decontamination import Sets, toy_key
+from mrt.problems.decontamination import Sets, contents, toy_key
 
 
 class Contamination(Stage):
@@ -25,10 +24,10 @@ class Contamination(Stage):
     out: Path = Field(description="Numbers of problems compared, one row per evaluation set (Parquet).")
 
     def cli_cmd(self) -> None:
-        mine = PROBLEMS.read(self.problems, ["id", "problem", "source"])
+        mine = contents(self.problems).select("id", "content", "source")
         compared, shared = [], []
         for name, path in self.evaluation.items():
-            theirs = PROBLEMS.read(path, ["problem", "source"])
+            theirs = contents(path).select("content", "source")
             # Toy problems all have the same wording, so they are compared by their numbers.
             toys = {toy_key(problem) for problem, source in theirs.iter_rows() if source == "toy"}
             texts = Sets(problem for problem, source in theirs.iter_rows() if source != "toy")

@@ -1,12 +1,17 @@
 """Decontamination: whether two datasets share a problem."""
 
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 
+import polars as pl
+
+from mrt.core.artifacts import PROBLEMS
 from mrt.problems.filters import without_markup
 
 Shingles = set[str]  # each is its tokens joined by spaces
@@ -17,6 +22,16 @@ PUNCTUATION = ".,;:?!'\"" + "。、「」『』《》〈〉【】“”‘’«�
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, marks of width zero or of direction
 UNSPACED = ("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TAI ", "NEW TAI LUE ", "AHOM ", "BALINESE ", "JAVANESE ")
 """Scripts without spaces between words, beside the East Asian ones, as Unicode names their characters (UAX 14)."""
+
+
+def contents(path: Path) -> pl.DataFrame:
+    """Columns id, content and source of a dataset; content is the text by which problems are compared."""
+    table = PROBLEMS.read(path, ["id", "problem", "source", "extra"])
+    further = (
+        [json.loads(extra or "{}") for extra in table["extra"]] if "extra" in table.columns else [{}] * table.height
+    )
+    texts = [each.get("content", problem) for each, problem in zip(further, table["problem"], strict=True)]
+    return table.select("id", pl.Series("content", texts, dtype=pl.String), "source")
 
 
 def squeezed(problem: str) -> str:

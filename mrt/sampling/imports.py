@@ -46,6 +46,7 @@ from mrt.episodes.thinking import (
     take_apart,
     whole,
 )
+from mrt.grading.equality import exact
 from mrt.problems.harnesses import Rows, expected, flattened
 from mrt.problems.sources import check_characters, read_file, text
 
@@ -175,7 +176,7 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
     """The completions of a file that are a model's (`settings.model`), or all.
 
     Raises ValueError that names the row. Reasons: a required column is missing, a value is of another type or half a
-    character, a finish reason is unknown, or nothing says where a text begins.
+    character, a finish reason is unknown, several models are not told apart, or nothing says where a text begins.
     """
     return completions_of(file, flattened(file, read_file(file)), settings or Completions())
 
@@ -210,11 +211,12 @@ def completions_of(file: Path, rows: Rows, settings: Completions) -> list[Row]:
         chosen.append((number, given))
     if settings.model and not chosen:
         raise ValueError(f"{file}: no row has model {settings.model!r}; there are {', '.join(sorted(models))}")
-    by_model: dict[str | None, list[tuple[int, dict[str, Any]]]] = {}
-    for number, row in chosen:
-        by_model.setdefault(row["model"], []).append((number, row))
-    read = {row.number: row for rows in by_model.values() for row in _with_starts(file, rows, settings)}
-    return [read[number] for number, _ in chosen]
+    if settings.model is None and len(models) > 1:
+        raise ValueError(
+            f"{file}: its rows are of several models, {', '.join(sorted(models))}, whose mean would be of none; choose"
+            f" one by `rollouts: {{model: {min(models)}}}`"
+        )
+    return _with_starts(file, chosen, settings)
 
 
 def _with_starts(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> list[Row]:
@@ -316,6 +318,26 @@ def check_ids(file: Path, rows: Iterable[Row], ids: Collection[str], dataset: st
         )
 
 
+def check_golds(file: Path, rows: Rows, problems: pl.DataFrame, dataset: str) -> str:
+    """How many gold answers of a harness's file differ from those of the problems with the same id; empty if none.
+
+    Raises ValueError if most of them do: ids of a harness are places in its own data set, perhaps of other problems.
+    """
+    ours = dict(problems.select("id", "answer").iter_rows())
+    theirs = {row["problem_id"]: row["answer"] for _, row in rows if row.get("answer") and row["problem_id"] in ours}
+    differ = {name: gold for name, gold in theirs.items() if exact(gold, ours[name]) is not True}
+    if not differ:
+        return ""
+    name = next(iter(differ))
+    what = (
+        f"{len(differ)} of {len(theirs)} gold answers are not those of {dataset}, such as of the problem {name!r}:"
+        f" {differ[name]!r}, there {ours[name]!r}"
+    )
+    if len(differ) > len(theirs) / 2:
+        raise ValueError(f"{file}: {what}; its ids seem to be of other problems")
+    return what
+
+
 class Import(Stage):
     """Make rollouts from a file of completions."""
 
@@ -328,9 +350,15 @@ class Import(Stage):
     )
 
     def cli_cmd(self) -> None:
-        rows = completions_in(self.file, self.completions)
-        ids = PROBLEMS.read(self.problems, ["id"])["id"].to_list()
+        raw = read_file(self.file)
+        flat = flattened(self.file, raw)
+        rows = completions_of(self.file, flat, self.completions)
+        problems = PROBLEMS.read(self.problems)
+        ids = problems["id"].to_list()
         check_ids(self.file, rows, ids, self.problems.stem)
+        is_posed = "extra" in problems.columns  # then the task may have changed the gold answer
+        if flat is not raw and not is_posed and (differ := check_golds(self.file, flat, problems, self.problems.stem)):
+            print(f"warning: {differ}")
         samples, known, kept = Counter[str](), set(ids), list[tuple[Any, ...]]()
         how = Counter[str]()
         for row in rows:

@@ -13,9 +13,13 @@ from mrt.grading.task import Row, Task
 
 _LABEL = r"[(\[]?\s*{}\s*(?:[).:\]]|\s-)\s*"  # `A)`, `(A)`, `A.`, `A:` before an option's text
 _WRAPPED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|sf)|mbox|boxed)\s*\{([^{}]*)\}")
-_STATED = re.compile(r"(?i)\b(?:answer|choice|option)\s*(?:\bis\b|[:=])\s*([^\n]*)")
+_STATED = re.compile(r"(?i)\b(?:answer|choice|option)[\s*_]*(?:\bis\b[\s*_]*:?|[:=])[\s*_]*([^\n]*)")
 _CALLED_RIGHT = re.compile(r"\b(?i:option|choice|answer)\s+\(?([A-Z])\)?\s+is\s+(?:the\s+)?(?:correct|right)\b")
-_LETTERS = re.compile(r"(?<![A-Za-z'])([A-Z])(?![A-Za-z'])")
+_NAMED = re.compile(  # letters that name an option, and are not words ("A force", "I hope") or called wrong
+    r"(?:[(\[]\s*|\b(?i:or|and|maybe|perhaps|(?:option|choice|answer)(?:\s+is)?:?)\s+[*(]*"
+    r"|(?:^|[,;.&/])\s*(?=[A-Z]\s*(?:[,;.&/]|$)))([A-Z])(?![A-Za-z'])"
+    r"(?!\W*\s(?:is|was)\s+(?:not|wrong|incorrect|false)\b)"
+)
 _CHOSEN = re.compile(
     r"(?:(?i:option|choice|answer)\s*:?\s*)?[(\[]?\s*([A-Z])\s*[)\]]?\s*(?:[.:,-]\s*|\s|$)(.*)", re.DOTALL
 )
@@ -43,9 +47,13 @@ class Choice(Task):
     def posed(self, problem: Row) -> Row:
         """The problem with its options below, lettered; its answer is a letter. Raises ValueError if none is right."""
         of_columns = [problem[name] for name in self.columns]
-        texts = texts_of(of_columns[0] if isinstance(self.options, str) else of_columns)
-        gold = self.gold_text(problem["answer"], texts, complete=isinstance(self.options, str))
-        texts = texts if gold in texts else [gold, *texts]
+        options = options_of(of_columns[0] if isinstance(self.options, str) else of_columns)
+        gold = self.gold_text(problem["answer"], options, complete=isinstance(self.options, str))
+        texts = [*options.values()]
+        if gold not in texts:
+            if self.shuffle is None:
+                raise ValueError("its right option has a column of its own, and would always be A; set `shuffle: 0`")
+            texts = [gold, *texts]
         if len({plain(text) for text in texts}) < len(texts) or not 2 <= len(texts) <= len(ascii_uppercase):
             raise ValueError(f"its options are {texts}; they must be 2 to 26 different ones")
         if self.shuffle is not None:
@@ -55,20 +63,30 @@ class Choice(Task):
         letter = ascii_uppercase[texts.index(gold)]
         return {**problem, "problem": f"{problem['problem']}\n\n{lettered}\n\n{ask}", "answer": letter, "texts": texts}
 
-    def gold_text(self, answer: str, texts: list[str], *, complete: bool) -> str:
+    def content(self, problem: Row) -> str:
+        """The question with its options in an order of their own, since many questions begin alike."""
+        of_columns = [problem[name] for name in self.columns]
+        options = options_of(of_columns[0] if isinstance(self.options, str) else of_columns).values()
+        further = [] if isinstance(self.options, str) or len(str(problem["answer"])) == 1 else [str(problem["answer"])]
+        return "\n".join([str(problem["problem"]), *sorted({*options, *further})])
+
+    def gold_text(self, answer: str, options: Mapping[str, str], *, complete: bool) -> str:
         """The text of the right option; `complete`: the options hold it. Raises ValueError for none, or two."""
-        if not complete:  # the answer's column has the right option
-            return answer
-        by_letter = ascii_uppercase.find(answer.strip("() .").upper()) if len(answer.strip("() .")) == 1 else -1
+        texts, label = [*options.values()], answer.strip("() .").upper()
+        by_index = (
+            options if all(map(str.isdecimal, options)) else dict(zip(map(str, range(len(texts))), texts, strict=True))
+        )
         readings = {
-            "letter": [texts[by_letter]] if 0 <= by_letter < len(texts) else [],
+            "letter": [options[label]] if label in options else [],
             "text": [text for text in texts if plain(text) == plain(answer)],
-            "index": [texts[int(answer)]] if answer.isdecimal() and int(answer) < len(texts) else [],
+            "index": [by_index[answer]] if answer in by_index else [],
         }
         kinds = ["letter", "text"] if self.gold == "auto" else [self.gold]
         golds = {text for kind in kinds for text in readings[kind]}
-        if len(golds) == 1:
+        if len(golds) == 1 and (complete or self.gold != "auto" or not readings["letter"]):
             return golds.pop()
+        if not complete and not golds and self.gold in ("auto", "text"):  # the answer's column has the right option
+            return answer
         fault = "may mean several" if golds else "is none"
         raise ValueError(f"its answer {answer!r} {fault} of the options {texts}; `gold` says how it is written")
 
@@ -78,10 +96,13 @@ class Choice(Task):
         if box is not None:
             return letter_of(box, texts)
         stated = [letter_stated(statement, texts) for statement in _STATED.findall(part)]
-        stated += _CALLED_RIGHT.findall(part)
-        if not stated:
+        called = _CALLED_RIGHT.findall(part)
+        if not (stated or called):
             return letter_of(part, texts)
-        return stated[0] if len({*stated}) == 1 else None
+        if not stated and named(part, texts) - {*called}:  # as in "one could think that option A is correct, but (C)"
+            return None
+        letters = {*stated, *called}
+        return letters.pop() if len(letters) == 1 else None
 
     def right(self, answers: Sequence[str], problems: Sequence[Row]) -> list[bool]:
         pairs = zip(answers, problems, strict=True)
@@ -91,17 +112,26 @@ class Choice(Task):
         return [problem["answer"], problem["texts"][ascii_uppercase.index(problem["answer"])]]
 
 
-def texts_of(options: Any) -> list[str]:
-    """The texts of a source's options, without letters. Raises ValueError if they are neither list nor mapping."""
+def options_of(options: Any) -> dict[str, str]:
+    """The texts of a source's options by label, by default A, B, ...; labelled ones are in the order of their labels.
+
+    Raises ValueError if they are neither list nor mapping, or labels repeat.
+    """
+    labels: list[str] | None = None
     if isinstance(options, Mapping):  # {"A": "...", ...}, or ARC's {"label": [...], "text": [...]}
-        options = options["text"] if isinstance(options.get("text"), list) else list(options.values())
+        pairs = isinstance(options.get("text"), list)
+        labels = [str(label).strip().upper() for label in (options.get("label") or () if pairs else options)] or None
+        options = options["text"] if pairs else list(options.values())
     if not isinstance(options, list):
         raise ValueError(f"its options are {options!r}, neither a list nor letters with texts")
     texts = [str(option).strip() for option in options]
-    labels = [re.match(_LABEL.format(letter), text) for letter, text in zip(ascii_uppercase, texts, strict=False)]
-    if texts and all(labels):
-        texts = [text[label.end() :] for text, label in zip(texts, labels, strict=False) if label]
-    return texts
+    written = [re.match(_LABEL.format(letter), text) for letter, text in zip(ascii_uppercase, texts, strict=False)]
+    if texts and all(written):
+        texts = [text[label.end() :] for text, label in zip(texts, written, strict=False) if label]
+    labels = labels or [*ascii_uppercase[: len(texts)]]
+    if len({*labels}) != len(texts):
+        raise ValueError(f"its options have the labels {labels}; each option needs one of its own")
+    return dict(sorted(zip(labels, texts, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
 
 
 def unwrapped(text: str) -> str:
@@ -118,15 +148,21 @@ def plain(text: str) -> str:
 
 def letter_stated(statement: str, texts: Sequence[str]) -> str | None:
     """The letter that "the answer is ..." goes on with; None if it names another one, as in "B, or maybe C"."""
-    first = re.split(r"[.,;]\s|\s+(?:because|since|as|which|so)\b", statement, maxsplit=1)[0]
+    first = re.split(r"[.,;!]\s|\s+(?:because|since|as|which|so)\b", statement, maxsplit=1)[0]
     letter = letter_of(statement, texts) or letter_of(first, texts)
-    others = {*_LETTERS.findall(statement.replace(texts[ascii_uppercase.index(letter)], ""))} if letter else set()
-    return None if others & {*ascii_uppercase[: len(texts)]} - {letter} else letter
+    if letter is None:
+        return None
+    return None if named(statement.replace(texts[ascii_uppercase.index(letter)], ""), texts) - {letter} else letter
+
+
+def named(text: str, texts: Sequence[str]) -> set[str]:
+    """The letters of options that a text names, except those that it calls wrong."""
+    return {*_NAMED.findall(text)} & {*ascii_uppercase[: len(texts)]}
 
 
 def letter_of(text: str, texts: Sequence[str]) -> str | None:
     """The letter of the option that a text names, by its letter, by its text, or by both if they agree; else None."""
-    text = re.sub(r"\\(?:[,;:! ]|q?quad(?![A-Za-z]))|[$*`]", " ", unwrapped(text)).strip().rstrip(".").strip()
+    text = re.sub(r"\\(?:[,;:! ()\[\]]|q?quad(?![A-Za-z]))|[$*`]", " ", unwrapped(text)).strip().rstrip(".!").strip()
     letters = ascii_uppercase[: len(texts)]
     if (chosen := _CHOSEN.fullmatch(text)) and chosen[1] in letters:
         rest = plain(chosen[2])

@@ -18,11 +18,23 @@ import numpy.typing as npt
 from mrt.training.devices import count
 from mrt.training.one_card import PART
 
+EXPERTS = ".experts."  # in the names of a mixture's weights: of all experts, or of one
+
+
+def used_of(name: str, parameter: Any, config: Any) -> float:
+    """Share of a parameter that multiplies each token: none of a vector; of a mixture's experts, the active ones."""
+    shape = getattr(parameter, "ds_shape", parameter.shape)
+    if EXPERTS not in name:
+        return float(len(shape) == 2)
+    numbers = (getattr(config, each, None) for each in ("num_experts", "num_local_experts", "n_routed_experts"))
+    experts = shape[0] if len(shape) == 3 else next(filter(None, numbers), 1)
+    return float(len(shape) > 1) * getattr(config, "num_experts_per_tok", experts) / experts
+
 
 class Sizes(NamedTuple):
     """The sizes of a transformer that its FLOPs follow from; those of adapters count while these are trained alone."""
 
-    block_weights: int  # of the linear layers of all blocks
+    block_weights: int  # of the linear layers of all blocks; of a mixture's experts, those that a token uses
     output_weights: int  # of the output layer
     attention_width: int  # layers x heads x head size
     last_weights: int  # of the last linear layer of each block: checkpointing does not run it again
@@ -33,12 +45,16 @@ class Sizes(NamedTuple):
         outer = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
         blocks = [(name, p) for name, p in model.named_parameters() if not any(p is weight for weight in outer)]
         adapters = sum(count(p) for name, p in blocks if PART in name)
-        matrices = [p for name, p in blocks if PART not in name and len(getattr(p, "ds_shape", p.shape)) == 2]
         config = model.config.get_text_config()
+        weights = sum(round(count(p) * used_of(name, p, config)) for name, p in blocks if PART not in name)
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         width = config.num_hidden_layers * config.num_attention_heads * head
-        last = config.num_hidden_layers * config.hidden_size * config.intermediate_size
-        sizes = cls(sum(map(count, matrices)), count(outer[1]), width, last)
+        inner = config.intermediate_size
+        if any(EXPERTS in name for name, _ in blocks):
+            inner = getattr(config, "moe_intermediate_size", None) or inner
+            inner *= getattr(config, "num_experts_per_tok", 1)
+        last = config.num_hidden_layers * config.hidden_size * inner
+        sizes = cls(weights, count(outer[1]), width, last)
         first = config.hidden_size * head * (config.num_attention_heads + 2 * config.num_key_value_heads)
         return Adapted.beside(sizes, adapters, first) if adapters else sizes
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mrt.analysis.claims import Claim, compare, direct, ends, holm, measure_of, runs_needed, spent, values_of, verdict
 from mrt.analysis.intervals import Estimate, mean_of
 from mrt.analysis.measures.prefixes import prefixes as measured_prefixes
+from mrt.figures.claims import spending
 
 
 def claim(expect="more", **other):
@@ -223,6 +224,17 @@ def test_votes_that_were_not_sampled_are_told():
     rows = dict(ends(answered([[0, 10, 20]])))["votes halfway"]
     assert rows.select("affordable", "used").rows() == [(11, 8)]
     assert spent(rows) == (pytest.approx(8 / 11), 8, 11)
+
+
+def test_the_side_that_spends_least_says_whether_tokens_are_equal():
+    """In whichever order the two models stand: of a long thought 11 votes are bought, of a short one fewer."""
+    long, short = answered([[0, 10, 20]]), answered([range(5)]).with_columns(model=pl.lit("b"), run=pl.lit("b"))
+    tables = {"prefixes": pl.concat([long, short])}
+    of = {"value": "votes halfway", "section": "5", "says": "x", "redraw": "fig3", "expect": "more"}
+    shares = [
+        spending(Claim(model=one, than=other, **of), "d", tables).share for one, other in (("a", "b"), ("b", "a"))
+    ]
+    assert shares == [pytest.approx(8 / 11)] * 2
 
 
 def test_half_of_a_thought_is_the_last_prefix_scored_by_then():

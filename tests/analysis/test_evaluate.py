@@ -173,8 +173,8 @@ def test_who_is_hopeless_is_decided_by_whole_thoughts():
 
 
 def test_episode_counts_are_a_row_a_thought():
-    pieces = pl.DataFrame({"problem_id": ["p"] * 3, "sample": [0, 0, 1], "closed": [True, True, False]})
-    assert episodes(pieces)["episodes"].to_list() == [2, 1]
+    pieces = {"problem_id": ["p"] * 3, "sample": [0, 0, 1], "text": ["a", "b", ""], "closed": [True, True, False]}
+    assert episodes(pl.DataFrame(pieces))["episodes"].to_list() == [2, 0]
 
 
 def test_a_missing_input_is_named(tmp_path):

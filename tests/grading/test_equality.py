@@ -41,6 +41,39 @@ def test_what_is_unequal_by_construction_is_never_accepted(kind: str) -> None:
     assert [both for both in pairs if same_answer(*both)] == []
 
 
+POWERS = [  # a gold answer, other spellings of it, and what it was once taken for
+    (r"\sqrt{15}", ["√15", "sqrt15", r"\sqrt15", "sqrt(15)"], ["5", r"\sqrt{1}5"]),
+    (r"3\sqrt{15}", ["3√15", "√135"], ["15"]),
+    ("2^{16}", ["2^16", "65536", "2¹⁶"], ["12", "2^1 6"]),
+    ("10^{-3}", ["10⁻³", "0.001", "10^-3"], ["10^{3}", "7"]),
+    ("3^{100}", ["3^100", "3¹⁰⁰"], ["0"]),
+    ("e^{-x}", ["e^-x"], ["e^x"]),
+    ("x_{10}", ["x_10", "x₁₀"], ["x_1"]),
+    (r"\sqrt[3]{2}", ["∛2"], [r"\sqrt{2}", "3√2"]),
+    ("x^{10}y^{2}", ["x^10y^2"], ["x^{1}0y^2"]),
+    (r"\sqrt{2}", [r"2^\frac12", "2^0.5", r"2^{\frac{1}{2}}"], ["1"]),
+    (r"\log_2 3", [r"\log_23", "log₂ 3"], [r"\log_{23}"]),
+    (r"\log_{10} x", [r"\log_10 x", "log_10(x)"], [r"\log_1 x"]),
+    (r"2^3 \cdot 5^2", ["2^35^2", "200"], ["2^{35}"]),
+]
+
+
+@pytest.mark.parametrize(("gold", "same", "other"), POWERS, ids=[gold for gold, *_ in POWERS])
+def test_an_exponent_an_index_and_a_root_are_of_whole_numbers(gold, same, other):
+    assert [text for text in same if not (same_answer(text, gold) and same_answer(gold, text))] == []
+    assert [text for text in other if same_answer(text, gold)] == []
+
+
+@given(st.integers(2, 30), st.integers(2, 60))
+def test_powers_and_roots_of_plain_text_have_their_value(base, number):
+    assert same_answer(f"{base}^{number}", str(base**number)) and same_answer(f"√{number**2}", str(number))
+    assert not same_answer(f"{base}^{number}", str(base ** (number // 10) * (number % 10) if number > 9 else base))
+
+
+def test_an_inverse_function_is_no_reciprocal():
+    assert not same_answer("1/f(x)", "f^{-1}(x)") and same_answer("f^{-1}(x)", "f^{-1}(x)")
+
+
 @pytest.mark.parametrize(
     ("pred", "gold"),
     [

@@ -14,10 +14,11 @@ from pydantic_settings import CliApp
 
 from mrt.core.artifacts import PROBLEMS
 from mrt.problems.build import Problems, Row, build, sample
-from mrt.problems.decontamination import Sets, tokens_of
+from mrt.problems.decontamination import Sets, contents, tokens_of
 from mrt.problems.filters import asks_proof, offers_choice
 from mrt.problems.settings import Dataset
 from mrt.problems.sources import number, text
+from mrt.tasks.choice import Choice
 
 BENCHMARKS = SHARED / "benchmarks"
 
@@ -718,6 +719,28 @@ def test_a_training_set_that_shares_a_problem_with_an_evaluation_set_is_refused(
         else:
             contamination.cli_cmd()
             assert pl.read_parquet(contamination.out).rows() == [("e", 1, 7)]
+
+
+def test_questions_that_begin_alike_are_told_apart_by_their_options(tmp_path, contamination):
+    """Choices are compared by question and options, in whatever order they are shown."""
+
+    def of(rows, others=(), seed=1):
+        file = write_jsonl(tmp_path / "c.jsonl", rows)
+        task = Choice(shuffle=seed)
+        return build("mine", Dataset(file=file, split="test"), others, extra=["options"], task=task)[0]
+
+    stem = "Which statement is true?"
+    rows = [
+        {"problem": stem, "answer": "B", "options": [f"{i} is odd", f"{i} is even", "both"]} for i in range(2, 8, 2)
+    ]
+    table = of(rows)
+    assert table.height == 3 and of([*rows, rows[0]]).height == 3
+    PROBLEMS.write(of(rows, seed=1), contamination.problems)
+    PROBLEMS.write(of(rows[:1], seed=2), contamination.evaluation["e"])
+    with pytest.raises(ValueError, match="1 problems of e"):
+        contamination.cli_cmd()
+    theirs = contents(contamination.evaluation["e"])["content"]
+    assert of(rows, theirs).height == 2 and of(rows[::-1], theirs).height == 2
 
 
 def test_toy_problems_are_shared_if_their_numbers_are(contamination):

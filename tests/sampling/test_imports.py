@@ -61,6 +61,27 @@ def test_a_row_without_a_text_stops_before_any_job(problems):
     assert imported(problems, of_others, model="A") == [("1", 0, "a"), ("1", 1, "")]
 
 
+def test_rows_of_several_models_are_not_taken_for_one(problems):
+    rows = [{"problem_id": "1", "text": "a", "model": "A"}, {"problem_id": "1", "text": "b", "model": "B"}]
+    with pytest.raises(ValueError, match=r"of several models, A, B, .* choose one by `rollouts: \{model: A\}`"):
+        imported(problems, rows)
+
+
+def test_a_harness_whose_ids_are_of_other_problems_is_refused(problems, capsys):
+    def of(*golds):
+        return [
+            {"doc": {"id": str(i), "query": "?", "choices": [gold], "gold_index": 0}}
+            | {"model_response": {"text": ["\\boxed{2}"]}, "metric": {"em": 1}}
+            for i, gold in enumerate(golds, 1)
+        ]
+
+    assert len(imported(problems, of("2", "3.0"))) == 2 and "gold answers" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"2 of 2 gold answers are not those of problems, .*'1': '25', there '2'"):
+        imported(problems, of("25", "70"))
+    imported(problems, of("2", "70"))
+    assert "warning: 1 of 2 gold answers" in capsys.readouterr().out
+
+
 def test_rows_may_name_no_model(problems):
     rows = [{"problem_id": "1", "text": "a"}, {"problem_id": "1", "text": "b", "model": "B"}]
     assert imported(problems, rows, model="B") == [("1", 0, "b")]
@@ -110,7 +131,6 @@ def row(text, **given):
         ([row(ANSWER), row(QUOTED)], [False, False], [True, True]),
         ([row("[THINK]2[/THINK]\\boxed{2}"), row("[THINK]it is \\boxed{2}")], [False, False], [True, False]),
         ([row("◁think▷2◁/think▷\\boxed{2}"), row("◁think▷\\boxed{2}")], [False, False], [True, False]),
-        ([row(CLOSED, model="A"), row(ANSWER, model="B")], [True, False], [True, True]),  # models differ
         # tags of other kinds
         (
             [row(r"So \boxed{3}? No</thought>\boxed{2}"), row(r"<thought>1</thought>\boxed{2}")],

@@ -37,6 +37,15 @@ OPTIONS = ["red", "red and blue", "5.0 m/s", "$x^2$"]
         ("The answer is not B.", None),
         ("The answer is C. No, the answer is B.", None),
         ("I think B or C.", None),
+        (r"The answer is \(C\).", "C"),
+        ("The correct answer is:\n\n**C) 5.0 m/s**", "C"),
+        ("**Answer:**\n\nC", "C"),
+        ("The answer is C!", "C"),
+        ("The answer is C. A force would not do.", "C"),
+        ("The answer is C because option A is wrong.", "C"),
+        ("The answer is C, B", None),
+        ("One could think option A is correct. But it is blue: (C)", None),
+        ("Option A is wrong. Option C is correct.", "C"),
     ],
 )
 def test_a_choice_is_a_letter_or_a_text_and_never_two(part, letter):
@@ -52,11 +61,30 @@ def test_a_choice_is_a_letter_or_a_text_and_never_two(part, letter):
         ({"label": ["A", "B"], "text": ["p", "q"]}, "(A)", {}, "A"),
         (["a", "b", "c"], "2", {"gold": "index"}, "C"),
         ([4, 2], "2", {}, "B"),
+        ({"C": "third", "A": "first", "B": "second"}, "A", {}, "A"),
+        ({"label": ["1", "2", "3"], "text": ["p", "q", "r"]}, "1", {"gold": "index"}, "A"),
+        ({"label": ["2", "1"], "text": ["p", "q"]}, "2", {"gold": "letter"}, "B"),
     ],
 )
 def test_options_are_read_as_benchmarks_have_them(options, answer, settings, letter):
     row = Choice(**settings).posed({"id": "p", "problem": "q", "answer": answer, "options": options})
     assert row["answer"] == letter and f"{letter}) " in row["problem"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer", "message"),
+    [
+        ({}, "right", "would always be A; set `shuffle: 0`"),
+        ({}, "B", "may mean several"),
+        ({"gold": "letter"}, "E", "is none of the options"),
+    ],
+)
+def test_options_in_columns_never_put_the_right_one_first_unasked(settings, answer, message):
+    row = {"id": "p", "problem": "q", "answer": answer, "w1": "no", "w2": "never"}
+    with pytest.raises(ValueError, match=message):
+        Choice(options=("w1", "w2"), **settings).posed(row)
+    assert Choice(options=("w1", "w2")).posed(row | {"answer": "never"})["answer"] == "B"
+    assert Choice(options=("w1", "w2"), gold="letter").posed(row | {"answer": "B"})["texts"] == ["no", "never"]
 
 
 def test_shuffled_options_are_the_same_each_time_and_the_gold_moves_with_its_text(tmp_path):

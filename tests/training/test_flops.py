@@ -53,6 +53,19 @@ def test_a_pass_over_padded_rows(model):
     )
 
 
+def test_a_token_of_a_mixture_counts_the_experts_that_it_uses():
+    import torch
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    sizes = {"vocab_size": 100, "hidden_size": 64, "intermediate_size": 256, "moe_intermediate_size": 32}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    config = Qwen3MoeConfig(**sizes, num_experts=8, num_experts_per_tok=2, attn_implementation="eager")
+    config._experts_implementation = "eager"  # which torch's counter sees
+    mixture, ids = Qwen3MoeForCausalLM(config), torch.randint(0, 100, (3, 20))
+    found = counted(lambda: mixture(ids, use_cache=False))
+    assert found == pytest.approx(Sizes.of(mixture).training(3, 20, 60, backward=False), rel=0.001)
+
+
 @cache
 def one_by_one(model):
     """Torch's count in a pass of one token, by the number of tokens before it, which are in the cache."""
@@ -233,7 +246,7 @@ def steps(prompts, tmp_path_factory):
         recipe = RL(
             variant=variant or "explicit", estimate=estimate, mu=mu, answers=2, batch_size=12, micro_batch_size=6,
             num_generations=4, answer_tokens=24, epochs=0.25, bf16=False, gradient_checkpointing=False,
-            decoding=Decoding(temperature=1.0, max_tokens=100),
+            decoding=Decoding(temperature=1.0, max_tokens=100), loss="grpo" if method == "s_grpo" else "dapo",
         )  # fmt: skip
         options = {
             "model": str(TOY_BASE), "prompts": str(prompts), "method": method, "recipe": recipe.model_dump(),

@@ -48,6 +48,8 @@ def test_a_length_penalty_is_paid_by_right_answers_only(group, alpha):
 
 
 def test_a_length_penalty_by_hand():
+    half = length_penalized([0.5, 1, 0], [20, 20, 20], 0.4)  # partial credit
+    assert half.tolist() == pytest.approx([0.4, 0.8, 0])
     rewards = length_penalized([1, 1, 0, 0], [10, 30, 5, 900], 0.4)  # mean 20, standard deviation 10
     assert rewards == pytest.approx([1 - 0.4 / (1 + np.e), 1 - 0.4 / (1 + 1 / np.e), 0, 0], abs=1e-4)
 
@@ -621,10 +623,15 @@ def train_one_after_another(options):
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+def recipe_of(method, variant):
+    loss = "grpo" if method == "s_grpo" else "dapo"
+    return RL(**QUICK, variant=variant, answers=2, loss=loss)
+
+
 def ways_of(prompts, folders):
     """Options of a training of each method and variant; its results are in its folder."""
     return [
-        options_of(prompts, folder, method=method, recipe=RL(**QUICK, variant=variant, answers=2).model_dump())
+        options_of(prompts, folder, method=method, recipe=recipe_of(method, variant).model_dump())
         for (method, variant), folder in folders.items()
     ]
 

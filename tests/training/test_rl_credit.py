@@ -288,6 +288,7 @@ def experiment(**changes):
     """The toy experiment with a model of each method, and changes of it."""
     raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
     new = {name: {"parent": "base", "method": name, "problems": "toy_train"} for name in METHODS}
+    new["s_grpo"]["rl"] = {"loss": "grpo"}
     return load(laid_over(laid_over(raw, {"models": new}), changes))
 
 
@@ -317,6 +318,18 @@ def test_a_setting_trains_again_those_that_read_it(edit, readers):
     assert {name for name, (before, after) in credit.items() if before[0] != after[0]} == readers
     at_prompts = {"s_grpo"} if "template" in edit else set()
     assert {name for name, (before, after) in credit.items() if before[1] != after[1]} == at_prompts
+
+
+@pytest.mark.parametrize(
+    ("method", "rl", "message"),
+    [
+        ("s_grpo", {"loss": "dapo"}, r"rl\.loss: with the early_exits variant, dapo: each exit counts"),
+        ("length_penalty", {"alpha": 2.0}, r"rl\.alpha: with the shortened variant, 2 is above 1"),
+    ],
+)
+def test_a_method_refuses_what_would_make_it_another(method, rl, message):
+    with pytest.raises(ValueError, match=message):
+        experiment(models={method: {"parent": "base", "method": method, "problems": "toy_train", "rl": rl}})
 
 
 def test_the_authors_method_of_the_card_is_a_configuration():

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from mrt.analysis.measures.episodes import episodes as count_episodes
 from mrt.analysis.progress import progress_table
 from mrt.core import artifacts
 from mrt.core import fingerprint as fp
@@ -87,6 +88,27 @@ def test_a_prefix_with_fewer_answers_than_another_is_no_candidate():
     fewer = progress.with_columns(pl.when(pl.col("prefix") == 1).then(2).otherwise("answers").alias("answers"))
     assert best_prefixes(progress)["prefix"].to_list() == [1]
     assert best_prefixes(fewer)["prefix"].to_list() == [2]
+
+
+def test_a_completion_without_a_thought_is_no_example_and_makes_no_progress():
+    episodes = EPISODES.with_columns(pl.when(pl.col("sample") == 2).then(pl.lit("")).otherwise("text").alias("text"))
+    examples, counts = mrt_set(
+        ROLLOUTS, GRADES, episodes, *scored((0.25, 0.75, 0.5), (0.5, 0.25), (0.0, 0.5)), rules=Rules()
+    )
+    assert examples["sample"].to_list() == [0] and counts.rows()[1] == ("a thought", 2, 1)
+    counted = count_episodes(episodes)
+    assert counted.select("sample", "episodes").rows() == [(0, 2), (1, 1), (2, 0)]
+    rows = [("p", sample, j, 0, 5, 9, sample * j, 9 + sample * j, "stop", -1.0) for sample in (0, 1) for j in (0, 1)]
+    names = ["problem_id", "sample", "prefix", "answer_index", "tokens", "problem_tokens", "prefix_tokens"]
+    answers = pl.DataFrame(rows, schema=[*names, "prompt_tokens", "finish_reason", "mean_logprob"], orient="row")
+    grades = answers.select("problem_id", "sample", "prefix", "answer_index", correct=pl.col("prefix") == 1)
+    table = progress_table(answers, grades)
+    assert table.select("sample", "prefix", "progress").rows() == [
+        (0, 0, None),
+        (0, 1, None),
+        (1, 0, None),
+        (1, 1, 1.0),
+    ]
 
 
 def test_the_best_prefix_is_the_shortest_of_maximal_cumulative_progress():

@@ -9,8 +9,9 @@ from mrt.core.artifacts import EPISODES, TRACE
 @measure(
     ["problem_id", "sample", "episodes", "closed"],
     keys=TRACE,
-    pieces=Read(EPISODES, [*TRACE, "closed"]),
+    pieces=Read(EPISODES, [*TRACE, "text", "closed"]),
 )
 def episodes(pieces: pl.DataFrame) -> pl.DataFrame:
-    """How many episodes each thought has (Figure 23)."""
-    return pieces.group_by(TRACE).agg(pl.len().alias("episodes"), pl.col("closed").first()).sort(TRACE)
+    """How many episodes each thought has (Figure 23); none, if a completion has no thought."""
+    count = (pl.col("text") != "").sum().cast(pl.Int64).alias("episodes")  # without a thought it is one of no text
+    return pieces.group_by(TRACE).agg(count, pl.col("closed").first()).sort(TRACE)

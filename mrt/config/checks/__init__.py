@@ -50,6 +50,7 @@ WHOLE = (
     learning.one_card,
     sampling.likelihoods,
     evaluation.claimed_values,
+    evaluation.tokenizers,
     learning.headers,
     steps.unbudgeted,
     steps.refused,

@@ -5,7 +5,7 @@ from functools import partial
 
 from mrt.analysis.claims import measure_of
 from mrt.analysis.measure import measures, needing
-from mrt.config import measuring
+from mrt.config import lineage, measuring
 from mrt.config.checks.given import Given, Mistakes, file_mistakes, parsed, unknown
 from mrt.config.schema import Config
 from mrt.config.sections import Expected, TracesPage
@@ -56,6 +56,20 @@ def settings(given: Given) -> Mistakes:
         for table in measure.reads:
             if table not in measure.needed and table not in measuring.OPTIONAL:
                 yield "evaluation.measures", f"{name}: {table} is a table, whose parameter has no default"
+
+
+def tokenizers(config: Config) -> Mistakes:
+    """A measure that compares tokens of a model with those that another model's tokenizer counts."""
+    evaluation = config.evaluation
+    if evaluation.mu is None or "early_exit" not in evaluation.measures:
+        return
+    roots = {lineage.root(config, name) for name in evaluation.models}
+    if roots - {lineage.root(config, evaluation.mu)}:
+        yield (
+            "evaluation.measures",
+            "early_exit compares the tokens of a stopped thought, which the tokenizer of evaluation.mu counts, with"
+            " those of the whole one; leave out early_exit or mu",
+        )
 
 
 def forcing(given: Given) -> Mistakes:
