@@ -77,6 +77,7 @@ COUNTS = ("tokens", "paid tokens", "training length")  # values shown with one d
 BOUNDS = {"at least": "≥ ", "at most": "≤ "}
 SCHEMA = {
     "claim": pl.String,  # of the paper, of its first comparison
+    "part_of": pl.String,  # the same, of each of its comparisons
     "section": pl.String,
     "says": pl.String,
     "value": pl.String,
@@ -109,9 +110,11 @@ SCHEMA = {
 def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any]) -> pl.DataFrame:
     """A row for each claim and dataset that has both models."""
     parsed = [Claim.model_validate(claim) for claim in claims]
+    whole: str | None = None
     of_group = {group: values_of(of_episodes(tables, group)) for group in dict.fromkeys(c.episodes for c in parsed)}
     rows = []
     for claim in parsed:
+        whole = claim.claim or whole
         values = of_group[claim.episodes]
         curve = CURVES.get(claim.value)
         measured = tables.get(curve, pl.DataFrame()) if curve else values.filter(value=claim.value)
@@ -119,7 +122,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle], claims: list[Any])
         for dataset in datasets or ["any dataset"]:
             row = row_of(claim, dataset, values, tables, models)
             if row:
-                rows.append(row)
+                rows.append(row | {"part_of": whole})
             else:
                 of = " or ".join(filter(None, (claim.model, claim.than)))
                 print(f"{claim.value} of {of} is not measured on {dataset}: {claim.says}")

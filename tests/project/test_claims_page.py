@@ -120,8 +120,19 @@ def test_the_league_has_a_row_a_method_and_a_word_for_it(verdicts, word):
 
 
 def test_questions_of_ours_are_no_claims():
-    rows = pl.DataFrame({"claim": ["a", None, None, "b"], "section": ["8", "8", "ours", "9"]})
-    assert [(c.number, len(c.rows)) for c in by_claim("star", rows)] == [(1, 2), (4, 1)]
+    rows = {"claim": ["a", None, None, "b"], "part_of": ["a", "a", "a", "b"], "section": ["8", "8", "ours", "9"]}
+    assert [(c.number, len(c.rows)) for c in by_claim("star", pl.DataFrame(rows))] == [(1, 2), (4, 1)]
+
+
+def test_a_claim_whose_primary_comparison_has_no_result_has_no_verdict():
+    claims = [
+        claim("MRT is better", than="never_run"),
+        claim(says="than the base", than="base"),
+        claim("STaR is better", model="star", than="base"),
+    ]
+    overview = page([kept(claims, mrt=0.7, star=0.5, base=0.3)]).partition("## All comparisons")[0]
+    assert "MRT is better" not in overview and "| STaR is better | **supported** |" in overview
+    assert "Of 1 claims 1 are supported" in overview
 
 
 def test_what_is_kept_is_what_claims_compare():

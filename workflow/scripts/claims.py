@@ -153,15 +153,15 @@ class Decided(NamedTuple):
 
 
 def by_claim(name: str, table: pl.DataFrame) -> Iterator[Decided]:
-    """The claims of an experiment in order; its own questions (section `ours` or `league`) are none."""
-    number = 0
+    """The claims of an experiment in order, except those whose primary comparison has no result.
+
+    The experiment's own questions (section `ours` or `league`) are none.
+    """
     rows = [row | {"number": i} for i, row in enumerate(table.iter_rows(named=True), 1)]
-    for row in rows:
-        number += bool(row["claim"])
-        row["group"] = None if row["section"].startswith(("ours", "league")) else number
-    for group, of_group in groupby(rows, key=lambda row: row["group"]):
-        if group:
-            comparisons = list(of_group)
+    of_paper = [row for row in rows if not row["section"].startswith(("ours", "league"))]
+    for _, of_claim in groupby(of_paper, key=lambda row: row["part_of"]):
+        comparisons = list(of_claim)
+        if comparisons[0]["claim"]:
             yield Decided(name, comparisons[0]["number"], comparisons)
 
 
