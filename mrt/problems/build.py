@@ -371,7 +371,7 @@ def pose(row: Row, task: Task, settings: Dataset) -> None:
 
 
 def by_task(row: Row, method: Callable[[dict[str, Any]], Any], settings: Dataset) -> Any:
-    """What a method of the task gives for a problem; a ValueError of it names the row."""
+    """The result of a method of the task for a problem; a ValueError names the row."""
     try:
         return method(row.for_task())
     except ValueError as error:

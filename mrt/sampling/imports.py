@@ -176,7 +176,7 @@ def completions_in(file: Path, settings: Completions | None = None) -> list[Row]
     """The completions of a file that are a model's (`settings.model`), or all.
 
     Raises ValueError that names the row. Reasons: a required column is missing, a value is of another type or half a
-    character, a finish reason is unknown, several models are not told apart, or nothing says where a text begins.
+    character, a finish reason is unknown. Others: there are several models, or nothing says where a text begins.
     """
     return completions_of(file, flattened(file, read_file(file)), settings or Completions())
 

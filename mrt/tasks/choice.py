@@ -64,7 +64,7 @@ class Choice(Task):
         return {**problem, "problem": f"{problem['problem']}\n\n{lettered}\n\n{ask}", "answer": letter, "texts": texts}
 
     def content(self, problem: Row) -> str:
-        """The question with its options in an order of their own, since many questions begin alike."""
+        """The question with its options, sorted, since many questions begin alike."""
         of_columns = [problem[name] for name in self.columns]
         options = options_of(of_columns[0] if isinstance(self.options, str) else of_columns).values()
         further = [] if isinstance(self.options, str) or len(str(problem["answer"])) == 1 else [str(problem["answer"])]

@@ -227,7 +227,7 @@ def test_votes_that_were_not_sampled_are_told():
 
 
 def test_the_side_that_spends_least_says_whether_tokens_are_equal():
-    """In whichever order the two models stand: of a long thought 11 votes are bought, of a short one fewer."""
+    """In both orders of the models: the tokens of a long thought buy 11 votes, those of a short one fewer."""
     long, short = answered([[0, 10, 20]]), answered([range(5)]).with_columns(model=pl.lit("b"), run=pl.lit("b"))
     tables = {"prefixes": pl.concat([long, short])}
     of = {"value": "votes halfway", "section": "5", "says": "x", "redraw": "fig3", "expect": "more"}

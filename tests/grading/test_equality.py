@@ -41,7 +41,7 @@ def test_what_is_unequal_by_construction_is_never_accepted(kind: str) -> None:
     assert [both for both in pairs if same_answer(*both)] == []
 
 
-POWERS = [  # a gold answer, other spellings of it, and what it was once taken for
+POWERS = [  # a gold answer, other spellings of it, and other answers
     (r"\sqrt{15}", ["√15", "sqrt15", r"\sqrt15", "sqrt(15)"], ["5", r"\sqrt{1}5"]),
     (r"3\sqrt{15}", ["3√15", "√135"], ["15"]),
     ("2^{16}", ["2^16", "65536", "2¹⁶"], ["12", "2^1 6"]),

@@ -364,7 +364,7 @@ def test_what_needs_the_engine_or_has_no_place_is_refused():
         recipe = RL(**QUICK, **field, estimate="likelihood", mu="parent")
         assert [name for name, _ in recipe.clashes(step_values)] == list(field)
         assert not list(recipe.clashes(budget_relative))  # the frozen parent answers
-    one_ratio = RL(num_iterations=2, importance_sampling_level="sequence")
+    one_ratio = RL(num_iterations=2, importance_sampling_level="sequence", loss="grpo")
     for each in (step_values, early_exits, budget_relative):
         assert [name for name, _ in one_ratio.clashes(each)] == ["importance_sampling_level"]
     few = RL(budgets=9, decoding=Decoding(max_tokens=8))
