@@ -38,8 +38,8 @@ _SYMBOLS = str.maketrans({
      if (value := Fraction(numeric(mark)).limit_denominator(10))}
   | {chr(code): f"\\{name} " for code, name in enumerate(_GREEK.split(), start=0x3B1)}
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
-_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ⁻₀₁₂₃₄₅₆₇₈₉ₙ₋", "0123456789n-0123456789n-")
-_RAISED, _LOWERED = re.compile("⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ]+"), re.compile("₋?[₀₁₂₃₄₅₆₇₈₉ₙ]+")
+_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ⁻⁺₀₁₂₃₄₅₆₇₈₉ₙ₋₊", "0123456789n-+0123456789n-+")
+_RAISED, _LOWERED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ⁻⁺]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉ₙ₋₊]+")
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
 _AMOUNT = r"-?(?:\d+(?:[, ]\d{3}(?!\d))*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
@@ -71,11 +71,12 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 }  # fmt: skip
 _ARGUMENTS = re.compile(r"\\(frac|binom|sqrt)(?![A-Za-z])|(?<!\\)[\^_]")
 _ARGUMENT = re.compile(r"\s*(\\(?!circ|prime)[A-Za-z]+|\w)")  # of a fraction: `\frac12` is a half
-_NUMBER = re.compile(  # of a root, an exponent, an index, as everyone means `2^16` and `√15`; `2^35^2` is `2^3 5^2`
-    r"\s*(-?(?:\d+(?:\.\d+)?(?!\d*\^)|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\}|\\sqrt\{[^{}]*\}|\\(?!circ|prime)[A-Za-z]+"
-    r"|\w))"
+_WHOLE = r"\d+(?:\.\d+)?|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\}|\\sqrt\{[^{}]*\}|\\(?!circ|prime)[A-Za-z]+|\w"
+_NUMBER = re.compile(rf"\s*(-?(?:{_WHOLE}))")  # of a root or an index, as `√15` has one of two digits
+_POWER = re.compile(rf"\s*(-?(?:\d(?=[1-9]\d*\^)|{_WHOLE}))")  # of `2^16`; `2^35^2` is `2^3 5^2`
+_BASE = re.compile(  # of a logarithm: `\log_23` is that of 3, `\log_10 x` that of x
+    r"\s*(\d+(?=\s*(?:[A-Za-z({]|\\(?:pi|sqrt|frac)(?![A-Za-z]))|\s+\d)|\d)"
 )
-_BASE = re.compile(r"\s*(\d(?=\d*\W*$)|\d+)")  # of a logarithm: `\log_23` is that of 3, `\log_10 x` that of x
 _WRAP = re.compile(rf"(?:{_TEXT})?\{{")  # around all of an answer
 
 
@@ -86,7 +87,7 @@ def _braced(text: str) -> str:
         if command[1] == "sqrt" and text[at : at + 1] == "[":
             at = text.find("]", at) + 1 or len(text)
         for _ in range(2 if command[1] in ("frac", "binom") else 1):
-            kind = _ARGUMENT if command[1] in ("frac", "binom") else _NUMBER
+            kind = _ARGUMENT if command[1] in ("frac", "binom") else _POWER if command[0] == "^" else _NUMBER
             if command[0] == "_" and text[: command.start()].rstrip().endswith("log"):
                 kind = _BASE if _BASE.match(text, at) else kind
             if token := kind.match(text, at):

@@ -13,6 +13,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from mrt.core.artifacts import PROBLEMS
 from mrt.core.cli import Stage, run
 from mrt.grading.answers import boxed
 from mrt.grading.task import Choice, Task, reference, task_of
-from mrt.problems.decontamination import Sets, contents, squeezed, toy_key
+from mrt.problems.decontamination import COMPARED, Sets, contents, squeezed, toy_key
 from mrt.problems.filters import (
     MAYBE_NO_ANSWER,
     asks_proof,
@@ -337,7 +338,8 @@ def build(
             )
         if task:
             for row in rows:
-                row.described = by_task(row, task.content, settings)
+                with suppress(ValueError):  # a row that is taken is an error when the task poses it
+                    row.described = task.content(row.for_task())
         rows = distinct(rows, settings, name, tally)
         others = list(others)
         if others:
@@ -365,7 +367,7 @@ def build(
 
 def pose(row: Row, task: Task, settings: Dataset) -> None:
     """Have the task pose a problem; raises ValueError, which names the row, if it cannot."""
-    posed = {**by_task(row, task.posed, settings), "content": row.content}
+    posed = {**by_task(row, task.posed, settings), COMPARED: row.content}
     row.problem, row.answer = posed.pop("problem"), posed.pop("answer")
     row.extra = json.dumps({name: value for name, value in posed.items() if name != "id"}, sort_keys=True)
 

@@ -16,6 +16,7 @@ from mrt.problems.filters import without_markup
 
 Shingles = set[str]  # each is its tokens joined by spaces
 SHINGLE = 10  # tokens
+COMPARED = "text to compare"  # in the column `extra` of a problem that its task poses; no column of a source
 OVERLAP = 0.4  # share of the shorter problem's shingles
 TOKEN = re.compile(r"[^\W\d_]+|\d+|[-+*/=^<>!]")  # words, numbers, operators
 PUNCTUATION = ".,;:?!'\"" + "。、「」『』《》〈〉【】“”‘’«»؟،؛।॥"
@@ -30,7 +31,7 @@ def contents(path: Path) -> pl.DataFrame:
     further = (
         [json.loads(extra or "{}") for extra in table["extra"]] if "extra" in table.columns else [{}] * table.height
     )
-    texts = [each.get("content", problem) for each, problem in zip(further, table["problem"], strict=True)]
+    texts = [each.get(COMPARED, problem) for each, problem in zip(further, table["problem"], strict=True)]
     return table.select("id", pl.Series("content", texts, dtype=pl.String), "source")
 
 

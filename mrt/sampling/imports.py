@@ -188,14 +188,14 @@ def completions_of(file: Path, rows: Rows, settings: Completions) -> list[Row]:
     if missing:
         kinds = f"; files of harnesses are read too: {expected()}" if rows and missing != ["model"] else ""
         raise ValueError(f"{file}: no column {', '.join(missing)}; found {', '.join(names) or 'no rows'}{kinds}")
-    csv, chosen, models = file.suffix.lower() == ".csv", list[tuple[int, dict[str, Any]]](), dict[str, None]()
+    csv, chosen, models = file.suffix.lower() == ".csv", list[tuple[int, dict[str, Any]]](), set[str | None]()
     for number, row in rows:
         given = {name: row.get(name) for name in USED}
         if csv:  # an empty cell is null, unless it is the text
             given = {name: value if value or name == "text" else None for name, value in given.items()}
         try:
             model = _string(given, "model")
-            models[str(model)] = None
+            models.add(model)
             if settings.model not in (None, model):
                 continue
             given["problem_id"] = text(given["problem_id"])  # as ids of problems are read
@@ -209,12 +209,14 @@ def completions_of(file: Path, rows: Rows, settings: Completions) -> list[Row]:
         except ValueError as error:
             raise ValueError(f"{file}, row {number}: {error}") from error
         chosen.append((number, given))
+    named = ", ".join(sorted(filter(None, models)))
     if settings.model and not chosen:
-        raise ValueError(f"{file}: no row has model {settings.model!r}; there are {', '.join(sorted(models))}")
+        raise ValueError(f"{file}: no row has model {settings.model!r}; there are {named}")
     if settings.model is None and len(models) > 1:
+        none = ", or name none" if None in models else ""
         raise ValueError(
-            f"{file}: its rows are of several models, {', '.join(sorted(models))}, whose mean would be of none; choose"
-            f" one by `rollouts: {{model: {min(models)}}}`"
+            f"{file}: its rows are of several models ({named}{none}), whose mean would be of none; choose one by"
+            f" `rollouts: {{model: {min(filter(None, models))}}}`"
         )
     return _with_starts(file, chosen, settings)
 

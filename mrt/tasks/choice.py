@@ -16,9 +16,10 @@ _WRAPPED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|sf)|mbox|boxed)\s*\{
 _STATED = re.compile(r"(?i)\b(?:answer|choice|option)[\s*_]*(?:\bis\b[\s*_]*:?|[:=])[\s*_]*([^\n]*)")
 _CALLED_RIGHT = re.compile(r"\b(?i:option|choice|answer)\s+\(?([A-Z])\)?\s+is\s+(?:the\s+)?(?:correct|right)\b")
 _NAMED = re.compile(  # letters that name an option, and are not words ("A force", "I hope") or called wrong
-    r"(?:[(\[]\s*|\b(?i:or|and|maybe|perhaps|(?:option|choice|answer)(?:\s+is)?:?)\s+[*(]*"
-    r"|(?:^|[,;.&/])\s*(?=[A-Z]\s*(?:[,;.&/]|$)))([A-Z])(?![A-Za-z'])"
-    r"(?!\W*\s(?:is|was)\s+(?:not|wrong|incorrect|false)\b)"
+    r"(?:[(\[]\s*|\b(?i:or|and|maybe|perhaps|actually|no|wait|but|mean|as|it(?:'s|\s+is)"
+    r"|(?:option|choice|answer)(?:\s+is)?:?)[\s,]+[*(]*"
+    r"|(?:^|[,;.&/])\s*(?=[A-Z]\s*(?:[,;.&/]|$)))([AI](?!\s+[a-z])|[B-HJ-Z])(?![A-Za-z'])"
+    r"(?!\W*\s(?:is|was|are)\s+(?:not|wrong|incorrect|false)\b)"
 )
 _CHOSEN = re.compile(
     r"(?:(?i:option|choice|answer)\s*:?\s*)?[(\[]?\s*([A-Z])\s*[)\]]?\s*(?:[.:,-]\s*|\s|$)(.*)", re.DOTALL
@@ -73,13 +74,14 @@ class Choice(Task):
     def gold_text(self, answer: str, options: Mapping[str, str], *, complete: bool) -> str:
         """The text of the right option; `complete`: the options hold it. Raises ValueError for none, or two."""
         texts, label = [*options.values()], answer.strip("() .").upper()
-        by_index = (
-            options if all(map(str.isdecimal, options)) else dict(zip(map(str, range(len(texts))), texts, strict=True))
+        by_place = dict(zip(ascii_uppercase, texts, strict=False))
+        by_label = (
+            options if label in options or any(len(each) == 1 and each.isalpha() for each in options) else by_place
         )
         readings = {
-            "letter": [options[label]] if label in options else [],
+            "letter": [by_label[label]] if label in by_label else [],
             "text": [text for text in texts if plain(text) == plain(answer)],
-            "index": [by_index[answer]] if answer in by_index else [],
+            "index": [texts[int(answer)]] if answer.isdecimal() and int(answer) < len(texts) else [],
         }
         kinds = ["letter", "text"] if self.gold == "auto" else [self.gold]
         golds = {text for kind in kinds for text in readings[kind]}
@@ -99,7 +101,8 @@ class Choice(Task):
         called = _CALLED_RIGHT.findall(part)
         if not (stated or called):
             return letter_of(part, texts)
-        if not stated and named(part, texts) - {*called}:  # as in "one could think that option A is correct, but (C)"
+        rest = _CALLED_RIGHT.split(part)[-1]
+        if not stated and named(rest, texts) - {*called}:  # as in "one could think that option A is correct, but (C)"
             return None
         letters = {*stated, *called}
         return letters.pop() if len(letters) == 1 else None
@@ -120,7 +123,8 @@ def options_of(options: Any) -> dict[str, str]:
     labels: list[str] | None = None
     if isinstance(options, Mapping):  # {"A": "...", ...}, or ARC's {"label": [...], "text": [...]}
         pairs = isinstance(options.get("text"), list)
-        labels = [str(label).strip().upper() for label in (options.get("label") or () if pairs else options)] or None
+        given = options.get("label") or () if pairs else options
+        labels = [str(label).strip().strip("() .").upper() for label in given] or None
         options = options["text"] if pairs else list(options.values())
     if not isinstance(options, list):
         raise ValueError(f"its options are {options!r}, neither a list nor letters with texts")

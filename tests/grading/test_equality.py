@@ -55,6 +55,11 @@ POWERS = [  # a gold answer, other spellings of it, and other answers
     (r"\log_2 3", [r"\log_23", "log₂ 3"], [r"\log_{23}"]),
     (r"\log_{10} x", [r"\log_10 x", "log_10(x)"], [r"\log_1 x"]),
     (r"2^3 \cdot 5^2", ["2^35^2", "200"], ["2^{35}"]),
+    ("2^{n-1}", ["2ⁿ⁻¹"], ["2^{-n}", "2^n"]),
+    (r"\log_2 3 - 1", [r"\log_23-1"], [r"\log_{23}-1"]),
+    (r"\frac{\log_2 3}{2}", [r"\frac{\log_23}{2}", r"\log_4 3"], []),
+    (r"10\sqrt{10}", ["√10^3"], ["0"]),
+    ("a_{10}^2", ["a_10^2"], ["0"]),
 ]
 
 

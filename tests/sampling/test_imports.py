@@ -63,7 +63,7 @@ def test_a_row_without_a_text_stops_before_any_job(problems):
 
 def test_rows_of_several_models_are_not_taken_for_one(problems):
     rows = [{"problem_id": "1", "text": "a", "model": "A"}, {"problem_id": "1", "text": "b", "model": "B"}]
-    with pytest.raises(ValueError, match=r"of several models, A, B, .* choose one by `rollouts: \{model: A\}`"):
+    with pytest.raises(ValueError, match=r"of several models \(A, B\), .* choose one by `rollouts: \{model: A\}`"):
         imported(problems, rows)
 
 
