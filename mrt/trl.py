@@ -132,6 +132,7 @@ def recipe_of(args: Any) -> RL:
         num_generations=args.num_generations,
         decoding=Decoding(temperature=args.temperature, max_tokens=args.max_completion_length),
         seed=args.seed,
+        **({"loss": args.loss_type} if args.loss_type in ("grpo", "dapo", "dr_grpo") else {}),
     )
 
 
@@ -275,6 +276,8 @@ def mrt_trainer() -> type:
             if not isinstance(chosen, Variant):
                 raise ValueError(f"variant: {chosen!r} lacks the decorator mrt.trl.variant")
             chosen.check(RL.model_fields, recipe.settings or {})
+            for setting, why in chosen.refuses(recipe):
+                raise ValueError(f"MRTConfig: {'loss_type' if setting == 'loss' else setting}: {why}")
             tokenizer = processing_class or tokenizer_of(folder_of(name), padding_side="left")
             if chosen.gives == "centred rewards":  # which a division by the group's deviation would undo
                 args.scale_rewards = "none"

@@ -148,6 +148,21 @@ def test_a_setting_that_cannot_be_used_is_an_error(setting, message, tmp_path):
         MRTConfig(str(tmp_path), **setting)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"variant": "shortened", "alpha": 2.0}, "alpha: 2 is above 1"),
+        ({"variant": "early_exits"}, "loss_type: dapo: each exit counts"),
+        ({"variant": "early_exits", "loss_type": "grpo"}, "it needs a train_dataset"),
+    ],
+)
+def test_a_variant_refuses_what_would_make_it_another(setting, message, tmp_path):
+    from mrt.trl import MRTConfig, MRTTrainer
+
+    with pytest.raises(ValueError, match=message):
+        MRTTrainer(str(TOY_BASE), MRTConfig(str(tmp_path), **setting))
+
+
 TRAIN = """
 import json, sys
 from datasets import Dataset

@@ -59,7 +59,7 @@ FIGURE = Figure(
 )
 
 NOTE = (
-    "Differences, or ratios where an x stands behind them, with 95 % intervals over {over}"
+    "A comparison is a difference, or a ratio (x), with its 95 % interval over {over}"
     "{single}. Supported or contradicted comparisons are significant at 5 %. p-values are corrected (Holm) within a"
     " family, which is the claims about the same two methods: here {claims} in {families} families. A family holds a"
     " false verdict in at most 5 % of cases. So at most {expected:.2g} of {families} families are expected to hold one."

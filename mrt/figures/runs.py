@@ -24,7 +24,7 @@ FIGURE = Figure(TRAINING, MEASURES, paper=("Section 9",), skips_unmeasured=True)
 
 OUTCOME_REWARD = ("grpo", "star")  # methods that a difference is taken to, the first that there is
 NOTE = (
-    "Mean over training runs and problems, with a 95 % interval over {over}{difference}. Tokens are those"
+    "A cell is a mean with its 95 % interval over {over}{difference}. Tokens are those"
     " generated to train the model and its ancestors. FLOPs are those of generating, prefilling and training. Both are"
     " means over the runs."
 )

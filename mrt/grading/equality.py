@@ -75,7 +75,7 @@ _WHOLE = r"\d+(?:\.\d+)?|\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\}|\\sqrt\{[^{}]*\}|\
 _NUMBER = re.compile(rf"\s*(-?(?:{_WHOLE}))")  # of a root or an index, as `√15` has one of two digits
 _POWER = re.compile(rf"\s*(-?(?:\d(?=[1-9]\d*\^)|{_WHOLE}))")  # of `2^16`; `2^35^2` is `2^3 5^2`
 _BASE = re.compile(  # of a logarithm: `\log_23` is that of 3, `\log_10 x` that of x
-    r"\s*(\d+(?=\s*(?:[A-Za-z({]|\\(?:pi|sqrt|frac)(?![A-Za-z]))|\s+\d)|\d)"
+    rf"\s*(\d+(?=\s*(?:[A-Za-z({{]|\\(?:pi|sqrt|frac)(?![A-Za-z]))|\s+\d)|\d|-?(?:{_WHOLE}))"
 )
 _WRAP = re.compile(rf"(?:{_TEXT})?\{{")  # around all of an answer
 
@@ -86,11 +86,15 @@ def _braced(text: str) -> str:
         at = command.end()
         if command[1] == "sqrt" and text[at : at + 1] == "[":
             at = text.find("]", at) + 1 or len(text)
-        for _ in range(2 if command[1] in ("frac", "binom") else 1):
-            kind = _ARGUMENT if command[1] in ("frac", "binom") else _POWER if command[0] == "^" else _NUMBER
-            if command[0] == "_" and text[: command.start()].rstrip().endswith("log"):
-                kind = _BASE if _BASE.match(text, at) else kind
-            if token := kind.match(text, at):
+        argument, count = _NUMBER, 1
+        if command[1] in ("frac", "binom"):
+            argument, count = _ARGUMENT, 2
+        elif command[0] == "^":
+            argument = _POWER
+        elif text[: command.start()].rstrip().endswith("log"):
+            argument = _BASE
+        for _ in range(count):
+            if token := argument.match(text, at):
                 text = f"{text[:at]}{{{token[1]}}}{text[token.end() :]}"
             at = len(text) - len(text[at:].lstrip())
             end = closing(text, at)

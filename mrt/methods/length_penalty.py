@@ -1,5 +1,6 @@
 """A length penalty relative to the right completions of the same group (Section 8.2; Arora and Zanette, 2025)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,15 @@ def length_penalized(outcomes: npt.ArrayLike, lengths: npt.ArrayLike, alpha: flo
     return scores * (1 - alpha / (1 + np.exp(-z)))
 
 
+def too_large(recipe: Any) -> Iterator[tuple[str, str]]:
+    """An alpha above 1, with which a right completion may earn less than a wrong one."""
+    if recipe.alpha > 1:
+        why = "a right completion would earn less than a wrong one, if it is long"
+        yield "alpha", f"{recipe.alpha:g} is above 1: {why}; set one for this model, such as 0.1"
+
+
 # Divided by the deviation, a penalty would have the same size at any alpha where all of a group are right.
-@variant(gives="centred rewards")
+@variant(gives="centred rewards", refuses=too_large)
 def shortened(group: Group, alpha: float) -> Any:
     """The outcome times 1 - alpha sigmoid(z), z its length standardised over the right ones of its group."""
     rewards = length_penalized(group.outcomes, group.lengths, alpha)

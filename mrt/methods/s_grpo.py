@@ -10,7 +10,7 @@ completion without such an end is a group of one, and learns nothing. Answers to
 count towards `flops`, though no exit reads them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,14 @@ def exit_advantages(rewards: npt.ArrayLike, ends: Sequence[int]) -> npt.NDArray[
     return weighted[::-1].cumsum()[::-1] * ends[-1] / len(gains)
 
 
-@variant(asks="boundaries")
+def other_losses(recipe: Any) -> Iterator[tuple[str, str]]:
+    """A loss that does not average over the tokens of each completion."""
+    if recipe.loss != "grpo":
+        why = "each exit counts by the mean over its tokens, whose sum `loss: grpo` divides by their number"
+        yield "loss", f"{recipe.loss}: {why}; set `loss: grpo`"
+
+
+@variant(asks="boundaries", refuses=other_losses)
 def early_exits(group: Group) -> Any:
     """Sum over the exits that contain a token of their advantages, each by its length; early right exits earn most.
 

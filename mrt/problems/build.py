@@ -367,17 +367,12 @@ def build(
 
 def pose(row: Row, task: Task, settings: Dataset) -> None:
     """Have the task pose a problem; raises ValueError, which names the row, if it cannot."""
-    posed = {**by_task(row, task.posed, settings), COMPARED: row.content}
-    row.problem, row.answer = posed.pop("problem"), posed.pop("answer")
-    row.extra = json.dumps({name: value for name, value in posed.items() if name != "id"}, sort_keys=True)
-
-
-def by_task(row: Row, method: Callable[[dict[str, Any]], Any], settings: Dataset) -> Any:
-    """The result of a method of the task for a problem; a ValueError names the row."""
     try:
-        return method(row.for_task())
+        posed = {**task.posed(row.for_task()), COMPARED: row.content}
     except ValueError as error:
         raise ValueError(f"{settings.origin}, {place(settings, row.line)}: {error}") from error
+    row.problem, row.answer = posed.pop("problem"), posed.pop("answer")
+    row.extra = json.dumps({name: value for name, value in posed.items() if name != "id"}, sort_keys=True)
 
 
 def take(rows: list[Row], settings: Dataset, tally: Tally) -> list[Row]:

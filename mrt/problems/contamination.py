@@ -24,7 +24,7 @@ class Contamination(Stage):
     out: Path = Field(description="Numbers of problems compared, one row per evaluation set (Parquet).")
 
     def cli_cmd(self) -> None:
-        mine = contents(self.problems).select("id", "content", "source")
+        mine = contents(self.problems)
         compared, shared = [], []
         for name, path in self.evaluation.items():
             theirs = contents(path).select("content", "source")

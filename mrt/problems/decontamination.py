@@ -28,10 +28,9 @@ UNSPACED = ("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TAI ", "NEW TAI LUE ", "AHOM
 def contents(path: Path) -> pl.DataFrame:
     """Columns id, content and source of a dataset; content is the text by which problems are compared."""
     table = PROBLEMS.read(path, ["id", "problem", "source", "extra"])
-    further = (
-        [json.loads(extra or "{}") for extra in table["extra"]] if "extra" in table.columns else [{}] * table.height
-    )
-    texts = [each.get(COMPARED, problem) for each, problem in zip(further, table["problem"], strict=True)]
+    extras = table["extra"] if "extra" in table.columns else [None] * table.height
+    pairs = zip(extras, table["problem"], strict=True)
+    texts = [json.loads(extra or "{}").get(COMPARED, problem) for extra, problem in pairs]
     return table.select("id", pl.Series("content", texts, dtype=pl.String), "source")
 
 

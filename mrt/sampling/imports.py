@@ -320,16 +320,16 @@ def check_ids(file: Path, rows: Iterable[Row], ids: Collection[str], dataset: st
         )
 
 
-def check_golds(file: Path, rows: Rows, problems: pl.DataFrame, dataset: str) -> str:
-    """How many gold answers of a harness's file differ from those of the problems with the same id; empty if none.
+def check_golds(file: Path, rows: Rows, problems: pl.DataFrame, dataset: str) -> None:
+    """Warn of gold answers of a harness's file that differ from those of the problems with the same id.
 
-    Raises ValueError if most of them do: ids of a harness are places in its own data set, perhaps of other problems.
+    Raises ValueError if most of them do: ids of a harness are places in its data set, perhaps of other problems.
     """
     ours = dict(problems.select("id", "answer").iter_rows())
     theirs = {row["problem_id"]: row["answer"] for _, row in rows if row.get("answer") and row["problem_id"] in ours}
     differ = {name: gold for name, gold in theirs.items() if exact(gold, ours[name]) is not True}
     if not differ:
-        return ""
+        return
     name = next(iter(differ))
     what = (
         f"{len(differ)} of {len(theirs)} gold answers are not those of {dataset}, such as of the problem {name!r}:"
@@ -337,7 +337,7 @@ def check_golds(file: Path, rows: Rows, problems: pl.DataFrame, dataset: str) ->
     )
     if len(differ) > len(theirs) / 2:
         raise ValueError(f"{file}: {what}; its ids seem to be of other problems")
-    return what
+    print(f"warning: {what}")
 
 
 class Import(Stage):
@@ -355,12 +355,12 @@ class Import(Stage):
         raw = read_file(self.file)
         flat = flattened(self.file, raw)
         rows = completions_of(self.file, flat, self.completions)
-        problems = PROBLEMS.read(self.problems)
+        problems = PROBLEMS.read(self.problems, ["id", "answer", "extra"])
         ids = problems["id"].to_list()
         check_ids(self.file, rows, ids, self.problems.stem)
-        is_posed = "extra" in problems.columns  # then the task may have changed the gold answer
-        if flat is not raw and not is_posed and (differ := check_golds(self.file, flat, problems, self.problems.stem)):
-            print(f"warning: {differ}")
+        # elsewhere a column `answer` need not be a gold answer; with `extra` the task may have changed the gold answer
+        if flat is not raw and "extra" not in problems.columns:
+            check_golds(self.file, flat, problems, self.problems.stem)
         samples, known, kept = Counter[str](), set(ids), list[tuple[Any, ...]]()
         how = Counter[str]()
         for row in rows:

@@ -45,10 +45,14 @@ class Choice(Task):
         """The columns of the options."""
         return (self.options,) if isinstance(self.options, str) else self.options
 
+    def options_in(self, problem: Row) -> dict[str, str]:
+        """The options in the columns of a problem (`options_of`)."""
+        of_columns = [problem[name] for name in self.columns]
+        return options_of(of_columns[0] if isinstance(self.options, str) else of_columns)
+
     def posed(self, problem: Row) -> Row:
         """The problem with its options below, lettered; its answer is a letter. Raises ValueError if none is right."""
-        of_columns = [problem[name] for name in self.columns]
-        options = options_of(of_columns[0] if isinstance(self.options, str) else of_columns)
+        options = self.options_in(problem)
         gold = self.gold_text(problem["answer"], options, complete=isinstance(self.options, str))
         texts = [*options.values()]
         if gold not in texts:
@@ -66,8 +70,7 @@ class Choice(Task):
 
     def content(self, problem: Row) -> str:
         """The question with its options, sorted, since many questions begin alike."""
-        of_columns = [problem[name] for name in self.columns]
-        options = options_of(of_columns[0] if isinstance(self.options, str) else of_columns).values()
+        options = self.options_in(problem).values()
         further = [] if isinstance(self.options, str) or len(str(problem["answer"])) == 1 else [str(problem["answer"])]
         return "\n".join([str(problem["problem"]), *sorted({*options, *further})])
 
@@ -134,7 +137,7 @@ def options_of(options: Any) -> dict[str, str]:
         texts = [text[label.end() :] for text, label in zip(texts, written, strict=False) if label]
     labels = labels or [*ascii_uppercase[: len(texts)]]
     if len({*labels}) != len(texts):
-        raise ValueError(f"its options have the labels {labels}; each option needs one of its own")
+        raise ValueError(f"its options have the labels {labels}; each option needs a different one")
     return dict(sorted(zip(labels, texts, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
 
 

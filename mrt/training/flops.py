@@ -26,9 +26,12 @@ def used_of(name: str, parameter: Any, config: Any) -> float:
     shape = getattr(parameter, "ds_shape", parameter.shape)
     if EXPERTS not in name:
         return float(len(shape) == 2)
+    if len(shape) < 2:
+        return 0.0
     numbers = (getattr(config, each, None) for each in ("num_experts", "num_local_experts", "n_routed_experts"))
-    experts = shape[0] if len(shape) == 3 else next(filter(None, numbers), 1)
-    return float(len(shape) > 1) * getattr(config, "num_experts_per_tok", experts) / experts
+    experts = shape[0] if len(shape) == 3 else next(filter(None, numbers), None)
+    active = getattr(config, "num_experts_per_tok", None)
+    return active / experts if active and experts else 1.0
 
 
 class Sizes(NamedTuple):

@@ -1,6 +1,6 @@
 """RL variants: pure functions of a group that give rewards or advantages. See Interfaces in docs/architecture.md."""
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import Parameter, signature
@@ -14,6 +14,7 @@ from mrt.core.plugins import Function, located
 Asks = Literal["nothing", "stop", "prefix", "boundaries", "continuations", "budgets"]
 Gives = Literal["advantages", "rewards", "centred rewards"]
 Boundaries = tuple[Sequence[int], Sequence[float]]  # tokens up to each place in a completion, and J or V there
+Refuses = Callable[[Any], Iterable[tuple[str, str]]]  # the fields of a recipe with which it would be another, and why
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Variant(Function):
 
     asks: Asks
     gives: Gives
+    refuses: Refuses
 
     @property
     def asks_mu(self) -> bool:
@@ -94,7 +96,14 @@ class Variant(Function):
             raise ValueError(f"settings: no parameter {', '.join(unknown)}; {has}")
 
 
-def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Callable[..., Any]], Variant]:
+def none_refused(recipe: Any) -> tuple[()]:
+    """The refusals of a variant that works with every recipe."""
+    return ()
+
+
+def variant(
+    asks: Asks = "nothing", gives: Gives = "advantages", refuses: Refuses = none_refused
+) -> Callable[[Callable[..., Any]], Variant]:
     """Decorate a function of a group (Variant in docs/architecture.md).
 
     Args:
@@ -102,6 +111,7 @@ def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Ca
             the end of each episode too. `continuations`: at the same places, the mean outcome of continuations.
             `budgets`: J where a thought is cut at token budgets.
         gives: `advantages` as they are; `rewards` or `centred rewards`, from which TRL makes advantages.
+        refuses: a function of a recipe that gives (field, why) for each value with which it would be another method.
 
     Raises:
         ValueError: for another word, and for rewards with J or V, since these follow after them.
@@ -111,7 +121,7 @@ def variant(asks: Asks = "nothing", gives: Gives = "advantages") -> Callable[[Ca
             raise ValueError(f"{name}: {word!r} is none of {', '.join(words)}")
     if asks not in ("nothing", "stop") and gives != "advantages":
         raise ValueError(f"a variant that asks mu at {asks} gives advantages, not {gives}")
-    return lambda function: Variant(function, asks, gives)
+    return lambda function: Variant(function, asks, gives, refuses)
 
 
 def values_of(variant: Variant, group: Group, settings: Mapping[str, Any]) -> Any:

@@ -62,8 +62,8 @@ def test_a_token_of_a_mixture_counts_the_experts_that_it_uses():
     config = Qwen3MoeConfig(**sizes, num_experts=8, num_experts_per_tok=2, attn_implementation="eager")
     config._experts_implementation = "eager"  # which torch's counter sees
     mixture, ids = Qwen3MoeForCausalLM(config), torch.randint(0, 100, (3, 20))
-    found = counted(lambda: mixture(ids, use_cache=False))
-    assert found == pytest.approx(Sizes.of(mixture).training(3, 20, 60, backward=False), rel=0.001)
+    by_torch = counted(lambda: mixture(ids, use_cache=False))
+    assert by_torch == pytest.approx(Sizes.of(mixture).training(3, 20, 60, backward=False), rel=0.001)
 
 
 @cache

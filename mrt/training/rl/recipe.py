@@ -336,14 +336,9 @@ class RL(Budgeted):
                 "budgets",
                 f"{self.budgets} are more than the {self.decoding.max_tokens} tokens of decoding.max_tokens",
             )
-        if variant.name == "shortened" and self.alpha > 1:
-            why = "a right completion would earn less than a wrong one, if it is long"
-            yield "alpha", f"{self.alpha:g} is above 1: {why}; set one for this model, such as 0.1"
-        if variant.name == "early_exits" and self.loss != "grpo":
-            why = "each exit counts by the mean over its tokens, whose sum `loss: grpo` divides by their number"
-            yield "loss", f"{self.loss}: {why}; set `loss: grpo`"
         if self.vllm_mode == "server" and variant.asks == "stop":
             yield "vllm_mode", "TRL asks a server for one prompt a group, and here half of a group has another one"
+        yield from variant.refuses(self)
 
     def for_a_gpu(self) -> str | None:
         """The first field that has no effect, or cannot be, without a GPU; None if all have."""
