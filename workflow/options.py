@@ -14,6 +14,7 @@ from mrt.config import lengths, lineage, measuring, roots, sizing
 from mrt.config.pools import pooled
 from mrt.config.schema import Config
 from mrt.core.digest import canonical, digest_of_files, identity_of_model, options_of
+from mrt.core.plugins import is_in_user_file
 from mrt.episodes.segmentation import ways_of
 from mrt.grading.task import poses, reference, task_of
 from mrt.sampling.imports import Completions
@@ -202,7 +203,8 @@ class Options:
 
     def set_code(self, w: Wildcards) -> str:
         """Fingerprint of a training set, with the parts of the method's file."""
-        return self.code("training.sets", *parts_of(str(self.experiment.models[w.model].method)))
+        method = str(self.experiment.models[w.model].method)
+        return self.code("training.sets", *parts_of(method), *(self.way_to_cut if is_in_user_file(method) else ()))
 
     def trainer_code(self, w: Wildcards) -> str:
         """Fingerprint of RL, with the parts of the method's file and the task that judges."""
@@ -216,13 +218,15 @@ class Options:
         model, method = self.experiment.models[w.model], self.experiment.models[w.model].trained_by
         assert isinstance(method, SFTMethod)
         closes = "prover" in method.reads or self.experiment.backtracking  # other thoughts are learnt whole
-        options: dict[str, Any] = {"parameterization": self.words if closes else None}
+        of_user = is_in_user_file(str(model.method))  # it may cut thoughts, and write prompts
+        words = canonical(measuring.parameterization(self.experiment)) if of_user else self.words
+        options: dict[str, Any] = {"parameterization": words if closes or of_user else None}
         options |= {"method": model.method, "method_settings": model.method_settings}
         options |= {"seed": self.experiment.seed, "joins": model.accumulate}
-        if not self.paths.reads_tokenizer(w):
-            return options_of(**options)
         prompt = lineage.prompt_of(self.experiment, w.model if method.asks_new_prompt else self.paths.parent(w))
-        return self.of_parent(w, prompt=prompt, **options)
+        if self.paths.reads_tokenizer(w):
+            return self.of_parent(w, prompt=prompt, **options)
+        return options_of(**options, prompt=prompt if of_user else None)
 
     def rl_prompts(self, w: Wildcards) -> str:
         recipe: Any = lineage.recipe(self.experiment, w.model)

@@ -20,7 +20,9 @@ from mrt.config import lineage, roots
 from mrt.config.schema import Config
 from mrt.config.steps import short_trainings
 from mrt.core import accelerator
-from mrt.core.storage import write_text
+from mrt.core.digest import local_folder
+from mrt.core.hub import cached
+from mrt.core.storage import read_provenance, write_text
 from mrt.training.rl.recipe import RL
 from workflow import running
 from workflow.fingerprints import Fingerprints
@@ -51,6 +53,7 @@ def prepare(workflow: Workflow, experiment: Config, fingerprints: Fingerprints, 
         refuse_what_does_not_fit(workflow, experiment)
         refuse_missing_packages(workflow, experiment)
         refuse_chat_templates(workflow, experiment)
+        refuse_another_commit(experiment)
         start_early(workflow)
 
     _runs.append(run)
@@ -283,6 +286,25 @@ def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:
             lineage.prompt_of(experiment, name).chat(tokenizer_of(folder), "What is 1 + 1?")
         except ValueError as error:
             raise WorkflowError(f"models.{lineage.root(experiment, name)}: {error}") from None
+
+
+def refuse_another_commit(experiment: Config) -> None:
+    """Raise WorkflowError if the hub's cache has another commit of a model than its rollouts in the results are of.
+
+    No rule sees that: it may happen to a model without a `revision`, or at a branch.
+    """
+    for name, model in experiment.models.items():
+        given = roots.weights(experiment, name)
+        folder = cached(given, model.revision) if given and not local_folder(given).is_dir() else None
+        for table in sorted(experiment.results.glob(f"rollouts/{name}/*.parquet")) if folder else ():
+            weights = (read_provenance(table) or {}).get("weights", "")
+            of, _, commit = weights.rpartition("@")
+            if folder and of == given and commit not in ("None", folder.name):
+                raise WorkflowError(
+                    f"models.{name}: {table} is of {given} at {commit}, and the hub's cache has it at {folder.name}."
+                    f" Write `revision: {commit}` to go on with the one, or begin with the other in an empty"
+                    f" folder: `results`"
+                )
 
 
 def limit_gpus(workflow: Workflow) -> None:

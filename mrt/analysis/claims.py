@@ -22,6 +22,7 @@ from pydantic import Field, StringConstraints, model_validator
 from mrt.analysis.intervals import Estimate, estimate_of, influence, mean_of, quantile
 from mrt.analysis.measures.early_exit import TAUS
 from mrt.analysis.progress import affordable
+from mrt.analysis.regret import to_the_longest
 from mrt.analysis.votes import pass_at_k
 from mrt.core.settings import Settings
 
@@ -32,6 +33,7 @@ Verdict = Literal["supported", "contradicted", "not significant"]
 EFFICIENCY = {"token efficiency": "maj", "linearized token efficiency": "linearized"}  # ratios, and their measures
 EQUAL_TOKENS = "maj at equal tokens"
 CURVES = {**EFFICIENCY, EQUAL_TOKENS: "maj"}  # values of whole curves, and their measures
+TRAINING = "training"  # the dataset of a log's values
 LOGGED = {"training loss": ("sft_log", "loss"), "training length": ("rl_log", "completion_tokens")}  # measure, column
 SIGNED = ("gain", "progress")  # values of which 0 is none
 BACKTRACK = 2  # prefix after the backtracking episode: attempt, backtrack, revision
@@ -191,10 +193,10 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part("maj", pl.format("pass at {}", "k"), "pass"),
         *part("linearized", pl.format("linearized at {}", "k"), "maj"),
         *part("regret", pl.format("regret at {}", "budget"), "regret"),
-        *part("episode_regret", pl.format("regret after {} episodes", "episodes"), "regret"),
+        *part_of(by_episodes(tables), pl.format("regret after {} episodes", "episodes"), "regret"),
         *part("budget_forcing", pl.format("accuracy after {} extensions", "extensions"), "accuracy"),
         *part_of(gains(tables.get("budget_forcing")), pl.format("gain from {} extensions", "extensions"), "gain"),
-        *part("progress", "progress", "progress"),
+        *part_of(of_episode(tables.get("progress")), "progress", "progress"),
         *part_of(backtracks(tables.get("progress")), "progress of the backtrack", "progress"),
         *part("episodes", "episodes", "episodes"),
         *(
@@ -216,6 +218,25 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         ),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
+
+
+def by_episodes(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Rows of `episode_regret`, as many of each run."""
+    regrets = tables.get("episode_regret", pl.DataFrame())
+    return regrets if regrets.is_empty() else to_the_longest(regrets)
+
+
+def of_episode(progress: pl.DataFrame | None) -> pl.DataFrame:
+    """Progress of one episode, the mean of each problem in a run; `samples` are the scored steps.
+
+    A step has several episodes where mu scores every n-th prefix, and fewer at a trace's end.
+    """
+    if progress is None or progress.is_empty():
+        return pl.DataFrame()
+    before = pl.col("prefix").shift().over(*KEY, "sample")
+    steps = progress.sort(*KEY, "sample", "prefix").with_columns(episodes=pl.col("prefix") - before)
+    of_problem = steps.drop_nulls("progress").group_by(KEY, maintain_order=True)
+    return of_problem.agg(pl.col("progress").sum() / pl.col("episodes").sum(), samples=pl.len().cast(pl.Int64))
 
 
 def backtracks(progress: pl.DataFrame | None) -> pl.DataFrame:
@@ -243,8 +264,9 @@ def second_half(log: pl.DataFrame | None) -> pl.DataFrame:
     """The second half of each training's steps, as rows of one problem: a training has one log for all of them."""
     if log is None or log.is_empty():
         return pl.DataFrame()
-    late = log.filter(pl.col("step") > pl.col("step").max().over("model", "run") / 2)
-    return late.with_columns(dataset=pl.lit("training"), problem_id=pl.lit("all"))
+    step = pl.col("step")  # an imported log need not begin at 1
+    late = log.filter(step > (step.max() + step.min() - 1).over("model", "run") / 2)
+    return late.with_columns(dataset=pl.lit(TRAINING), problem_id=pl.lit("all"))
 
 
 def direct(prefixes: pl.DataFrame | None, answers: pl.DataFrame | None) -> pl.DataFrame:

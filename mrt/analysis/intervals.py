@@ -19,6 +19,7 @@ import polars as pl
 
 Floats = npt.NDArray[np.float64]
 LEVEL = 0.05  # of a test; intervals are of 1 - LEVEL
+ROUNDING = 1e-12  # relative to the largest value; a mean of equal values may differ from them by so much
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 SHARES = ("accuracy", "maj", "pass", "regret", "J", "hopeless", "reached", "unfinished", "unparsed")  # between 0 and 1
 
@@ -102,7 +103,9 @@ class Components(NamedTuple):
     df: Floats
 
 
-def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence[int] | None = None) -> Components:
+def components(
+    parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence[int] | None = None, rounding: float = 0.0
+) -> Components:
     """Variance components of a sum of means over runs and problems, and Satterthwaite's degrees of freedom.
 
     Args:
@@ -111,6 +114,7 @@ def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence
         fixed: hold the runs fixed. The variance is then that over problems and samples, of these very runs.
         strata: sizes of the datasets that the problems are of, in order; each dataset's problems are compared with each
             other alone. None: one dataset.
+        rounding: contributions that differ by at most this are equal.
 
     A part of one run has no component between runs: it is a model that is given, or runs are to be held fixed. The
     residual of a problem in a run, beyond the effects of both, is in the problems' component and in the runs', and is
@@ -120,7 +124,8 @@ def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence
     problems = of_problem.shape[-1]
     sizes = list(strata or [problems])
     pieces = np.split(of_problem, np.cumsum(sizes)[:-1], axis=-1)
-    terms = [(_variance(piece) * size / problems**2, size - 1) for piece, size in zip(pieces, sizes, strict=True)]
+    variances = [_variance(piece, rounding) for piece in pieces]
+    terms = [(of * size / problems**2, size - 1) for of, size in zip(variances, sizes, strict=True)]
     of_problems = np.sum([variance for variance, _ in terms], axis=0)
     within, between = np.zeros_like(of_problems), np.zeros_like(of_problems)
     for part in () if fixed else parts:
@@ -129,8 +134,9 @@ def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence
             of_run = part.mean(axis=-1)
             rest = part - part.mean(axis=-2, keepdims=True) - of_run[..., None] + of_run.mean(axis=-1)[..., None, None]
             df = (runs - 1) * max(1, problems - len(sizes))
+            rest = np.where(np.abs(rest) > rounding, rest, 0.0)
             residual = (rest**2).sum(axis=(-1, -2)) / df / (runs * problems)
-            terms += [(_variance(of_run) / runs, runs - 1), (residual, df)]
+            terms += [(_variance(of_run, rounding) / runs, runs - 1), (residual, df)]
             between, within = between + terms[-2][0], within + residual
     # noise may leave the difference small or negative where runs hardly differ: half of the problems' part stays
     variance = np.maximum(of_problems + between - within, of_problems / 2)
@@ -141,19 +147,24 @@ def components(parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence
     return Components(np.maximum(of_problems - within, 0.0), between, np.sqrt(variance), df)
 
 
-def _variance(values: Floats) -> Floats:
-    """Variance [...] of values [..., n]; 0 of a single one, and of equal ones whose mean is rounded."""
+def _variance(values: Floats, rounding: float) -> Floats:
+    """Variance [...] of values [..., n]; 0 of a single one, and of those that differ by no more than `rounding`."""
     if values.shape[-1] < 2:
         return np.zeros(values.shape[:-1])
-    equal = (values == values[..., :1]).all(axis=-1)
+    equal = np.ptp(values, axis=-1) <= rounding
     return np.where(equal, 0.0, values.var(axis=-1, ddof=1))
 
 
 def estimate_of(
-    value: Any, parts: Sequence[Floats], *, fixed: bool = False, strata: Sequence[int] | None = None
+    value: Any,
+    parts: Sequence[Floats],
+    *,
+    fixed: bool = False,
+    strata: Sequence[int] | None = None,
+    rounding: float = 0.0,
 ) -> Estimate:
     """An estimate that varies as the sum of the means of its `parts` does (see `components`)."""
-    variance = components(parts, fixed=fixed, strata=strata)
+    variance = components(parts, fixed=fixed, strata=strata, rounding=rounding)
     most = max(part.shape[-2] for part in parts)
     return Estimate(
         float(value),
@@ -195,7 +206,9 @@ def mean_of(
         raise ValueError("intervals: needs values [runs, problems] of the same problems")
     value = np.nanmean(grids[0]) - sum(np.nanmean(grid) for grid in grids[1:])
     parts = [sign * influence(grid) for sign, grid in zip((1, -1), grids, strict=False)]
-    return estimate_of(value, [np.sum(parts, axis=0)] if same_runs else parts, fixed=fixed)
+    parts = [np.sum(parts, axis=0)] if same_runs else parts
+    rounding = ROUNDING * max(float(np.nanmax(np.abs(grid), initial=0.0)) for grid in grids)
+    return estimate_of(value, parts, fixed=fixed, rounding=rounding)
 
 
 def interval(values: npt.ArrayLike) -> Interval:

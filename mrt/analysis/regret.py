@@ -98,6 +98,23 @@ def episode_regret_table(prefixes: pl.DataFrame) -> pl.DataFrame:
     return after_one.select(*TRACE, "prefix", pl.Series("regret", regret), pl.Series("hopeless", hopeless), "total")
 
 
+def to_the_longest(regrets: pl.DataFrame) -> pl.DataFrame:
+    """Regrets by episodes of models and runs, each problem's last one carried on to the most episodes of its dataset.
+
+    So a run of short thoughts counts at all points of a curve, and at them with all its episodes.
+
+    Args:
+        regrets: measure `episode_regret` with columns model, run and dataset. No trace has `reached` a row added here.
+    """
+    of_problem = ["model", "run", "dataset", "problem_id"]
+    points = regrets.select("dataset", "episodes").unique()
+    places = regrets.select(of_problem).unique(maintain_order=True).join(points, on="dataset").sort("episodes")
+    rows = regrets.with_columns(last="episodes").sort("episodes")
+    rows = places.join_asof(rows, on="episodes", by=of_problem, check_sortedness=False).drop_nulls("last")
+    reached = pl.when(pl.col("last") == pl.col("episodes")).then("reached").otherwise(0.0).alias("reached")
+    return rows.with_columns(reached).drop("last").sort(*of_problem, "episodes")
+
+
 def normalized_regret(tokens: npt.ArrayLike, accuracy: npt.ArrayLike, budget: float) -> float:
     """Normalized regret of one trace at a token budget C_0 (Section 8.5.1, Figures 9, 12): 1 - area / C_0.
 

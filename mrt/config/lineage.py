@@ -21,6 +21,14 @@ def ancestry(config: Config, name: str) -> Iterator[str]:
         current = config.models[current].parent or config.models[current].checkpoint_of
 
 
+def trained_from(config: Config, name: str) -> Iterator[str]:
+    """The models that a model was trained from, one after the other, nearest first."""
+    parent = config.models[training_of(config, name)].parent
+    while parent:
+        yield parent
+        parent = config.models[training_of(config, parent)].parent
+
+
 def root(config: Config, name: str) -> str:
     """The given model that a model's lineage begins with."""
     return list(ancestry(config, name))[-1]

@@ -64,14 +64,22 @@ def with_runs(config: dict[str, Any]) -> dict[str, Any]:
         for name, spec in trained.items()
     }
     parents = {model for of in roles.values() for model in of.values()}
+    on_the_way = {name: of for name, spec in known.items() if (of := spec.get("checkpoint_of")) in trained}
+    kept = {
+        f"{name}_step{step}": (name, step) for name, spec in trained.items() for step in evaluate_steps(config, spec)
+    }
     added: dict[str, Any] = {}
     for seed in range(1, runs):
-        copy_of = {name: f"{name}_seed{seed}" for name in known if name in trained or name in parents}
+        copied = trained.keys() | parents | on_the_way.keys()
+        copy_of = {name: f"{name}_seed{seed}" for name in known if name in copied}
+        run_of = {step: f"{copy_of[name]}_step{number}" for step, (name, number) in kept.items()} | copy_of
         for name, copy in copy_of.items():
             spec = known[name]
             if name in trained:
-                of_seed = {role: copy_of[model] for role, model in roles[name].items() if model in copy_of}
+                of_seed = {role: run_of[model] for role, model in roles[name].items() if model in run_of}
                 added[copy] = {"replicate_of": name, "seed": seed, **of_seed}
+            elif name in on_the_way:
+                added[copy] = {"replicate_of": name, "seed": seed, "checkpoint_of": copy_of[on_the_way[name]]}
             else:
                 again = {key: value for key, value in spec.items() if key != "training_log"}  # one log, of one training
                 added[copy] = {**again, "label": f"{spec.get('label') or name}, seed {seed}"}

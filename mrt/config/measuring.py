@@ -159,10 +159,11 @@ def budgets(config: Config, name: str) -> list[int]:
 def extrapolated_budgets(config: Config, name: str) -> list[int] | None:
     """The budgets of budget forcing; None of a model whose regret does not go on through its forced extensions.
 
-    None beside another mu too, whose J would be another curve's.
+    None beside another mu too, and beside likelihoods: their J would be another curve's.
     """
     evaluation = config.evaluation
-    extrapolates = "budget_forcing" in evaluation.measures and evaluation.mu is None and name in extended(config)
+    same_J = evaluation.mu is None and evaluation.prover.estimate == "answers"
+    extrapolates = "budget_forcing" in evaluation.measures and same_J and name in extended(config)
     return evaluation.budget_forcing.budgets if extrapolates else None
 
 
@@ -194,7 +195,7 @@ def look(config: Config, name: str) -> Style:
 
 
 def style(config: Config, name: str) -> dict[str, Any]:
-    """How a model appears in figures: label, method, look and iteration (how often that method ran in a row)."""
+    """How a model appears in figures: label, method, look, ancestors and iteration (how often it ran in a row)."""
     model = config.models[name]
     trained = config.models[lineage.training_of(config, name)]
     on_the_way = {"checkpoint_of": model.checkpoint_of, "step": model.step} if model.checkpoint_of else {}
@@ -204,7 +205,7 @@ def style(config: Config, name: str) -> dict[str, Any]:
         **look(config, name).model_dump(),
         "iteration": iteration(config, name),
         "parameterization": parameterization(config).kind,
-        "parent": model.parent if model.parent in config.evaluation.models else None,
+        "ancestors": list(lineage.trained_from(config, name)),
         "replicate_of": model.replicate_of,
         **on_the_way,
     }

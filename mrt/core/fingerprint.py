@@ -42,6 +42,7 @@ from mrt.core.scope import AT_IMPORT, STAGE, Name, Scope, binds, evaluated, file
 # Libraries whose version may change a result.
 DECISIVE = {"vllm", "transformers", "tokenizers", "trl", "torch", "math_verify", "datasets", "deepspeed", "sympy"}
 DECISIVE |= {"latex2sympy2_extended"}
+BESIDE_TRL = ("accelerate", "bitsandbytes", "peft", "torchao")  # a training has them through TRL and transformers
 # Calls that only tell something, and the names by which a definition may hear of it.
 TELLS = {
     "print": {"redirect_stdout", "redirect_stderr"},
@@ -393,7 +394,8 @@ def versions(*stages: str) -> dict[str, str]:
 
 def versions_of(libraries: Iterable[str]) -> dict[str, str]:
     """Versions of decisive libraries; `absent` if one is not installed here."""
-    installed = dict.fromkeys(libraries, "absent")
+    libraries = [*libraries]
+    installed = dict.fromkeys([*libraries, *(BESIDE_TRL if "trl" in libraries else ())], "absent")
     for library in installed:
         for distribution in (f"{library}-cpu", library.replace("_", "-")):
             with suppress(PackageNotFoundError):

@@ -4,13 +4,14 @@ Every stage loads weights and tokenizers from this folder. So all stages, includ
 revision, and a node without a network works once the model was downloaded elsewhere.
 """
 
+import functools
 import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mrt.core.digest import local_folder
+from mrt.core.digest import identity_of_model, local_folder
 
 # Files that a model is loaded from: weights as safetensors, settings, tokenizer; never pickled weights.
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
@@ -67,6 +68,17 @@ def folder_of(model: str, revision: str | None = None) -> Path:
         f" whole in the cache, {constants.HF_HUB_CACHE}, nor can it be downloaded from here. Where there is a network:"
         f" hf download {model}{option}\n({why})"
     )
+
+
+@functools.cache
+def identity(model: str, revision: str | None = None) -> str:
+    """Identity of the weights that are loaded: as `identity_of_model`; for a hub model, its id and commit.
+
+    A branch, and so a model without a revision, may be at another commit tomorrow. Once in a process, as gigabytes may
+    be read for it.
+    """
+    folder = folder_of(model, revision)
+    return identity_of_model(model) if folder == local_folder(model) else f"{model}@{folder.name}"
 
 
 def cached(model: str, revision: str | None = None) -> Path | None:

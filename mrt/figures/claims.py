@@ -18,6 +18,7 @@ from mrt.analysis.claims import (
     EQUAL_TOKENS,
     KEY,
     LOGGED,
+    TRAINING,
     Claim,
     Spent,
     compare,
@@ -80,6 +81,7 @@ SCHEMA = {
     "part_of": pl.String,  # the same, of each of its comparisons
     "section": pl.String,
     "says": pl.String,
+    "dataset": pl.String,
     "value": pl.String,
     "model": pl.String,
     "than": pl.String,
@@ -193,6 +195,7 @@ def row_of(
         p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
     return {
         **words_of(claim, models),
+        "dataset": dataset,
         **(interval._asdict() if known else dict.fromkeys(interval._fields)),
         "ratio": ratio,
         "bound": bound,
@@ -273,7 +276,7 @@ def curves_of(tables: Tables, dataset: str, model: str, value: str) -> pl.DataFr
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
     """The table as text."""
     header = ["", "claim", "here", "runs", "n", "verdict", "redraw"]
-    cells = []
+    cells, several = [], table.filter(pl.col("dataset") != TRAINING)["dataset"].n_unique() > 1
     for row in table.iter_rows(named=True):
         sides = list(dict.fromkeys(side for side in (row["model"], row["than"]) if side))
         what = difference_text(row)
@@ -281,7 +284,8 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         less = shortfall(row | {"n": row["problems"], "runs": None}, row["samples_most"] or 0)
         n = less if "n =" in less else ", ".join(filter(None, (str(row["problems"]), less)))
         here = [runs.format(**row), n.removeprefix("n = "), verdict_text(row), row["redraw"]]
-        cells.append([row["section"], row["says"], f"{row['value']}, {' against '.join(sides)}: {what}", *here])
+        where = f" on {row['dataset']}" if several else ""
+        cells.append([row["section"], row["says"], f"{row['value']}{where}, {' against '.join(sides)}: {what}", *here])
     return Layout("claims", header, cells, set(), note(table))
 
 

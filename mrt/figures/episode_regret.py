@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mrt.analysis.regret import to_the_longest
 from mrt.figures.figure import REGRET, Figure
 from mrt.figures.stage import Tables, main
 from mrt.figures.style import ModelStyle, curves, name_lines, with_intervals
@@ -23,7 +24,7 @@ MOST_TICKS = 10
 
 
 def draw(tables: Tables, models: Mapping[str, ModelStyle]) -> tuple[Any, pl.DataFrame]:
-    data = tables["episode_regret"]
+    data = to_the_longest(tables["episode_regret"])
     table = with_intervals(data, ["dataset", "model", "episodes"], ["regret", "hopeless", "reached"])
     table = table.filter(pl.col("reached") >= 0.05)
     whole = data.sort("episodes").group_by("dataset", "model", "run", "problem_id").agg(pl.col("hopeless").last())

@@ -1,9 +1,9 @@
 """Is a method better than its baseline, by how much and at what cost?
 
-Each row compares a model with its baseline: the first GRPO or STaR model after as many trainings; of a baseline, its
-parent. Differences in accuracy are on the problems that both were measured on, with 95 % intervals over |over|. They
-are significant if the interval excludes 0; nothing is corrected for the number of rows. Tokens are the mean length of a
-completion. Cost is that of the training and of all trainings before it.
+Each row compares a model with its baseline: the first GRPO or STaR model of the same base after as many trainings; of
+a baseline, the nearest ancestor that was measured. Differences in accuracy are on the problems that both were measured
+on, with 95 % intervals over |over|. They are significant if the interval excludes 0; nothing is corrected for the
+number of rows. Tokens are the mean length of a completion. Cost is that of the training and of all trainings before it.
 """
 
 from collections.abc import Mapping
@@ -33,15 +33,15 @@ def baseline_of(name: str, models: Mapping[str, ModelStyle]) -> str | None:
     """The model that a trained model is compared with; None of one that was not trained."""
     style = models[name]
     kinds = OUTCOME_REWARD if style.method not in FINE_TUNED else OUTCOME_REWARD[::-1]
-    alike = [other for other in models if depth(other, models) == depth(name, models)]
+    alike = [
+        other
+        for other, rival in models.items()
+        if (rival.root, len(rival.ancestors)) == (style.root, len(style.ancestors))
+    ]
     rivals = [other for kind in kinds for other in alike if models[other].method == kind]
-    return rivals[0] if rivals and style.trained and style.method not in OUTCOME_REWARD else style.parent
-
-
-def depth(name: str, models: Mapping[str, ModelStyle]) -> int:
-    """How many ancestors of a model are shown."""
-    parent = models[name].parent
-    return 0 if parent is None else 1 + depth(parent, models)
+    if rivals and style.trained and style.method not in OUTCOME_REWARD:
+        return rivals[0]
+    return next((ancestor for ancestor in style.ancestors if ancestor in models), None)
 
 
 def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
@@ -53,7 +53,6 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """
     by = ["dataset", "model"]
     baselines = {name: baseline_of(name, models) for name in models}
-    compared = {name: style.model_copy(update={"parent": baselines[name]}) for name, style in models.items()}
     means = with_intervals(tables["accuracy"], by, COLUMNS).select(*by, *COLUMNS)
     spent = [(name, flops) for name, (_, flops) in costs(tables["cost"]).items()]
     flops = pl.DataFrame(spent, schema={"model": pl.String, "flops": pl.Float64}, orient="row")
@@ -63,7 +62,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     return (
         means.with_columns(name.alias("baseline"))
         .join(of_baseline, on=["dataset", "baseline"], maintain_order="left")
-        .join(differences(tables["accuracy"], compared, by), on=by, maintain_order="left")
+        .join(differences(tables["accuracy"], models, by, baselines), on=by, maintain_order="left")
     )
 
 

@@ -36,11 +36,12 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     """
     by = ["dataset", "model"]
     result = with_unread(with_intervals(tables["accuracy"], by, ["accuracy", "tokens"]), tables["accuracy"], by)
-    others = {"base": {name: root(name, models) for name in models}}
-    others["parent"] = {name: style.parent for name, style in models.items()}
+    others = {
+        "base": {name: first_shown(style, models) for name, style in models.items()},
+        "parent": {name: style.parent for name, style in models.items()},
+    }
     for side in SIDES:
-        compared = {name: style.model_copy(update={"parent": others[side][name]}) for name, style in models.items()}
-        differ = differences(tables["accuracy"], compared, by)
+        differ = differences(tables["accuracy"], models, by, others[side])
         differ = differ.rename({name: name.replace("difference", f"to_{side}") for name in differ.columns})
         name = pl.col("model").replace_strict(others[side], default=None, return_dtype=pl.String).alias(side)
         result = result.with_columns(name).join(differ, on=by, how="left", maintain_order="left")
@@ -50,10 +51,9 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     return result.join(spending, on="model", how="left", maintain_order="left")
 
 
-def root(name: str, models: Mapping[str, ModelStyle]) -> str | None:
-    """The first ancestor that is shown; None of a model that has none."""
-    parent = models[name].parent
-    return None if parent is None else root(parent, models) or parent
+def first_shown(style: ModelStyle, models: Mapping[str, ModelStyle]) -> str | None:
+    """The first of a model's ancestors that is shown; None of a model that has none."""
+    return next((name for name in reversed(style.ancestors) if name in models), None)
 
 
 def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:

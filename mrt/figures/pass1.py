@@ -50,11 +50,11 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     a training has one run, so that the variance between runs is unknown.
     """
     data, reading = tables["accuracy"], tables.get("reading", pl.DataFrame())
-    by = ["dataset", "model"]
+    by, parents = ["dataset", "model"], {name: style.parent for name, style in models.items()}
     parts = [
         with_intervals(data, by, COLUMNS)
         .with_columns(pl.lit("all").alias("difficulty"))
-        .join(differences(data, models, by), on=by, how="left", maintain_order="left")
+        .join(differences(data, models, by, parents), on=by, how="left", maintain_order="left")
         .pipe(with_unread, data, by)
     ]
     of_set = pl.col("difficulty").n_unique().over("dataset")
@@ -62,7 +62,7 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     if graded.height:
         by = [*by, "difficulty"]
         levels = with_intervals(graded, by, COLUMNS)
-        levels = levels.join(differences(graded, models, by), on=by, how="left", maintain_order="left")
+        levels = levels.join(differences(graded, models, by, parents), on=by, how="left", maintain_order="left")
         parts.append(levels.with_columns(pl.col("difficulty").map_elements(lambda d: f"{d:g}", pl.String)))
     averages = list(over_sets(data, models))
     if averages:
@@ -95,19 +95,25 @@ def over_sets(data: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Iterator[
             }
 
 
-def differences(data: pl.DataFrame, models: Mapping[str, ModelStyle], by: list[str]) -> pl.DataFrame:
-    """Accuracy less the parent's on the same problems, where both were measured, by `by` (dataset, model, ...)."""
+def differences(
+    data: pl.DataFrame, models: Mapping[str, ModelStyle], by: list[str], others: Mapping[str, str | None]
+) -> pl.DataFrame:
+    """Accuracy less that of another model on the problems that both were measured on, by `by` (dataset, model, ...).
+
+    Args:
+        others: the other model of each; None of a model that is not compared.
+    """
     rows = []
     for key, rows_of_model in data.group_by(by, maintain_order=True):
         place = dict(zip(by, key, strict=True))
         model = str(place["model"])
-        parent = models[model].parent if model in models else None
-        other = data.filter(*(pl.col(name) == value for name, value in (place | {"model": parent or ""}).items()))
+        other_model = others.get(model) or ""
+        other = data.filter(*(pl.col(name) == value for name, value in (place | {"model": other_model}).items()))
         of_both = [runs_of(rows_of, "accuracy") for rows_of in (rows_of_model, other)]
         shared = set.intersection(*(set(runs.problems) for runs in of_both))
         if shared:
             grids = [runs.values[:, [p in shared for p in runs.problems]] for runs in of_both]
-            fixed = any(one_run(models, name, grid) for name, grid in zip((model, parent), grids, strict=True))
+            fixed = any(one_run(models, name, grid) for name, grid in zip((model, other_model), grids, strict=True))
             interval = difference_of_shares(*grids, fixed=fixed)
             rows.append((*key, *interval, grids[0].shape[1], "problems" if fixed else "runs and problems"))
     names = {"difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64}

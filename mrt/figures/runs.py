@@ -1,13 +1,13 @@
 """Cost and results of training.
 
 Rows are methods: a model and its replicates, which differ only by seed. A cell is a mean over runs and problems with
-its 95 % interval. In parentheses is the difference to the outcome-reward baseline (the first GRPO model, else the first
-STaR model), on the problems that both were measured on. A star marks an interval that excludes 0. Intervals are over
-|over|. Cost is the mean over runs and includes the whole lineage. A difference between methods means nothing if it
-is smaller than the differences between runs of one method. The paper reports one run of each.
+its 95 % interval. In parentheses is the difference to the outcome-reward baseline (the first GRPO model of the same
+base, else the first STaR model), on the problems that both were measured on. A star marks an interval that excludes 0.
+Intervals are over |over|. Cost is the mean over runs and includes the whole lineage. A difference between methods means
+nothing if it is smaller than the differences between runs of one method. The paper reports one run of each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import polars as pl
@@ -29,6 +29,7 @@ NOTE = (
     " means over the runs."
 )
 DIFFERENCE = "; in parentheses the difference to {reference}"
+SAME_BASE = ", whichever has the same base"
 STARS = ", with * where its interval excludes 0"
 SCHEMA = {
     "dataset": pl.String,
@@ -50,9 +51,11 @@ SCHEMA = {
 }
 
 
-def baseline(names: Iterable[str], models: Mapping[str, ModelStyle]) -> str | None:
-    """The model, among those named, that the others are compared with."""
-    return next((n for method in OUTCOME_REWARD for n in names if models[n].method == method), None)
+def baselines(names: Collection[str], models: Mapping[str, ModelStyle]) -> dict[str, str | None]:
+    """The model, among those named, that each is compared with: one that was trained from the same base."""
+    root = {name: models[name].root or name for name in names}
+    rivals = [name for method in OUTCOME_REWARD for name in names if models[name].method == method]
+    return {name: next((rival for rival in rivals if root[rival] == root[name]), None) for name in names}
 
 
 def trainings(tables: Tables) -> dict[str, tuple[float | None, float, str | None]]:
@@ -85,11 +88,12 @@ def summary(tables: Tables, models: Mapping[str, ModelStyle]) -> pl.DataFrame:
     rows: list[tuple[Any, ...]] = []
     for (dataset, value), here in values.group_by("dataset", "value", maintain_order=True):
         grids = {name: runs_of(of, "x") for name in models if (of := here.filter(pl.col("model") == name)).height}
-        reference = baseline(grids, models)
+        references = baselines(grids, models)
         for name, grid in grids.items():
             estimate = mean_of(grid.values).interval()
             interval = share(estimate, len(grid.problems)) if value != "tokens" else estimate
             difference: tuple[Any, ...] = (None,) * 5
+            reference = references[name]
             shared = set(grid.problems) & set(grids[reference].problems) if reference not in (None, name) else ()
             if reference and shared:
                 sides = [
@@ -131,9 +135,9 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle], *, stars: bool
         for index, name in enumerate(names):
             less = shortfall(rows[name], usual_samples(here)) if name in rows else ""
             cells[index].append((cell(rows[name], runs, stars) + (f", {less}" if less else "")) if name in rows else "")
-    reference = baseline(names, models)
-    difference = DIFFERENCE.format(reference=models[reference].label) if reference else ""
-    difference += STARS if reference and stars else ""
+    references = list(dict.fromkeys(filter(None, baselines(names, models).values())))
+    difference = DIFFERENCE.format(reference=" or ".join(models[n].label for n in references)) if references else ""
+    difference += (SAME_BASE if len(references) > 1 else "") + (STARS if references and stars else "")
     note = NOTE.format(over=over(runs), difference=difference)
     marked = runs > 1 and table.filter(pl.col("difference_over") == "problems").height
     remarks = [f" {models[n].label}: {remark}." for n in names if (remark := first[n]["remark"])]

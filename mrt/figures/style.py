@@ -31,7 +31,7 @@ MOST_LABELS, LONGEST_LABEL = 13, 15  # most lines of labels at line ends, and ch
 
 
 class ModelStyle(BaseModel):
-    """A model in a figure: label, method, iteration and look; its parent, if that is in the figure.
+    """A model in a figure: label, method, iteration, look and ancestors, which need not be in the figure.
 
     Without a `marker`, `colour` is its method's, and its look follows from its place among the figure's models.
     """
@@ -42,11 +42,21 @@ class ModelStyle(BaseModel):
     marker: str | None = None
     line: str | None = None
     iteration: int = 0
-    parent: str | None = None
+    ancestors: tuple[str, ...] = ()  # the models that it was trained from, nearest first
     parameterization: str = "open_ended"
     replicate_of: str | None = None
     checkpoint_of: str | None = None  # the model of whose training it is a checkpoint on the way
     step: int | None = None
+
+    @property
+    def parent(self) -> str | None:
+        """The model that it was trained from."""
+        return self.ancestors[0] if self.ancestors else None
+
+    @property
+    def root(self) -> str | None:
+        """The given model that its trainings began with; None of a given model."""
+        return self.ancestors[-1] if self.ancestors else None
 
     @property
     def trained(self) -> bool:

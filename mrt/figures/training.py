@@ -27,9 +27,7 @@ def by_step(
     """
     lines, windows, last = [], set(), last_steps(logs)
     for (model, _), log in logs.sort("step").group_by("model", "run", maintain_order=True):
-        parent, before = models[model].parent, 0
-        while parent and parent in last:
-            parent, before = models[parent].parent, before + last[parent]
+        before = sum(last.get(ancestor, 0) for ancestor in models[model].ancestors)
         log = log.with_columns(pl.col("step") + before)
         windows.add(window := max(1, log.height // SMOOTHED_OVER))
         means = [pl.col(c).rolling_mean(window, min_samples=1, center=True).alias(f"{c}_smoothed") for c in columns]

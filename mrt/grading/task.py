@@ -153,8 +153,8 @@ def problem_rows(path: Path) -> dict[str, Row]:
 
 
 def golds_of(task: Task, problem: Row) -> list[str]:
-    """The texts of a problem's gold answer; raises ValueError if there are none."""
-    if golds := list(task.golds(problem)):
+    """The different texts of a problem's gold answer; raises ValueError if there are none."""
+    if golds := list(dict.fromkeys(task.golds(problem))):
         return golds
     raise ValueError(
         f"problem {problem['id']!r}: {named(task)} has no text of its gold answer, so J cannot be read off"

@@ -26,7 +26,7 @@ from pydantic import Field
 from mrt.core.artifacts import EXTENSIONS, PROVER, TRACE
 from mrt.core.cli import run
 from mrt.core.settings import Settings
-from mrt.episodes.parameterization import STEP_END, Template
+from mrt.episodes.parameterization import BLANK_LINES, STEP_END, Template
 from mrt.episodes.thinking import THINK, Thinking, of_cell
 from mrt.sampling.engine import Completion, Decoding, Request
 from mrt.sampling.stage import TraceStage
@@ -54,8 +54,7 @@ class BudgetForcing(Settings):
 
 def without_unfinished_step(text: str) -> str:
     """A truncated text without its last, unfinished step; steps are separated by blank lines."""
-    body, separator, _ = text.rpartition(STEP_END)
-    return body + separator
+    return text[: max((blank.end() for blank in BLANK_LINES.finditer(text)), default=0)]
 
 
 def reopened(thought: str, marker: str) -> str:

@@ -11,7 +11,6 @@ gathers the shards (`--cache.gather 4`) samples nothing and starts no engine. `m
 all datasets of a model with one engine.
 """
 
-import functools
 import json
 import time
 from collections import Counter, deque
@@ -24,8 +23,9 @@ import polars as pl
 from pydantic import Field, field_validator
 
 from mrt.core import storage
-from mrt.core.digest import digest, identity_of_model, slice_of
+from mrt.core.digest import digest, slice_of
 from mrt.core.fingerprint import fingerprint
+from mrt.core.hub import identity
 from mrt.core.settings import Settings
 from mrt.core.storage import write_table
 from mrt.sampling.engine import Completion, Engine, EngineSettings, Request
@@ -74,12 +74,6 @@ class CacheSettings(Settings):
 def engine_decides(settings: EngineSettings) -> str:
     """The engine settings that change completions, as text for the keys of completions and of RL's weights."""
     return f"{settings.max_model_len} {settings.dtype}"
-
-
-@functools.cache
-def identity(model: str, revision: str | None) -> str:
-    """`identity_of_model`, once in a process: gigabytes are read for it, and a pool has a cache for each dataset."""
-    return identity_of_model(model, revision)
 
 
 class CompletionCache:

@@ -5,7 +5,7 @@ from functools import cache, lru_cache
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
-from mrt.sampling.tokens import common
+from mrt.sampling.tokens import common, encode_completions
 
 ENDS = 20  # next tokens whose probabilities are known: vLLM's own limit
 
@@ -25,7 +25,7 @@ def as_written(tokenizer: Any, opening: str, text: str) -> Scored:
     They are encoded together, and apart from the prompt, whose last tokens a completion does not change. A token in
     which the text begins and the opening ends is scored.
     """
-    whole, opened = tokenizer([opening + text + "}", opening], add_special_tokens=False)["input_ids"]
+    whole, opened = encode_completions(tokenizer, [opening + text + "}", opening])
     alike = min(common(whole, opened), len(whole) - 1)
     return Scored(whole[:alike], whole[alike:-1], tokenizer.decode(whole[-1:]))
 

@@ -138,6 +138,26 @@ def encode(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
         yield from reader.read(batch)
 
 
+def encode_completions(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
+    """Token ids of each text as what follows a prompt.
+
+    Some tokenizers (Llama 2's) write a space before each text that they encode. A model writes none after its prompt.
+    """
+    if not writes_a_space(tokenizer):
+        yield from encode(tokenizer, texts)
+        return
+    begin = len(tokenizer("\n", add_special_tokens=False)["input_ids"])
+    for ids in encode(tokenizer, (f"\n{text}" for text in texts)):
+        yield ids[begin:]
+
+
+@lru_cache(maxsize=8)
+def writes_a_space(tokenizer: Any) -> bool:
+    """Whether a text has other tokens after a line break than alone."""
+    line, alone, after = tokenizer(["\n", "a", "\na"], add_special_tokens=False)["input_ids"]
+    return bool(after[: len(line)] == line and after[len(line) :] != alone)
+
+
 def end_of(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     """The last token ids of a text, enough to decode what follows it; they begin with a character's first byte."""
     size = 8

@@ -115,7 +115,9 @@ class Choice(Task):
         return [letter_of(answer, row["texts"]) == row["answer"] for answer, row in pairs]
 
     def golds(self, problem: Row) -> list[str]:
-        return [problem["answer"], problem["texts"][ascii_uppercase.index(problem["answer"])]]
+        letter, texts = problem["answer"], problem["texts"]
+        text = texts[ascii_uppercase.index(letter)]
+        return [letter, text] if letter_of(text, texts) == letter else [letter]  # an option "B" may be D's text
 
 
 def options_of(options: Any) -> dict[str, str]:

@@ -25,6 +25,7 @@ import polars as pl
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
+from mrt.analysis.progress import value_of
 from mrt.core.artifacts import (
     ANSWER_GRADES,
     EPISODES,
@@ -142,7 +143,9 @@ def traces_of(
     rollouts, grades = (folder.read(table, model, dataset) for table in (ROLLOUTS, GRADES))
     if rollouts is None:
         return {}
-    verdicts = by_trace(grades, pl.col("answer", "correct", "cluster").first())
+    if grades is not None:
+        grades = grades.with_columns(value_of(grades).alias("score"))
+    verdicts = by_trace(grades, pl.col("answer", "correct", "score", "cluster").first())
     thoughts = by_trace(folder.read(EPISODES, model, dataset), "text", pl.col("closed").first())
     prover, answer_grades, progress = (folder.read(t, model, dataset) for t in (PROVER, ANSWER_GRADES, PROGRESS))
     answers = distinct_answers(prover, answer_grades)
@@ -163,7 +166,7 @@ def traces_of(
         before, episodes, after = split_completion(row["text"], thought.get("text") or [])
         trace = {
             **{name: row[name] for name in ("sample", "tokens", "finish_reason")},
-            **{name: verdict.get(name) for name in ("answer", "correct", "cluster")},
+            **{name: verdict.get(name) for name in ("answer", "correct", "score", "cluster")},
             **{"before": before, "episodes": episodes, "after": after, "closed": thought.get("closed")},
         }
         if at:
@@ -251,7 +254,7 @@ def summary(traces: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
 
     gains = [gain for trace in scored for gain in trace["progress"] if gain is not None]
     return {
-        "accuracy": mean(None if t["correct"] is None else float(t["correct"]) for t in traces),
+        "accuracy": mean(t["score"] for t in traces),
         "tokens": mean(t["tokens"] for t in traces),
         "gain": max(gains, default=None),
         "fall": max((max(t["J"]) - t["J"][-1] for t in scored), default=None),

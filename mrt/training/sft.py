@@ -23,7 +23,7 @@ from mrt.core.cli import run
 from mrt.core.digest import slice_of
 from mrt.core.hub import ends_of, folder_of, tokenizer_of
 from mrt.core.storage import read_table
-from mrt.sampling.tokens import encode
+from mrt.sampling.tokens import encode, encode_completions
 from mrt.training.budget import UNBOUNDED, Budget, Budgeted, EndsOnBudget
 from mrt.training.devices import batches, join_processes
 from mrt.training.flops import Counts, Sizes
@@ -88,7 +88,7 @@ def tokenize(tokenizer: Any, examples: list[dict[str, Any]], max_length: int) ->
     """
     rows, end = [], ends_of(tokenizer)[0]
     prompts = encode(tokenizer, (e["prompt"] for e in examples))
-    completions = encode(tokenizer, (e["completion"] for e in examples))
+    completions = encode_completions(tokenizer, (e["completion"] for e in examples))
     for example, prompt, completion in zip(examples, prompts, completions, strict=True):
         ids = np.array([*prompt, *completion, end], dtype=np.int32)
         if len(ids) <= max_length:

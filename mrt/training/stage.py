@@ -21,9 +21,9 @@ from pydantic import Field
 
 from mrt.core import accelerator
 from mrt.core.cli import Stage
-from mrt.core.digest import digest, digest_of_files, identity_of_model
+from mrt.core.digest import digest, digest_of_files
 from mrt.core.fingerprint import fingerprint
-from mrt.core.hub import folder_of
+from mrt.core.hub import folder_of, identity
 from mrt.core.settings import Settings
 from mrt.core.storage import atomic_file, atomic_folder, link_folder, write_table, write_text
 from mrt.training.budget import Budget, budget_of
@@ -144,7 +144,7 @@ class TrainingStage(Stage):
         A budget adds the FLOPs before the training.
         """
         return digest(
-            identity_of_model(self.model, self.revision),
+            identity(self.model, self.revision),
             *decisive,
             *([repr(budget.before)] if (budget := self.budget) else []),
             *([self.deepspeed.read_text()] if self.deepspeed else []),

@@ -118,10 +118,35 @@ def test_what_a_run_says_of_single_problems_is_no_variance_between_problems():
 
 
 def test_progress_of_a_backtrack_is_that_of_the_second_episode():
-    rows = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p"}
+    rows = {"model": "a", "run": "a", "dataset": "d", "problem_id": "p", "sample": 0}
     table = pl.DataFrame([rows | {"prefix": j, "progress": x} for j, x in enumerate((None, 0.1, 0.5, -0.3))])
     found = {value: x for value, *_, x, _samples in values_of({"progress": table}).iter_rows()}
     assert found == {"progress": pytest.approx(0.1), "progress of the backtrack": 0.5}
+
+
+def test_progress_is_of_one_episode_whichever_prefixes_are_scored():
+    J = {("p", 0): [0.2, 0.4, 0.4, 0.8, 0.9], ("p", 1): [0.2, 0.5], ("q", 0): [0.1, 0.3, 0.2]}
+
+    def progress(every):
+        rows = []
+        for (problem, sample), of_trace in J.items():
+            prefixes = sorted({*range(0, len(of_trace), every), len(of_trace) - 1})
+            gains = [None, *np.diff([of_trace[j] for j in prefixes])]
+            key = {"model": "a", "run": "a", "dataset": "d", "problem_id": problem, "sample": sample}
+            rows += [key | {"prefix": j, "progress": gain} for j, gain in zip(prefixes, gains, strict=True)]
+        values = values_of({"progress": pl.DataFrame(rows)}).filter(value="progress")
+        return dict(values.select("problem_id", "x").iter_rows())
+
+    assert progress(1) == pytest.approx({"p": (0.7 + 0.3) / 5, "q": 0.05})
+    assert progress(3) == pytest.approx(progress(1)) and progress(2) == pytest.approx(progress(1))
+
+
+def test_a_run_of_short_thoughts_has_regret_after_more_episodes_too():
+    key = {"dataset": "d", "problem_id": "p", "model": "a", "hopeless": 0.0, "reached": 1.0, "samples": 1}
+    runs = {"a": [0.1, 0.2, 0.3], "a_seed1": [0.5]}
+    rows = [key | {"run": r, "episodes": b, "regret": x} for r, of in runs.items() for b, x in enumerate(of, 1)]
+    values = values_of({"episode_regret": pl.DataFrame(rows)}).filter(value="regret after 3 episodes")
+    assert dict(values.select("run", "x").iter_rows()) == {"a": 0.3, "a_seed1": 0.5}
 
 
 def test_a_training_log_counts_from_its_second_half_on_as_one_problem():
@@ -162,7 +187,7 @@ def test_every_measure_gives_its_values_by_problem():
         "accuracy": pl.DataFrame({**rows, "accuracy": [0.0, 1.0, 1.0, 1.0], "tokens": [1, 3, 5, 7]}),
         "maj": pl.DataFrame({**rows, "k": [1, 2, 1, 2], "maj": [0.1, 0.2, 0.3, 0.4], "pass": [0.5] * 4}),
         "regret": pl.DataFrame({**rows, "budget": [64] * 4, "regret": [0.5, 0.7, 0.1, 0.1]}),
-        "progress": pl.DataFrame({**rows, "prefix": [0, 1, 0, 1], "progress": [None, 0.5, None, 0.25]}),
+        "progress": pl.DataFrame({**rows, "sample": 0, "prefix": [0, 1, 0, 1], "progress": [None, 0.5, None, 0.25]}),
     }
     found = {(v, p): x for v, *_, p, x, _samples in values_of(tables).iter_rows()}
     assert found["accuracy", "p"] == 0.5 and found["tokens", "q"] == 6
@@ -323,3 +348,5 @@ def test_the_second_half_is_that_of_each_training_by_itself():
     ]
     found = values_of({"sft_log": pl.DataFrame(rows)})
     assert found.select("model", "x").rows() == [("a", 2.0), ("b", 5.0)]
+    later = pl.DataFrame(rows).with_columns(pl.col("step") + 1000)  # an imported log of a second phase
+    assert values_of({"sft_log": later}).equals(found)

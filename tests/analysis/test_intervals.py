@@ -7,6 +7,8 @@ import mpmath
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.intervals import NAMES, SPREADS, table
 from mrt.analysis.intervals import (
@@ -66,6 +68,14 @@ def test_a_difference_of_single_runs_is_paired() -> None:
     a, b, c = hard[None] + 0.1, hard[None], rng.random((1, 40))
     assert mean_of(a, b).interval() == pytest.approx((0.1, 0.1, 0.1))
     assert mean_of(c, b).interval() == pytest.approx(interval((c - b)[0]))
+
+
+@given(st.lists(st.integers(0, 20), min_size=2, max_size=6), st.integers(1, 20), st.booleans())
+def test_equal_differences_are_tested_by_their_number(right: list[int], more: int, same_runs: bool) -> None:
+    """Shares have no exact differences in floating point: their rounding is no variance."""
+    b = np.array([right, right]) / 20
+    result = mean_of((np.array([right, right]) + more) / 20, b, same_runs=same_runs)
+    assert result.error == 0 and result.p_value() == min(1.0, 2 * 0.5 ** len(right))
 
 
 def test_the_same_runs_vary_in_their_difference_alone() -> None:

@@ -1,5 +1,6 @@
 """Malformed configs and problem files: one clear error, exit code 1, no traceback, no job, nothing changed on disk."""
 
+import json
 import re
 from functools import reduce
 from pathlib import Path
@@ -199,6 +200,23 @@ def test_completions_that_only_teach_need_no_problem_of_the_evaluation(folder):
     (folder / "traces.jsonl").write_text('{"problem_id": "x", "text": "x"}\n')
     with pytest.raises(ValueError, match="no completion is of a problem of taught: problem_id is 'x'"):
         load(config)
+
+
+def test_an_id_of_two_problems_is_refused(folder):
+    (folder / "other.jsonl").write_text(GOOD.replace("1 + 1", "2 + 2"))
+    completions_of('"0"')(folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    of_rows = [json.dumps({"id": "0", **json.loads(line)}) for line in GOOD.splitlines()[:1]]
+    for name, change in (("a", "1 + 1"), ("b", "2 + 2")):
+        (folder / f"{name}.jsonl").write_text("\n".join(of_rows).replace("1 + 1", change))
+        config["problems"][name] = {"file": f"{name}.jsonl"}
+    config["evaluation"] |= {"problems": ["a", "b"], "models": ["theirs"], "samples": 1, "k": [1]}
+    config["evaluation"]["measures"] = ["accuracy"]
+    config["models"] = {"theirs": config["models"]["theirs"]}
+    with pytest.raises(ValueError, match=r"traces\.jsonl: the id '0' is of a problem of a and of another one of b"):
+        load(config)
+    (folder / "b.jsonl").write_text((folder / "a.jsonl").read_text())
+    load(config)
 
 
 # One of each way in which they are found: by the YAML parser, in the files, by pydantic, and in a given file.

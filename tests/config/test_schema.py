@@ -87,6 +87,26 @@ def test_each_run_of_a_model_descends_from_the_same_run_of_its_parent():
     assert load(laid_over(RL, {"training": {"runs": 1}})) == load(RL)
 
 
+def test_each_run_goes_on_from_the_checkpoint_of_its_own_run():
+    star = {"recipe": {"evaluate_steps": [5]}}
+    further = {"method": "star", "problems": "toy_train"}
+    models = {
+        "star_1": star,
+        "mid": {"label": "m", "checkpoint_of": "star_1", "step": 5},
+        "by_name": further | {"label": "x", "parent": "star_1_step5"},
+        "given": further | {"label": "y", "parent": "mid"},
+        "taught": further | {"label": "z", "parent": "base", "method": "cold_start", "teacher": "mid"},
+    }
+    config = load(laid_over(LAPTOP, {"models": models, "training": {"runs": 3}}))
+    for seed in (1, 2):
+        run = {name: config.models[f"{name}_seed{seed}"] for name in models}
+        assert run["by_name"].parent == f"star_1_seed{seed}_step5"
+        assert run["given"].parent == run["taught"].teacher == f"mid_seed{seed}"
+        assert (run["mid"].checkpoint_of, run["mid"].step) == (f"star_1_seed{seed}", 5)
+        assert lineage.root(config, f"given_seed{seed}") == f"base_seed{seed}"
+    assert lineage.runs(config, "mid") == ["mid", "mid_seed1", "mid_seed2"]
+
+
 def test_checkpoints_on_the_way_are_models_of_their_trainings_lineage():
     some = {"models": {"mrt_1": {"recipe": {"evaluate_steps": [5, 10]}}}, "training": {"runs": 2}}
     config, plain = load(laid_over(LAPTOP, some)), load(LAPTOP)
@@ -100,6 +120,7 @@ def test_checkpoints_on_the_way_are_models_of_their_trainings_lineage():
     assert measuring.ks(config, "mrt_1_step5") == measuring.ks(config, "mrt_1")
     style = measuring.style(config, "mrt_1_step5")
     assert (style["checkpoint_of"], style["step"], style["label"]) == ("mrt_1", 5, "MRT (STaR), step 5")
+    assert style["ancestors"] == ["base"]
     alike = ("method", "colour", "marker", "line", "iteration")
     assert [style[part] for part in alike] == [measuring.style(config, "mrt_1")[part] for part in alike]
     for name in plain.models:  # and no other model looks different
@@ -411,6 +432,8 @@ def test_regret_is_not_extrapolated_beside_another_meta_prover():
     assert measuring.extrapolated_budgets(load(LAPTOP), "mrt_2")
     judged = load(change("evaluation.mu", "base"))
     assert measuring.extended(judged) and measuring.extrapolated_budgets(judged, "mrt_2") is None
+    scored = load(laid_over(LAPTOP, {"evaluation": {"prover": {"estimate": "likelihood"}}}))
+    assert measuring.extended(scored) and measuring.extrapolated_budgets(scored, "mrt_2") is None
 
 
 def test_evaluation_sets_have_their_own_settings():

@@ -474,6 +474,15 @@ def test_versions_count_where_they_are_used(monkeypatch):
     assert [stage for stage in before if before[stage] != after[stage]] == ["sampling.rollouts"]
 
 
+@pytest.mark.parametrize("library", ["trl", "peft", "accelerate", "bitsandbytes"])
+def test_a_training_depends_on_what_trains_beside_trl(monkeypatch, library):
+    stages = ("training.sft", "training.rl", "sampling.rollouts")
+    before, real = {stage: fp.fingerprint(f"mrt.{stage}") for stage in stages}, fp.version
+    monkeypatch.setattr(fp, "version", lambda name: "0.0" if name == library else real(name))
+    changed = [stage for stage in stages if fp.fingerprint(f"mrt.{stage}") != before[stage]]
+    assert changed == ["training.sft", "training.rl"]
+
+
 STAGES = (
     *("episodes.cut", "grading.grade", "analysis.progress", "training.sets", "sampling.imports", "analysis.evaluate"),
     *("problems.build", "figures.regret", "training.log"),

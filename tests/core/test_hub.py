@@ -12,10 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import polars as pl
 import pytest
+import yaml
 from conftest import ROOT, TOY_BASE, hub_cache
 
 from mrt.core.digest import identity_of_model
-from mrt.core.hub import cached, ends_of, folder_of, missing, round_trips, tokenizer_of
+from mrt.core.hub import cached, ends_of, folder_of, identity, missing, round_trips, tokenizer_of
 from mrt.training.log import log_of
 
 NAME, PINNED, LATER = "somebody/model", "a" * 40, "b" * 40
@@ -87,6 +88,41 @@ def test_a_snapshot_is_taken_by_commit_and_by_branch(home, sharded):
     assert [cached(NAME, revision) for revision in (PINNED, None)] == [pinned, later]
     (pinned / "tokenizer.json").unlink()
     assert [cached(name, PINNED) for name in (NAME, "somebody/else", "no/such/folder")] == [None] * 3
+
+
+def test_weights_are_those_of_the_commit_that_is_loaded(home):
+    hub_cache(home, "model", NAME, PINNED, TOY)
+    identity.cache_clear()
+    assert identity(NAME) == identity(NAME, PINNED) == f"{NAME}@{PINNED}"
+    hub_cache(home, "model", NAME, LATER, TOY)
+    identity.cache_clear()
+    assert identity(NAME) == f"{NAME}@{LATER}" and identity(str(TOY_BASE)) == identity_of_model(str(TOY_BASE))
+
+
+def test_a_run_does_not_go_on_with_another_commit_of_a_model(home, monkeypatch):
+    from snakemake.exceptions import WorkflowError
+
+    from mrt.config.load import load
+    from workflow.start import refuse_another_commit
+
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text())
+    raw["models"]["base"] = {"label": "Base", "path": NAME}
+    monkeypatch.chdir(home)
+    hub_cache(home, "model", NAME, PINNED, TOY)
+    experiment = load(raw)
+    refuse_another_commit(experiment)
+    table = experiment.results / "rollouts" / "base" / "toy_test.parquet"
+    table.parent.mkdir(parents=True)
+    metadata = {"mrt": json.dumps({"weights": f"{NAME}@{PINNED}"})}
+    pl.DataFrame({"x": [1]}).write_parquet(table, metadata=metadata)
+    refuse_another_commit(experiment)
+    hub_cache(home, "model", NAME, LATER, TOY)
+    with pytest.raises(
+        WorkflowError, match=f"models.base: .* at {PINNED}, and .* at {LATER}. Write `revision: {PINNED}`"
+    ):
+        refuse_another_commit(experiment)
+    raw["models"]["base"]["revision"] = PINNED
+    refuse_another_commit(load(raw))
 
 
 @pytest.mark.parametrize(

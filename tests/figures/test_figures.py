@@ -53,7 +53,7 @@ FIGURES = {  # all but those whose measures hold texts
     for name, entry in figures().items()
     if not entry.is_table and not entry.figure.checkpoints and MADE_UP.issuperset(entry.figure.measures)
 }
-DESCENDED = {**MODELS, "star_1": MODELS["star_1"].model_copy(update={"parent": "base"})}
+DESCENDED = {**MODELS, "star_1": MODELS["star_1"].model_copy(update={"ancestors": ("base",)})}
 
 
 @pytest.fixture
@@ -581,8 +581,8 @@ def test_linearized_search_is_drawn_beside_parallel_sampling(shown):
 
 @pytest.mark.parametrize("least", [60, 50])
 def test_a_curriculums_steps_are_counted_on(least):
-    """Also after the shortest run, where a line ends and the next goes on."""
-    looks = {"short": ModelStyle(label="8K"), "long": ModelStyle(label="16K", parent="short")}
+    """Also after the shortest run, where a line ends and the next goes on, and over a model without a log."""
+    looks = {"short": ModelStyle(label="8K"), "long": ModelStyle(label="16K", ancestors=("between", "short"))}
     log = measure("rl_log", "short")
     logs = [of_runs(log.select(pl.lit(model).alias("model"), pl.all()), {}) for model in looks]
     again = [one.with_columns(pl.format("{}_seed1", "model").alias("run")).filter(pl.col("step") <= 50) for one in logs]
@@ -730,7 +730,7 @@ def test_an_average_is_of_the_runs_that_all_datasets_have():
 
 def test_a_model_measured_on_fewer_problems_says_so_and_is_not_bold():
     rows = partial().with_columns(pl.when(model="mrt_2").then(1.0).otherwise("accuracy").alias("accuracy"))
-    table, parts = laid_out(rows, {**MODELS, "mrt_2": MODELS["mrt_2"].model_copy(update={"parent": "base"})})
+    table, parts = laid_out(rows, {**MODELS, "mrt_2": MODELS["mrt_2"].model_copy(update={"ancestors": ("base",)})})
     row = table.filter(model="mrt_2", difficulty="all").row(0, named=True)
     assert (row["n"], row["of"], row["samples_least"], row["samples_most"], row["difference_n"]) == (2, 12, 2, 2, 2)
     column = parts.header.index("toy_test (n = 12)")
@@ -770,7 +770,7 @@ def test_rows_of_one_difficulty_have_their_own_difference():
 
 
 def test_a_training_with_fewer_runs_says_so_and_is_compared_over_problems():
-    models = {**DESCENDED, "mrt_2": MODELS["mrt_2"].model_copy(update={"parent": "star_1"})}
+    models = {**DESCENDED, "mrt_2": MODELS["mrt_2"].model_copy(update={"ancestors": ("star_1", "base")})}
     rows = of_models("accuracy")
     again = rows.filter(model="star_1").with_columns(pl.lit("again").alias("run"), pl.col("accuracy") * 0.9)
     table, parts = laid_out(pl.concat([rows, again]), models)
@@ -943,6 +943,17 @@ def test_claims_are_decided_over_runs():
     alike = claims.summary(tables, looks, [claim("accuracy", expect=e, margin=0.3) for e in ("same", "not more")])
     verdicts = [row[5] for row in claims.layout(alike, looks).cells]
     assert all(word.startswith("supported (p ") and word.endswith(" (alike within 30)") for word in verdicts)
+
+
+def test_comparisons_on_several_sets_name_theirs():
+    shares = {("a", "d"): 0.3, ("b", "d"): 0.5, ("a", "e"): 0.7, ("b", "e"): 0.5}
+    rows = [(m, d, p, x, 50.0) for (m, d), x in shares.items() for p in KEYS]
+    accuracy, looks = table_of(f"{ACCURACY} tokens", rows), styles(a="base", b="base")
+    table = claims.summary({"accuracy": accuracy}, looks, [claim("accuracy")])
+    assert table.select("dataset", "estimate").rows() == [("d", pytest.approx(-0.2)), ("e", pytest.approx(0.2))]
+    on_d, on_e = (row[2] for row in claims.layout(table, looks).cells)
+    assert on_d.startswith("accuracy on d, A against B: -20") and on_e.startswith("accuracy on e, A against B: +20")
+    assert " on d" not in claims.layout(table[:1], looks).cells[0][2]
 
 
 def test_a_single_training_run_decides_nothing():

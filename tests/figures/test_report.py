@@ -12,7 +12,7 @@ import yaml
 from conftest import ROOT
 from measures import MODELS, of_models, table_of
 
-from mrt.figures import findings, overview, pass1
+from mrt.figures import findings, overview, pass1, runs
 from mrt.figures.figure import figures
 from mrt.figures.report import QUESTION, Report
 from mrt.figures.style import ModelStyle
@@ -21,8 +21,8 @@ from mrt.figures.tables import Layout, write_layout
 PNG = ROOT / "docs" / "images" / "laptop_regret.png"
 LINEAGE = {
     "base": ModelStyle(label="Base"),
-    "star_1": ModelStyle(label="STaR", method="star", parent="base"),
-    "mrt_2": ModelStyle(label="MRT", method="mrt", parent="star_1"),
+    "star_1": ModelStyle(label="STaR", method="star", ancestors=("base",)),
+    "mrt_2": ModelStyle(label="MRT", method="mrt", ancestors=("star_1", "base")),
 }
 
 
@@ -64,12 +64,34 @@ def measured(right, runs=1, flops=1e9):
     }
 
 
+def test_a_baseline_has_the_same_base_and_trainings_that_need_not_be_measured():
+    style = {"mrt": ("a",), "mrt_2": ("mrt_1", "a"), "star": ("b",), "star_2": ("star_1", "a"), "grpo": ("star_1", "b")}
+    models = {"a": ModelStyle(label="A"), "b": ModelStyle(label="B")}
+    models |= {m: ModelStyle(label=m, method=m.split("_")[0], ancestors=of) for m, of in style.items()}
+    assert {name: findings.baseline_of(name, models) for name in style} == {
+        "mrt": "a",  # STaR after one training is of another base
+        "mrt_2": "star_2",
+        "star": "b",
+        "star_2": "a",  # star_1 was not measured
+        "grpo": "b",
+    }
+    right = {"a": 10, "b": 30, "mrt": 20, "mrt_2": 24, "star": 32, "star_2": 22, "grpo": 34}
+    tables = measured(right)
+    compared = overview.summary(tables, models).filter(base="a")
+    to_base = dict(compared.select("model", "to_base").iter_rows())
+    assert to_base == pytest.approx({"mrt": 0.25, "mrt_2": 0.35, "star_2": 0.3})
+    of_runs = runs.summary(tables, models).filter(value="accuracy")
+    differences = dict(of_runs.select("model", "difference").iter_rows())
+    assert differences["mrt_2"] == pytest.approx(0.05) and differences["star"] == pytest.approx(-0.05)
+    assert "to grpo or star_2, whichever has the same base" in runs.layout(of_runs, models).note
+
+
 def test_findings_say_in_words_what_a_method_brings_against_its_baseline():
     models = {
-        **{"base": ModelStyle(label="Base"), "star": ModelStyle(label="STaR", method="star", parent="base")},
-        **{"grpo": ModelStyle(label="GRPO", method="grpo", parent="base")},
-        **{name: ModelStyle(label=name, method=name, parent="base") for name in ("mrt", "mrt_rl")},
-        "mrt_2": ModelStyle(label="mrt_2", method="mrt", parent="mrt"),
+        **{"base": ModelStyle(label="Base"), "star": ModelStyle(label="STaR", method="star", ancestors=("base",))},
+        **{"grpo": ModelStyle(label="GRPO", method="grpo", ancestors=("base",))},
+        **{name: ModelStyle(label=name, method=name, ancestors=("base",)) for name in ("mrt", "mrt_rl")},
+        "mrt_2": ModelStyle(label="mrt_2", method="mrt", ancestors=("mrt", "base")),
     }
     baselines = {name: findings.baseline_of(name, models) for name in models}
     expected = {"star": "base", "grpo": "base", "mrt": "star", "mrt_rl": "grpo", "mrt_2": "mrt"}
@@ -93,7 +115,7 @@ def test_findings_say_in_words_what_a_method_brings_against_its_baseline():
 
 def test_answers_that_cannot_be_read_are_warned_of():
     """An accuracy by a wrong prompt is low, and looks like any other."""
-    models = {"base": ModelStyle(label="Base"), "star": ModelStyle(label="STaR", method="star", parent="base")}
+    models = {"base": ModelStyle(label="Base"), "star": ModelStyle(label="STaR", method="star", ancestors=("base",))}
     tables = measured({"base": 10, "star": 20})
     share = pl.when(model="base").then(0.8).otherwise(0.1).alias("unparsed")
     given = tables | {
@@ -110,7 +132,7 @@ def test_answers_that_cannot_be_read_are_warned_of():
 def test_what_is_the_same_twice_or_not_there_is_no_column():
     """The parent where it is the base, cost where nothing was trained, tokens of imported completions without."""
     tables = {"accuracy": of_models("accuracy"), "cost": of_models("cost")}
-    children = {m: s.model_copy(update={"parent": None if m == "base" else "base"}) for m, s in MODELS.items()}
+    children = {m: s.model_copy(update={"ancestors": () if m == "base" else ("base",)}) for m, s in MODELS.items()}
     header = overview.layout(overview.summary(tables, children), children).header
     assert header == ["model", "accuracy", "to the base", "tokens", "training: tokens generated", "training: FLOPs"]
     given = {"accuracy": tables["accuracy"].with_columns(pl.lit(None, pl.Float64).alias("tokens"))}

@@ -46,7 +46,17 @@ def test_the_marker_opens_a_new_step_and_may_open_an_episode():
 
 
 @pytest.mark.parametrize(
-    ("text", "left"), [("a\n\nb", "a\n\n"), ("a\n\nb\n\n", "a\n\nb\n\n"), ("a", ""), ("", ""), ("a\nb", "")]
+    ("text", "left"),
+    [
+        ("a\n\nb", "a\n\n"),
+        ("a\n\nb\n\n", "a\n\nb\n\n"),
+        ("a", ""),
+        ("", ""),
+        ("a\nb", ""),
+        ("a\n \nb", "a\n \n"),
+        ("a\r\n\r\nb", "a\r\n\r\n"),
+        ("a\n\n\n", "a\n\n\n"),
+    ],
 )
 def test_a_cut_text_loses_its_unfinished_step(text, left):
     assert without_unfinished_step(text) == left

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mrt.sampling.tokens import PATTERNS, Reader, common, encode, line_of
+from mrt.sampling.tokens import PATTERNS, Reader, common, encode, encode_completions, line_of, writes_a_space
 
 CORPUS = "Wait, let me try 3 + 4.\n\nThat is 7, isn't it?\n  So \\boxed{7}\n\n\n等等 再试 é\u0301\n\t- a\n1. b \n" * 20
 PIECES = [
@@ -84,6 +84,22 @@ def test_others_are_not_and_are_read_whole(cutter):
     assert line_of(tokenizer) is None
     texts = [CORPUS[:50], CORPUS[:90]]
     assert list(encode(tokenizer, texts)) == tokenizer(texts, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("text", ["Okay, so 3 + 4.", " it is 7", "\n\nWait", ""])
+def test_a_completion_has_the_tokens_that_follow_a_prompt(text):
+    """Also where the tokenizer writes a space before each text, as Llama 2's."""
+    bytes_of_lines = [*CORPUS.replace("\n", " ").split(), "Wait", "Okay,"]
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), *((f"▁{word}", -2.0) for word in set(bytes_of_lines)),
+                                          *((char, -9.0) for char in sorted({*CORPUS, *"Okay,▁"}))], 0))  # fmt: skip
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    spaced = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    assert writes_a_space(spaced) and not any(map(writes_a_space, TOKENIZERS))
+    for each in (spaced, *TOKENIZERS):
+        prompt, whole = each(["3 + 4 =\n", f"3 + 4 =\n{text}"], add_special_tokens=False)["input_ids"]
+        (ids,) = encode_completions(each, [text])
+        if not text.startswith("\n"):  # else both line breaks may be one token
+            assert whole == prompt + ids
 
 
 def test_a_prefix_is_read_once():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 
 from mrt.core.artifacts import PROBLEMS as TABLE
-from mrt.grading.task import problem_rows, scores, task_of
+from mrt.grading.task import golds_of, problem_rows, scores, task_of
 from mrt.problems.build import build
 from mrt.problems.settings import Dataset
 from mrt.tasks.choice import Choice
@@ -77,6 +77,12 @@ def test_a_choice_is_a_letter_or_a_text_and_never_two(part, letter):
 def test_options_are_read_as_benchmarks_have_them(options, answer, settings, letter):
     row = Choice(**settings).posed({"id": "p", "problem": "q", "answer": answer, "options": options})
     assert row["answer"] == letter and f"{letter}) " in row["problem"]
+
+
+@pytest.mark.parametrize(("options", "golds"), [("ABCD", ["B"]), ("DBAC", ["B"]), ("CADB", ["D"]), ("pBqr", ["B"])])
+def test_no_text_of_the_gold_answer_is_another_option_or_counts_twice(options, golds):
+    row = Choice(gold="text").posed({"id": "p", "problem": "Which point?", "answer": "B", "options": [*options]})
+    assert golds_of(Choice(), row) == golds and all(Choice().right(golds, [row] * len(golds)))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
+from shutil import copytree
 
 import polars as pl
 import pytest
@@ -83,6 +84,15 @@ def test_traces_are_those_of_the_tables(folder):
     assert of == set(ROLLOUTS.read(folder / "rollouts/base/toy.parquet").select("tokens", "finish_reason").iter_rows())
 
 
+def test_partial_credit_counts_in_the_list(folder, tmp_path):
+    folder = copytree(folder, tmp_path / "results")
+    path = folder / "grades/base/toy.rollouts.parquet"
+    grades = GRADES.read(path)
+    GRADES.write(grades.with_columns(pl.lit(0.9).alias("score"), correct=pl.lit(False)), path)
+    for traces in traces_of(Folder(folder), "base", "toy").values():
+        assert summary(traces)["accuracy"] == pytest.approx(0.9)
+
+
 def test_mrt_keeps_the_prefix_of_most_progress_unless_a_set_says_otherwise(folder):
     for traces in traces_of(Folder(folder), "base", "toy").values():
         J = traces[0]["J"]
@@ -112,15 +122,15 @@ def test_intervals_are_wilsons_where_J_is_a_share(folder):
 def test_the_list_sorts_by_measures_of_the_traces():
     scored = {"J": [0.25, 1.0, 0.5], "progress": [None, 0.75, -0.5], "prefix_tokens": [0, 10, 40]}
     traces = [
-        {"correct": True, "tokens": 50, "finish_reason": "stop", **scored},
-        {"correct": False, "tokens": None, "finish_reason": "length"},
+        {"score": 1.0, "tokens": 50, "finish_reason": "stop", **scored},
+        {"score": 0.0, "tokens": None, "finish_reason": "length"},
     ]
     assert summary(traces) == {
         "accuracy": 0.5, "tokens": 50.0, "gain": 0.75, "fall": 0.5, "late": 0.75, "truncated": 0.5,
     }  # fmt: skip
-    unknown = summary([{"correct": None, "tokens": None, "finish_reason": "unknown"}])
+    unknown = summary([{"score": None, "tokens": None, "finish_reason": "unknown"}])
     assert unknown == dict.fromkeys(unknown)
-    never = summary([{"correct": False, "tokens": 9, "finish_reason": "stop", **scored, "J": [0.0, 0.0, 0.0]}])
+    never = summary([{"score": 0.0, "tokens": 9, "finish_reason": "stop", **scored, "J": [0.0, 0.0, 0.0]}])
     assert never["late"] is None and never["fall"] == 0  # a trace that is never right has no over-thinking
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -86,6 +87,21 @@ def test_a_method_of_a_users_makes_its_set(here):
     assert SET.read(files["out"])["sample"].to_list() == [1]
     with pytest.raises(ValueError, match=r"my_method\.py:shortest needs --rollouts"):
         MakeSet(method=SHORTEST, **files | {"rollouts": None}).cli_cmd()
+
+
+def test_a_method_of_a_users_has_the_configured_way_to_cut_and_prompt(here):
+    from workflow.options import Options
+    from workflow.paths import Paths
+
+    def settings(**changes):
+        config = load(experiment(**OF_USERS) | changes)
+        return Options(config, Paths(config), None).training_set(SimpleNamespace(model="short"))
+
+    cut = {"segmentation": {"by": "steps", "min_steps": 1}}
+    asked = {"prompt": {"instruction": "Work out: {problem}"}}
+    stage = MakeSet(settings=json.loads(settings(**cut, **asked)), out=here / "out", out_rules=here / "rules")
+    assert stage.parameterization.segmentation.by == "steps" and stage.prompt.instruction == "Work out: {problem}"
+    assert len({settings(), settings(**cut), settings(**asked)}) == 3
 
 
 def test_the_bill_and_the_slice_follow_from_what_a_variant_asks_and_reads(here):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from mrt.analysis.claims import Claim, claims_in, measure_of
+from mrt.analysis.claims import TRAINING, Claim, claims_in, measure_of
 from mrt.config.load import read_files
 from mrt.core.storage import read_table, write_table, write_text
 from mrt.figures import claims as claims_table
@@ -232,6 +232,8 @@ def page(experiments: Collection[Kept]) -> str:
     for kept in experiments:
         claims = [claim.model_dump() for claim in kept.claims]
         table = claims_table.summary(kept.tables, kept.models, claims)
+        if (sets := table.filter(pl.col("dataset") != TRAINING)["dataset"].unique().sort()).len() > 1:
+            raise ValueError(f"{kept.name}: the page has one row a comparison, but its tables are of {', '.join(sets)}")
         decided += by_claim(kept.name, table)
         if standings := list(league(kept, table)):
             leagues += [LEAGUE_TITLE.format(title=title_of(kept.name), name=kept.name), *standings]

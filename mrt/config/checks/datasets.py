@@ -23,7 +23,7 @@ def names(given: Given) -> Mistakes:
 
 def sources(given: Given) -> Mistakes:
     """Mistakes of a dataset: its file, its task, the sets that it must be disjoint from."""
-    known, ids = given.section("problems"), given.ids
+    known, built = given.section("problems"), given.built
 
     def disjoint_from(name: str) -> list[str]:
         return given.problems[name].disjoint_from if name in given.problems else []
@@ -46,7 +46,7 @@ def sources(given: Given) -> Mistakes:
                 yield f"problems.{name}.task", unmet
         if dataset.file:
             yield from file_mistakes(f"problems.{name}.file", dataset.file, lambda: None)
-        if isinstance(wrong := ids.get(name), Exception):
+        if isinstance(wrong := built.get(name), Exception):
             yield f"problems.{name}.file", str(wrong)
 
 

@@ -64,9 +64,9 @@ class Given:
         return self.evaluation.problems if self.evaluation else []
 
     @cached_property
-    def ids(self) -> dict[str, list[str] | Exception]:
-        """The ids of the problems in local files, by dataset, or the error of a file; without large files."""
-        ids: dict[str, list[str] | Exception] = {}
+    def built(self) -> dict[str, dict[str, str] | Exception]:
+        """The problems in local files by id, by dataset, or the error of a file; without large files."""
+        built: dict[str, dict[str, str] | Exception] = {}
         for name, dataset in self.problems.items():
             if dataset.file and dataset.file.is_file() and dataset.file.stat().st_size <= READ_AT_ONCE:
                 task = None
@@ -75,15 +75,15 @@ class Given:
                 try:
                     extra = task.columns if task else ()
                     table, _ = build(name, dataset, extra=extra, task=task if task and poses(dataset.task) else None)
-                    ids[name] = table["id"].to_list()
+                    built[name] = dict(table.select("id", "problem").iter_rows())
                 except (ValueError, OSError) as error:
-                    ids[name] = error
-        return ids
+                    built[name] = error
+        return built
 
-    def ids_of(self, name: str) -> list[str] | None:
-        """The ids of a dataset's problems; None where they are not known yet."""
-        ids = self.ids.get(name)
-        return ids if isinstance(ids, list) else None
+    def problems_of(self, name: str) -> dict[str, str] | None:
+        """A dataset's problems by id; None where they are not known yet."""
+        problems = self.built.get(name)
+        return problems if isinstance(problems, dict) else None
 
 
 def unknown(path: str, name: str, known: Collection[str], of: str = "", defined: Collection[str] = ()) -> Mistakes:

@@ -47,8 +47,8 @@ def rl_batches(given: Given) -> Mistakes:
         if not model.method or not isinstance(model.trained_by, RLMethod) or model.problems not in given.problems:
             continue
         recipe = recipes.get(f"models.{name}.rl") or recipes.get("training.rl") or RL()
-        needed, ids = recipe.batch_size // recipe.num_generations, given.ids_of(model.problems)
-        count = given.problems[model.problems].size if ids is None else len(ids)
+        needed, problems = recipe.batch_size // recipe.num_generations, given.problems_of(model.problems)
+        count = given.problems[model.problems].size if problems is None else len(problems)
         if count is not None and count < needed:
             of_a_step = f"a step takes {needed} problems (batch_size / num_generations)"
             yield f"models.{name}", f"{of_a_step}, and {model.problems} has {count}"

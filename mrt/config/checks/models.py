@@ -108,9 +108,18 @@ def check_completions(given: Given, model: Model, needed: dict[str, tuple[int, s
     assert model.rollouts
     file = model.rollouts.file
     rows = completions_in(file, model.rollouts)
+    read: dict[str, tuple[str, str]] = {}  # the problem of each id, and its dataset
     for dataset, (count, asks) in needed.items():
-        if (ids := given.ids_of(dataset)) is None:
+        if (problems := given.problems_of(dataset)) is None:
             continue
+        ids = list(problems)
+        for name in {row.problem_id: None for row in rows}.keys() & problems.keys():
+            other, problem = read.setdefault(name, (dataset, problems[name]))
+            if problem != problems[name]:
+                raise ValueError(
+                    f"{file}: the id {name!r} is of a problem of {other} and of another one of {dataset}. Write a file"
+                    " for each set, of two models with `evaluate_on`, or give the sets ids of their own"
+                )
         check_ids(file, rows, ids, dataset)
         counts = Counter(row.problem_id for row in rows) & Counter(dict.fromkeys(ids, len(rows)))
         fewest = min(counts, key=lambda problem: counts[problem])
