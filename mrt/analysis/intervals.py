@@ -2,10 +2,10 @@
 
 A value varies between problems, between training runs, and, as completions are sampled, between runs on one problem.
 The variance of a mean is the sum of these three components. The interval takes Student's t with Satterthwaite's degrees
-of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance components"). Statistics that are
-no means (ratios, token efficiency) are linearized first: the contributions of all runs and problems to them are
-averaged. `python -m benchmarks.intervals` measures how often such intervals exclude the truth
-(benchmarks/intervals.md).
+of freedom (Satterthwaite 1946, "An approximate distribution of estimates of variance components"). Ratios of means are
+linearized first: the contributions of all runs and problems to them are averaged. Token efficiency, which is far from
+linear, has the interval of draws (`mrt.analysis.token_efficiency`). `python -m benchmarks.intervals` measures how often
+such intervals exclude the truth (benchmarks/intervals.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -42,9 +42,24 @@ class Estimate(NamedTuple):
     runs: int = 1  # of the model with most
     error: float = 0.0  # standard error
     units: int = 1  # problems; runs, if there is one problem
+    draws: Floats | None = None  # of the estimate, of one that is far from linear in what varies
+
+    def drawn(self, draws: Floats) -> "Estimate":
+        """The estimate with its interval and p-values from draws, and its variance as wide as these."""
+        low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2))
+        if low == high or not self.df:
+            return self
+        error = float(high - low) / 2 / float(quantile(self.df))
+        wider = (error / self.error) ** 2 if self.error else 1.0
+        return self._replace(
+            draws=draws, error=error, of_problems=self.of_problems * wider, of_runs=self.of_runs * wider
+        )
 
     def interval(self) -> Interval:
         """The 95 % interval; without width where nothing varies, or there is one problem and one run."""
+        if self.draws is not None:
+            low, high = np.quantile(self.draws, (LEVEL / 2, 1 - LEVEL / 2))
+            return Interval(self.value, min(self.value, float(low)), max(self.value, float(high)))
         half = float(quantile(self.df)) * self.error if self.error else 0.0
         return Interval(self.value, self.value - half, self.value + half)
 
@@ -54,6 +69,9 @@ class Estimate(NamedTuple):
         Where nothing varies, it is that of the sign test: n problems came out on one side. Of one problem and one run
         it is 1.
         """
+        if self.draws is not None:
+            beyond = min(int((self.draws <= null).sum()), int((self.draws >= null).sum()))
+            return min(1.0, 2 * (beyond + 1) / (self.draws.size + 1))
         if not self.error:
             return min(1.0, 2 * 0.5**self.units) if self.value != null and self.df else 1.0
         return float(two_sided(np.array((self.value - null) / self.error), np.array(self.df)))

@@ -1,12 +1,15 @@
 """How many times fewer tokens a model needs than another for the same accuracy, and how much more it has for the same
 tokens (Section 8.3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from mrt.analysis.intervals import Estimate, Floats, Interval, estimate_of, linearized
+
+DRAWS = 10_000  # of mean curves, for an interval
+AT_ONCE = 500  # problems
 
 
 def token_efficiency(
@@ -33,26 +36,34 @@ def token_efficiency(
     Raises:
         ValueError: unless the tokens of each curve are positive and increase.
     """
-    (x, y), (other_x, other_y) = (
-        (log_tokens, np.maximum.accumulate(reached))
-        for log_tokens, reached in (curve(tokens, accuracy), curve(other_tokens, other_accuracy))
+    (x, y), (other_x, other_y) = curve(tokens, accuracy), curve(other_tokens, other_accuracy)
+    kind = "at least" if y[0] > other_y.max() else "at most" if other_y[0] > y.max() else "equal accuracy"
+    return float(np.exp(log_ratios(x, y, other_x, other_y))), kind
+
+
+def log_ratios(x: Floats, y: Floats, other_x: Floats, other_y: Floats) -> Floats:
+    """The logarithm of `token_efficiency` [...] of curves of log tokens (x) and accuracy (y) [..., points]."""
+    y, other_y = (np.maximum.accumulate(reached, axis=-1) for reached in (y, other_y))
+    low, high = np.maximum(y[..., 0], other_y[..., 0]), np.minimum(y[..., -1], other_y[..., -1])
+    ratio = np.asarray(_mean_tokens(other_x, other_y, low, high) - _mean_tokens(x, y, low, high))
+    ratio = np.where(y[..., 0] > other_y[..., -1], other_x[..., -1] - x[..., 0], ratio)
+    return np.where(other_y[..., 0] > y[..., -1], other_x[..., 0] - x[..., -1], ratio)
+
+
+def _mean_tokens(x: Floats, y: Floats, low: Floats, high: Floats) -> Floats:
+    """Mean log tokens [...] for the accuracies from `low` to `high`, which the non-decreasing curve (x, y) reaches."""
+    rise, ends = np.diff(y), np.clip(y, low[..., None], np.maximum(low, high)[..., None])
+    share = np.divide(
+        ends[..., 1:] + ends[..., :-1] - 2 * y[..., :-1], 2 * rise, out=np.zeros_like(rise), where=rise > 0
     )
-    if y[0] > other_y[-1]:
-        return float(np.exp(other_x[-1] - x[0])), "at least"
-    if other_y[0] > y[-1]:
-        return float(np.exp(other_x[0] - x[-1])), "at most"
-    low, high = max(y[0], other_y[0]), min(y[-1], other_y[-1])
-    return float(np.exp(_mean_tokens(other_x, other_y, low, high) - _mean_tokens(x, y, low, high))), "equal accuracy"
-
-
-def _mean_tokens(x: Floats, y: Floats, low: float, high: float) -> float:
-    """Mean log tokens for the accuracies from `low` to `high`, which the non-decreasing curve (x, y) reaches."""
-    if high <= low:  # they touch in one accuracy
-        first = np.searchsorted(y, low)
-        return float(np.interp(low, y[max(0, first - 1) : first + 1], x[max(0, first - 1) : first + 1]))
-    rise, ends = np.diff(y), np.clip(y, low, high)
-    share = np.divide(ends[1:] + ends[:-1] - 2 * y[:-1], 2 * rise, out=np.zeros_like(rise), where=rise > 0)
-    return float(np.sum((x[:-1] + np.diff(x) * np.clip(share, 0.0, 1.0)) * np.diff(ends)) / (high - low))
+    tokens = x[..., :-1] + np.diff(x) * np.clip(share, 0.0, 1.0)
+    whole = np.divide((tokens * np.diff(ends)).sum(axis=-1), high - low, out=np.zeros_like(low), where=high > low)
+    # where curves touch in one accuracy: the tokens at which it is reached first
+    begins = np.where(y[..., 0] >= low, x[..., 0], np.inf)
+    reaches = (y[..., :-1] < low[..., None]) & (low[..., None] <= y[..., 1:])
+    part = np.divide(low[..., None] - y[..., :-1], rise, out=np.zeros_like(rise), where=rise > 0)
+    first = np.where(reaches, x[..., :-1] + np.diff(x) * part, np.inf).min(axis=-1, initial=np.inf)
+    return np.where(high > low, whole, np.minimum(begins, first))
 
 
 def accuracy_gain(
@@ -106,7 +117,9 @@ def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed:
         curves, same_runs, fixed: as of `gain_of_curves`.
 
     Returns:
-        The logarithm of the ratio, whose `ratio_interval` is the ratio's, and the kind of the ratio.
+        The logarithm of the ratio, whose `ratio_interval` is the ratio's, and the kind of the ratio. Its interval and
+        p-values are of draws of both mean curves: where these hardly share an accuracy, the ratio is far from linear
+        in them.
     """
     grids = _grids(curves)
     # the running maximum by its steps, which are never negative: on a plateau it has slopes to one side alone
@@ -118,7 +131,54 @@ def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed:
     ratio, kind = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in grids))
     estimate = _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed)
     # sums of steps are rounded, which decides where one curve begins as accurate as the other ends
-    return estimate._replace(value=float(np.log(ratio))), kind
+    return estimate._replace(value=float(np.log(ratio))).drawn(_draws(grids, same_runs=same_runs, fixed=fixed)), kind
+
+
+def _draws(grids: Sequence[Floats], *, same_runs: bool, fixed: bool) -> Floats:
+    """Draws of the logarithm of token efficiency [DRAWS], for mean curves that vary as they were seen to.
+
+    The problems' part of both curves, and the runs' part of each, are normal with their estimated covariance of all
+    points, and divided by the root of a chi-squared number over its degrees of freedom, as in Student's t. What a run
+    makes of single problems is in the problems' part, and is taken out of the runs'.
+    """
+    rng, points = np.random.default_rng(0), grids[0].shape[-1]
+    means = [grid.mean(axis=(0, 1)) for grid in grids]
+    # the change of log tokens is that of tokens, relative to their mean
+    relative = [grids[0] / means[0], grids[1], grids[2] / means[2], grids[3]]
+    curves = [np.concatenate(relative[:2], axis=-1), np.concatenate(relative[2:], axis=-1)]
+    by_problem = [values.mean(axis=0) - values.mean(axis=(0, 1)) for values in curves]
+    change = _mean_draws(rng, np.concatenate(by_problem, axis=-1))
+    if not fixed:
+        by_run = [_of_runs(values) for values in curves]
+        parts = [np.concatenate(by_run, axis=-1)] if same_runs else by_run
+        change += np.concatenate([_mean_draws(rng, part) for part in parts], axis=-1)
+    x, y, other_x, other_y = np.split(change, [points, 2 * points, 2 * points + grids[2].shape[-1]], axis=-1)
+    changes = zip(means[::2], (x, other_x), strict=True)
+    x, other_x = (np.maximum.accumulate(np.log(mean) + part, axis=-1) for mean, part in changes)
+    return log_ratios(x, means[1] + y, other_x, means[3] + other_y)
+
+
+def _of_runs(values: Floats) -> Floats:
+    """Means of runs less their mean [runs, points], without what runs make of single problems."""
+    mean = values.mean(axis=(0, 1))
+    by_problem, by_run = values.mean(axis=0) - mean, values.mean(axis=1) - mean
+    rest = values - mean - by_problem - by_run[:, None]
+    problems = values.shape[1]
+    within = (rest**2).sum(axis=(0, 1)) / max(1, problems - 1) / problems
+    between = (by_run**2).sum(axis=0)
+    return by_run * np.sqrt(np.divide(between - within, between, out=np.zeros_like(mean), where=between > within))
+
+
+def _mean_draws(rng: np.random.Generator, centred: Floats) -> Floats:
+    """Draws of the mean, less itself [DRAWS, points], of values that vary as these [values, points] do around 0."""
+    count, points = centred.shape
+    if count < 2:
+        return np.zeros((DRAWS, points))
+    sums = np.zeros((DRAWS, points))  # no factor of the covariance, whose signs may be another machine's
+    for begin in range(0, count, AT_ONCE):
+        part = centred[begin : begin + AT_ONCE]
+        sums += rng.standard_normal((DRAWS, len(part))) @ part
+    return np.asarray(sums / np.sqrt(count * rng.chisquare(count - 1, (DRAWS, 1))))
 
 
 def ratio_interval(log_ratio: Estimate) -> Interval:

@@ -34,6 +34,12 @@ def root(config: Config, name: str) -> str:
     return list(ancestry(config, name))[-1]
 
 
+def first_run(config: Config, name: str) -> str:
+    """The model that another is a further run of, by `replicate_of` or, of a given model, by `training.runs`."""
+    copied, _, seed = name.rpartition("_seed")
+    return config.models[name].replicate_of or (copied if copied in config.models and seed.isdecimal() else name)
+
+
 def runs(config: Config, name: str) -> list[str]:
     """A model and its replicates."""
     return [name, *(other for other, model in config.models.items() if model.replicate_of == name)]

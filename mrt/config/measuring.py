@@ -184,7 +184,7 @@ def look(config: Config, name: str) -> Style:
     if of := config.models[name].checkpoint_of:
         return look(config, of)
     models = {name: model for name, model in config.models.items() if not model.checkpoint_of}
-    first = {m: models[m].replicate_of or (of if (of := m.rpartition("_seed")[0]) in models else m) for m in models}
+    first = {m: lineage.first_run(config, m) for m in models}
     colours = {m: models[m].trained_by.colour if models[m].method else None for m in models if first[m] == m}
     by_place = looks({m: (colour, iteration(config, m)) for m, colour in colours.items()})[first[name]]
     again = [m for m in models if first[m] == first[name] != m]

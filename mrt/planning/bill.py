@@ -1,6 +1,7 @@
 """Cost of jobs: their tokens, the seconds that these take on a machine, and the longest path through the jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -138,6 +139,13 @@ def flops_a_token(architecture: Architecture, context: float) -> float:
     return 2 * architecture.parameters + 2 * architecture.layers * architecture.heads * architecture.head_dim * context
 
 
+def size_of(config: Config, model: str) -> int:
+    """Parameters of a model; 0 if they are not known."""
+    with suppress(UnknownSizes):
+        return roots.architecture(config, model).parameters
+    return 0
+
+
 class Lengths:
     """Numbers of problems and lengths of texts: as found in the results, with `look`, else as the config expects."""
 
@@ -165,16 +173,21 @@ class Lengths:
         return 100
 
     def rollout(self, model: str, dataset: str) -> float:
-        """Mean tokens of a rollout: of existing rollouts, else as expected for the model or its nearest ancestor."""
-        if file := self.existing("rollouts", model, f"{dataset}.parquet"):
+        """Mean tokens of a rollout: of existing rollouts, else as expected for the model or its nearest ancestor.
+
+        Those of a further run of a training are those of the first one, where it has none.
+        """
+        first = lineage.first_run(self.config, model)
+        table = f"{dataset}.parquet"
+        if file := next(filter(None, (self.existing("rollouts", name, table) for name in (model, first))), None):
             mean = pl.scan_parquet(file).select(pl.col("tokens").mean()).collect().item()
             if mean is not None:  # imported completions may have no counts
                 return float(mean)
         for name in lineage.ancestry(self.config, model):
-            if name in self.expected.tokens:
-                return self.expected.tokens[name]
-        most = measuring.sampling_on(self.config, dataset).decoding.max_tokens
-        measured = self.rates.length(f"rollout of {model}") or self.rates.length("rollout")
+            if (named := lineage.first_run(self.config, name)) in self.expected.tokens:
+                return self.expected.tokens[named]
+        most, size = measuring.sampling_on(self.config, dataset).decoding.max_tokens, size_of(self.config, model)
+        measured = self.rates.length(f"rollout of {first}", size) or self.rates.length("rollout", size)
         if measured and measured <= most:
             return measured
         half = most / 2
@@ -193,40 +206,42 @@ class Bill:
         self.rates = Rates.left_by(config.results, self.start) if on_cpu else Rates()
         self.lengths.rates = self.rates
 
-    def answer_tokens(self, most: int) -> float:
+    def measured(self, length: str, model: str) -> float | None:
+        """A length as finished runs of a model of this size had it."""
+        return self.rates.length(length, size_of(self.config, model))
+
+    def answer_tokens(self, model: str, most: int) -> float:
         """Tokens of a forced answer of at most `most`: as finished runs had them, or expected."""
         expected = self.config.expected
         if "answer_tokens" not in expected.model_fields_set and self.hardware is CORE:
-            return min(self.rates.length("answer") or min(expected.answer_tokens, most / 2), most)
+            return min(self.measured("answer", model) or min(expected.answer_tokens, most / 2), most)
         return min(expected.answer_tokens, most)
 
-    def episodes(self, length: float) -> float:
+    def episodes(self, model: str, length: float) -> float:
         """Episodes of a thought of `length` tokens: as finished runs had them, or expected."""
         expected = self.config.expected
         if "episodes" not in expected.model_fields_set and self.hardware is CORE:
-            prefixes = self.rates.length("prefixes")
-            return prefixes - 1 if prefixes else min(expected.episodes, length / EPISODE_TOKENS)
+            return self.measured("episodes", model) or min(expected.episodes, length / EPISODE_TOKENS)
         return expected.episodes
 
-    @property
-    def prompt_tokens(self) -> float:
+    def prompt_tokens(self, model: str) -> float:
         """Tokens of a problem with its chat prompt: as finished runs had them, or expected."""
         expected = self.config.expected
-        measured = None if "prompt_tokens" in expected.model_fields_set else self.rates.length("prompt")
+        measured = None if "prompt_tokens" in expected.model_fields_set else self.measured("prompt", model)
         return measured or expected.prompt_tokens
 
-    def prefixes(self, dataset: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
+    def prefixes(self, model: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
         """Work of forced answers at the prefixes of thoughts of mean `length`; `forcing` tokens end each prefix."""
-        at = self.episodes(length) / settings.every + 1  # prefixes per thought
+        at, prompt = self.episodes(model, length) / settings.every + 1, self.prompt_tokens(model)  # prefixes a thought
         read = length + at * forcing
-        unshared = at * (self.prompt_tokens + length / 2 + forcing)
-        generated = at * settings.answers * self.answer_tokens(settings.decoding.max_tokens)
-        prompts = thoughts * self.prompt_tokens
+        unshared = at * (prompt + length / 2 + forcing)
+        generated = at * settings.answers * self.answer_tokens(model, settings.decoding.max_tokens)
+        prompts = thoughts * prompt
         return Work(thoughts * generated, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
 
     def work(self, rule: str, model: str, dataset: str) -> Work:
         """Work of a rule's jobs for a model on a dataset (for a trained model, its training dataset)."""
-        config, count, prompt = self.config, self.lengths.problems(dataset), self.prompt_tokens
+        config, count, prompt = self.config, self.lengths.problems(dataset), self.prompt_tokens(model)
         if rule == "sample_rollouts":
             samples, length = measuring.samples(config, model, dataset), self.lengths.rollout(model, dataset)
             read, unshared = count * prompt, count * samples * prompt
@@ -236,7 +251,7 @@ class Bill:
             thoughts = count * min(
                 sampling.prover.traces or sampling.samples, measuring.samples(config, model, dataset)
             )
-            forced_work = self.prefixes(dataset, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
+            forced_work = self.prefixes(model, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
             if sampling.prover.estimate == "likelihood":  # two tokens of an answer are read; few are sampled
                 return replace(forced_work, generated=0)
             everywhere = measuring.asks_everywhere(config, model, dataset)
@@ -246,7 +261,7 @@ class Bill:
             forced, length = measuring.forcing(config), self.lengths.rollout(model, dataset)
             thoughts = count * min(forced.traces or config.evaluation.samples, config.evaluation.samples)
             extended = forced.most * forced.extension.max_tokens / 2
-            answers = len(forced.answered()) * forced.answers * self.answer_tokens(forced.decoding.max_tokens)
+            answers = len(forced.answered()) * forced.answers * self.answer_tokens(model, forced.decoding.max_tokens)
             unshared = (forced.most + len(forced.answered())) * (length + extended / 2)
             return Work(thoughts * (extended + answers), thoughts * length, thoughts * unshared, 0, length + extended)
         if rule == "search_tree":
@@ -298,7 +313,7 @@ class Bill:
 
     def a_pass(self, model: str, dataset: str) -> Work:
         """Work of one pass of a model's training over a problem set."""
-        config, count, prompt = self.config, self.lengths.problems(dataset), self.prompt_tokens
+        config, count, prompt = self.config, self.lengths.problems(dataset), self.prompt_tokens(model)
         recipe = lineage.recipe(config, model)
         parents = self.lengths.rollout(lineage.teacher(config, model), dataset)
         if isinstance(recipe, RL):
@@ -316,7 +331,7 @@ class Bill:
             if variant.asks == "continuations":  # of half a completion in the mean; prefixes are cached
                 continued = queries * (recipe.answers or recipe.num_generations) * length / 2
                 return made + Work(continued, 0, queries * (prompt + length / 2), 0, length)
-            answers = (recipe.answers or recipe.num_generations) * self.answer_tokens(recipe.answer_tokens)
+            answers = (recipe.answers or recipe.num_generations) * self.answer_tokens(model, recipe.answer_tokens)
             if recipe.estimate == "likelihood":  # read, not sampled; the parent reads the thoughts too
                 again = completions * (length + prompt) if recipe.mu == "parent" else 0
                 return made + Work(0, queries * 40 + again, queries * (prompt + length / 2), 0, length)
@@ -338,9 +353,9 @@ class Bill:
             sizing.training_processes(config, model) if training else (1, sizing.sampling_gpus(config, runs) or 1)
         )
         gpus, sequences = nodes * processes, config.engine.max_num_seqs
-        rate = self.rates.seconds(rule)
-        if rate:
-            seconds = (work.generated + work.trained) * rate
+        rate, counted = self.rates.seconds(rule, architecture.parameters), work.generated + work.trained
+        if rate and counted:
+            seconds = counted * rate
         else:  # contexts of datasets differ
             passes = 3 if training and lineage.recipe(config, model).lora else 4
             machine = self.hardware, gpus, sequences, self.reached, passes

@@ -31,7 +31,7 @@ from mrt.config.memory import breakdown, engine_parts, training_parts
 from mrt.config.schema import Config
 from mrt.config.steps import short_trainings
 from mrt.core.cli import Stage, run
-from mrt.planning.bill import CORE, CPU, STAGES, Bill, Planned, Reached, Work, longest_path, planned
+from mrt.planning.bill import CORE, CPU, STAGES, Bill, Planned, Reached, Work, longest_path, planned, size_of
 from mrt.planning.cached import Caches, in_all, shares_of
 from mrt.planning.dry_run import config_files_named, counted, described, dry_run
 
@@ -109,7 +109,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
-            f"hours: {bill.rates.in_words() or bill.reached.in_words()}",
+            f"hours: {bill.rates.in_words({size_of(bill.config, p.model) for p in plans}) or bill.reached.in_words()}",
             *guessed,
             *short_trainings(bill.config),
             *memory_taken(bill, plans),

@@ -1,17 +1,23 @@
 """The rates of finished runs on this machine's CPU: seconds a token of each rule, and lengths of texts.
 
-They are read from the logs of this folder, `logs/<experiment>`, and from the results of the same name beside those that
-are planned for. Only jobs that had nothing in the caches count.
+Both are those of models of one size, as a larger one is slower and writes other texts. They are read from the logs of
+this folder, `logs/<experiment>`, and from the results of the same name beside those that are planned for. Only jobs
+that had nothing in the caches count.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 import polars as pl
+
+from mrt.config.hardware import UnknownSizes, architecture_of
+from mrt.core.digest import local_folder
+from mrt.core.hub import cached
+from mrt.core.storage import read_provenance
 
 TOOK = re.compile(r"^took ([\d.]+) s", re.MULTILINE)  # mrt/core/cli.py
 COUNTED = re.compile(r"^(\d+) completions cached, (\d+) to sample", re.MULTILINE)  # mrt/sampling/cache.py
@@ -28,24 +34,24 @@ class Sums:
 
 @dataclass
 class Rates:
-    """Seconds a token by rule, and mean lengths; empty where nothing has run."""
+    """Seconds a token by rule, and mean lengths, of models by their parameters; empty where nothing has run."""
 
-    sums: dict[str, Sums] = field(default_factory=lambda: defaultdict(Sums))
-    lengths: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    sums: dict[tuple[str, int], Sums] = field(default_factory=lambda: defaultdict(Sums))
+    lengths: dict[tuple[str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def seconds(self, rule: str) -> float | None:
+    def seconds(self, rule: str, parameters: int) -> float | None:
         """Seconds a token of a rule's jobs."""
-        sums = self.sums.get(rule)
+        sums = self.sums.get((rule, parameters))
         return sums.seconds / sums.tokens if sums and sums.tokens and sums.seconds > 0 else None
 
-    def length(self, name: str) -> float | None:
-        """The median of the jobs that have run: tokens of a `rollout`, `answer`, `prompt`; `prefixes` of a thought."""
-        values = self.lengths.get(name)
+    def length(self, name: str, parameters: int) -> float | None:
+        """The median of the jobs that have run: tokens of a `rollout`, `answer`, `prompt`; `episodes` of a thought."""
+        values = self.lengths.get((name, parameters))
         return median(values) if values else None
 
-    def in_words(self) -> str:
-        """Where the hours of a plan are from, if from finished runs."""
-        rates = {rule: self.seconds(rule) for rule in self.sums}
+    def in_words(self, sizes: Collection[int]) -> str:
+        """Where the hours of a plan for models of these sizes are from, if from finished runs."""
+        rates = {rule: self.seconds(rule, size) for rule, size in self.sums if size in sizes}
         shown = ", ".join(f"{rule} {1 / rate:,.0f}" for rule, rate in rates.items() if rate)
         return f"as finished runs here took them, in tokens a second: {shown}" if shown else ""
 
@@ -62,10 +68,14 @@ class Rates:
         return rates
 
     def add_sampled(self, rule: str, log: Path, tables: list[Path], start: float) -> None:
-        """Count a job that sampled these tables."""
+        """Count a job that sampled these tables; not one that read off probabilities."""
         text = log.read_text(errors="replace")
         counts, took = COUNTED.findall(text), TOOK.search(text)
         if not took or not tables or len(counts) != len(tables) or any(int(cached) for cached, _ in counts):
+            return
+        size = size_of_sampler(tables[0])
+        scored = pl.col("finish_reason") == "scored"
+        if size is None or any(pl.scan_parquet(table).select(scored.any()).collect().item() for table in tables):
             return
         tokens = 0
         for table in tables:
@@ -78,23 +88,39 @@ class Rates:
             mean = rows.select(pl.col("tokens").mean()).collect().item()
             names = ["answer"] if rule == "force_answers" else ["rollout", f"rollout of {log.parts[-3]}"]
             for name in names:
-                self.lengths[name].append(float(mean))
+                self.lengths[name, size].append(float(mean))
             if rule == "force_answers":
-                prefixes = rows.select("problem_id", "sample", "prefix").unique().collect()
-                self.lengths["prefixes"].append(prefixes.height / prefixes.n_unique(["problem_id", "sample"]))
+                episodes = rows.group_by("problem_id", "sample").agg(pl.col("prefix").max())
+                self.lengths["episodes", size].append(float(episodes.select(pl.col("prefix").mean()).collect().item()))
             else:
-                self.lengths["prompt"].append(float(rows.select(pl.col("prompt_tokens").mean()).collect().item()))
-        self.sums[rule].seconds += max(float(took[1]) - start, 0.0)
-        self.sums[rule].tokens += tokens
+                self.lengths["prompt", size].append(float(rows.select(pl.col("prompt_tokens").mean()).collect().item()))
+        self.sums[rule, size].seconds += max(float(took[1]) - start, 0.0)
+        self.sums[rule, size].tokens += tokens
 
     def add_trained(self, log: Path, history: Path) -> None:
         """Count a training of SFT that ran and was not taken from the kept ones."""
         text = log.read_text(errors="replace")
-        took = TOOK.search(text)
-        if took and "cached checkpoint is taken" not in text and history.is_file():
+        took, size = TOOK.search(text), size_of(history.with_name(log.stem))
+        if took and size and "cached checkpoint is taken" not in text and history.is_file():
             tokens = pl.scan_parquet(history).select(pl.col("num_tokens").max()).collect().item()
-            self.sums["train"].seconds += float(took[1])
-            self.sums["train"].tokens += float(tokens)
+            self.sums["train", size].seconds += float(took[1])
+            self.sums["train", size].tokens += float(tokens)
+
+
+def size_of(folder: Path | None) -> int | None:
+    """Parameters of a checkpoint; None if it is not there any more."""
+    try:
+        return architecture_of(folder).parameters if folder else None
+    except (OSError, UnknownSizes):
+        return None
+
+
+def size_of_sampler(table: Path) -> int | None:
+    """Parameters of the model that sampled a table, which its provenance names."""
+    options = (read_provenance(table) or {}).get("options", {})
+    model, revision = options.get("model", ""), options.get("revision")
+    folder = local_folder(model)
+    return size_of(folder if folder.is_dir() else cached(model, revision)) if model else None
 
 
 def tables_of(folder: Path, log: Path) -> Iterator[Path]:

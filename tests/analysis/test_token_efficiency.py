@@ -131,12 +131,26 @@ def test_curves_that_touch_are_not_told_apart_by_rounding() -> None:
     """The one ends where the other begins, for all that floating-point numbers tell."""
     rng = np.random.default_rng(3)
     tokens = np.broadcast_to([1.0, 2, 4], (1, 7, 3))
-    for first, last in zip(rng.random((200, 1, 7, 1)), rng.random((200, 1, 7, 1)), strict=True):
+    for first, last in zip(rng.random((60, 1, 7, 1)), rng.random((60, 1, 7, 1)), strict=True):
         one = np.concatenate([first * last, last, last], axis=-1)
         other = np.concatenate([last, last, last + 0.3], axis=-1)
         log_ratio, kind = efficiency_of_curves(tokens, one, tokens, other)
         ratio, same = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in (tokens, one, tokens, other)))
         assert kind == same and np.exp(log_ratio.value) == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize(("gap", "narrow"), [(0.002, False), (0.5, True)])
+def test_a_bound_is_sure_where_the_curves_are_far_apart_alone(gap: float, narrow: bool) -> None:
+    """Where noise decides whether they share an accuracy, the ratio may be far below the bound."""
+    rng = np.random.default_rng(0)
+    tokens = np.broadcast_to([100.0, 200.0, 400.0], (5, 100, 3)) * rng.uniform(0.98, 1.02, (2, 5, 100, 1))
+    rise = np.array([0.0, 0.05, 0.06]) + 0.1 * rng.standard_normal((2, 5, 100, 1))
+    one, other = rise[0] - rise[0].mean() + 0.3 + gap, rise[1] - rise[1].mean() + 0.3 - 0.06
+    estimate, kind = efficiency_of_curves(tokens[0], one, tokens[1], other)
+    interval = ratio_interval(estimate)
+    assert kind == "at least" and interval.low <= interval.estimate <= interval.high < 4.2
+    assert (interval.low > 3.8) is narrow and estimate.p_value() < 0.05
+    assert interval.low > 1 and estimate.p_value(np.log(interval.low)) == pytest.approx(0.05, abs=0.002)
 
 
 def test_curves_of_the_same_runs_vary_together() -> None:

@@ -27,7 +27,7 @@ from workflow.scripts.claims import (
 )
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
-INTERVAL = re.compile(r"([+-]?[\d.]+) (?:points |times |tokens |% right )?\[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
+INTERVAL = re.compile(r"([+-]?[\d.]+)\s+(?:[a-z%]+\s+)*\[([+-]?[\d.]+),\s+([+-]?[\d.]+)\]")
 FOLDERS = sorted((ROOT / "experiments").glob("*/"))
 WITH_CLAIMS = [folder for folder in FOLDERS if (folder / "claims.tsv").exists()]
 
