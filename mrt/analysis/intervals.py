@@ -44,7 +44,7 @@ class Estimate(NamedTuple):
     units: int = 1  # problems; runs, if there is one problem
     draws: Floats | None = None  # of the estimate, of one that is far from linear in what varies
 
-    def drawn(self, draws: Floats) -> "Estimate":
+    def with_draws(self, draws: Floats) -> "Estimate":
         """The estimate with its interval and p-values from draws, and its variance as wide as these."""
         low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2))
         if low == high or not self.df:

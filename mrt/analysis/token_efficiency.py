@@ -131,15 +131,15 @@ def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed:
     ratio, kind = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in grids))
     estimate = _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed)
     # sums of steps are rounded, which decides where one curve begins as accurate as the other ends
-    return estimate._replace(value=float(np.log(ratio))).drawn(_draws(grids, same_runs=same_runs, fixed=fixed)), kind
+    estimate = estimate._replace(value=float(np.log(ratio)))
+    return estimate.with_draws(_draws(grids, same_runs=same_runs, fixed=fixed)), kind
 
 
 def _draws(grids: Sequence[Floats], *, same_runs: bool, fixed: bool) -> Floats:
     """Draws of the logarithm of token efficiency [DRAWS], for mean curves that vary as they were seen to.
 
-    The problems' part of both curves, and the runs' part of each, are normal with their estimated covariance of all
-    points, and divided by the root of a chi-squared number over its degrees of freedom, as in Student's t. What a run
-    makes of single problems is in the problems' part, and is taken out of the runs'.
+    The problems' part of both curves, and the runs' part of each, are multivariate t with the estimated covariance of
+    all points. The residual of a problem in a run is in the problems' part, and is taken out of the runs'.
     """
     rng, points = np.random.default_rng(0), grids[0].shape[-1]
     means = [grid.mean(axis=(0, 1)) for grid in grids]
@@ -159,7 +159,7 @@ def _draws(grids: Sequence[Floats], *, same_runs: bool, fixed: bool) -> Floats:
 
 
 def _of_runs(values: Floats) -> Floats:
-    """Means of runs less their mean [runs, points], without what runs make of single problems."""
+    """Means of runs less their mean [runs, points], with the variance between runs alone, without residuals."""
     mean = values.mean(axis=(0, 1))
     by_problem, by_run = values.mean(axis=0) - mean, values.mean(axis=1) - mean
     rest = values - mean - by_problem - by_run[:, None]

@@ -1,9 +1,10 @@
 """Is a method better than its baseline, by how much and at what cost?
 
-Each row compares a model with its baseline: the first GRPO or STaR model of the same base after as many trainings; of
-a baseline, the nearest ancestor that was measured. Differences in accuracy are on the problems that both were measured
-on, with 95 % intervals over |over|. They are significant if the interval excludes 0; nothing is corrected for the
-number of rows. Tokens are the mean length of a completion. Cost is that of the training and of all trainings before it.
+Each row compares a model with its baseline. This is the first GRPO or STaR model of the same base after as many
+trainings; of a baseline, the nearest ancestor that was measured. Differences in accuracy are on the problems that both
+were measured on, with 95 % intervals over |over|. They are significant if the interval excludes 0; nothing is corrected
+for the number of rows. Tokens are the mean length of a completion. Cost is that of the training and of all trainings
+before it.
 """
 
 from collections.abc import Mapping

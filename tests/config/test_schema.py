@@ -432,7 +432,8 @@ def test_regret_is_not_extrapolated_beside_another_meta_prover():
     assert measuring.extrapolated_budgets(load(LAPTOP), "mrt_2")
     judged = load(change("evaluation.mu", "base"))
     assert measuring.extended(judged) and measuring.extrapolated_budgets(judged, "mrt_2") is None
-    scored = load(laid_over(LAPTOP, {"evaluation": {"prover": {"estimate": "likelihood"}}}))
+    of_J = {"measures": ["accuracy", "regret", "budget_forcing"], "prover": {"estimate": "likelihood"}}
+    scored = load(laid_over(LAPTOP, {"evaluation": of_J}))
     assert measuring.extended(scored) and measuring.extrapolated_budgets(scored, "mrt_2") is None
 
 

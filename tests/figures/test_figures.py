@@ -809,6 +809,7 @@ def test_token_efficiency_compares_models_on_the_problems_of_both():
 
 def test_runs_are_compared_over_seeds_and_problems():
     looks = styles(base="base", grpo="grpo", mrt_rl="mrt_rl")
+    looks |= {m: looks[m].model_copy(update={"ancestors": ("base",)}) for m in ("grpo", "mrt_rl")}
     values = {"base": (0.25, 90.0), "grpo": (0.5, 80.0), "mrt_rl": (0.5, 60.0), "again": (0.75, 40.0)}
     rows = [(m, "toy_test", p, right, n) for m, (right, n) in values.items() for p in PROBLEMS]
     flops = [("grpo", 10, 1.0), ("mrt_rl", 20, 2.0), ("again", 40, 4.0)]
@@ -995,13 +996,13 @@ def test_verdicts_are_corrected_for_the_number_of_claims_about_two_methods():
 
 def test_a_model_is_compared_with_zero_across_modes_and_by_its_log():
     rng = np.random.default_rng(0)
-    J = [("a", "d", p, 2, 0.2 + rng.random() / 10) for p in KEYS]
+    J = [("a", "d", p, 0, 2, 0.2 + rng.random() / 10) for p in KEYS]
     curve = [("a", "d", p, k, 0.5 + k / 20 + rng.random() / 100, 40.0 * k, 0.0) for p in KEYS for k in (1, 2, 4)]
     maj = table_of("model dataset problem_id k maj tokens pass", curve)
     losses = {"a": 0.1, "a1": 0.12, "a2": 0.11, "b": 0.3, "b1": 0.31, "b2": 0.32}
     log = [(m, "train", step, x + i / 100) for m, x in losses.items() for i, step in enumerate((1, 2))]
     tables = {
-        "progress": table_of("model dataset problem_id prefix progress", J),
+        "progress": table_of("model dataset problem_id sample prefix progress", J),
         "maj": maj,
         "linearized": maj.with_columns(pl.col("tokens") / 2),
         "accuracy": maj.filter(k=1).rename({"maj": "accuracy"}),

@@ -83,7 +83,7 @@ def test_a_baseline_has_the_same_base_and_trainings_that_need_not_be_measured():
     of_runs = runs.summary(tables, models).filter(value="accuracy")
     differences = dict(of_runs.select("model", "difference").iter_rows())
     assert differences["mrt_2"] == pytest.approx(0.05) and differences["star"] == pytest.approx(-0.05)
-    assert "to grpo or star_2, whichever has the same base" in runs.layout(of_runs, models).note
+    assert "to star_2 or grpo, whichever has the same base" in runs.layout(of_runs, models).note
 
 
 def test_findings_say_in_words_what_a_method_brings_against_its_baseline():

@@ -407,7 +407,7 @@ def test_jobs_elsewhere_start_no_fork_server(executor, server, tmp_path, monkeyp
     for name, value in (("MRT_FORK_SERVER", "7"), ("MRT_PLANNED", ""), ("MRT_PLANNED_CONFIG", "")):
         monkeypatch.setenv(name, value)
     fingerprints = SimpleNamespace(write=lambda file: None)
-    start.prepare(a_run(executor), SimpleNamespace(results=tmp_path), fingerprints, {})
+    start.prepare(a_run(executor), SimpleNamespace(results=tmp_path, models={}), fingerprints, {})
     start.begin()
     assert os.environ["MRT_FORK_SERVER"] == server
 
