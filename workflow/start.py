@@ -291,15 +291,16 @@ def refuse_chat_templates(workflow: Workflow, experiment: Config) -> None:
 def refuse_another_commit(experiment: Config) -> None:
     """Raise WorkflowError if the hub's cache has another commit of a model than its rollouts in the results are of.
 
-    No rule sees that: it may happen to a model without a `revision`, or at a branch.
+    No rule sees that. It may happen to a model without a `revision`, or at a branch.
     """
     for name, model in experiment.models.items():
         given = roots.weights(experiment, name)
         folder = cached(given, model.revision) if given and not local_folder(given).is_dir() else None
         for table in sorted(experiment.results.glob(f"rollouts/{name}/*.parquet")) if folder else ():
-            weights = (read_provenance(table) or {}).get("weights", "")
-            of, _, commit = weights.rpartition("@")
-            if folder and of == given and commit not in ("None", folder.name):
+            provenance = read_provenance(table) or {}
+            of, _, commit = provenance.get("weights", "").rpartition("@")
+            asked = provenance.get("options", {}).get("revision")  # rollouts of another revision are made again
+            if folder and (of, asked) == (given, model.revision) and commit not in (folder.name, str(model.revision)):
                 raise WorkflowError(
                     f"models.{name}: {table} is of {given} at {commit}, and the hub's cache has it at {folder.name}."
                     f" Write `revision: {commit}` to go on with the one, or begin with the other in an empty"

@@ -42,23 +42,12 @@ class Estimate(NamedTuple):
     runs: int = 1  # of the model with most
     error: float = 0.0  # standard error
     units: int = 1  # problems; runs, if there is one problem
-    draws: Floats | None = None  # of the estimate, of one that is far from linear in what varies
-
-    def with_draws(self, draws: Floats) -> "Estimate":
-        """The estimate with its interval and p-values from draws, and its variance as wide as these."""
-        low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2))
-        if low == high or not self.df:
-            return self
-        error = float(high - low) / 2 / float(quantile(self.df))
-        wider = (error / self.error) ** 2 if self.error else 1.0
-        return self._replace(
-            draws=draws, error=error, of_problems=self.of_problems * wider, of_runs=self.of_runs * wider
-        )
+    draws: Floats | None = None  # of an estimate that is far from linear in what varies; it has no components
 
     def interval(self) -> Interval:
         """The 95 % interval; without width where nothing varies, or there is one problem and one run."""
         if self.draws is not None:
-            low, high = np.quantile(self.draws, (LEVEL / 2, 1 - LEVEL / 2))
+            low, high = np.quantile(self.draws, (LEVEL / 2, 1 - LEVEL / 2), method="nearest")  # may be infinite
             return Interval(self.value, min(self.value, float(low)), max(self.value, float(high)))
         half = float(quantile(self.df)) * self.error if self.error else 0.0
         return Interval(self.value, self.value - half, self.value + half)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mrt.analysis.intervals import Estimate, Floats, Interval, estimate_of, linearized
+from mrt.analysis.intervals import ROUNDING, Estimate, Floats, Interval, estimate_of, linearized
 
 DRAWS = 10_000  # of mean curves, for an interval
 AT_ONCE = 500  # problems
@@ -37,17 +37,21 @@ def token_efficiency(
         ValueError: unless the tokens of each curve are positive and increase.
     """
     (x, y), (other_x, other_y) = curve(tokens, accuracy), curve(other_tokens, other_accuracy)
-    kind = "at least" if y[0] > other_y.max() else "at most" if other_y[0] > y.max() else "equal accuracy"
-    return float(np.exp(log_ratios(x, y, other_x, other_y))), kind
+    log_ratio, side = log_ratios(x, y, other_x, other_y)
+    return float(np.exp(log_ratio)), {1: "at least", -1: "at most"}.get(int(side), "equal accuracy")
 
 
-def log_ratios(x: Floats, y: Floats, other_x: Floats, other_y: Floats) -> Floats:
-    """The logarithm of `token_efficiency` [...] of curves of log tokens (x) and accuracy (y) [..., points]."""
+def log_ratios(x: Floats, y: Floats, other_x: Floats, other_y: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """The logarithm of `token_efficiency` [...] of curves of log tokens (x) and accuracy (y) [..., points].
+
+    Beside it 1 where the curve lies above the other one, -1 where it lies below, and 0 where they share accuracies.
+    """
     y, other_y = (np.maximum.accumulate(reached, axis=-1) for reached in (y, other_y))
     low, high = np.maximum(y[..., 0], other_y[..., 0]), np.minimum(y[..., -1], other_y[..., -1])
-    ratio = np.asarray(_mean_tokens(other_x, other_y, low, high) - _mean_tokens(x, y, low, high))
-    ratio = np.where(y[..., 0] > other_y[..., -1], other_x[..., -1] - x[..., 0], ratio)
-    return np.where(other_y[..., 0] > y[..., -1], other_x[..., 0] - x[..., -1], ratio)
+    side = (y[..., 0] > other_y[..., -1]).astype(np.int64) - (other_y[..., 0] > y[..., -1])
+    ratio = _mean_tokens(other_x, other_y, low, high) - _mean_tokens(x, y, low, high)
+    ratio = np.where(side > 0, other_x[..., -1] - x[..., 0], ratio)
+    return np.where(side < 0, other_x[..., 0] - x[..., -1], ratio), side
 
 
 def _mean_tokens(x: Floats, y: Floats, low: Floats, high: Floats) -> Floats:
@@ -118,25 +122,20 @@ def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed:
 
     Returns:
         The logarithm of the ratio, whose `ratio_interval` is the ratio's, and the kind of the ratio. Its interval and
-        p-values are of draws of both mean curves: where these hardly share an accuracy, the ratio is far from linear
-        in them.
+        p-values are of draws of both mean curves, as the ratio may be far from linear in them.
     """
     grids = _grids(curves)
-    # the running maximum by its steps, which are never negative: on a plateau it has slopes to one side alone
-    rising = [grids[0], _steps(grids[1]), grids[2], _steps(grids[3])]
-
-    def log_ratio(tokens: Floats, steps: Floats, other_tokens: Floats, other_steps: Floats) -> float:
-        return float(np.log(token_efficiency(tokens, np.cumsum(steps), other_tokens, np.cumsum(other_steps))[0]))
-
     ratio, kind = token_efficiency(*(grid.mean(axis=(0, 1)) for grid in grids))
-    estimate = _of_curves(log_ratio, rising, same_runs=same_runs, fixed=fixed)
-    # sums of steps are rounded, which decides where one curve begins as accurate as the other ends
-    estimate = estimate._replace(value=float(np.log(ratio)))
-    return estimate.with_draws(_draws(grids, same_runs=same_runs, fixed=fixed)), kind
+    runs, problems = max(len(grids[0]), len(grids[2])), grids[0].shape[1]
+    units = problems if problems > 1 else runs
+    draws = _draws(grids, same_runs=same_runs, fixed=fixed)
+    return Estimate(float(np.log(ratio)), 0.0, 0.0, float(units > 1), runs, units=units, draws=draws), kind
 
 
-def _draws(grids: Sequence[Floats], *, same_runs: bool, fixed: bool) -> Floats:
+def _draws(grids: Sequence[Floats], *, same_runs: bool, fixed: bool) -> Floats | None:
     """Draws of the logarithm of token efficiency [DRAWS], for mean curves that vary as they were seen to.
+
+    It is infinite where the curves of a draw share no accuracy. None if nothing varies.
 
     The problems' part of both curves, and the runs' part of each, are multivariate t with the estimated covariance of
     all points. The residual of a problem in a run is in the problems' part, and is taken out of the runs'.
@@ -155,7 +154,9 @@ def _draws(grids: Sequence[Floats], *, same_runs: bool, fixed: bool) -> Floats:
     x, y, other_x, other_y = np.split(change, [points, 2 * points, 2 * points + grids[2].shape[-1]], axis=-1)
     changes = zip(means[::2], (x, other_x), strict=True)
     x, other_x = (np.maximum.accumulate(np.log(mean) + part, axis=-1) for mean, part in changes)
-    return log_ratios(x, means[1] + y, other_x, means[3] + other_y)
+    ratios, side = log_ratios(x, means[1] + y, other_x, means[3] + other_y)
+    draws = np.where(side == 0, ratios, np.copysign(np.inf, side))
+    return None if np.ptp(ratios) < ROUNDING else draws
 
 
 def _of_runs(values: Floats) -> Floats:
@@ -185,14 +186,6 @@ def ratio_interval(log_ratio: Estimate) -> Interval:
     """The 95 % interval of a ratio, from the estimate of its logarithm."""
     with np.errstate(over="ignore"):  # curves that hardly share an accuracy leave the ratio open
         return Interval(*(float(np.exp(end)) for end in log_ratio.interval()))
-
-
-def _steps(accuracy: Floats) -> Floats:
-    """Steps [runs, problems, points] whose means are those of the running maximum of the mean curve."""
-    mean = accuracy.mean(axis=(0, 1))
-    best = np.maximum.accumulate(mean)
-    reached = np.maximum.accumulate(np.where(mean >= best, np.arange(mean.size), 0))  # where it was reached last
-    return np.diff(accuracy[..., reached], axis=-1, prepend=0.0)
 
 
 def _grids(curves: tuple[npt.ArrayLike, ...]) -> list[Floats]:

@@ -64,13 +64,14 @@ def with_runs(config: dict[str, Any]) -> dict[str, Any]:
         for name, spec in trained.items()
     }
     parents = {model for of in roles.values() for model in of.values()}
-    on_the_way = {name: of for name, spec in known.items() if (of := spec.get("checkpoint_of")) in trained}
+    checkpoints = {name: of for name, spec in known.items() if isinstance(of := spec.get("checkpoint_of"), str)}
+    on_the_way = {name: of for name, of in checkpoints.items() if of in trained}
     kept = {
         f"{name}_step{step}": (name, step) for name, spec in trained.items() for step in evaluate_steps(config, spec)
     }
+    copied = trained.keys() | parents | on_the_way.keys()
     added: dict[str, Any] = {}
     for seed in range(1, runs):
-        copied = trained.keys() | parents | on_the_way.keys()
         copy_of = {name: f"{name}_seed{seed}" for name in known if name in copied}
         run_of = {step: f"{copy_of[name]}_step{number}" for step, (name, number) in kept.items()} | copy_of
         for name, copy in copy_of.items():

@@ -77,8 +77,9 @@ def identity(model: str, revision: str | None = None) -> str:
     A branch, and so a model without a revision, may be at another commit tomorrow. Once in a process, as gigabytes may
     be read for it.
     """
-    folder = folder_of(model, revision)
-    return identity_of_model(model) if folder == local_folder(model) else f"{model}@{folder.name}"
+    if local_folder(model).is_dir():
+        return identity_of_model(model)
+    return f"{model}@{folder_of(model, revision).name}"
 
 
 def cached(model: str, revision: str | None = None) -> Path | None:

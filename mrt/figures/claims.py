@@ -187,7 +187,9 @@ def row_of(
     none = float(ratio and not logarithm)
     needed = None
     one_sided = claim.expect in ("more", "less") and estimate.runs > 1
-    if known and one_sided and not (alone or fixed) and estimate.p_value(none) >= LEVEL:  # else more change nothing
+    if (
+        known and one_sided and not (alone or fixed or logarithm) and estimate.p_value(none) >= LEVEL
+    ):  # else more change nothing
         needed = runs_needed(estimate, none)
     cost = spending(claim, dataset, tables)
     p = None
@@ -284,7 +286,7 @@ def layout(table: pl.DataFrame, models: Mapping[str, ModelStyle]) -> Layout:
         less = shortfall(row | {"n": row["problems"], "runs": None}, row["samples_most"] or 0)
         n = less if "n =" in less else ", ".join(filter(None, (str(row["problems"]), less)))
         here = [runs.format(**row), n.removeprefix("n = "), verdict_text(row), row["redraw"]]
-        where = f" on {row['dataset']}" if several else ""
+        where = f" on {row['dataset']}" if several and row["dataset"] != TRAINING else ""
         cells.append([row["section"], row["says"], f"{row['value']}{where}, {' against '.join(sides)}: {what}", *here])
     return Layout("claims", header, cells, set(), note(table))
 
@@ -324,7 +326,7 @@ def verdict_text(row: Mapping[str, Any]) -> str:
         number = f"about {row['needed']}" if (row["needed"] or 0) <= MOST else f"over {MOST}"
         if row["needed"]:
             text += f", would need {number} runs"
-        elif max(row["runs"], row["than_runs"]) > 1 and row["p"] >= LEVEL:
+        elif max(row["runs"], row["than_runs"]) > 1 and row["p"] >= LEVEL and row["bound"] is None:
             text += ", not by more runs"
     if row["margin"] is not None:
         scale = 100 if row["value"].startswith(SHARES) and not row["ratio"] else 1

@@ -37,7 +37,7 @@ def baseline_of(name: str, models: Mapping[str, ModelStyle]) -> str | None:
     alike = [
         other
         for other, rival in models.items()
-        if (rival.root, len(rival.ancestors)) == (style.root, len(style.ancestors))
+        if (rival.root, len(rival.ancestors)) == (style.root, len(style.ancestors)) and not rival.checkpoint_of
     ]
     rivals = [other for kind in kinds for other in alike if models[other].method == kind]
     if rivals and style.trained and style.method not in OUTCOME_REWARD:

@@ -54,7 +54,8 @@ SCHEMA = {
 def baselines(names: Collection[str], models: Mapping[str, ModelStyle]) -> dict[str, str | None]:
     """The model, among those named, that each is compared with: one that was trained from the same base."""
     root = {name: models[name].root or name for name in names}
-    rivals = [name for method in OUTCOME_REWARD for name in names if models[name].method == method]
+    whole = [name for name in names if not models[name].checkpoint_of]
+    rivals = [name for method in OUTCOME_REWARD for name in whole if models[name].method == method]
     return {name: next((rival for rival in rivals if root[rival] == root[name]), None) for name in names}
 
 

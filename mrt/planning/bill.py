@@ -139,11 +139,11 @@ def flops_a_token(architecture: Architecture, context: float) -> float:
     return 2 * architecture.parameters + 2 * architecture.layers * architecture.heads * architecture.head_dim * context
 
 
-def size_of(config: Config, model: str) -> int:
-    """Parameters of a model; 0 if they are not known."""
+def size_of(config: Config, model: str) -> int | None:
+    """Parameters of a model; None if they are not known."""
     with suppress(UnknownSizes):
         return roots.architecture(config, model).parameters
-    return 0
+    return None
 
 
 class Lengths:
@@ -221,7 +221,8 @@ class Bill:
         """Episodes of a thought of `length` tokens: as finished runs had them, or expected."""
         expected = self.config.expected
         if "episodes" not in expected.model_fields_set and self.hardware is CORE:
-            return self.measured("episodes", model) or min(expected.episodes, length / EPISODE_TOKENS)
+            measured = self.measured("episodes", model)
+            return min(expected.episodes, length / EPISODE_TOKENS) if measured is None else measured
         return expected.episodes
 
     def prompt_tokens(self, model: str) -> float:
@@ -230,12 +231,12 @@ class Bill:
         measured = None if "prompt_tokens" in expected.model_fields_set else self.measured("prompt", model)
         return measured or expected.prompt_tokens
 
-    def prefixes(self, model: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
-        """Work of forced answers at the prefixes of thoughts of mean `length`; `forcing` tokens end each prefix."""
+    def prefixes(self, model: str, mu: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
+        """Work of mu's answers at the prefixes of thoughts of mean `length`; `forcing` tokens end each prefix."""
         at, prompt = self.episodes(model, length) / settings.every + 1, self.prompt_tokens(model)  # prefixes a thought
         read = length + at * forcing
         unshared = at * (prompt + length / 2 + forcing)
-        generated = at * settings.answers * self.answer_tokens(model, settings.decoding.max_tokens)
+        generated = at * settings.answers * self.answer_tokens(mu, settings.decoding.max_tokens)
         prompts = thoughts * prompt
         return Work(thoughts * generated, thoughts * read + prompts, thoughts * unshared, 0, length / 2)
 
@@ -251,7 +252,8 @@ class Bill:
             thoughts = count * min(
                 sampling.prover.traces or sampling.samples, measuring.samples(config, model, dataset)
             )
-            forced_work = self.prefixes(model, thoughts, self.lengths.rollout(model, dataset), sampling.prover, 40)
+            mu, length = measuring.mu(config, model, dataset), self.lengths.rollout(model, dataset)
+            forced_work = self.prefixes(model, mu, thoughts, length, sampling.prover, 40)
             if sampling.prover.estimate == "likelihood":  # two tokens of an answer are read; few are sampled
                 return replace(forced_work, generated=0)
             everywhere = measuring.asks_everywhere(config, model, dataset)

@@ -109,12 +109,19 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
             "",
             f"longest path: {seconds / 3600:.1f} h: {' -> '.join(chain)}",
             "tokens; prefill: each distinct prefix once; unshared: prefill without a prefix cache",
-            f"hours: {bill.rates.in_words({size_of(bill.config, p.model) for p in plans}) or bill.reached.in_words()}",
+            f"hours: {hours_from(bill, plans)}",
             *guessed,
             *short_trainings(bill.config),
             *memory_taken(bill, plans),
         ]
     )
+
+
+def hours_from(bill: Bill, plans: list[Planned]) -> str:
+    """Where the hours of a plan are from: finished runs of models of the same sizes, else what the machine reaches."""
+    sizes = {size_of(bill.config, plan.model) for plan in plans}
+    rest = "" if sizes <= {size for _, size in bill.rates.sums} else bill.reached.in_words()
+    return "; else ".join(filter(None, (bill.rates.in_words(sizes), rest)))
 
 
 def memory_taken(bill: Bill, plans: list[Planned]) -> list[str]:

@@ -36,24 +36,28 @@ class Sums:
 class Rates:
     """Seconds a token by rule, and mean lengths, of models by their parameters; empty where nothing has run."""
 
-    sums: dict[tuple[str, int], Sums] = field(default_factory=lambda: defaultdict(Sums))
-    lengths: dict[tuple[str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
+    sums: dict[tuple[str, int | None], Sums] = field(default_factory=lambda: defaultdict(Sums))
+    lengths: dict[tuple[str, int | None], list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def seconds(self, rule: str, parameters: int) -> float | None:
+    def seconds(self, rule: str, parameters: int | None) -> float | None:
         """Seconds a token of a rule's jobs."""
         sums = self.sums.get((rule, parameters))
         return sums.seconds / sums.tokens if sums and sums.tokens and sums.seconds > 0 else None
 
-    def length(self, name: str, parameters: int) -> float | None:
+    def length(self, name: str, parameters: int | None) -> float | None:
         """The median of the jobs that have run: tokens of a `rollout`, `answer`, `prompt`; `episodes` of a thought."""
         values = self.lengths.get((name, parameters))
         return median(values) if values else None
 
-    def in_words(self, sizes: Collection[int]) -> str:
+    def in_words(self, sizes: Collection[int | None]) -> str:
         """Where the hours of a plan for models of these sizes are from, if from finished runs."""
-        rates = {rule: self.seconds(rule, size) for rule, size in self.sums if size in sizes}
-        shown = ", ".join(f"{rule} {1 / rate:,.0f}" for rule, rate in rates.items() if rate)
-        return f"as finished runs here took them, in tokens a second: {shown}" if shown else ""
+        rates = [(rule, size, rate) for rule, size in self.sums if size in sizes and (rate := self.seconds(rule, size))]
+        several = len({size for _, size, _ in rates}) > 1
+        shown = [
+            f"{rule} {1 / rate:,.0f}" + (f" ({size / 1e6:,.0f}M)" if several and size else "")
+            for rule, size, rate in rates
+        ]
+        return f"as finished runs here took them, in tokens a second: {', '.join(shown)}" if shown else ""
 
     @classmethod
     def left_by(cls, results: Path, start: float) -> "Rates":
@@ -90,8 +94,11 @@ class Rates:
             for name in names:
                 self.lengths[name, size].append(float(mean))
             if rule == "force_answers":
+                thoughts = table.parents[2] / "rollouts" / log.parts[-3] / table.name
                 episodes = rows.group_by("problem_id", "sample").agg(pl.col("prefix").max())
-                self.lengths["episodes", size].append(float(episodes.select(pl.col("prefix").mean()).collect().item()))
+                mean = episodes.select(pl.col("prefix").mean()).collect().item()
+                if thoughts.is_file() and (of_thoughts := size_of_sampler(thoughts)):  # mu may be another model
+                    self.lengths["episodes", of_thoughts].append(float(mean))
             else:
                 self.lengths["prompt", size].append(float(rows.select(pl.col("prompt_tokens").mean()).collect().item()))
         self.sums[rule, size].seconds += max(float(took[1]) - start, 0.0)

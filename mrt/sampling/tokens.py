@@ -30,6 +30,7 @@ PATTERNS = {
     r"\d+|\n\n|\n|[^\d\n]+",
 }
 BATCH = 256  # texts tokenized at once
+BEFORE = ("\n", "=", "~")  # texts that tokenizers hardly join with the next one
 
 
 @lru_cache(maxsize=8)  # a tokenizer's JSON is as long as its vocabulary
@@ -142,20 +143,29 @@ def encode_completions(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[in
     """Token ids of each text as what follows a prompt.
 
     Some tokenizers (Llama 2's) write a space before each text that they encode. A model writes none after its prompt.
+
+    Raises:
+        ValueError: for a text whose beginning such a tokenizer joins with whatever precedes it.
     """
-    if not writes_a_space(tokenizer):
+    if writes_a_space(tokenizer):
+        yield from (encode_after(tokenizer, text) for text in texts)
+    else:
         yield from encode(tokenizer, texts)
-        return
-    begin = len(tokenizer("\n", add_special_tokens=False)["input_ids"])
-    for ids in encode(tokenizer, (f"\n{text}" for text in texts)):
-        yield ids[begin:]
+
+
+def encode_after(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text after one of `BEFORE`."""
+    for before in BEFORE:
+        first, whole = tokenizer([before, before + text], add_special_tokens=False)["input_ids"]
+        if whole[: len(first)] == first:
+            return list(whole[len(first) :])
+    raise ValueError(f"its tokenizer makes no tokens of {text[:20]!r} that follow another text")
 
 
 @lru_cache(maxsize=8)
 def writes_a_space(tokenizer: Any) -> bool:
-    """Whether a text has other tokens after a line break than alone."""
-    line, alone, after = tokenizer(["\n", "a", "\na"], add_special_tokens=False)["input_ids"]
-    return bool(after[: len(line)] == line and after[len(line) :] != alone)
+    """Whether a text has other tokens after another one than alone."""
+    return list(tokenizer("a", add_special_tokens=False)["input_ids"]) != encode_after(tokenizer, "a")
 
 
 def end_of(tokenizer: Any, ids: Sequence[int]) -> list[int]:

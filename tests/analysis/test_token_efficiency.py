@@ -148,9 +148,9 @@ def test_a_bound_is_sure_where_the_curves_are_far_apart_alone(gap: float, narrow
     one, other = rise[0] - rise[0].mean() + 0.3 + gap, rise[1] - rise[1].mean() + 0.3 - 0.06
     estimate, kind = efficiency_of_curves(tokens[0], one, tokens[1], other)
     interval = ratio_interval(estimate)
-    assert kind == "at least" and interval.low <= interval.estimate <= interval.high < 4.2
-    assert (interval.low > 3.8) is narrow and estimate.p_value() < 0.05
-    assert interval.low > 1 and estimate.p_value(np.log(interval.low)) == pytest.approx(0.05, abs=0.002)
+    assert kind == "at least" and interval.low <= interval.estimate < interval.high == np.inf
+    assert (interval.low > 3.8) is narrow and interval.low > 1 and estimate.p_value() < 0.05
+    assert narrow or estimate.p_value(np.log(interval.low)) == pytest.approx(0.05, abs=0.002)
 
 
 def test_curves_of_the_same_runs_vary_together() -> None:
@@ -170,4 +170,4 @@ def test_a_plateau_has_an_interval_from_its_own_side() -> None:
     tokens = np.array([1.0, 2, 4, 8]) * rng.uniform(50, 150, (2, 5, 80, 1))
     bent = curves + np.array([0, 1e-6, 0, 0])
     flat, risen = (efficiency_of_curves(tokens[0], of[0], tokens[1], of[1])[0] for of in (curves, bent))
-    assert risen.value == pytest.approx(flat.value, abs=1e-4) and risen.error == pytest.approx(flat.error, rel=1e-3)
+    assert risen.interval() == pytest.approx(flat.interval(), abs=1e-3)

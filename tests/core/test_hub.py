@@ -113,7 +113,7 @@ def test_a_run_does_not_go_on_with_another_commit_of_a_model(home, monkeypatch):
     refuse_another_commit(experiment)
     table = experiment.results / "rollouts" / "base" / "toy_test.parquet"
     table.parent.mkdir(parents=True)
-    metadata = {"mrt": json.dumps({"weights": f"{NAME}@{PINNED}"})}
+    metadata = {"mrt": json.dumps({"weights": f"{NAME}@{PINNED}", "options": {"model": NAME}})}
     pl.DataFrame({"x": [1]}).write_parquet(table, metadata=metadata)
     refuse_another_commit(experiment)
     hub_cache(home, "model", NAME, LATER, TOY)
@@ -121,7 +121,12 @@ def test_a_run_does_not_go_on_with_another_commit_of_a_model(home, monkeypatch):
         WorkflowError, match=f"models.base: .* at {PINNED}, and .* at {LATER}. Write `revision: {PINNED}`"
     ):
         refuse_another_commit(experiment)
-    raw["models"]["base"]["revision"] = PINNED
+    for revision in (PINNED, LATER):  # another `revision` makes the rollouts again
+        raw["models"]["base"]["revision"] = revision
+        refuse_another_commit(load(raw))
+    of_branch = {"weights": f"{NAME}@main", "options": {"revision": "main"}}  # as tables once recorded a branch
+    pl.DataFrame({"x": [1]}).write_parquet(table, metadata={"mrt": json.dumps(of_branch)})
+    raw["models"]["base"]["revision"] = "main"
     refuse_another_commit(load(raw))
 
 

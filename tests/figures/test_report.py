@@ -75,6 +75,8 @@ def test_a_baseline_has_the_same_base_and_trainings_that_need_not_be_measured():
         "star_2": "a",  # star_1 was not measured
         "grpo": "b",
     }
+    early = {"star_2_step5": ModelStyle(label="x", method="star", ancestors=("star_1", "a"), checkpoint_of="star_2")}
+    assert findings.baseline_of("mrt_2", {**early, **models}) == "star_2"  # no unfinished training
     right = {"a": 10, "b": 30, "mrt": 20, "mrt_2": 24, "star": 32, "star_2": 22, "grpo": 34}
     tables = measured(right)
     compared = overview.summary(tables, models).filter(base="a")

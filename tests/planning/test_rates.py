@@ -82,8 +82,11 @@ def test_prefixes_that_were_scored_are_counted_as_their_episodes(finished_run):
     file = finished_run / "results" / "done" / "prover" / "base" / "toy_test.parquet"
     table = pl.read_parquet(file).with_columns(pl.col("prefix") * 2)
     metadata = pl.read_parquet_metadata(file)
+    raw = yaml.safe_load((ROOT / "tests" / "tiny.yaml").read_text()) | {"results": "results/next"}
     table.write_parquet(file, metadata={"mrt": metadata["mrt"]})
     assert Rates.left_by(finished_run / "results" / "next", 5.0).length("episodes", SIZE) == 6
+    table.with_columns(prefix=0).write_parquet(file, metadata={"mrt": metadata["mrt"]})  # there was no thought
+    assert Bill(load(raw), look=True).episodes("base", 80.0) == 0
     table.with_columns(finish_reason=pl.lit("scored")).write_parquet(file, metadata={"mrt": metadata["mrt"]})
     rates = Rates.left_by(finished_run / "results" / "next", 5.0)
     assert rates.seconds("force_answers", SIZE) is None and rates.length("answer", SIZE) is None

@@ -27,7 +27,7 @@ from workflow.scripts.claims import (
 )
 
 PAGE = (ROOT / "docs" / "claims.md").read_text()
-INTERVAL = re.compile(r"([+-]?[\d.]+)\s+(?:[a-z%]+\s+)*\[([+-]?[\d.]+),\s+([+-]?[\d.]+)\]")
+INTERVAL = re.compile(r"([+-]?[\d.]+)\s+(?:[a-z%]+\s+)*\[((?:< )?[+-]?[\d.]+),\s+((?:> )?[+-]?[\d.]+)\]")
 FOLDERS = sorted((ROOT / "experiments").glob("*/"))
 WITH_CLAIMS = [folder for folder in FOLDERS if (folder / "claims.tsv").exists()]
 
@@ -39,7 +39,7 @@ def claims_of(config):
 
 def numbers(found, sign=1):
     """An estimate and the ends of its interval; with sign -1, of the other model against the one."""
-    estimate, *ends = (sign * float(x) for x in found)
+    estimate, *ends = (sign * float(x.lstrip("<> ")) for x in found)
     return estimate, *sorted(ends)
 
 

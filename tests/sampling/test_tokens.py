@@ -102,6 +102,17 @@ def test_a_completion_has_the_tokens_that_follow_a_prompt(text):
             assert whole == prompt + ids
 
 
+def test_no_beginning_of_a_completion_is_lost():
+    """Of a tokenizer that writes a space and joins line breaks."""
+    letters = {letter: i for i, letter in enumerate(["▁", "\n", "S", "o", "=", "a", "\n\n", "~"])}
+    joined = Tokenizer(models.BPE(letters, [("\n", "\n")], ignore_merges=False))
+    joined.normalizer = normalizers.Prepend("▁")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=joined)
+    assert writes_a_space(tokenizer)
+    assert [[letters["\n"], letters["S"], letters["o"]]] == [*encode_completions(tokenizer, ["\nSo"])]
+    assert [[letters["\n\n"], letters["S"]]] == [*encode_completions(tokenizer, ["\n\nS"])]
+
+
 def test_a_prefix_is_read_once():
     read = []
 

@@ -108,12 +108,13 @@ def check_completions(given: Given, model: Model, needed: dict[str, tuple[int, s
     assert model.rollouts
     file = model.rollouts.file
     rows = completions_in(file, model.rollouts)
-    read: dict[str, tuple[str, str]] = {}  # the problem of each id, and its dataset
+    taken = {row.problem_id for row in rows}
+    read: dict[str, tuple[str, str]] = {}  # the dataset of each id, and its problem
     for dataset, (count, asks) in needed.items():
         if (problems := given.problems_of(dataset)) is None:
             continue
         ids = list(problems)
-        for name in {row.problem_id: None for row in rows}.keys() & problems.keys():
+        for name in (each for each in problems if each in taken):
             other, problem = read.setdefault(name, (dataset, problems[name]))
             if problem != problems[name]:
                 raise ValueError(
