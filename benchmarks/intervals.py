@@ -1,7 +1,7 @@
 """How often a nominal 95 % interval excludes the truth, in simulations of training runs and problems.
 
-    python -m benchmarks.intervals  # 10,000 draws of each, in half an hour: the table of benchmarks/intervals.md
-    python -m benchmarks.intervals --draws 500
+    python -m benchmarks.intervals accuracy tokens  # 10,000 draws of each, in minutes; of token efficiency, in hours
+    python -m benchmarks.intervals --draws 300
 
 A draw is an experiment: 250 problems, 8 completions of each in a run (of regret one trace with 8 forced answers), and
 five training runs of two methods, or of one method and a checkpoint that is given. The methods do not differ, but where
