@@ -227,6 +227,8 @@ def test_the_results_in_the_readme_are_those_of_the_league():
         expected = [re.sub(r" \[[^]]*\](?: x)?", "", cell).replace(" *", "*") for cell in shown]
         expected[0] += ")"
         assert ([*cells], verdict) == (expected, its_verdict)
+    (counts,) = re.findall(r"of (\d+), \[(\d+) are supported, (\d+) contradicted\]", results)
+    assert "Of {} claims {} are supported, {} contradicted".format(*counts) in PAGE
 
 
 def test_the_verdicts_of_rl_are_those_of_the_league():
