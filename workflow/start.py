@@ -299,8 +299,12 @@ def refuse_another_commit(experiment: Config) -> None:
         for table in sorted(experiment.results.glob(f"rollouts/{name}/*.parquet")) if folder else ():
             provenance = read_provenance(table) or {}
             of, _, commit = provenance.get("weights", "").rpartition("@")
-            asked = provenance.get("options", {}).get("revision")  # rollouts of another revision are made again
-            if folder and (of, asked) == (given, model.revision) and commit not in (folder.name, str(model.revision)):
+            revision = provenance.get("options", {}).get("revision")  # rollouts of another one are made again
+            if (
+                folder
+                and (of, revision) == (given, model.revision)
+                and commit not in (folder.name, str(model.revision))
+            ):
                 raise WorkflowError(
                     f"models.{name}: {table} is of {given} at {commit}, and the hub's cache has it at {folder.name}."
                     f" Write `revision: {commit}` to go on with the one, or begin with the other in an empty"

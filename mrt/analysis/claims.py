@@ -405,7 +405,7 @@ def runs_needed(estimate: Estimate, none: float = 0.0) -> int | None:
     """Runs of each model with which the present estimate's interval would exclude `none`; None if no number would.
 
     More runs lower the variance between runs, and that of a run's value on a single problem. They do not lower the
-    variance between problems.
+    variance between problems. None also of an estimate by draws, whose variance has no such parts.
     """
 
     def enough(runs: int) -> bool:
@@ -413,6 +413,6 @@ def runs_needed(estimate: Estimate, none: float = 0.0) -> int | None:
         variance = estimate.of_problems + estimate.of_runs * estimate.runs / runs
         return bool(variance <= ((estimate.value - none) / critical) ** 2)
 
-    if estimate.runs < 2 or estimate.value == none or not enough(MOST_RUNS):
+    if estimate.runs < 2 or estimate.draws is not None or estimate.value == none or not enough(MOST_RUNS):
         return None
     return estimate.runs + 1 + bisect_left(range(estimate.runs + 1, MOST_RUNS), True, key=enough)

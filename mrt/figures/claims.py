@@ -185,12 +185,8 @@ def row_of(
     known = bool(np.isfinite(estimate.value))  # not where curves share no tokens
     word, limit = verdict(claim, interval.estimate, bound, ratio=ratio) if known else ("not significant", 0.0)
     none = float(ratio and not logarithm)
-    needed = None
-    one_sided = claim.expect in ("more", "less") and estimate.runs > 1
-    if (
-        known and one_sided and not (alone or fixed or logarithm) and estimate.p_value(none) >= LEVEL
-    ):  # else more change nothing
-        needed = runs_needed(estimate, none)
+    one_sided = known and claim.expect in ("more", "less") and not (alone or fixed)  # else more runs change nothing
+    needed = runs_needed(estimate, none) if one_sided and estimate.p_value(none) >= LEVEL else None
     cost = spending(claim, dataset, tables)
     p = None
     if known and not (alone or fixed or (cost and cost.share < ENOUGH)):

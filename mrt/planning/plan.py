@@ -118,7 +118,7 @@ def report(bill: Bill, plans: list[Planned], jobs: int) -> str:
 
 
 def hours_from(bill: Bill, plans: list[Planned]) -> str:
-    """Where the hours of a plan are from: finished runs of models of the same sizes, else what the machine reaches."""
+    """Where the hours of a plan are from: finished runs of models of the same sizes, else rates of the machine."""
     sizes = {size_of(bill.config, plan.model) for plan in plans}
     rest = "" if sizes <= {size for _, size in bill.rates.sums} else bill.reached.in_words()
     return "; else ".join(filter(None, (bill.rates.in_words(sizes), rest)))
