@@ -50,7 +50,8 @@ LEAGUE_TITLE = """## {title}
 [The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md). Every
 training spends the same FLOPs, rollouts, forced answers and discarded groups included. \\* marks significant
 differences. A method is **better** with a significant advantage and no significant loss, **worse** in the opposite
-case, a **trade-off** with both. A ratio of tokens below 1 means that it needs more.
+case, a **trade-off** with both. A ratio of tokens below 1 means that it needs more. Its interval ends at > 100 where
+the curves may share no accuracy.
 """
 CLAIMS_TITLE = "## The paper's claims\n"
 COUNTS = """One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is
