@@ -296,19 +296,18 @@ def refuse_another_commit(experiment: Config) -> None:
     for name, model in experiment.models.items():
         given = roots.weights(experiment, name)
         folder = cached(given, model.revision) if given and not local_folder(given).is_dir() else None
-        for table in sorted(experiment.results.glob(f"rollouts/{name}/*.parquet")) if folder else ():
+        if not folder:
+            continue
+        for table in sorted(experiment.results.glob(f"rollouts/{name}/*.parquet")):
             provenance = read_provenance(table) or {}
             of, _, commit = provenance.get("weights", "").rpartition("@")
-            revision = provenance.get("options", {}).get("revision")  # rollouts of another one are made again
-            if (
-                folder
-                and (of, revision) == (given, model.revision)
-                and commit not in (folder.name, str(model.revision))
-            ):
+            revision = provenance.get("options", {}).get("revision")
+            same = (of, revision) == (given, model.revision)  # else the rollouts are made again
+            if same and commit not in (folder.name, str(model.revision)):
                 raise WorkflowError(
                     f"models.{name}: {table} is of {given} at {commit}, and the hub's cache has it at {folder.name}."
                     f" Write `revision: {commit}` to go on with the one, or begin with the other in an empty"
-                    f" folder: `results`"
+                    " folder: `results`"
                 )
 
 

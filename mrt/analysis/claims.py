@@ -186,6 +186,7 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         rows = table.select(named, *KEY, x, samples).drop_nulls("x").group_by("value", *KEY, maintain_order=True)
         return [rows.agg(pl.col("x").mean(), pl.col("samples").sum().cast(pl.Int64))]
 
+    by_episodes = tables.get("episode_regret", pl.DataFrame())
     parts = [
         *part("accuracy", "accuracy", "accuracy"),
         *part("accuracy", "tokens", "tokens"),
@@ -193,7 +194,7 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         *part("maj", pl.format("pass at {}", "k"), "pass"),
         *part("linearized", pl.format("linearized at {}", "k"), "maj"),
         *part("regret", pl.format("regret at {}", "budget"), "regret"),
-        *part_of(by_episodes(tables), pl.format("regret after {} episodes", "episodes"), "regret"),
+        *part_of(to_the_longest(by_episodes), pl.format("regret after {} episodes", "episodes"), "regret"),
         *part("budget_forcing", pl.format("accuracy after {} extensions", "extensions"), "accuracy"),
         *part_of(gains(tables.get("budget_forcing")), pl.format("gain from {} extensions", "extensions"), "gain"),
         *part_of(of_episode(tables.get("progress")), "progress", "progress"),
@@ -218,12 +219,6 @@ def values_of(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         ),
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"value": pl.String, **dict.fromkeys(KEY, pl.String)})
-
-
-def by_episodes(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Rows of `episode_regret`, as many of each run."""
-    regrets = tables.get("episode_regret", pl.DataFrame())
-    return regrets if regrets.is_empty() else to_the_longest(regrets)
 
 
 def of_episode(progress: pl.DataFrame | None) -> pl.DataFrame:

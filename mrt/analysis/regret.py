@@ -106,6 +106,8 @@ def to_the_longest(regrets: pl.DataFrame) -> pl.DataFrame:
     Args:
         regrets: measure `episode_regret` with columns model, run and dataset. No trace has `reached` a row added here.
     """
+    if regrets.is_empty():
+        return regrets
     of_problem = ["model", "run", "dataset", "problem_id"]
     points = regrets.select("dataset", "episodes").unique()
     places = regrets.select(of_problem).unique(maintain_order=True).join(points, on="dataset").sort("episodes")

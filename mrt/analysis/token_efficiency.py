@@ -133,7 +133,7 @@ def efficiency_of_curves(*curves: npt.ArrayLike, same_runs: bool = False, fixed:
 
 
 def _draws(grids: Sequence[Floats], *, same_runs: bool, fixed: bool) -> Floats | None:
-    """Draws of the logarithm of token efficiency [DRAWS], for mean curves that vary as they were seen to.
+    """Draws of the logarithm of token efficiency [DRAWS], of mean curves that vary as runs and problems do.
 
     It is infinite where the curves of a draw share no accuracy. None if nothing varies.
 

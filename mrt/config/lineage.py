@@ -1,6 +1,7 @@
 """A model's lineage: its ancestors, the model whose data it learns from, and its recipe."""
 
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 from mrt.config.schema import Config
 from mrt.core.settings import overlaid
@@ -22,11 +23,8 @@ def ancestry(config: Config, name: str) -> Iterator[str]:
 
 
 def trained_from(config: Config, name: str) -> Iterator[str]:
-    """The models that a model was trained from, one after the other, nearest first."""
-    parent = config.models[training_of(config, name)].parent
-    while parent:
-        yield parent
-        parent = config.models[training_of(config, parent)].parent
+    """The models that a model was trained from, nearest first: its ancestry without models that checkpoints are of."""
+    return (later for name, later in pairwise(ancestry(config, name)) if config.models[name].checkpoint_of != later)
 
 
 def root(config: Config, name: str) -> str:

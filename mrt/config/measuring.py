@@ -195,7 +195,7 @@ def look(config: Config, name: str) -> Style:
 
 
 def style(config: Config, name: str) -> dict[str, Any]:
-    """How a model appears in figures: label, method, look, ancestors and iteration (how often it ran in a row)."""
+    """How a model appears in figures: label, method, look, ancestors and iteration (of its method, in a row)."""
     model = config.models[name]
     trained = config.models[lineage.training_of(config, name)]
     on_the_way = {"checkpoint_of": model.checkpoint_of, "step": model.step} if model.checkpoint_of else {}

@@ -233,7 +233,8 @@ class Bill:
 
     def prefixes(self, model: str, mu: str, thoughts: float, length: float, settings: Any, forcing: float) -> Work:
         """Work of mu's answers at the prefixes of thoughts of mean `length`; `forcing` tokens end each prefix."""
-        at, prompt = self.episodes(model, length) / settings.every + 1, self.prompt_tokens(model)  # prefixes a thought
+        at = self.episodes(model, length) / settings.every + 1  # prefixes per thought
+        prompt = self.prompt_tokens(model)
         read = length + at * forcing
         unshared = at * (prompt + length / 2 + forcing)
         generated = at * settings.answers * self.answer_tokens(mu, settings.decoding.max_tokens)

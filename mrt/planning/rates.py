@@ -77,7 +77,7 @@ class Rates:
         counts, took = COUNTED.findall(text), TOOK.search(text)
         if not took or not tables or len(counts) != len(tables) or any(int(cached) for cached, _ in counts):
             return
-        size = size_of_sampler(tables[0])
+        size = parameters_of_sampler(tables[0])
         scored = pl.col("finish_reason") == "scored"
         if size is None or any(pl.scan_parquet(table).select(scored.any()).collect().item() for table in tables):
             return
@@ -97,7 +97,7 @@ class Rates:
                 thoughts = table.parents[2] / "rollouts" / log.parts[-3] / table.name
                 episodes = rows.group_by("problem_id", "sample").agg(pl.col("prefix").max())
                 mean = episodes.select(pl.col("prefix").mean()).collect().item()
-                if thoughts.is_file() and (of_thoughts := size_of_sampler(thoughts)):  # mu may be another model
+                if thoughts.is_file() and (of_thoughts := parameters_of_sampler(thoughts)):  # mu may be another model
                     self.lengths["episodes", of_thoughts].append(float(mean))
             else:
                 self.lengths["prompt", size].append(float(rows.select(pl.col("prompt_tokens").mean()).collect().item()))
@@ -107,14 +107,14 @@ class Rates:
     def add_trained(self, log: Path, history: Path) -> None:
         """Count a training of SFT that ran and was not taken from the kept ones."""
         text = log.read_text(errors="replace")
-        took, size = TOOK.search(text), size_of(history.with_name(log.stem))
+        took, size = TOOK.search(text), parameters_of(history.with_name(log.stem))
         if took and size and "cached checkpoint is taken" not in text and history.is_file():
             tokens = pl.scan_parquet(history).select(pl.col("num_tokens").max()).collect().item()
             self.sums["train", size].seconds += float(took[1])
             self.sums["train", size].tokens += float(tokens)
 
 
-def size_of(folder: Path | None) -> int | None:
+def parameters_of(folder: Path | None) -> int | None:
     """Parameters of a checkpoint; None if it is not there any more."""
     try:
         return architecture_of(folder).parameters if folder else None
@@ -122,12 +122,12 @@ def size_of(folder: Path | None) -> int | None:
         return None
 
 
-def size_of_sampler(table: Path) -> int | None:
+def parameters_of_sampler(table: Path) -> int | None:
     """Parameters of the model that sampled a table, which its provenance names."""
     options = (read_provenance(table) or {}).get("options", {})
     model, revision = options.get("model", ""), options.get("revision")
     folder = local_folder(model)
-    return size_of(folder if folder.is_dir() else cached(model, revision)) if model else None
+    return parameters_of(folder if folder.is_dir() else cached(model, revision)) if model else None
 
 
 def tables_of(folder: Path, log: Path) -> Iterator[Path]:

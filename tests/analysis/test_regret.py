@@ -227,13 +227,13 @@ def test_regret_of_a_shorter_run_goes_on_with_all_its_episodes_and_none_has_reac
     key = {"model": "a", "dataset": "d", "problem_id": "p", "reached": 1.0}
     runs = {"a": [0.1, 0.2, 0.3], "b": [0.5]}
     rows = [key | {"run": run, "episodes": b, "regret": x} for run, of in runs.items() for b, x in enumerate(of, 1)]
-    found = to_the_longest(pl.DataFrame([*rows, key | {"run": "b", "dataset": "e", "episodes": 1, "regret": 0.0}]))
-    assert found.filter(run="b", dataset="d").select("episodes", "regret", "reached").rows() == [
+    carried = to_the_longest(pl.DataFrame([*rows, key | {"run": "b", "dataset": "e", "episodes": 1, "regret": 0.0}]))
+    assert carried.filter(run="b", dataset="d").select("episodes", "regret", "reached").rows() == [
         (1, 0.5, 1.0),
         (2, 0.5, 0.0),
         (3, 0.5, 0.0),
     ]
-    assert found.filter(run="a")["regret"].to_list() == runs["a"] and found.filter(dataset="e").height == 1
+    assert carried.filter(run="a")["regret"].to_list() == runs["a"] and carried.filter(dataset="e").height == 1
 
 
 def test_a_trace_is_hopeless_until_a_vote_or_its_own_answer_is_right() -> None:

@@ -98,10 +98,10 @@ def test_a_method_of_a_users_has_the_configured_way_to_cut_and_prompt(here):
         return Options(config, Paths(config), None).training_set(SimpleNamespace(model="short"))
 
     cut = {"segmentation": {"by": "steps", "min_steps": 1}}
-    asked = {"prompt": {"instruction": "Work out: {problem}"}}
-    stage = MakeSet(settings=json.loads(settings(**cut, **asked)), out=here / "out", out_rules=here / "rules")
+    prompt = {"prompt": {"instruction": "Work out: {problem}"}}
+    stage = MakeSet(settings=json.loads(settings(**cut, **prompt)), out=here / "out", out_rules=here / "rules")
     assert stage.parameterization.segmentation.by == "steps" and stage.prompt.instruction == "Work out: {problem}"
-    assert len({settings(), settings(**cut), settings(**asked)}) == 3
+    assert len({settings(), settings(**cut), settings(**prompt)}) == 3
 
 
 def test_the_bill_and_the_slice_follow_from_what_a_variant_asks_and_reads(here):

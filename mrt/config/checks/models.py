@@ -108,21 +108,20 @@ def check_completions(given: Given, model: Model, needed: dict[str, tuple[int, s
     assert model.rollouts
     file = model.rollouts.file
     rows = completions_in(file, model.rollouts)
-    taken = {row.problem_id for row in rows}
+    completions_of = Counter(row.problem_id for row in rows)
     read: dict[str, tuple[str, str]] = {}  # the dataset of each id, and its problem
     for dataset, (count, asks) in needed.items():
         if (problems := given.problems_of(dataset)) is None:
             continue
-        ids = list(problems)
-        for name in (each for each in problems if each in taken):
-            other, problem = read.setdefault(name, (dataset, problems[name]))
-            if problem != problems[name]:
+        for name, text in problems.items():
+            other, problem = read.setdefault(name, (dataset, text))
+            if name in completions_of and problem != text:
                 raise ValueError(
                     f"{file}: the id {name!r} is of a problem of {other} and of another one of {dataset}. Write a file"
                     " for each set, of two models with `evaluate_on`, or give the sets ids of their own"
                 )
-        check_ids(file, rows, ids, dataset)
-        counts = Counter(row.problem_id for row in rows) & Counter(dict.fromkeys(ids, len(rows)))
+        check_ids(file, rows, problems, dataset)
+        counts = completions_of & Counter(dict.fromkeys(problems, len(rows)))
         fewest = min(counts, key=lambda problem: counts[problem])
         if counts[fewest] < count:
             has = f"{counts[fewest]} completion{'s' * (counts[fewest] != 1)} of problem {fewest!r} of {dataset}"
