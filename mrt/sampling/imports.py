@@ -47,6 +47,7 @@ from mrt.episodes.thinking import (
     whole,
 )
 from mrt.grading.equality import exact
+from mrt.problems.decontamination import contents, squeezed
 from mrt.problems.harnesses import Rows, expected, flattened
 from mrt.problems.sources import check_characters, read_file, text
 
@@ -320,6 +321,42 @@ def check_ids(file: Path, rows: Iterable[Row], ids: Collection[str], dataset: st
         )
 
 
+def check_apart(file: Path, rows: Iterable[Row], problems: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise ValueError if the id of a completion is that of different problems; `problems` are by dataset and id."""
+    read = dict.fromkeys(row.problem_id for row in rows)
+    first: dict[str, tuple[str, str]] = {}
+    for dataset, texts in problems.items():
+        for name in read.keys() & texts.keys():
+            other, problem = first.setdefault(name, (dataset, texts[name]))
+            if problem != texts[name]:
+                raise ValueError(
+                    f"{file}: the id {name!r} is of a problem of {other} and of another one of {dataset}. Write a file"
+                    " for each set, of two models with `evaluate_on`, or give the sets ids of their own"
+                )
+
+
+def check_prompts(file: Path, rows: Sequence[Row], problems: Mapping[str, str], dataset: str) -> None:
+    """Warn of prompts that do not contain the problem with their id; `problems` are texts by id.
+
+    Raises ValueError, with the row, if such a prompt contains another problem (of at least 20 characters), or if
+    another row with its id contains the problem: then ids are of different problems.
+    """
+    texts = {name: squeezed(problem) for name, problem in problems.items()}
+    prompts = {row: squeezed(row.prompt) for row in rows if row.prompt and row.problem_id in texts}
+    strangers = [row for row, prompt in prompts.items() if texts[row.problem_id] not in prompt]
+    right_ids = {row.problem_id for row in prompts.keys() - {*strangers}}
+    for row in strangers:
+        others = [name for name, text in texts.items() if len(text) >= 20 and text in prompts[row]]
+        if others or row.problem_id in right_ids:
+            which = f"has the problem {others[0]!r}" if others else "lacks it, which other rows with this id have"
+            raise ValueError(f"{file}, row {row.number}: its problem_id is {row.problem_id!r}, and its prompt {which}")
+    if strangers:
+        print(
+            f"warning: {len(strangers)} of {len(prompts)} prompts lack the problem of {dataset} with their id,"
+            f" such as that of row {strangers[0].number} ({strangers[0].problem_id!r})"
+        )
+
+
 def check_golds(file: Path, rows: Rows, problems: pl.DataFrame, dataset: str) -> None:
     """Warn of gold answers of a harness's file that differ from those of the problems with the same id.
 
@@ -345,6 +382,7 @@ class Import(Stage):
 
     file: Path = Field(description="Completions (JSONL, Parquet or CSV).")
     problems: Path = Field(description="Dataset (Parquet).")
+    others: list[Path] = Field([], description="Other datasets (Parquet) whose problems the file has completions of.")
     out: Path = Field(description="Rollouts (Parquet).")
     reading: Path = Field(description="Number of rows that were read in each way (Parquet).")
     completions: Completions = Field(
@@ -357,7 +395,10 @@ class Import(Stage):
         rows = completions_of(self.file, flat, self.completions)
         problems = PROBLEMS.read(self.problems, ["id", "answer", "extra"])
         ids = problems["id"].to_list()
+        texts = {path.stem: dict(contents(path)["id", "content"].iter_rows()) for path in (self.problems, *self.others)}
         check_ids(self.file, rows, ids, self.problems.stem)
+        check_apart(self.file, rows, texts)
+        check_prompts(self.file, rows, texts[self.problems.stem], self.problems.stem)
         # elsewhere a column `answer` need not be a gold answer; with `extra` the task may have changed the gold answer
         if flat is not raw and "extra" not in problems.columns:
             check_golds(self.file, flat, problems, self.problems.stem)

@@ -38,6 +38,48 @@ def verdicts(problems, rows, **settings):
     return ROLLOUTS.read(rollouts)["inside"].to_list(), GRADES.read(grades)["correct"].to_list()
 
 
+def set_of(folder, name, **problems):
+    """A dataset of problems by id, all with the answer 2."""
+    kinds = PROBLEMS.columns
+    rows = {"index": range(len(problems)), "id": list(problems), "problem": list(problems.values())}
+    table = pl.DataFrame(rows).with_columns(pl.lit("2").alias("answer"))
+    table = table.with_columns(pl.lit(None, k).alias(n) for n, k in kinds.items() if n not in table.columns)
+    PROBLEMS.write(table.select(pl.col(n).cast(k) for n, k in kinds.items()), folder / f"{name}.parquet")
+    return folder / f"{name}.parquet"
+
+
+def test_an_id_of_problems_of_two_sets_stops(tmp_path):
+    old, new = set_of(tmp_path, "old", a="1 + 1?", b="1 + 2?"), set_of(tmp_path, "new", a="1 + 1?", b="2 + 2?")
+    file, out = tmp_path / "traces.jsonl", {name: tmp_path / f"{name}.parquet" for name in ("out", "reading")}
+    file.write_text('{"problem_id": "a", "text": "2"}')
+    Import(file=file, problems=old, others=[new], **out).cli_cmd()
+    file.write_text('{"problem_id": "b", "text": "2"}')
+    with pytest.raises(ValueError, match="the id 'b' is of a problem of old and of another one of new"):
+        Import(file=file, problems=old, others=[new], **out).cli_cmd()
+
+
+QUESTIONS = {"a": "How many sides does a square have?", "b": "How many sides does a cube have?"}
+
+
+def test_a_prompt_of_another_problem_stops(tmp_path):
+    problems = set_of(tmp_path, "set", **QUESTIONS)
+    own, other = (f"Question:\n{QUESTIONS[name].replace(' ', '  ')}\nAnswer:" for name in "ab")
+    assert imported(problems, [{"problem_id": "a", "text": "4", "prompt": own}]) == [("a", 0, "4")]
+    with pytest.raises(ValueError, match="row 1: its problem_id is 'a', and its prompt has the problem 'b'"):
+        imported(problems, [{"problem_id": "a", "text": "6", "prompt": other}])
+    rows = [{"problem_id": "a", "text": "4", "prompt": prompt} for prompt in (own, "Of last year's set?")]
+    with pytest.raises(ValueError, match=r"row 2: .* its prompt lacks it, which other rows with this id have"):
+        imported(problems, rows)
+
+
+def test_prompts_in_other_words_are_counted(tmp_path, capsys):
+    problems = set_of(tmp_path, "set", **QUESTIONS)
+    imported(
+        problems, [{"problem_id": "a", "text": "4", "prompt": "Sides of a square?"}, {"problem_id": "b", "text": ""}]
+    )
+    assert "warning: 1 of 1 prompts lack the problem of set with their id" in capsys.readouterr().out
+
+
 def test_ids_may_be_numbers_and_samples_are_counted(problems):
     rows = [{"problem_id": i, "text": text} for i, text in ((2, "a"), (1, "b"), (2, "c"), (9, "d"))]
     assert imported(problems, rows) == [("1", 0, "b"), ("2", 0, "a"), ("2", 1, "c")]

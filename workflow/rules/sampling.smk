@@ -92,6 +92,9 @@ rule import_rollouts:
     input:
         file=ancient(lambda w: experiment.models[w.model].rollouts.file),
         problems=paths.problems(),
+        others=lambda w: [
+            paths.problems(other) for other in measuring.measured_on(experiment, w.model) if other != w.dataset
+        ],
     output:
         rollouts=paths.artifact("rollouts"),
         reading=paths.artifact("rollouts", "reading.parquet"),
@@ -105,6 +108,8 @@ rule import_rollouts:
         code=options.code("sampling.imports"),
         content=lambda w: content_of(experiment.models[w.model].rollouts.file),
         settings=options.completions,
+        execution=files_of("others"),
     shell:
         "python -m mrt.sampling.imports --settings {params.settings:q} --file {input.file:q}"
-        " --problems {input.problems:q} --out {output.rollouts:q} --reading {output.reading:q} > {log:q} 2>&1"
+        " --problems {input.problems:q} --execution {params.execution:q} --out {output.rollouts:q}"
+        " --reading {output.reading:q} > {log:q} 2>&1"

@@ -9,7 +9,7 @@ from mrt.config.checks.given import Given, Mistakes, file_mistakes, in_a_circle,
 from mrt.config.sections import Model
 from mrt.core.hub import has_chat_template, missing
 from mrt.core.settings import overlaid
-from mrt.sampling.imports import check_ids, completions_in
+from mrt.sampling.imports import check_apart, check_ids, completions_in
 from mrt.sampling.prompt import Prompt
 from mrt.training.log import check_log
 
@@ -109,17 +109,10 @@ def check_completions(given: Given, model: Model, needed: dict[str, tuple[int, s
     file = model.rollouts.file
     rows = completions_in(file, model.rollouts)
     completions_of = Counter(row.problem_id for row in rows)
-    read: dict[str, tuple[str, str]] = {}  # the dataset of each id, and its problem
-    for dataset, (count, asks) in needed.items():
-        if (problems := given.problems_of(dataset)) is None:
-            continue
-        for name, text in problems.items():
-            other, problem = read.setdefault(name, (dataset, text))
-            if name in completions_of and problem != text:
-                raise ValueError(
-                    f"{file}: the id {name!r} is of a problem of {other} and of another one of {dataset}. Write a file"
-                    " for each set, of two models with `evaluate_on`, or give the sets ids of their own"
-                )
+    known = {name: problems for name in needed if (problems := given.problems_of(name)) is not None}
+    check_apart(file, rows, known)
+    for dataset, problems in known.items():
+        count, asks = needed[dataset]
         check_ids(file, rows, problems, dataset)
         counts = completions_of & Counter(dict.fromkeys(problems, len(rows)))
         fewest = min(counts, key=lambda problem: counts[problem])
