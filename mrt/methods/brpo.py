@@ -9,6 +9,7 @@ completion. A thought that ends before b_k counts there with the completion's ou
 forced answers are not learnt; the completion's own answer is, with the same returns as the end of its thought.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,13 @@ def budget_advantages(J: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return returns - (place * earlier + (count - place) * returns.mean(axis=0)) / count
 
 
-@variant(asks="budgets")
+def masked(recipe: Any) -> Iterator[tuple[str, str]]:
+    """Masked completions, whose J at the budgets the group's mean would lack."""
+    if recipe.mask_truncated:
+        yield "mask_truncated", "budgets within thoughts that are cut off count in the group's mean; leave it out"
+
+
+@variant(asks="budgets", refuses=masked)
 def budget_relative(group: Group, budgets: int) -> Any:
     """Return of the budgets after a token, less BRPO's baseline; budgets after the thought count with the reward."""
     columns = list(zip(group.rewards.tolist(), group.boundaries, strict=True))

@@ -1,4 +1,9 @@
-"""A length penalty relative to the right completions of the same group (Section 8.2; Arora and Zanette, 2025)."""
+"""A length penalty relative to the right completions of the same group (Section 8.2; Arora and Zanette, 2025).
+
+Simplified: their RLOO is the reward less the group's mean here, which is (G - 1)/G times as large. A KL term is that of
+the recipe. A completion that reaches the token limit is graded like others; in theirs it is wrong. Their script has
+alpha 0.1; without one, here it is the default of `rl.alpha`.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,6 +1,6 @@
 """MRT (RL): progress is rewarded (Sections 6.2, 7.1; Algorithm 2), by one of several variants (docs/rl.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,13 @@ def explicit(group: Group, alpha: float, centred: bool) -> Any:
     return group.rewards - centre(group, centred) + alpha * (group.outcomes - group.J)
 
 
-@variant(asks="stop", gives="rewards")
+def no_halves(recipe: Any) -> Iterator[tuple[str, str]]:
+    """A group that has no halves."""
+    if recipe.num_generations % 2:
+        yield "num_generations", f"{recipe.num_generations} is odd, and half of a group is stopped; set an even number"
+
+
+@variant(asks="stop", gives="rewards", refuses=no_halves)
 def implicit(group: Group) -> Any:
     """The outcome, in groups of which half get the stop phrase "Time is up." (Figure 6, Section 7.1)."""
     return group.rewards

@@ -338,8 +338,8 @@ def check_apart(file: Path, rows: Iterable[Row], problems: Mapping[str, Mapping[
 def check_prompts(file: Path, rows: Sequence[Row], problems: Mapping[str, str], dataset: str) -> None:
     """Warn of prompts that do not contain the problem with their id; `problems` are texts by id.
 
-    Raises ValueError, with the row, if such a prompt contains another problem (of at least 20 characters), or if
-    another row with its id contains the problem: then ids are of different problems.
+    Raises ValueError, with the row, for prompts that show that ids are of different problems. They contain another
+    problem (of at least 20 characters), or lack one that another prompt with the same id contains.
     """
     texts = {name: squeezed(problem) for name, problem in problems.items()}
     prompts = {row: squeezed(row.prompt) for row in rows if row.prompt and row.problem_id in texts}

@@ -129,6 +129,7 @@ def test_each_token_is_credited_with_the_progress_of_its_own_episode():
         processing_class=tokenizer,
         parameterization=words,
         split=None,
+        recipe=RL(),
         variant=variants()["per_episode"],
         mu=SimpleNamespace(accuracy_at=accuracy_at),
     )
@@ -312,6 +313,31 @@ def test_the_gradient_of_the_explicit_objective_is_that_of_equation_3(alpha, cen
         assert len(np.unique(advantages.round(6))) > 6  # two outcomes and many values of J
         means = advantages.reshape(-1, PROMPTS, GROUP).mean(axis=2)
         assert np.abs(means).min() < 1 and means.std() > 0.05  # not centred in the group
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dr_grpo"])
+def test_the_loss_decides_whether_j_is_a_baseline(loss, tmp_path, monkeypatch):
+    """A completion of "1" ends at once, another has a second token; half of them are right, whatever their length.
+
+    The expected outcome has no derivative by theta then. `loss: grpo` adds c dE[1 / length], c the mean advantage:
+    without progress c is 1/2, and E[1 / length] is (1 + p) / 2.
+    """
+    theta, rng = 0.4, np.random.default_rng(1)
+    trainer, rows, ascent = two_token_trainer(tmp_path, RL(alpha=0.0, loss=loss), theta, 0.0, monkeypatch)
+    one, two = (trainer.processing_class(text, add_special_tokens=False)["input_ids"][0] for text in ("1", "2"))
+    p = 1 / (1 + np.exp(-theta))
+
+    def rollout(prompts, own):
+        drawn = np.where(rng.random((len(prompts), 2)) < p, one, two).tolist()
+        ids = [tokens[:1] if tokens[0] == one else tokens for tokens in drawn]
+        return {"prompt_ids": [[two]] * len(prompts), "completion_ids": ids, "logprobs": None}
+
+    monkeypatch.setattr(ByText, "right", lambda self, answers, problems: rng.integers(0, 2, len(answers)).tolist())
+    trainer.rollout_func = rollout
+    each, _ = gradients(trainer, rows, ascent, 400)
+    error = each.std(ddof=1) / np.sqrt(each.size)
+    shorter = p * (1 - p) / 4
+    assert abs(each.mean() - (shorter if loss == "grpo" else 0)) < 3.5 * error < shorter / 2
 
 
 @pytest.mark.parametrize("epochs", [1, 2.4])

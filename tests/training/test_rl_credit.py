@@ -174,24 +174,25 @@ ANSWER = "</think>\n\n**Step-by-Step Explanation and Answer:**\n\n1. **Ends:** t
 CHAT = "<|user|>x<|assistant|><think>\n"
 
 
-def places(text, budgets, longest, masked=False):
-    """(the text that each token adds, places of budgets, texts there) of a completion that continues PREFIX."""
+def places(text, budgets, longest, masked=False, before=PREFIX, variant=budget_relative, most=None):
+    """(the text that each token adds, the variant's places, texts there) of a completion that continues `before`."""
     import torch
     from transformers import AutoTokenizer
 
     from mrt.sampling.tokens import end_of, pieces
 
     tokenizer = AutoTokenizer.from_pretrained(TOY_BASE)
-    prompt, ids = (tokenizer.encode(part, add_special_tokens=False) for part in (CHAT + PREFIX, text))
-    recipe = RL(budgets=budgets, decoding=Decoding(max_tokens=longest))
+    prompt, ids = (tokenizer.encode(part, add_special_tokens=False) for part in (CHAT + before, text))
+    recipe = RL(budgets=budgets, decoding=Decoding(max_tokens=longest), max_episodes=most)
+    words = recipe.cutting(OpenEnded(segmentation=Segmentation(min_steps=1)))
     trainer = object.__new__(make_trainer_class())
     vars(trainer).update(
-        {"kept": {}, "processing_class": tokenizer, "parameterization": OpenEnded(), "split": None},
-        variant=budget_relative, recipe=recipe,
+        {"kept": {}, "processing_class": tokenizer, "parameterization": words, "split": None},
+        variant=variant, recipe=recipe,
     )  # fmt: skip
     output = {"prompt_ids": torch.tensor([prompt]), "completion_ids": torch.tensor([ids])}
     output |= {"prompt_mask": torch.ones(1, len(prompt)), "completion_mask": torch.full((1, len(ids)), 1 - masked)}
-    inputs = [{"prompt": CHAT + PREFIX, "prefix_text": PREFIX, "inside": True, "thinking": None, "answer": "9"}]
+    inputs = [{"prompt": CHAT + before, "prefix_text": before, "inside": True, "thinking": None, "answer": "9"}]
     ((ends, texts),) = trainer.places(inputs, output)
     return list(pieces(tokenizer, end_of(tokenizer, prompt), ids)), ends, texts
 
@@ -211,6 +212,15 @@ def test_an_unfinished_thought_is_cut_at_its_end_too():
     assert ends == [tokens // 3, tokens * 2 // 3, tokens] and texts[-1] == PREFIX + REST
     assert places(REST, 3, tokens * 3)[1] == [tokens]  # it stays below the others, which count with its outcome
     assert places(REST, 3, tokens, masked=True)[1:] == ([], [])
+
+
+@pytest.mark.parametrize("before", ["", "".join(f"Wait, {i}.\n\n" for i in range(7))])
+def test_the_most_episodes_are_those_of_a_completion_not_of_its_prefix(before):
+    thought = "".join(f"Wait, {i}.\n\n" for i in range(9))
+    _, ends, texts = places(thought, 1, 200, before=before, variant=step_values)
+    assert len(ends) == 8 and texts[0] == before + "Wait, 0.\n\n"
+    for most in (0, 5, 20):
+        assert places(thought, 1, 200, before=before, variant=step_values, most=most)[1:] == (ends[:most], texts[:most])
 
 
 def test_values_are_mean_outcomes_of_continuations_from_each_state(tmp_path, monkeypatch):
@@ -325,6 +335,8 @@ def test_a_setting_trains_again_those_that_read_it(edit, readers):
     [
         ("s_grpo", {"loss": "dapo"}, r"rl\.loss: with the early_exits variant, dapo: each exit counts"),
         ("length_penalty", {"alpha": 2.0}, r"rl\.alpha: with the shortened variant, 2 is above 1"),
+        ("brpo", {"mask_truncated": True}, r"rl\.mask_truncated: with the budget_relative variant, budgets within"),
+        ("mrt_rl", {"variant": "implicit", "batch_size": 9, "num_generations": 3}, r"rl\.num_generations: .* 3 is odd"),
     ],
 )
 def test_a_method_refuses_what_would_make_it_another(method, rl, message):
@@ -338,10 +350,10 @@ def test_the_authors_method_of_the_card_is_a_configuration():
     model = {"parent": "base", "method": "mrt_rl", "problems": "toy_train", "rl": online}
     config = experiment(models={"mrt_online": model})
     assert lineage.sources(config, "mrt_online") == ()  # no thoughts of the parent
-    words = lineage.recipe(config, "mrt_online").cutting(OpenEnded(segmentation=Segmentation(min_steps=1)))
-    thought = "".join(f"Wait, {i}.\n\n" for i in range(9))
-    assert len(words.cut(thought).episodes) == 6 and words.segmentation.min_steps == 1
+    assert lineage.recipe(config, "mrt_online").max_episodes == 5  # cuts
+    words = OpenEnded(segmentation=Segmentation(min_steps=1, max_episodes=2))
     assert RL().cutting(words) is words
+    assert RL(max_episodes=5).cutting(words).segmentation == Segmentation(min_steps=1)
     for other in (Backtracking(), OpenEnded(segmentation=Segmentation(by="my_cut.py:cut"))):
         with pytest.raises(ValueError, match="max_episodes: neither attempts nor a function of yours"):
             RL(max_episodes=5).cutting(other)

@@ -26,10 +26,11 @@ J(mu; z_0:j) is estimated from G further forced answers of the current policy at
 it is the probability of the gold answer under this policy at the prefix. J is the same for the whole group, so
 subtracting the group's mean would cancel it; the explicit advantage is therefore not normalised (Algorithm 2, line 11,
 "in place of"). J does not depend on the completion, so it is a baseline: the expected gradient is 1 + alpha times that
-of the outcome, under the distribution of prefixes. In the implicit variant J enters through the group's mean. This is a
-baseline too, because the stop phrase is in the prompt; the stopped half trains mu. Equation 3 itself holds the contexts
-c_j-1 fixed and differentiates the progress of each episode alone; `per_episode` has this gradient, in which nothing
-cancels by telescoping. With `centred`, the group's mean outcome is subtracted from the outcome term (docs/rl.md).
+of the outcome, under the distribution of prefixes. This does not hold with `loss: grpo`, which weighs completions by
+their length (docs/rl.md). In the implicit variant J enters through the group's mean. This is a baseline too, because
+the stop phrase is in the prompt; the stopped half trains mu. Equation 3 itself holds the contexts c_j-1 fixed and
+differentiates the progress of each episode alone; `per_episode` has this gradient, in which nothing cancels by
+telescoping. With `centred`, the group's mean outcome is subtracted from the outcome term (docs/rl.md).
 """
 
 from mrt.training.rl.recipe import RL

@@ -3,9 +3,11 @@
 Where all completions of a group are right, or all are wrong, GRPO's advantages are 0. Such a group is replaced by one
 of a further problem, in at most `dynamic_sampling` rounds; one that is alike after the last round stays.
 
-Outcomes decide, for every variant; with `implicit` those of both halves. Each problem keeps its turn, and a resumed
-training samples the same. `tokens_sampled` and `flops` count the discarded groups. In the log `groups_redrawn` is the
-number of discarded groups for each group of a step, and `groups_varied` the share of the final groups that vary.
+Outcomes decide, for every variant; with `implicit` those of both halves. Variants that do not subtract the group's mean
+could learn from the groups left out, too: those with credit by episode, exit or budget. And in the groups that are
+kept, J of the prompt is no baseline any more, as they are chosen by their outcomes. Each problem keeps its turn, and a
+resumed training samples the same. `tokens_sampled` and `flops` count the discarded groups. In the log `groups_redrawn`
+is the number of discarded groups for each group of a step, and `groups_varied` the share of the final groups that vary.
 `reward` and `completion_tokens` are of the first round, so that curves of methods compare; the rest is of the final
 groups.
 """

@@ -85,8 +85,8 @@ class RL(Budgeted):
     max_episodes: int | None = Field(
         None,
         ge=0,
-        description="`segmentation.max_episodes` for the completions of this training, where credit is by"
-        " episode. It limits the number of cuts, so 5 gives at most six episodes. Prefixes are cut by"
+        description="Maximum number of cuts of a completion where credit is by episode, instead of"
+        " `segmentation.max_episodes`: 5 gives at most six episodes after the prompt. Prefixes are cut by"
         " `segmentation`.",
     )
     prefixes: float = Field(1.0, ge=0, le=1, description="MRT (RL): share of the problems whose prompt has a prefix.")
@@ -346,7 +346,7 @@ class RL(Budgeted):
         return next((name for name in fields if getattr(self, name) in (True, "server")), None)
 
     def cutting(self, words: Parameterization) -> Parameterization:
-        """How completions are cut in this training, given how the experiment cuts.
+        """How completions are cut in this training, given how the experiment cuts. The trainer counts `max_episodes`.
 
         Raises ValueError if `max_episodes` is set where its markers do not cut.
         """
@@ -354,7 +354,7 @@ class RL(Budgeted):
             return words
         if not isinstance(words, OpenEnded) or ways_of(words):
             raise ValueError("max_episodes: neither attempts nor a function of yours are cut by it; leave it out")
-        segmentation = words.segmentation.model_copy(update={"max_episodes": self.max_episodes})
+        segmentation = words.segmentation.model_copy(update={"max_episodes": None})
         return words.model_copy(update={"segmentation": segmentation})
 
     def budget_tokens(self) -> list[int]:

@@ -504,7 +504,8 @@ def make_trainer_class() -> type:
                     ends = [tokens for tokens in self.recipe.budget_tokens() if written > 0 and tokens <= longest]
                     cuts = [len(before) + sum(map(len, texts[:tokens])) for tokens in ends]
                 else:
-                    cuts = [cut for cut in np.cumsum([len(e) for e in episodes]) if len(before) < cut < len(thought)]
+                    all_cuts = np.cumsum([len(e) for e in episodes])
+                    cuts = [cut for cut in all_cuts if len(before) < cut < len(thought)][: self.recipe.max_episodes]
                     ends = tokens_up_to(texts, [cut - len(before) for cut in cuts])
                 yield ends, [thought[:cut] for cut in cuts]
 
