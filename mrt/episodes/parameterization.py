@@ -126,8 +126,12 @@ class OpenEnded(Settings):
         """
         opening, thought, closed, _ = take_apart(before + completion, inside=inside, thinking=self.thinking)
         if split is None:
-            return Cut(split_episodes(opening + thought, **self.segmentation.model_dump()), closed)
-        return Cut(split(opening + thought) if opening + thought else [], closed)
+            episodes = split_episodes(thought, **self.segmentation.model_dump())
+        else:
+            episodes = split(thought) if thought else []
+        if opening:
+            episodes = [opening + "".join(episodes[:1]), *episodes[1:]]
+        return Cut(episodes, closed)
 
     def force(self, prefix: str, *, inside: bool = True) -> str:
         """Text after the chat prompt that makes mu answer at a prefix; it opens the thought if nothing else does."""
@@ -217,9 +221,10 @@ def split_episodes(
 ) -> list[str]:
     """Episodes of a thought, in order; `"".join(...)` of them is the thought. An empty thought has none.
 
-    A step that begins with one of the markers opens an episode, or any step with `by="steps"`. `min_steps` is the
-    number of steps that an episode needs before the next may begin, `max_episodes` the maximum number of cuts (the text
-    after the last cut is one episode). Raises ValueError if either is out of range, or for another `by`.
+    A step that begins with one of the markers, as a whole word, opens an episode, or any step with `by="steps"`.
+    `min_steps` is the number of steps that an episode needs before the next may begin, `max_episodes` the maximum
+    number of cuts (the text after the last cut is one episode). Raises ValueError if either is out of range, or for
+    another `by`.
     """
     if by not in ("markers", "steps"):
         raise ValueError(f"{by} is no way to cut of this package; what reads it has to load it")
@@ -227,10 +232,15 @@ def split_episodes(
         raise ValueError(f"min_steps must be at least 1 and max_episodes at least 0; got {min_steps}, {max_episodes}")
     if not thought:
         return []
-    cuts, start, steps, position = [0], tuple(markers), 0, 0
+    words = (
+        re.escape(marker) + (r"(?![^\W\d_])" if marker[-1:].isascii() and marker[-1:].isalpha() else "")
+        for marker in markers
+    )
+    start = re.compile("|".join(words) or "(?!)")
+    cuts, steps, position = [0], 0, 0
     for step_end in [*(blank.end() for blank in BLANK_LINES.finditer(thought)), len(thought)]:
         step = thought[position:step_end].lstrip()
-        opens = step.startswith(start) if by == "markers" else bool(step)
+        opens = bool(start.match(step)) if by == "markers" else bool(step)
         if opens and steps >= min_steps and (max_episodes is None or len(cuts) <= max_episodes):
             cuts.append(position)
             steps = 0

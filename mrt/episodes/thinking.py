@@ -156,7 +156,7 @@ def of_template(template: str) -> Thinking | None:
         raise ValueError(f"its chat template shows {' and '.join(f.opening for f in shown)}. {NEEDED}")
     if shown:
         return shown[0]
-    if unknown := _TAG_LIKE.search(texts):
+    if unknown := _TAG_LIKE.search(texts) or re.search(_GRANITE[0], texts):
         raise ValueError(f"its chat template shows an unknown kind of thought, {unknown.group()!r}. {NEEDED}")
     return None
 
@@ -216,8 +216,18 @@ def _tags_in(text: str, thinking: Thinking) -> list[re.Match[str]]:
 def _pairs_in(text: str, thinking: Thinking | None) -> tuple[tuple[str, str], ...]:
     """Patterns of the tags that count in a text: the model's first, then those of other models that occur in it."""
     known = [family for family in FAMILIES if family.occurs_in(text)]
-    kinds = [*([thinking] if thinking else []), *known, *_foreign_in(text)]
+    foreign = [kind for kind in _foreign_in(text) if kind != _SAID or _are_tags(text, thinking)]
+    kinds = [*([thinking] if thinking else []), *known, *foreign]
     return tuple(dict.fromkeys(kind.patterns for kind in kinds))
+
+
+def _are_tags(text: str, thinking: Thinking | None) -> bool:
+    """Whether Granite's sentences are tags in a text of a model with other tags, or none: where one closes the other.
+
+    One alone is a tag too if the model may write thoughts, and the text has none of its own tags.
+    """
+    both = "oc" in "".join(str(tag.lastgroup)[0] for tag in _tags_in(text, _SAID))
+    return both or (thinking is not None and not thinking.occurs_in(text))
 
 
 def _kind_of(tag: re.Match[str]) -> tuple[Thinking, bool]:

@@ -27,7 +27,7 @@ _GOES_ON = re.compile(  # an expression that continues directly after the braces
     rf"[ \t]*(?:(?P<scale>\$?[ \t]*\\?%)|[\^_](?! ?\{{?\s*\\(?:circ"
     rf"|prime))(?=\S)|/(?=[\d({{\\]|[A-Za-z](?![A-Za-z]))(?!/?{_BOX})"
     r"|\\(?:times|cdot|div|sqrt|[dt]?frac|pi|log|ln|sin|cos|tan)(?![A-Za-z])"
-    rf"|[-+][ \t]?(?:[\d(]|(?!{_BOX})\\[A-Za-z]|[A-Za-z](?![A-Za-z])))"
+    rf"|[-+][ \t]?(?:[\d(]|(?!{_BOX})\\[A-Za-z]|(?![aAI][ \t]+[a-z]{{2}})[A-Za-z](?![A-Za-z])))"
 )
 _BRACKET = re.compile(r"\\.|[(){}]", re.DOTALL)
 _FILLED = re.compile(r"\S")
@@ -130,7 +130,24 @@ def boxed(text: str) -> str | None:
             return ""
         answers.append(answer)
         following = start
-    return ", ".join(dict.fromkeys(reversed(answers)))
+    return ", ".join(different(answers[::-1]))
+
+
+def different(answers: list[str]) -> list[str]:
+    r"""Answers without those that equal an earlier one, such as `\frac12` and 0.5."""
+    from mrt.grading.equality import exact  # which reads boxes itself
+
+    kept: list[str] = []
+    for answer in answers:
+        if not any(answer == other or exact(answer, other) for other in kept):
+            kept.append(answer)
+    return kept
+
+
+def tagged(part: str) -> str | None:
+    """The content of the last `<answer>...</answer>` of an answer part; None without one."""
+    contents = _TAGGED.findall(part)
+    return contents[-1].strip() if contents else None
 
 
 def _content(text: str, start: int, end: int) -> tuple[str, int]:
@@ -192,8 +209,8 @@ def find_box(part: str | None) -> tuple[str | None, str | None]:
     if answer is not None:
         return (answer if 0 < len(answer) <= LONGEST else None), None
     text = _END.sub("\n", part).translate(_SPELLED)
-    if tagged := _TAGGED.findall(part):
-        text = tagged[-1].strip().translate(_SPELLED)
+    if (inside := tagged(part)) is not None:
+        text = inside.translate(_SPELLED)
         if not _SAID.search(text):
             return text.strip("$ ") or None, None
     tail = text[-LONGEST:]
@@ -201,8 +218,8 @@ def find_box(part: str | None) -> tuple[str | None, str | None]:
     denied = [match.end() for match in _DENIED.finditer(tail)]
     if denied and denied[-1] >= max(said, default=0):
         return None, None
-    if letters := _LETTER.findall(tail):
-        return letters[-1][0] or letters[-1][1], None
+    if (letters := list(_LETTER.finditer(tail))) and letters[-1].end() >= max(said, default=0):
+        return letters[-1][1] or letters[-1][2], None
     marked = list(_MARKED.finditer(text))
     if marked and (not said or marked[-1].end() > len(text) - len(tail) + said[-1]):
         return marked[-1][1], None

@@ -19,6 +19,7 @@ from typing import Any
 from unicodedata import numeric
 
 from mrt.grading.answers import LONGEST, boxed, closing
+from mrt.grading.units import UNIT, is_counted, unit_of
 
 # Math-Verify warns that it has no time limit; the processes that call it have one (mrt.grading.workers)
 logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -40,7 +41,10 @@ _SYMBOLS = str.maketrans({
   | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 _DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ⁻⁺₀₁₂₃₄₅₆₇₈₉ₙ₋₊", "0123456789n-+0123456789n-+")
 _RAISED, _LOWERED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹ⁿ⁻⁺]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉ₙ₋₊]+")
-_TEXT = r"\\(?:text(?:bf|it|rm|sf|up|normal)?|math(?:rm|bf)|mbox|operatorname)\s*"
+_TEXT = (  # commands that set their argument in a font or colour
+    r"\\(?:text(?:bf|it|rm|sf|tt|sc|up|md|normal)?|math(?:rm|bf|sf|it|tt|normal)|mbox|hbox|operatorname|emph|underline"
+    r"|boldsymbol|bm|pmb|textcolor ?\{\w+\})\s*"
+)
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|pi|infty"
 _AMOUNT = r"-?(?:\d+(?:[, ]\d{3}(?!\d))*(?:\.\d+)?|\.\d+|\\frac ?\{\d+\}\{\d+\})"
 _CURRENCIES = {r"\$": "dollars", "€": "euros", r"\euro": "euros", "£": "pounds", r"\pounds": "pounds", "¥": "yen",
@@ -55,11 +59,18 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
                   lambda m: m[1] + re.sub(r"\D", "", m[2]) if re.search(r"[{\\~]|[, ]0", m[2]) else m[0]),
     "spaces": (re.compile(r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![A-Za-z])"), " "),
     "size of brackets": (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\.?"), ""),
+    "fonts": (re.compile(r"\\(?:bf|it|rm|sf|tt|em|bfseries|itshape)(?![A-Za-z]) ?|\\color ?\{\w+\}"), ""),
+    "letters": (re.compile(r"\\(mathbb|mathcal|mathscr|vec|hat|bar) ?([A-Za-z])(?![A-Za-z])"), r"\\\1{\2}"),
+    "times of day": (re.compile(rf"(?<![\d.])((?:1[0-2]|0?[1-9])(?: ?: ?[0-5]\d| |(?=\\)|(?=[AP])|(?=[ap]\.)))"
+                                rf"\s*(?:{_TEXT}\{{\s*)?([AaPp])(?:\. ?[Mm]\b\.?|[Mm]\b(?!\.\w))(?:\s*\}})?"
+                                r"(?! ?[\w^+*/=(\\])"),
+                     lambda m: rf"{m[1].replace(' ', '')} \text{{{m[2].lower()}m}}"),
     "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     "empty set": (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
     "and": (re.compile(rf"\\(?:land|wedge)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*and\s*\}}"), " and "),
     "or": (re.compile(rf"\\(?:lor|vee)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*or\s*\}}"), " or "),
-    "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?:np\.|math\.)?({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
+    "functions in code": (re.compile(rf"(?<![A-Za-z\\])(?!(?:m(?:in|ax)|sec)\b ?(?:[}}.,/]|$))(?:np\.|math\.)?"
+                          rf"({_FUNCTIONS}|{'|'.join(_CODE)})(?![A-Za-z])"),
                           lambda m: rf"\{_CODE.get(m[1], m[1])} "),
     "currencies": (re.compile(rf"({_SIGN}) ?({_AMOUNT})|(?<![\d.,])({_AMOUNT}) ?({_SIGN})"),
                    lambda m: f"{(m[2] or m[3]).replace(' ', '')} {_CURRENCIES[m[1] or m[4]]} "),
@@ -104,6 +115,13 @@ def _braced(text: str) -> str:
     return text
 
 
+def as_latex(text: str) -> str:
+    """A text with its mathematics in Unicode, such as √, ≤, ² and ½, as LaTeX."""
+    text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_DIGITS)}}}", text)
+    text = _LOWERED.sub(lambda m: f"_{{{m[0].translate(_DIGITS)}}}", text)
+    return text.translate(_SYMBOLS)
+
+
 @lru_cache(maxsize=1 << 16)
 def normalise(answer: str) -> str:
     r"""The answer without parts that never affect its value: delimiters, spacing commands, `\left`, a full stop.
@@ -112,9 +130,7 @@ def normalise(answer: str) -> str:
     """
     if len(answer) > LONGEST:
         return ""
-    text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_DIGITS)}}}", answer)
-    text = _LOWERED.sub(lambda m: f"_{{{m[0].translate(_DIGITS)}}}", text)
-    text = " ".join(text.translate(_SYMBOLS).split())
+    text = " ".join(as_latex(answer).split())
     if r"\begin" not in text and r"\\" in text:  # escaped once too often; elsewhere `\\` ends a row
         text = re.sub(r"(?<!\\)\\\\(?=[A-Za-z]{2}|[(){}\[\]])", r"\\", text)
     for pattern, replacement in _REWRITES.values():
@@ -300,23 +316,6 @@ _NOUN = re.compile(
     r"|\\%)(?P<power>\^\{[23]\})?$"
 )
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-_UNITS = {  # words that can be dropped without changing a value: units, currencies, things that are counted
-    name: names.split()[0]
-    for names in (
-        "mm millimeter millimetre", "cm centimeter centimetre", "m meter metre", "km kilometer kilometre",
-        "inch inche", "ft foot feet", "yd yard", "mi mile", "mg milligram", "g gram", "kg kilogram", "lb lbs pound",
-        "oz ounce", "ton", "ms millisecond", "s sec secs second", "min mins minute", "h hr hrs hour", "day", "week",
-        "month", "year yr yrs", "ml mL milliliter millilitre", "L liter litre", "cup", "quart", "gallon", "acre",
-        "mph", "rad radian", "unit", "N", "J", "W", "V", "A", "Hz", "Pa", "eV", "mol", "dollar USD buck", "euro EUR",
-        "cent penny", "rupee Rs", "yen", "yuan", "won", "ruble", "child children", "man men", "woman women",
-        "person people", "apple", "book", "boy", "card", "coin", "dog", "girl", "grade", "integer", "marble", "piece",
-        "point", "solution", "student", "ticket", "way", "worker", *"元个個人岁歳円年天日次种本只枚",
-    )
-    for name in names.split()
-}  # fmt: skip
-_NAMES = "|".join(_UNITS.values())
-_UNITS["per"] = "per"
-_UNIT = re.compile(rf"(?:(?:square|cubic|sq|degree) )?(?:{_NAMES})(?:(?: per)? (?:square )?(?:{_NAMES})){{0,2}}")
 # A clause after a value: `, k \in \mathbb{Z}`, `where k is an integer`, `\text{for all } x \in \mathbb{R}`.
 _CLAUSE = re.compile(
     rf"[,;]?\s*\(?\s*(?:{_TEXT}\{{[^{{}}]{{0,20}}\}}|where|for all|for)?\s*(?P<name>[A-Za-z])\s*"
@@ -375,7 +374,9 @@ def names(pred: str, gold: str) -> bool | None:
     one, other = (re.fullmatch(r"([A-Za-z])\(([A-Za-z])\)", name) for name in (mine, theirs))
     if one and other and one[1] == other[1] and one[2] != other[2]:
         return other[2] not in value and same_answer(_renamed(value, one[2], other[2]), right)
-    return same_answer(value, right) if mine == theirs or ("y" in (mine, theirs) and (one or other)) else None
+    if mine == theirs or ("y" in (mine, theirs) and (one or other)):
+        return same_answer(value, right)
+    return False if _NAME.fullmatch(mine) and _NAME.fullmatch(theirs) else None
 
 
 def _renamed(text: str, old: str, new: str) -> str:
@@ -413,25 +414,34 @@ def quantities(pred: str, gold: str) -> bool | None:
 
 
 def _quantity(text: str) -> tuple[str, str, bool]:
-    """The words after a value, units in their shortest spelling ("" without words); the value; whether it keeps it."""
+    """The words after a value, a unit in one spelling ("" without words); the value; whether it is the same without."""
+    bare, in_font = _bare(text), _bare(text) != " ".join(text.split())
+    if (unit := UNIT.search(bare, max(0, len(bare) - 80))) and (name := unit_of(unit["unit"])):
+        value = bare[: unit.start()].strip()
+        apart = in_font or re.search(r"[A-Za-z]{2}|/", unit["unit"]) or bare[unit.start()] == " "
+        plain = number_in(plain_text(value)) and (len(unit["unit"]) > 1 or unit["unit"] in "mgshNJWVAL")  # no variable
+        if apart and _is_single(value) and (in_font or plain or len(unit["unit"]) > 3):
+            return name, value, True
     match = _NOUN.search(text, max(0, len(text) - 80))
     value = text[: match.start()].strip() if match else ""
     number = number_in(plain_text(value))
-    single = number or (re.search(r"\d", value) and not items(value)[1:])
-    if not match or not single or split(value, ("=", *_RELATIONS))[1]:
+    if not match or not _is_single(value):
         return "", text, True
     if not (noun := (match["noun"] or match["word"] or "").strip()):  # a sign; after `\cos 60` it is the angle's
         angle = "circ" in match[0] and _TRIGONOMETRIC.search(value)
         return ("", text, True) if angle else ("degree" if "circ" in match[0] else "percent", value, True)
-    words = [word.removesuffix("s" * (len(word) > 3)) for word in noun.replace(".", "").replace("/", " per ").split()]
-    units = [
-        _UNITS.get(word) or (_UNITS.get(word.lower()) if len(word) > 2 else None) for word in words
-    ]  # not Mg as mg
-    apart = number and text[len(value)] == " " if match["word"] else words
-    if not apart or not (all(units) or (len(noun) > (3 if match["word"] else 1) and "/" not in noun)):  # variables
+    if match["word"] and not (number and text[len(value)] == " "):
         return "", text, True
-    noun = " ".join(unit or _caseless(word) for unit, word in zip(units, words, strict=True))
-    return noun + (match["power"] or ""), value, bool(_UNIT.fullmatch(noun))
+    if not len(noun) > (3 if match["word"] else 1) or "/" in noun:  # variables
+        return "", text, True
+    return _caseless(noun) + (match["power"] or ""), value, bool(number and is_counted(noun, number[0] == 1))
+
+
+def _is_single(value: str) -> bool:
+    """Whether a text may be one value with a unit behind it."""
+    if number_in(plain_text(value)):
+        return True
+    return bool(re.search(r"\d", value) and not items(value)[1:]) and not split(value, ("=", *_RELATIONS))[1]
 
 
 def ratios(pred: str, gold: str) -> bool | None:
@@ -475,7 +485,14 @@ def _lists(pred: str, gold: str) -> bool | None:
         return False
     if {mine, theirs} <= {"", r"\{"} and (named[0] == named[1] or len(left) < 2):
         return _matched(left, right)
+    left, right = (_by_name(side) if of_names else side for side, of_names in zip((left, right), named, strict=True))
     return (mine == theirs or named[0] != named[1]) and all(map(same_answer, left, right))
+
+
+def _by_name(members: list[str]) -> list[str]:
+    """Named values in the order of their names, as a tuple has them, if these are single letters, perhaps numbered."""
+    are_letters = all(re.fullmatch(r"[A-Za-z](?:_\{\d\})?", _named(item)[0]) for item in members)
+    return sorted(members, key=lambda item: _named(item)[0]) if are_letters else members
 
 
 def _constant(item: str) -> bool:
@@ -541,6 +558,10 @@ def algebra(pred: str, gold: str) -> bool | None:
     pred, gold = (re.sub(r"(\d+(?:\.\d+)?)\^\\circ", r"(\\frac{\1\\pi}{180})", text) for text in (pred, gold))
     if (r"^\circ" in pred) != (r"^\circ" in gold):  # degrees of more than a number, beside radians
         pred, gold = (re.sub(r"\^\\circ", r"\\cdot\\frac{\\pi}{180}", text) for text in (pred, gold))
+    if all(split(text, ("or", "and"))[1] and split(text, _RELATIONS)[1] for text in (pred, gold)):  # sets of numbers
+        variables = [{*re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])", text)} for text in (pred, gold)]
+        if variables[0] != variables[1]:
+            return False
     real = not (should_treat_as_complex(pred) or should_treat_as_complex(gold))
     one, other = _region(pred, real), _region(gold, real)
     if one is None or other is None or any(side.has(zoo, nan) for side in (one, other)):
@@ -548,6 +569,8 @@ def algebra(pred: str, gold: str) -> bool | None:
     if all(isinstance(side, Relational | And) for side in (one, other)):
         if one.free_symbols != other.free_symbols or not one.free_symbols:  # Math-Verify would solve for nothing
             return False
+        if len(one.free_symbols) > 1:  # no set of numbers: the same relations
+            return {part.canonical for part in And.make_args(one)} == {part.canonical for part in And.make_args(other)}
         one, other = (side.as_set() if isinstance(side, And) else side for side in (one, other))
     scalar = [isinstance(side, Expr) and not isinstance(side, MatrixExpr) for side in (one, other)]
     if scalar[0] != scalar[1]:
@@ -579,10 +602,11 @@ def _region(text: str, real: bool) -> Any:
 
 
 # Texts that the parser drops or reads as a product: `52_8`, `x^2_1`, `f'`, `A^T`, `f^{(3)}`, `\ldots`, `1 2`, `1.2.3`,
-# `0x1`, `f^{-1}(x)`.
+# `0x1`, `f^{-1}(x)`; and `1/2x`, which may be half of x.
 _LOST = re.compile(
     r"[\d)\]}]_|['\"]|\\prime|\^\{\\?(?:T|top|intercal|dagger|ast|\*)\}|[A-Za-z]\^\{\([\dn]\)\}|\\[lcd]?dots|\.\."
-    r"|\d \d|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ|[fghFGH]\^\{-1\} ?\("
+    r"|/ ?\d+(?:\.\d+)? ?(?:[A-Za-z(]|\\(?:sqrt|pi|frac|binom|sin|cos|tan|log|ln|exp|alpha|beta|theta|lambda|mu|omega"
+    r"|phi)(?![a-z]))|\d \d|\.\d+\.|\b0x|\d[eE][+-]?\d|!!|[^\d})]\^\\circ|[fghFGH]\^\{-1\} ?\("
 )
 
 
@@ -595,6 +619,9 @@ def _parse(text: str, real: bool) -> Any:
 
     if _LOST.search(text):
         return None
+    for above, below in re.findall(r"\d ?\\frac\{(\d+)\}\{(\d+)\}", text):
+        if int(above) >= int(below):  # no mixed number, and perhaps no product
+            return None
     text = re.sub(r"(?<=\d) ?\\binom", r"\\cdot \\binom", text)  # else the number is read as that of a mixed fraction
     clean = NormalizationConfig(basic_latex=True, units=False, malformed_operators=False, nits=True, boxed="none")
     as_written = ConversionConfig(lowercase_symbols=False)

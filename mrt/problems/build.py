@@ -108,11 +108,12 @@ def sample(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
 
 
 def answer_in(solution: str, mark: str | None) -> str | None:
-    """The final answer of a solution: its last box, or the text after the last `mark`; None without one."""
+    """The final answer of a solution: its last box, or the line after the last `mark`; None without one."""
     if mark is None:
         return boxed(solution)
     _, marker, answer = solution.rpartition(mark)
-    return answer.strip() or None if marker else None
+    lines = answer.strip() if r"\begin" in answer else answer.strip().partition("\n")[0].rstrip()
+    return lines or None if marker else None
 
 
 def extra_of(record: Mapping[str, Any], columns: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from mrt.core.artifacts import PROBLEMS
+from mrt.grading.equality import as_latex
 from mrt.problems.filters import without_markup
 
 Shingles = set[str]  # each is its tokens joined by spaces
@@ -41,7 +42,7 @@ def squeezed(problem: str) -> str:
 
 def plain_math(problem: str) -> str:
     """A problem's text in lower case, with its LaTeX normalised, and drawings and layout removed."""
-    visible = INVISIBLE.sub("", unicodedata.normalize("NFKC", problem))
+    visible = INVISIBLE.sub("", unicodedata.normalize("NFKC", as_latex(problem)))
     plain = re.sub(r"\[asy\].*?\[/asy\]", " ", visible, flags=re.DOTALL | re.IGNORECASE)
     plain = re.sub(r"(?![0-9])\d", lambda digit: str(unicodedata.decimal(digit[0])), plain)
     plain = re.sub(r"\\[dt]frac\b", r"\\frac", plain)

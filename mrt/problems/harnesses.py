@@ -116,8 +116,11 @@ def of_lighteval(rows: list[Any]) -> Iterator[dict[str, Any]]:
         "prompt": response["input"] if isinstance(response.get("input"), str) else None,
         "verdicts": [Verdict(judge, score_of(value), answers.get(judge)) for judge, value in metric.items()],
     }
+    reasonings = response.get("reasonings") or []
     for i, text in enumerate(texts):
-        yield {**common, "text": text, **(size(tokens[i], doc.get("generation_size")) if i < len(tokens) else {})}
+        reasoning = reasonings[i] if i < len(reasonings) else None
+        whole = text_of({"message": {"content": text, "reasoning": reasoning or None}})
+        yield {**common, "text": whole, **(size(tokens[i], doc.get("generation_size")) if i < len(tokens) else {})}
 
 
 def extracted(doc: Mapping[str, Any], judges: Sequence[str]) -> dict[str, str]:

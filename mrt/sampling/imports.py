@@ -13,7 +13,8 @@ Each row says whether its text begins inside a thought (`inside`), by the first 
 - its prompt: an opening tag at its end, or in the model's turn, leaves a thought open;
 - its text: one that begins with an opening tag opens the thought itself; one that closes a thought which it did not
   open begins inside it;
-- `begins`, if it is given;
+- `begins`, if it is given. `outside` also counts where prompts open thoughts and no text of the model closes one, as
+  where its reasoning was taken out of the texts;
 - its prompt: one that ends in the model's turn opens no thought, so the text is an answer. This holds unless a text of
   the model closes a thought that nothing opened: then the prompts of the file lack their ends;
 - otherwise the text is an answer, unless rows of its model show thoughts. Then it is unknown whether this one was cut
@@ -81,7 +82,12 @@ ENDS = re.compile(
     r"(?:(?:<[|｜](?:im_end|end|endoftext|end_of_text|eot_id|eom_id|return|call|end▁of▁sentence|END_OF_TURN_TOKEN|pad)"
     r"[|｜]>|<(?:eos|pad|end_of_turn|turn\|)>|\[EOS\]|</s>)\s*)+\Z"
 )
-CLOSES = "the text closes a thought"
+# Those after which a run-on text goes on with another turn; `<|end|>` may stand between a model's own messages.
+TURN_ENDS = re.compile(
+    r"(?:<[|｜](?:im_end|endoftext|end_of_text|eot_id|end▁of▁sentence)[|｜]>|<end_of_turn>)\s*<[|｜]?(?:im_start|start).*",
+    re.DOTALL,
+)
+CLOSES, OPENED = "the text closes a thought", "the prompt opens a thought"
 
 
 class Completions(Settings):
@@ -96,7 +102,8 @@ class Completions(Settings):
     begins: Literal["inside", "outside"] | None = Field(
         None,
         description="Whether texts begin inside a thought, for rows that do not show it: their prompt opens"
-        " none, and their text has no tag. Needed if other rows of the model show thoughts.",
+        " none, and their text has no tag. Needed if other rows of the model show thoughts. `outside` also counts"
+        " where prompts open thoughts and no text closes one.",
     )
 
     @model_validator(mode="after")
@@ -205,7 +212,7 @@ def completions_of(file: Path, rows: Rows, settings: Completions) -> list[Row]:
             if given["text"] is None:
                 raise ValueError("text is null; leave the row out, or write an empty text")
             given |= {name: _string(given, name) for name in ("text", "prompt")}
-            given["text"] = ENDS.sub("", given["text"])
+            given["text"] = ENDS.sub("", TURN_ENDS.sub("", given["text"]))
             given |= {"tokens": _tokens(given["tokens"]), "finish_reason": _finish(_string(given, "finish_reason"))}
         except ValueError as error:
             raise ValueError(f"{file}, row {number}: {error}") from error
@@ -248,6 +255,8 @@ def _with_starts(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], setting
             " a thought, which is then cut off and has no answer, or are they answers? Say so: `rollouts: {begins:"
             " inside}` or `outside`"
         )
+    if settings.begins == "outside" and not any(_closes(row["text"], thinking) for _, row in rows):
+        places = {number: Place(None, "") if place.by == OPENED else place for number, place in places.items()}
     if settings.begins:
         rest = (settings.begins == "inside", f"`begins: {settings.begins}`")
     else:
@@ -259,6 +268,11 @@ def _with_starts(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], setting
         values = (row["problem_id"], row["text"], row["prompt"] or "", row["tokens"], row["finish_reason"])
         result.append(Row(number, *values, inside, thinking, by))
     return result
+
+
+def _closes(text: str, thinking: Thinking | None) -> bool:
+    """Whether a text closes a thought, if its prompt opened one."""
+    return take_apart(text, inside=True, thinking=thinking).closed
 
 
 def _tags_of(file: Path, rows: Sequence[tuple[int, dict[str, Any]]], settings: Completions) -> Thinking | None:
@@ -294,7 +308,7 @@ def _place(row: Mapping[str, Any], thinking: Thinking | None) -> Place:
         return Place(None, "")
     written, prompt = row["text"], in_prompt(row["prompt"] or "", thinking)
     if prompt == "opens":
-        return Place(True, "the prompt opens a thought", shows=True)
+        return Place(True, OPENED, shows=True)
     parts = take_apart(written, thinking=thinking)
     if answers_at_once(written, thinking):
         return Place(False, "the text opens with the header of an answer", shows=True)
@@ -423,6 +437,12 @@ class Import(Stage):
         READING.write(pl.DataFrame(read, schema=READING.columns, orient="row"), self.reading)
         print(f"{table.height} of {len(rows)} rows imported")
         print(*(f"{count} {what}" for what, count in read), sep="\n")
+        opened = [row for row in rows if row.by == OPENED]
+        if opened and not any(_closes(row.text, row.thinking) for row in rows):
+            print(
+                f"warning: {len(opened)} prompts open a thought, and no text closes one, so none has an answer. If the"
+                " reasoning was taken out of the texts, set `rollouts: {begins: outside}`"
+            )
         if uncounted := table["tokens"].null_count():
             what = f"{uncounted} of {table.height} completions have no `tokens`"
             print(f"warning: {what}: figures and tables against tokens leave them out")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mrt.grading.answers import boxed
+from mrt.grading.answers import boxed, tagged
 from mrt.grading.task import Row, Task
 
 _LABEL = r"[(\[]?\s*{}\s*(?:[).:\]]|\s-)\s*"  # `A)`, `(A)`, `A.`, `A:` before an option's text
@@ -100,6 +100,7 @@ class Choice(Task):
         box = boxed(part)
         if box is not None:
             return letter_of(box, texts)
+        part = tagged(part) or part
         stated = [letter_stated(statement, texts) for statement in _STATED.findall(part)]
         called = _CALLED_RIGHT.findall(part)
         if not (stated or called):
@@ -178,4 +179,7 @@ def letter_of(text: str, texts: Sequence[str]) -> str | None:
         if rest in ("", plain(texts[letters.index(chosen[1])])):
             return chosen[1]
     same = [letter for letter, option in zip(letters, texts, strict=True) if plain(option) == plain(text)]
+    small = re.fullmatch(r"[(\[]?\s*([a-z])\s*[)\].]?", text)
+    if not same and small and small[1].upper() in letters:
+        return small[1].upper()
     return same[0] if len(same) == 1 else None

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from mrt.grading.answers import boxed
+from mrt.grading.answers import boxed, tagged
 from mrt.grading.task import Row, Task
 
 
 class Exact(Task):
-    """The last box, or else the text after the last `after`, equals the gold answer but for white space."""
+    """The last box, else the last `<answer>`, else the text after the last `after`, equals the gold answer.
+
+    White space does not count.
+    """
 
     after: str = Field(
         "Answer:", min_length=1, description="The words before an answer without a box, which ends with its line."
@@ -19,6 +22,8 @@ class Exact(Task):
 
     def answer(self, part: str, problem: Row) -> str | None:
         box = boxed(part)
+        if box is None:
+            box = tagged(part)
         if box is None:
             _, marker, rest = part.rpartition(self.after)
             box = rest.strip().partition("\n")[0] if marker else ""

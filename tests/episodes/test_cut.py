@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.episodes.cut import CutRollouts
-from mrt.episodes.parameterization import MARKERS, split_episodes
+from mrt.episodes.parameterization import MARKERS, OpenEnded, split_episodes
 from mrt.episodes.thinking import THINK, take_apart
 
 pieces = st.sampled_from([*MARKERS, "\n", "\n\n", "\n\n\n", " ", "so x = 2", "Wai", "wait", "é\r\n"])
@@ -48,6 +48,22 @@ def test_a_marker_opens_an_episode_after_three_steps():
 def test_a_marker_after_two_steps_opens_none():
     thought = steps("a", "b", "Wait", "c", "Alternatively")
     assert split_episodes(thought) == [steps("a", "b", "Wait", "c") + "\n\n", "Alternatively"]
+
+
+def test_a_marker_is_a_whole_word():
+    thought = steps("One", "two", "three", "Waiting time is 5", "Wait, no", "so")
+    assert [part[:8] for part in split_episodes(thought)] == ["One\n\ntwo", "Wait, no"]
+    assert len(split_episodes(steps("一", "二", "三", "等等这个"), markers=["等等"])) == 2
+
+
+@pytest.mark.parametrize("by", ["markers", "steps"])
+def test_a_tag_in_a_paragraph_of_its_own_is_no_step(by):
+    """The model's own tag cuts as that of its prompt does."""
+    thought = steps("Okay", "x = 1", "Wait, y", "z", "Wait, no", "so", "Wait")
+    words = OpenEnded(segmentation={"by": by, "min_steps": 2})
+    own = words.cut("<think>\n\n" + thought, inside=False).episodes
+    assert own == ["<think>\n\n" + (given := words.cut(thought, inside=True).episodes)[0], *given[1:]] and len(own) > 2
+    assert words.cut("<think>\n\n", inside=False).episodes == ["<think>\n\n"]
 
 
 def test_a_marker_inside_a_step_opens_none():

@@ -16,6 +16,7 @@ from mrt.episodes.thinking import (
     of_template,
     special_ids,
     take_apart,
+    whole,
 )
 from mrt.grading.grade import is_correct
 
@@ -127,6 +128,17 @@ def test_a_thought_in_any_tags_is_no_answer_until_it_closes(opening, closing):
     assert is_correct(f"{opening}maybe \\boxed{{7}}{closing}\n\nIt is \\boxed{{8}}.", "8")
     assert not is_correct(f"{opening}maybe \\boxed{{7}}{closing}\n\nIt is \\boxed{{8}}.", "7")
     assert not is_correct(f"{opening}a{closing}{opening}b \\boxed{{7}} but", "7")
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Here's my thought process:", "Here is my response:", "Sure! Here is my response:"]
+)
+def test_a_sentence_is_no_tag_of_a_model_without_thoughts_or_beside_its_own_tags(sentence):
+    text = sentence + "\n\n1. Add 2 and 3.\n\nThe answer is \\boxed{5}."
+    assert take_apart(text, thinking=None) == whole(text)
+    assert take_apart("<think>\nhm</think>" + text) == ("<think>", "\nhm", True, text)
+    both = "Here is my thought process: 2 + 3. Here is my response: 5"
+    assert take_apart(both, thinking=None).answer == " 5"
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,10 @@ def test_an_inverse_function_is_no_reciprocal():
         (r"0.\dot{9}", "1"), ("1011_2", "1011_{2}"), (r"\tan 45^\circ", "1"), (r"2\cos 40^\circ", r"2\sin 50^{\circ}"),
         (r"30^\circ", "30"), (r"30^\circ", r"\frac{\pi}{6}"), (r"\frac{45}{2}^\circ", r"\frac{\pi}{8}"),
         (r"\varnothing", r"\emptyset"), (r"\varphi + 1", "1 + φ"),
+        (r"\boldsymbol{25}", "25"), (r"\bf 25", "25"), (r"\textcolor{red}{25}", "25"),
+        (r"x \in \mathbb R", r"x \in \mathbb{R}"),
+        ("9 PM", r"9 \text{ p.m.}"), (r"8\!:\!34 \text{ p.m.}", "8:34 PM"), (r"a \le x \leq b", r"a \leq x \le b"),
+        ("y=2, x=1", "(1, 2)"), (r"x < 3 \text{ or } x > 5", r"(-\infty, 3) \cup (5, \infty)"), ("1/2x + 3", "1/2x+3"),
         (r"\frac{3n+m}{2}", r"\frac{3}{2}n + \frac{1}{2}m"), (r"50\binom{10}{5}", r"50 \cdot \binom{10}{5}"),
     ],
 )  # fmt: skip
@@ -117,7 +121,11 @@ def test_equal(pred: str, gold: str) -> None:
         (r"1 - \frac{1}{2^{2022}}", "1"), (r"0.\overline{3}", "0"), (r"0.\overline{3}", "0.3"), ("1011_2", "1011_3"),
         (r"\tan 15^\circ", r"\tan 15"), (r"\cos 60^\circ", "60"), ("3 trillion", "3"), (r"7 \text{ tenths}", "7"),
         (r"2k\pi, k \in \mathbb{Z}", r"2k\pi, k \in \mathbb{N}"), ("x = 1, y = 2", "2, 1"), ("1 < x < 2", "1 < y < 2"),
-        ("123456.0", "123457"),
+        ("123456.0", "123457"), (r"x = \pm 4", r"y = \pm 4"), ("n = 3, 4, 7", "m = 3, 4, 7"),
+        ("(x,y)=(1,2)", "(y,x)=(1,2)"), (r"x < 3 \text{ or } x > 5", r"y < 3 \text{ or } y > 5"),
+        (r"x \in (1,2)", r"y \in (1,2)"), ("y=2, x=1", "(2, 1)"),
+        ("1/2x + 3", r"\frac{1}{2x} + 3"), (r"3/2\sqrt{2}", r"\frac{3}{2\sqrt 2}"), (r"2\frac{3}{2}", "3.5"),
+        (r"a \le x \le b", r"a \le x < b"), (r"9 \text{ p.m.}", "9 AM"),
     ],
 )  # fmt: skip
 def test_unequal(pred: str, gold: str) -> None:

@@ -128,6 +128,10 @@ def test_disjoint_rules():
     sets = Sets([long, "Compute $3+4$."])
     assert sets.has("compute 3 + 4")
     assert not sets.has("Compute $3-4$.")
+    in_unicode = "Find the roots of $(x − 3)³ + √2·π ≤ ½°$ with $x ≥ 0$."
+    assert Sets([in_unicode]).has(
+        r"Find the roots of $(x - 3)^3 + \sqrt{2} \cdot \pi \leq \frac{1}{2}^\circ$ with $x \ge 0$."
+    )
     respelled = long.replace("dfrac", "frac").replace(r"\neq", r"\not=") + " Find z."
     assert sets.overlaps(respelled)
     boilerplate = (
@@ -547,6 +551,10 @@ def test_the_answer_in_a_box_or_after_a_mark_of_the_solution(tmp_path):
     file = write_jsonl(tmp_path / "a.jsonl", rows)
     table, tally = build("a", Dataset(file=file, split="train", **options))
     assert table["answer"].to_list() == ["1,004"] and dropped(tally)["nothing after ####"] == 1
+    after = {"problem": "p", "solution": "So 110.\n#### 110\nThe answer is: 110"}  # as MetaMathQA has it
+    of_lines = write_jsonl(tmp_path / "b.jsonl", [after, after | {"problem": "q", "solution": "####\n\n7\n\nDone."}])
+    table, _ = build("b", Dataset(file=of_lines, split="train", **options))
+    assert table["answer"].to_list() == ["110", "7"]
     table, tally = build("a", Dataset(file=file, split="train", answer_from_solution=True))
     assert table["answer"].to_list() == ["7"] and dropped(tally)["no boxed answer"] == 1
     with pytest.raises(ValidationError, match="answer_after goes with `answer_from_solution: true`"):

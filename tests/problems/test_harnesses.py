@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrt.problems.build import build
-from mrt.problems.harnesses import expected, flattened, gold_in, harness_of
+from mrt.problems.harnesses import expected, flattened, gold_in, harness_of, of_lighteval
 from mrt.problems.settings import Dataset
 from mrt.problems.sources import read_file
 from mrt.sampling.imports import completions_in
@@ -216,6 +216,18 @@ def test_a_batch_with_several_choices_has_no_token_counts():
 )
 def test_golds_are_found_in_targets(target, gold):
     assert gold_in(target) == gold
+
+
+def test_reasoning_that_lighteval_stores_apart_is_part_of_the_text():
+    row = first_row("lighteval_math.parquet")
+    for reasonings, text in (
+        (["Hmm."], "<think>Hmm.</think>So 24."),
+        (None, "So 24."),
+        ([], "So 24."),
+        ([None], "So 24."),
+    ):
+        response = row["model_response"] | {"text": ["So 24."], "reasonings": reasonings}
+        assert [each["text"] for each in of_lighteval([row | {"model_response": response}])] == [text]
 
 
 def test_padded_tokens_of_lighteval_give_no_length():

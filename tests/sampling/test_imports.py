@@ -237,6 +237,23 @@ def test_each_row_says_where_it_begins(problems, rows, inside, right):
     assert verdicts(problems, rows) == (inside, right)
 
 
+def test_texts_without_the_reasoning_that_their_prompts_open_are_told_of(problems, capsys):
+    """As in files of lm-evaluation-harness with `think_end_token`, or of a server's reasoning parser."""
+    rows = [row(ANSWER, prompt=FULL), row(r"So \boxed{3}", prompt=FULL)]
+    assert verdicts(problems, rows) == ([True, True], [False, False])
+    assert "warning: 2 prompts open a thought, and no text closes one" in capsys.readouterr().out
+    assert verdicts(problems, rows, begins="outside") == ([False, False], [True, False])
+    assert "no text closes one" not in capsys.readouterr().out
+    rows.append(row(CLOSED, prompt=FULL))
+    assert verdicts(problems, rows, begins="outside") == ([True] * 3, [False, False, True])
+    assert "no text closes one" not in capsys.readouterr().out
+
+
+def test_a_text_ends_where_the_next_turn_begins(problems):
+    next_turn = "<|im_end|>\n<|im_start|>user\n1 + 2?<|im_end|>\n<|im_start|>assistant\n\\boxed{3}"
+    assert verdicts(problems, [row(ANSWER + next_turn), row(ANSWER)]) == ([False, False], [True, True])
+
+
 OTHERS = [
     ("<antThinking>", "</antThinking>"),
     ("<thinking_process>", "</thinking_process>"),

@@ -1,0 +1,86 @@
+r"""Words after a value that do not change it: units, and things that are counted.
+
+unit_of(r"\frac{km}{h}") == unit_of("kilometers per hour") == unit_of("km h^{-1}")
+"""
+
+import re
+from collections import Counter
+
+_NAMED = {
+    name: names.split()[0]
+    for names in (
+        "mm millimeter millimetre", "cm centimeter centimetre", "m meter metre", "km kilometer kilometre",
+        "in inch inche", "ft foot feet", "yd yard", "mi mile", "mg milligram", "g gram", "kg kilogram",
+        "lb lbs pound", "oz ounce", "ton tonne", "ms millisecond", "s sec secs second", "min mins minute",
+        "h hr hrs hour", "day", "week", "month", "year yr yrs", "ml mL milliliter millilitre", "L l liter litre",
+        "cup", "quart", "gallon", "pint", "acre", "mph", "rad radian", "unit", "N newton", "J joule", "W watt",
+        "V volt", "A ampere amp", "Hz hertz", "Pa pascal", "eV electronvolt", "mol mole", "K kelvin",
+        "C celsius", "F fahrenheit",
+        "ohm Ω \\Omega", "dollar USD buck", "euro EUR", "cent penny", "rupee Rs", "yen", "yuan", "won", "ruble", "atm",
+        "AU au", "ly", "pc parsec", "amu", "dB", "ppm", "psi", "hp", "erg", "bps", "rpm", "bit", "byte",
+        "child children", "man men", "woman women", "person people", *"元个個人岁歳円年天日次种本只枚",
+        "apple", "book", "boy", "card", "coin", "dog", "girl", "grade", "integer", "marble", "piece", "point",
+        "solution", "student", "ticket", "way", "worker",
+    )
+    for name in names.split()
+}  # fmt: skip
+_PREFIXES = ("", "f", "p", "n", "u", "µ", "μ", r"\mu", "c", "d", "m", "k", "M", "G", "T")
+_BASES = (
+    *("m", "g", "s", "N", "J", "W", "V", "A", "Hz", "Pa", "eV", "mol", "K", "T", "Wb", "cal", "pc", "L", "l", "bar"),
+    *("B", "Bq", "Gy", "Sv", "Ω", "ohm", r"\Omega", "Wh"),
+)
+_SYMBOLS = {prefix + base: prefix + _NAMED.get(base, base) for prefix in _PREFIXES for base in _BASES}
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_WORD = r"(?:\\mu ?)?(?:[A-Za-z]?\\Omega|[A-Za-zΩµμ]+)\.?(?: ?\^\{-?\d\})?"
+_SIGN = r" ?(?:/|\\cdot(?![A-Za-z])|\*) ?\(? ?| "
+UNIT = re.compile(
+    rf"\s*(?<![A-Za-z\\])(?P<unit>{_WORD}(?:(?:{_SIGN}){_WORD})*\)?|\\frac ?\{{ ?{_WORD} ?\}}\{{ ?{_WORD} ?\}})\s*$"
+)
+_PART = re.compile(
+    r"(?P<over>/|\bper\b)|(?P<name>(?:\\mu ?)?(?:[A-Za-z]?\\Omega|[A-Za-zΩµμ]+))\.?(?: ?\^\{(?P<power>-?\d)\})?"
+)
+_NO_NOUN = re.compile(  # words that change a value, or compare it
+    r"(?:hundred|thousand|[a-z]*illion|dozen|score|pair|couple|gross|lakh|crore|ten|one|half|halve|third|quarter|tenth"
+    r"|[a-z]+th|[a-z]*fold|time|percent(?:age)?|pct|more|less|fewer|other|plus|minus|base|mod|modulo|remainder|or|and|not"
+    r"|no|non|than|at|over|under|about|ago|past|past|left|each|every|per|of|to|from|between|with|root|power|degree)s?"
+)
+
+
+def unit_of(text: str) -> str | None:
+    """The one spelling of a unit, such as `h^-1 km^1`; None for a text that is no product or quotient of units."""
+    powers, sign, factor = Counter[str](), 1, 1
+    body = re.sub(r"\\frac ?\{([^{}]*(?:\{-?\d\})?[^{}]*)\}\{", r"\1 / {", text)
+    parts = list(_PART.finditer(body.replace(r"\cdot", " ")))
+    for part in parts:
+        name = (part["name"] or "").replace(" ", "")
+        if part["over"] or name == "per":
+            sign = -1
+        elif name in _POWERS:
+            factor = _POWERS[name]
+        elif name == "degree" or (name == "degrees" and part is not parts[-1]):
+            continue
+        elif (unit := _one(name)) is None:
+            return None
+        else:
+            powers[unit] += sign * factor * int(part["power"] or 1)
+            factor = 1
+    return " ".join(f"{unit}^{power}" for unit, power in sorted(powers.items())) or None
+
+
+def _one(name: str) -> str | None:
+    """The shortest spelling of one unit; capitals matter for symbols, as `Mg` is not `mg`."""
+    if name in _NAMED or name in _SYMBOLS or name.lower() in ("celsius", "hertz"):
+        return _NAMED.get(name) or _SYMBOLS.get(name) or _NAMED[name.lower()]
+    singular = name.removesuffix("s" * (len(name) > 3))
+    return _NAMED.get(singular) or (_NAMED.get(singular.lower()) if len(singular) > 2 else None)
+
+
+def is_counted(noun: str, one: bool) -> bool:
+    """Whether words after a number name what is counted, as in `18 eggs`; `one`: the number is 1, of `1 egg`.
+
+    A plural of one word, or of two, none of which changes a value as `dozen` or `tenths` do.
+    """
+    words = noun.split()
+    if not 0 < len(words) < 3 or any(not re.fullmatch("[a-z]{3,}", word) or _NO_NOUN.fullmatch(word) for word in words):
+        return False
+    return one or bool(re.search("(?<!s)s$", words[-1]))
