@@ -62,9 +62,10 @@ _REWRITES: dict[str, tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
     "fonts": (re.compile(r"\\(?:bf|it|rm|sf|tt|em|bfseries|itshape)(?![A-Za-z]) ?|\\color ?\{\w+\}"), ""),
     "letters": (re.compile(r"\\(mathbb|mathcal|mathscr|vec|hat|bar) ?([A-Za-z])(?![A-Za-z])"), r"\\\1{\2}"),
     "times of day": (re.compile(rf"(?<![\d.])((?:1[0-2]|0?[1-9])(?: ?: ?[0-5]\d| |(?=\\)|(?=[AP])|(?=[ap]\.)))"
-                                rf"\s*(?:{_TEXT}\{{\s*)?([AaPp])(?:\. ?[Mm]\b\.?|[Mm]\b(?!\.\w))(?:\s*\}})?"
+                                rf"\s*(?:{_TEXT}\{{\s*([AaPp])\.? ?[Mm]\.?\s*\}}"
+                                r"|([AaPp])(?:\. ?[Mm]\b\.?|[Mm]\b(?!\.\w)))"
                                 r"(?! ?[\w^+*/=(\\])"),
-                     lambda m: rf"{m[1].replace(' ', '')} \text{{{m[2].lower()}m}}"),
+                     lambda m: rf"{m[1].replace(' ', '')} \text{{{(m[2] or m[3]).lower()}m}}"),
     "fractions": (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     "empty set": (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
     "and": (re.compile(rf"\\(?:land|wedge)(?![A-Za-z])|{_TEXT}\{{\s*,?\s*and\s*\}}"), " and "),
@@ -485,7 +486,10 @@ def _lists(pred: str, gold: str) -> bool | None:
         return False
     if {mine, theirs} <= {"", r"\{"} and (named[0] == named[1] or len(left) < 2):
         return _matched(left, right)
-    left, right = (_by_name(side) if of_names else side for side, of_names in zip((left, right), named, strict=True))
+    if "(" in (mine, theirs):  # a tuple has the order of names; a list beside them that in which they are written
+        left, right = (
+            _by_name(side) if all_named else side for side, all_named in zip((left, right), named, strict=True)
+        )
     return (mine == theirs or named[0] != named[1]) and all(map(same_answer, left, right))
 
 
@@ -569,7 +573,8 @@ def algebra(pred: str, gold: str) -> bool | None:
     if all(isinstance(side, Relational | And) for side in (one, other)):
         if one.free_symbols != other.free_symbols or not one.free_symbols:  # Math-Verify would solve for nothing
             return False
-        if len(one.free_symbols) > 1:  # no set of numbers: the same relations
+        if len(one.free_symbols) > 1 and any(isinstance(side, And) for side in (one, other)):
+            # no set of numbers: the same relations
             return {part.canonical for part in And.make_args(one)} == {part.canonical for part in And.make_args(other)}
         one, other = (side.as_set() if isinstance(side, And) else side for side in (one, other))
     scalar = [isinstance(side, Expr) and not isinstance(side, MatrixExpr) for side in (one, other)]
