@@ -130,18 +130,7 @@ def boxed(text: str) -> str | None:
             return ""
         answers.append(answer)
         following = start
-    return ", ".join(different(answers[::-1]))
-
-
-def different(answers: list[str]) -> list[str]:
-    r"""Answers without those that equal an earlier one, such as `\frac12` and 0.5."""
-    from mrt.grading.equality import exact  # which reads boxes itself
-
-    kept: list[str] = []
-    for answer in answers:
-        if not any(answer == other or exact(answer, other) for other in kept):
-            kept.append(answer)
-    return kept
+    return ", ".join(dict.fromkeys(reversed(answers)))
 
 
 def tagged(part: str) -> str | None:

@@ -476,6 +476,10 @@ def lists(pred: str, gold: str) -> bool | None:
 
 def _lists(pred: str, gold: str) -> bool | None:
     (mine, left), (theirs, right) = _collection(pred), _collection(gold)
+    if (mine, theirs) == ("", "") and {len(left), len(right)} - {1}:  # one value in several spellings
+        left, right = _different(left), _different(right)
+        if len(left) == len(right) == 1:
+            return same_answer(left[0], right[0])
     if min(len(left), len(right)) < 2 and not (mine == theirs == r"\{" and len(left) == len(right)):
         return None
     joins = [set(re.findall(r"\b(?:and|or)\b", text)) for text in (pred, gold)]
@@ -491,6 +495,15 @@ def _lists(pred: str, gold: str) -> bool | None:
             _by_name(side) if all_named else side for side, all_named in zip((left, right), named, strict=True)
         )
     return (mine == theirs or named[0] != named[1]) and all(map(same_answer, left, right))
+
+
+def _different(members: list[str]) -> list[str]:
+    r"""The items without those that exactly equal an earlier one in another spelling, as 0.5 beside `\frac12`."""
+    kept: list[str] = []
+    for item in members:
+        if len(members) > 16 or item in kept or not any(exact(item, other) for other in kept):
+            kept.append(item)
+    return kept
 
 
 def _by_name(members: list[str]) -> list[str]:

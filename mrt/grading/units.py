@@ -31,23 +31,26 @@ _BASES = (
 )
 _SYMBOLS = {prefix + base: prefix + _NAMED.get(base, base) for prefix in _PREFIXES for base in _BASES}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_WORD = r"(?:\\mu ?)?(?:[A-Za-z]?\\Omega|[A-Za-zΩµμ]+)\.?(?: ?\^\{-?\d\})?"
+_NAME = r"(?:\\mu ?)?(?:[A-Za-z]?\\Omega|[A-Za-zΩµμ]+|[\u4e00-\u9fff])"
+_POWER = r"\.?(?: ?\^\{(-?\d)\})?"
+_WORD = _NAME + _POWER.replace("(-", "(?:-")
 _SIGN = r" ?(?:/|\\cdot(?![A-Za-z])|\*) ?\(? ?| "
 UNIT = re.compile(
     rf"\s*(?<![A-Za-z\\])(?P<unit>{_WORD}(?:(?:{_SIGN}){_WORD})*\)?|\\frac ?\{{ ?{_WORD} ?\}}\{{ ?{_WORD} ?\}})\s*$"
 )
-_PART = re.compile(
-    r"(?P<over>/|\bper\b)|(?P<name>(?:\\mu ?)?(?:[A-Za-z]?\\Omega|[A-Za-zΩµμ]+))\.?(?: ?\^\{(?P<power>-?\d)\})?"
-)
+_PART = re.compile(rf"(?P<over>/|\bper\b)|(?P<name>{_NAME})" + _POWER.replace("(-", "(?P<power>-"))
 _NO_NOUN = re.compile(  # words that change a value, or compare it
-    r"(?:hundred|thousand|[a-z]*illion|dozen|score|pair|couple|gross|lakh|crore|ten|one|half|halve|third|quarter|tenth"
-    r"|[a-z]+th|[a-z]*fold|time|percent(?:age)?|pct|more|less|fewer|other|plus|minus|base|mod|modulo|remainder|or|and|not"
-    r"|no|non|than|at|over|under|about|ago|past|past|left|each|every|per|of|to|from|between|with|root|power|degree)s?"
+    r"(?:hundred|thousand|[a-z]*illion|dozen|score|pair|couple|double|triple|[a-z]*tuple|gross|lakh|crore|ten|one"
+    r"|half|halve|third|quarter|[a-z]+th|[a-z]*fold|time|percent(?:age)?|pct|more|less|fewer|other|plus|minus|base|mod"
+    r"|modulo|remainder|or|and|not|no|non|than|at|over|under|about|ago|past|left|each|every|per|of|to|from|between|with"
+    r"|root|power|degree)s?"
 )
 
 
 def unit_of(text: str) -> str | None:
     """The one spelling of a unit, such as `h^-1 km^1`; None for a text that is no product or quotient of units."""
+    if text.strip() in ("K", "B", "T"):  # or thousands, billions, trillions
+        return None
     powers, sign, factor = Counter[str](), 1, 1
     body = re.sub(r"\\frac ?\{([^{}]*(?:\{-?\d\})?[^{}]*)\}\{", r"\1 / {", text)
     parts = list(_PART.finditer(body.replace(r"\cdot", " ")))

@@ -16,7 +16,6 @@ import polars as pl
 
 from mrt.core.settings import unrepeated
 from mrt.core.storage import read_table
-from mrt.grading.answers import different
 from mrt.problems.harnesses import flattened
 from mrt.problems.settings import Dataset, Hub
 
@@ -37,15 +36,14 @@ NO_TEXT = {  # how files begin that are no text in UTF-8
 def text(value: Any) -> str | None:
     """A value as text without surrounding white space; None if it is empty; raises ValueError if it cannot be text.
 
-    Whole floats lose their `.0`; lists (OlympiadBench's answers) are joined by commas, but not lists of lists. Items
-    that are exactly equal count once.
+    Whole floats lose their `.0`; lists (OlympiadBench's answers) are joined by commas, but not lists of lists.
     """
     if value is None:
         return None
     if isinstance(value, list | tuple):
         if any(isinstance(item, list | tuple) for item in value):
             raise ValueError(f"is a list of lists, which commas would make one list: {value!r}")
-        return ", ".join(different([item for item in map(text, value) if item])) or None
+        return ", ".join(item for item in map(text, value) if item) or None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"is neither text nor a number: {value!r}")
     if isinstance(value, float):

@@ -120,7 +120,7 @@ from mrt.grading.grade import extract_answer
         (r"**\boxed{9}** - it was $x = 2$", False, "9"),
         (r"\boxed{16} - a perfect square", False, "16"),
         (r"$\boxed{16} - a$", False, "16 - a"),
-        (r"$\boxed{15\frac{39}{40}},$ or $\boxed{\frac{639}{40}}$ inches.", False, r"15\frac{39}{40}"),
+        (r"$\boxed{15\frac{39}{40}},$ or $\boxed{\frac{639}{40}}$ inches.", False, r"15\frac{39}{40}, \frac{639}{40}"),
         (r"\boxed{3} or \boxed{4}", False, "3, 4"),
         ("Checking answer choice C: 14. The final answer is 12.", False, "12"),
         ("It is 14. The answer is C.", False, "C"),

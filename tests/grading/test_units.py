@@ -8,7 +8,8 @@ from mrt.grading.equality import same_answer
 from mrt.grading.units import _BASES, _NAMED, _PREFIXES, unit_of
 
 pytestmark = pytest.mark.fast
-UNITS = sorted({name for name in (*_NAMED, *_BASES) if name.isascii() and name.isalpha()})
+NUMBERS = ("K", "B", "T")  # or thousands, billions, trillions
+UNITS = sorted({name for name in (*_NAMED, *_BASES) if name.isascii() and name.isalpha()} - {*NUMBERS})
 
 
 @given(st.sampled_from(UNITS), st.sampled_from(UNITS), st.integers(1, 999))
@@ -21,6 +22,8 @@ def test_a_unit_may_be_left_out_but_not_be_another(one, other, number):
 
 @given(st.sampled_from(_PREFIXES), st.sampled_from(_BASES))
 def test_prefixes_are_of_all_bases(prefix, base):
+    if prefix + base in NUMBERS:
+        return
     assert same_answer(rf"560 \text{{ {prefix}{base}}}".replace("\\text{ \\mu", "\\mu \\text{ "), "560")
     assert not prefix or unit_of(prefix + base) != unit_of(base)
 
@@ -72,6 +75,7 @@ def test_words_that_change_a_value_count(words):
             ("6 e", "6"),
             ("3AB", "3"),
             ("5 K", "5"),
+            (r"5\text{ K}", "5"),
             (r"2\pi r", r"2\pi"),
             (r"4\pi m", r"4\pi"),
         ),
