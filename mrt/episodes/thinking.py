@@ -224,7 +224,7 @@ def _pairs_in(text: str, thinking: Thinking | None) -> tuple[tuple[str, str], ..
 def _are_tags(text: str, thinking: Thinking | None) -> bool:
     """Whether Granite's sentences are tags in a text of a model with other tags, or none: where one closes the other.
 
-    One alone is a tag too if the model may write thoughts, and the text has none of its own tags.
+    One alone is a tag too if the model may write thoughts, and the text has no tag of the model.
     """
     both = "oc" in "".join(str(tag.lastgroup)[0] for tag in _tags_in(text, _SAID))
     return both or (thinking is not None and not thinking.occurs_in(text))

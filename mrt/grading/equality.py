@@ -439,7 +439,7 @@ def _quantity(text: str) -> tuple[str, str, bool]:
 
 
 def _is_single(value: str) -> bool:
-    """Whether a text may be one value with a unit behind it."""
+    """Whether a text may be one value with a unit after it."""
     if number_in(plain_text(value)):
         return True
     return bool(re.search(r"\d", value) and not items(value)[1:]) and not split(value, ("=", *_RELATIONS))[1]

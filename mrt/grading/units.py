@@ -1,4 +1,4 @@
-r"""Words after a value that do not change it: units, and things that are counted.
+r"""Words after a value that do not change it: units, and counted things.
 
 unit_of(r"\frac{km}{h}") == unit_of("kilometers per hour") == unit_of("km h^{-1}")
 """
@@ -79,7 +79,7 @@ def _one(name: str) -> str | None:
 
 
 def is_counted(noun: str, one: bool) -> bool:
-    """Whether words after a number name what is counted, as in `18 eggs`; `one`: the number is 1, of `1 egg`.
+    """Whether words after a number name counted things, as in `18 eggs`; `one`: the number is 1, as in `1 egg`.
 
     A plural of one word, or of two, none of which changes a value as `dozen` or `tenths` do.
     """

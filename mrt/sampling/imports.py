@@ -82,7 +82,7 @@ ENDS = re.compile(
     r"(?:(?:<[|｜](?:im_end|end|endoftext|end_of_text|eot_id|eom_id|return|call|end▁of▁sentence|END_OF_TURN_TOKEN|pad)"
     r"[|｜]>|<(?:eos|pad|end_of_turn|turn\|)>|\[EOS\]|</s>)\s*)+\Z"
 )
-# Those after which a run-on text goes on with another turn; `<|end|>` may stand between a model's own messages.
+# Those after which a run-on text goes on with another turn; `<|end|>` may be between a model's own messages.
 TURN_ENDS = re.compile(
     r"(?:<[|｜](?:im_end|endoftext|end_of_text|eot_id|end▁of▁sentence)[|｜]>|<end_of_turn>)\s*<[|｜]?(?:im_start|start).*",
     re.DOTALL,
