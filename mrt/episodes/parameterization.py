@@ -14,6 +14,7 @@ Both cut losslessly: joining the episodes restores the text. Prefix j is the fir
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple, Self
 
@@ -211,6 +212,16 @@ class Backtracking(Settings):
 Parameterization = OpenEnded | Backtracking
 
 
+@lru_cache(maxsize=64)
+def _start_of(markers: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern of a text that begins with one of the markers, as a whole word."""
+    words = (
+        re.escape(marker) + (r"(?![^\W\d_])" if marker[-1:].isascii() and marker[-1:].isalpha() else "")
+        for marker in markers
+    )
+    return re.compile("|".join(words) or "(?!)")
+
+
 def split_episodes(
     thought: str,
     *,
@@ -232,11 +243,7 @@ def split_episodes(
         raise ValueError(f"min_steps must be at least 1 and max_episodes at least 0; got {min_steps}, {max_episodes}")
     if not thought:
         return []
-    words = (
-        re.escape(marker) + (r"(?![^\W\d_])" if marker[-1:].isascii() and marker[-1:].isalpha() else "")
-        for marker in markers
-    )
-    start = re.compile("|".join(words) or "(?!)")
+    start = _start_of(tuple(markers))
     cuts, steps, position = [0], 0, 0
     for step_end in [*(blank.end() for blank in BLANK_LINES.finditer(thought)), len(thought)]:
         step = thought[position:step_end].lstrip()

@@ -416,7 +416,8 @@ def quantities(pred: str, gold: str) -> bool | None:
 
 def _quantity(text: str) -> tuple[str, str, bool]:
     """The words after a value, a unit in one spelling ("" without words); the value; whether it is the same without."""
-    bare, in_font = _bare(text), _bare(text) != " ".join(text.split())
+    bare = _bare(text)
+    in_font = bare != " ".join(text.split())
     if (unit := UNIT.search(bare, max(0, len(bare) - 80))) and (name := unit_of(unit["unit"])):
         value = bare[: unit.start()].strip()
         apart = in_font or re.search(r"[A-Za-z]{2}|/", unit["unit"]) or bare[unit.start()] == " "

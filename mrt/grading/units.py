@@ -32,13 +32,13 @@ _BASES = (
 _SYMBOLS = {prefix + base: prefix + _NAMED.get(base, base) for prefix in _PREFIXES for base in _BASES}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _NAME = r"(?:\\mu ?)?(?:[A-Za-z]?\\Omega|[A-Za-zΩµμ]+|[\u4e00-\u9fff])"
-_POWER = r"\.?(?: ?\^\{(-?\d)\})?"
-_WORD = _NAME + _POWER.replace("(-", "(?:-")
+_POWER = r"\.?(?: ?\^\{-?\d\})?"
+_WORD = _NAME + _POWER
 _SIGN = r" ?(?:/|\\cdot(?![A-Za-z])|\*) ?\(? ?| "
 UNIT = re.compile(
     rf"\s*(?<![A-Za-z\\])(?P<unit>{_WORD}(?:(?:{_SIGN}){_WORD})*\)?|\\frac ?\{{ ?{_WORD} ?\}}\{{ ?{_WORD} ?\}})\s*$"
 )
-_PART = re.compile(rf"(?P<over>/|\bper\b)|(?P<name>{_NAME})" + _POWER.replace("(-", "(?P<power>-"))
+_PART = re.compile(rf"(?P<over>/|\bper\b)|(?P<name>{_NAME})(?P<power>{_POWER})")
 _NO_NOUN = re.compile(  # words that change a value, or compare it
     r"(?:hundred|thousand|[a-z]*illion|dozen|score|pair|couple|double|triple|[a-z]*tuple|gross|lakh|crore|ten|one"
     r"|half|halve|third|quarter|[a-z]+th|[a-z]*fold|time|percent(?:age)?|pct|more|less|fewer|other|plus|minus|base|mod"
@@ -65,17 +65,18 @@ def unit_of(text: str) -> str | None:
         elif (unit := _one(name)) is None:
             return None
         else:
-            powers[unit] += sign * factor * int(part["power"] or 1)
+            powers[unit] += sign * factor * int(part["power"].strip(". ^{}") or 1)
             factor = 1
     return " ".join(f"{unit}^{power}" for unit, power in sorted(powers.items())) or None
 
 
 def _one(name: str) -> str | None:
     """The shortest spelling of one unit; capitals matter for symbols, as `Mg` is not `mg`."""
-    if name in _NAMED or name in _SYMBOLS or name.lower() in ("celsius", "hertz"):
-        return _NAMED.get(name) or _SYMBOLS.get(name) or _NAMED[name.lower()]
-    singular = name.removesuffix("s" * (len(name) > 3))
-    return _NAMED.get(singular) or (_NAMED.get(singular.lower()) if len(singular) > 2 else None)
+    if exact := _NAMED.get(name) or _SYMBOLS.get(name):
+        return exact
+    spellings = (name, name.removesuffix("s" * (len(name) > 3)))  # `Celsius` is no plural
+    named = (_NAMED.get(each) or (_NAMED.get(each.lower()) if len(each) > 2 else None) for each in spellings)
+    return next(filter(None, named), None)
 
 
 def is_counted(noun: str, one: bool) -> bool:

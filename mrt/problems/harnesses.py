@@ -119,7 +119,7 @@ def of_lighteval(rows: list[Any]) -> Iterator[dict[str, Any]]:
     reasonings = response.get("reasonings") or []
     for i, text in enumerate(texts):
         reasoning = reasonings[i] if i < len(reasonings) else None
-        whole = text_of({"message": {"content": text, "reasoning": reasoning or None}})
+        whole = with_reasoning(text, reasoning or None)
         yield {**common, "text": whole, **(size(tokens[i], doc.get("generation_size")) if i < len(tokens) else {})}
 
 
@@ -204,10 +204,13 @@ def of_batch(rows: list[Any]) -> Iterator[dict[str, Any]]:
 def text_of(choice: Mapping[str, Any]) -> str | None:
     """The completion of a choice, with its reasoning, if vLLM has separated it, in `<think>`."""
     message = choice.get("message") or {"content": choice.get("text")}
-    reasoning = message.get("reasoning") or message.get("reasoning_content")
+    return with_reasoning(message.get("content"), message.get("reasoning") or message.get("reasoning_content"))
+
+
+def with_reasoning(content: str | None, reasoning: str | None) -> str | None:
+    """The text of a completion whose reasoning is stored apart, with the reasoning in `<think>`."""
     if reasoning is None:
-        return message.get("content")
-    content = message.get("content")
+        return content
     return f"<think>{reasoning}" if content is None else f"<think>{reasoning}</think>{content}"
 
 

@@ -337,10 +337,10 @@ def check_ids(file: Path, rows: Iterable[Row], ids: Collection[str], dataset: st
 
 def check_apart(file: Path, rows: Iterable[Row], problems: Mapping[str, Mapping[str, str]]) -> None:
     """Raise ValueError if the id of a completion is that of different problems; `problems` are by dataset and id."""
-    read = dict.fromkeys(row.problem_id for row in rows)
+    names = dict.fromkeys(row.problem_id for row in rows)
     first: dict[str, tuple[str, str]] = {}
     for dataset, texts in problems.items():
-        for name in read.keys() & texts.keys():
+        for name in (name for name in names if name in texts):
             other, problem = first.setdefault(name, (dataset, texts[name]))
             if problem != texts[name]:
                 raise ValueError(

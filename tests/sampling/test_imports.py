@@ -63,11 +63,11 @@ QUESTIONS = {"a": "How many sides does a square have?", "b": "How many sides doe
 
 def test_a_prompt_of_another_problem_stops(tmp_path):
     problems = set_of(tmp_path, "set", **QUESTIONS)
-    own, other = (f"Question:\n{QUESTIONS[name].replace(' ', '  ')}\nAnswer:" for name in "ab")
-    assert imported(problems, [{"problem_id": "a", "text": "4", "prompt": own}]) == [("a", 0, "4")]
+    square, cube = (f"Question:\n{QUESTIONS[name].replace(' ', '  ')}\nAnswer:" for name in "ab")
+    assert imported(problems, [{"problem_id": "a", "text": "4", "prompt": square}]) == [("a", 0, "4")]
     with pytest.raises(ValueError, match="row 1: its problem_id is 'a', and its prompt has the problem 'b'"):
-        imported(problems, [{"problem_id": "a", "text": "6", "prompt": other}])
-    rows = [{"problem_id": "a", "text": "4", "prompt": prompt} for prompt in (own, "Of last year's set?")]
+        imported(problems, [{"problem_id": "a", "text": "6", "prompt": cube}])
+    rows = [{"problem_id": "a", "text": "4", "prompt": prompt} for prompt in (square, "Of last year's set?")]
     with pytest.raises(ValueError, match=r"row 2: .* its prompt lacks it, which other rows with this id have"):
         imported(problems, rows)
 

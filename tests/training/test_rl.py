@@ -327,9 +327,9 @@ def test_the_loss_decides_whether_j_is_a_baseline(loss, tmp_path, monkeypatch):
     one, two = (trainer.processing_class(text, add_special_tokens=False)["input_ids"][0] for text in ("1", "2"))
     p = 1 / (1 + np.exp(-theta))
 
-    def rollout(prompts, own):
-        drawn = np.where(rng.random((len(prompts), 2)) < p, one, two).tolist()
-        ids = [tokens[:1] if tokens[0] == one else tokens for tokens in drawn]
+    def rollout(prompts, trainer):
+        pairs = np.where(rng.random((len(prompts), 2)) < p, one, two).tolist()
+        ids = [tokens[:1] if tokens[0] == one else tokens for tokens in pairs]
         return {"prompt_ids": [[two]] * len(prompts), "completion_ids": ids, "logprobs": None}
 
     monkeypatch.setattr(ByText, "right", lambda self, answers, problems: rng.integers(0, 2, len(answers)).tolist())
