@@ -57,9 +57,14 @@ class Reached(BaseModel):
         return cls(prefill=1, decode=1, training=1)
 
     @classmethod
-    def at_most_all(cls, prefill: float, decode: float, training: float, **more: Any) -> "Reached":
-        """The measured fractions; those above 1, more than the data sheet gives, are taken as 1."""
-        return cls(prefill=min(1.0, prefill), decode=min(1.0, decode), training=min(1.0, training), **more)
+    def at_most_all(cls, prefill: float, decode: float, training: float | None = None, **more: Any) -> "Reached":
+        """The measured fractions; those above 1, more than the data sheet gives, are taken as 1.
+
+        Training that was not measured is taken as 0.8 of prefill.
+        """
+        prefill = min(1.0, prefill)
+        training = 0.8 * prefill if training is None else min(1.0, training)
+        return cls(prefill=prefill, decode=min(1.0, decode), training=training, **more)
 
     def in_words(self) -> str:
         """The fractions, and whether they are estimated or measured."""

@@ -93,10 +93,10 @@ class Calibrate(Stage, Card, Sizes):
         print(reached.in_words())
 
     def measured(self) -> Reached:
-        """The fractions that the model reaches here; training is taken as 0.8 of prefill."""
+        """The fractions that the model reaches here."""
         assert self.model is not None
         prefill, decode = speeds(Engine(self.model, self.engine, self.revision), self.hardware or CORE, self)
-        return Reached.at_most_all(prefill, decode, 0.8 * prefill, machine=self.gpu or CPU)
+        return Reached.at_most_all(prefill, decode, machine=self.gpu or CPU)
 
 
 def of_trial(folder: Path) -> Reached:
@@ -115,7 +115,7 @@ def of_trial(folder: Path) -> Reached:
     return Reached.at_most_all(
         least[PREFILL],
         least[DECODE],
-        least.get(TRAINING, 0.8 * least[PREFILL]),  # of the length at which it is slowest
+        least.get(TRAINING),  # of the length at which it is slowest
         memory=most.get(MEMORY),
         machine=facts.get("machine", CPU),
         date=facts.get("date"),

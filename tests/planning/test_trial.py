@@ -115,7 +115,7 @@ def test_a_report_without_speeds_is_refused(tmp_path):
     with pytest.raises(ValueError, match=f"lacks: {DECODE}. Call"):
         of_trial(tmp_path)
     of_machine(tmp_path, (PREFILL, 1.4), (DECODE, 0.3))
-    expected = {"prefill": 1.0, "decode": 0.3, "training": 1.0, "machine": "h200", "date": "2026-11-27"}
+    expected = {"prefill": 1.0, "decode": 0.3, "training": 0.8, "machine": "h200", "date": "2026-11-27"}
     assert of_trial(tmp_path) == Reached(**expected)
     with pytest.raises(ValueError, match="either --model, to measure, or --trial"):
         Calibrate(out=tmp_path / "c.parquet").cli_cmd()
