@@ -210,8 +210,8 @@ def rows_of(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in plain.splitlines() if line[:1] == "|"]
 
 
-LEAGUE, reference = {}, ""  # the cells of a method's row in the table of a baseline
-for first, *cells in rows_of(PAGE.split("## The paper's claims")[0]):
+LEAGUE, reference = {}, ""  # of the first league: the cells of a method's row in the table of a baseline
+for first, *cells in rows_of(PAGE.split("\n## ")[1]):
     reference = first.removeprefix("against ") if first.startswith("against ") else reference
     LEAGUE[first, reference] = cells
 
