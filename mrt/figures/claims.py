@@ -2,8 +2,9 @@
 
 Rows are the `claims` of the configuration: the paper's statement, and the same comparison here with its 95 % interval
 over |over|. A claim is supported or contradicted where its difference is significant at 5 %; else
-it is not significant. p-values are corrected (Holm) for the claims about the same two methods. Where more runs would
-make an interval exclude 0 at the present estimate, the row says how many.
+it is not significant. It is not tested where a training has a single run. Neither is it where the compared answers
+cost fewer tokens than they may. p-values are corrected (Holm) for the claims about the same two methods. Where more
+runs would make an interval exclude 0 at the present estimate, the row says how many.
 """
 
 from collections.abc import Mapping
@@ -69,7 +70,7 @@ NOTE = (
     " verdict is of the direction, not of the size. Where models are said to be alike, a difference within the margin"
     " in parentheses counts as none."
 )
-SINGLE = "; †: over problems alone, as a training has a single run, whose spread is not known, and so without a verdict"
+SINGLE = "; †: over problems alone, as a training has a single run, whose spread is not known, and so not tested"
 MOST = 100  # runs; more are not counted one by one
 MOST_RATIO = 100  # a larger one is not shown, nor its inverse: the curves of the two models hardly overlap
 ENOUGH = 0.99  # share of the tokens that answers may cost; below it a comparison is not at equal tokens
@@ -137,8 +138,9 @@ def corrected(table: pl.DataFrame) -> pl.DataFrame:
     tested = table.with_row_index().filter(pl.col("p").is_not_null())
     tested = tested.select("index", adjusted.over("family").alias("p_corrected"))
     table = table.with_row_index().drop("p_corrected").join(tested, on="index", how="left", maintain_order="left")
-    clear = pl.col("p_corrected").fill_null(1.0) < LEVEL
-    decided = pl.when(clear).then("verdict").otherwise(pl.lit("not significant"))
+    clear = pl.col("p_corrected") < LEVEL
+    untested = pl.when(pl.col("p").is_null()).then(pl.lit("not tested"))
+    decided = untested.when(clear).then("verdict").otherwise(pl.lit("not significant"))
     return table.with_columns(decided.alias("verdict")).select(list(SCHEMA))
 
 

@@ -909,7 +909,7 @@ def test_one_problem_decides_nothing():
     accuracy = of_models("accuracy", "base", "star_1").filter(problem_id="p1")
     table = claims.summary({"accuracy": accuracy}, MODELS, [claim("accuracy", "star_1", "base")])
     (row,) = table.iter_rows(named=True)
-    assert row["verdict"] == "not significant" and row["low"] == row["high"] != 0 and row["p"] is None
+    assert row["verdict"] == "not tested" and row["low"] == row["high"] != 0 and row["p"] is None
 
 
 def test_claims_are_decided_over_runs():
@@ -935,7 +935,7 @@ def test_claims_are_decided_over_runs():
     assert cells[3][2].startswith("maj at equal tokens, A against B: +20.5 [")
     apart = {**tables, "maj": tables["maj"].with_columns(pl.col("tokens") * pl.when(model="b").then(100).otherwise(1))}
     none = claims.summary(apart, looks, [rows[-1], rows[0]])
-    assert none["verdict"].to_list() == ["not significant", "supported"] and none["p"].to_list()[0] is None
+    assert none["verdict"].to_list() == ["not tested", "supported"] and none["p"].to_list()[0] is None
     assert claims.layout(none, looks).cells[0][2] == "maj at equal tokens, A against B: the curves share no tokens"
     assert cells[1][3:6] == ["4 against 1", "20", "not significant (p = 1.000), not by more runs"]
     many = pl.lit(504, pl.Int64).alias("needed")
@@ -966,7 +966,7 @@ def test_a_single_training_run_decides_nothing():
     assert (row["verdict"], row["over"]) == ("supported", "runs and problems")
     table = claims.summary(tables, trained, [claim("accuracy")])
     (row,) = table.iter_rows(named=True)
-    assert (row["verdict"], row["over"], row["p"]) == ("not significant", "problems", None) and row["low"] > 0
+    assert (row["verdict"], row["over"], row["p"]) == ("not tested", "problems", None) and row["low"] > 0
     parts = claims.layout(table, trained)
     assert parts.cells[0][2].endswith("]†") and "†: over problems alone" in parts.note
 
@@ -1024,7 +1024,7 @@ def test_a_model_is_compared_with_zero_across_modes_and_by_its_log():
     titles = ["progress of the backtrack, A", efficiency, "training loss, A against B"]
     assert [row[2].split(": ")[0] for row in cells] == titles and [row[3] for row in cells] == ["1", "1", "3"]
     few = {"sft_log": tables["sft_log"].filter(~pl.col("run").is_in(["b1", "b2"]))}  # how b's runs differ is not known
-    assert claims.summary(few, looks, rows[2:])["verdict"].to_list() == ["not significant"]
+    assert claims.summary(few, looks, rows[2:])["verdict"].to_list() == ["not tested"]
 
 
 VOTES = f"{PREFIXES} answers answer_tokens affordable affordable_maj"
@@ -1051,9 +1051,9 @@ def test_section_5_is_decided_within_one_model():
     assert claims.layout(decided, {}).cells[1][2] == text
     short = table.with_columns(answers=pl.lit(3, pl.Int64))  # sampled: too few to cost as much as the thought
     decided = claims.summary({"prefixes": short}, looks, of_groups)
-    assert decided["verdict"].to_list() == ["contradicted", "not significant"]
+    assert decided["verdict"].to_list() == ["contradicted", "not tested"]
     assert decided["spent"].to_list() == [1, 0.75]
-    text = "not significant, 3 answers sampled, where tokens buy up to 4: 75% of them spent, not at equal tokens"
+    text = "not tested, 3 answers sampled, where tokens buy up to 4: 75% of them spent, not at equal tokens"
     assert claims.layout(decided, {}).cells[1][5] == text
 
 

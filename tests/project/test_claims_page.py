@@ -92,6 +92,8 @@ def test_a_row_is_a_claim_and_its_comparisons_stand_behind_it():
         (["not significant", "contradicted", "not significant"], "worse"),
         (["supported", "contradicted", "not significant"], "trade-off"),
         (["not significant"] * 3, "not significant"),
+        (["not tested", "not tested", "not significant"], "not significant"),
+        (["not tested"] * 3, "not tested"),
     ],
 )
 def test_the_league_has_a_row_a_method_and_a_word_for_it(verdicts, word):
@@ -116,7 +118,7 @@ def test_the_league_has_a_row_a_method_and_a_word_for_it(verdicts, word):
     )
     assert method.startswith("| MRT | 1.00e+09 | 72.0%, +10.0 [+5.0, +20.0]")
     assert method.replace("**", "").endswith(f"| {word} |")
-    assert method.count(r" \*") == sum(verdict != "not significant" for verdict in verdicts)
+    assert method.count(r" \*") == sum(not verdict.startswith("not ") for verdict in verdicts)
 
 
 def test_questions_of_ours_are_no_claims():

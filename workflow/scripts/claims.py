@@ -41,14 +41,15 @@ STAR = r" \*"  # of significant differences
 COMMAND = "snakemake --cores 2 claims runs --configfile {files}"
 INTRODUCTION = """# Results: the league, and the paper's claims
 
-All results are of the toy world: sums, and a 1M-parameter model. They may be otherwise at the paper's scale.
-Intervals are of 95 %, over training runs and problems. p-values are corrected (Holm) for all comparisons of the same
-two methods in an experiment; all MRT (RL) is one method. *Significant* means a corrected p below 5 %.
+All results but those on GSM8K are of the toy world: sums, and a 1M-parameter model. They may be otherwise at the
+paper's scale. Intervals are of 95 %, over training runs and problems. p-values are corrected (Holm) for all comparisons
+of the same two methods in an experiment; all MRT (RL) is one method. *Significant* means a corrected p below 5 %. A
+comparison with a single training run is *not tested*.
 """
 LEAGUE_TITLE = """## {title}
 
 [The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md). Every
-training spends the same FLOPs, rollouts, forced answers and discarded groups included. \\* marks significant
+training spends the same FLOPs within 3 %, rollouts, forced answers and discarded groups included. \\* marks significant
 differences. A method is **better** with a significant advantage and no significant loss, **worse** in the opposite
 case, a **trade-off** with both. A ratio of tokens below 1 means that it needs more. Its interval ends at > 100 where
 the curves may share no accuracy.
@@ -59,7 +60,7 @@ COUNTS = """One row is one claim: what the paper says and where, and the verdict
 the direction, not of the size of the difference. Each link leads to the models that are compared, and to further
 comparisons of the claim.
 
-Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant.
+Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant{untested}.
 """
 ELSEWHERE = """Not repeated with the present rules: {}.
 [A page of earlier rules](../experiments/earlier_claims.md) has their comparisons.
@@ -196,7 +197,9 @@ def standing(verdicts: Collection[str]) -> str:
     """The verdict on a method from those on the primary measures, each of an expected advantage."""
     if "supported" in verdicts:
         return "trade-off" if "contradicted" in verdicts else "better"
-    return "worse" if "contradicted" in verdicts else "not significant"
+    if "contradicted" in verdicts:
+        return "worse"
+    return "not significant" if "not significant" in verdicts else "not tested"
 
 
 def league(kept: Kept, table: pl.DataFrame) -> Iterator[str]:
@@ -215,12 +218,12 @@ def league(kept: Kept, table: pl.DataFrame) -> Iterator[str]:
         for (label,), of_method in rows.group_by("model", maintain_order=True):
             by_value = {row["value"]: row for row in of_method.iter_rows(named=True)}
             primary = [by_value[value] for value in PRIMARY]
-            marks = ["" if row["verdict"] == "not significant" else STAR for row in primary]
+            marks = [STAR if row["verdict"] in ("supported", "contradicted") else "" for row in primary]
             cells = [claims_table.difference_text(row) + mark for row, mark in zip(primary, marks, strict=True)]
             mean = means[names[label], PRIMARY[0]]
             cells[0] = f"{mean['estimate']:.1%}, {cells[0]}"
             verdict = standing([row["verdict"] for row in primary])
-            bold = verdict if verdict == "not significant" else f"**{verdict}**"
+            bold = verdict if verdict.startswith("not ") else f"**{verdict}**"
             lines.append([label, f"{mean['flops']:.2e}", *cells, bold])
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
@@ -240,11 +243,13 @@ def page(experiments: Collection[Kept]) -> str:
             leagues += [LEAGUE_TITLE.format(title=title_of(kept.name), name=kept.name), *standings]
         parts.append(details(kept, table))
     counts = Counter(claim.rows[0]["verdict"] for claim in decided)
+    untested = f", {number} not tested" if (number := counts["not tested"]) else ""
     of_claims = COUNTS.format(
         claims=len(decided),
         supported=counts["supported"],
         contradicted=counts["contradicted"],
         undecided=counts["not significant"],
+        untested=untested,
     )
     on_page = {kept.name for kept in experiments}
     others = [name for name in listed() if name not in on_page and has_results(name)]
