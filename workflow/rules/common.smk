@@ -1,6 +1,7 @@
 # Shared by all rules: the experiment's configuration, and its paths, options, resources and figures.
 import json
 from functools import partial
+from itertools import takewhile
 from shlex import quote
 
 from mrt.config import lineage, measuring

@@ -92,8 +92,8 @@ rule import_rollouts:
     input:
         file=ancient(lambda w: experiment.models[w.model].rollouts.file),
         problems=paths.problems(),
-        others=lambda w: [
-            paths.problems(other) for other in measuring.measured_on(experiment, w.model) if other != w.dataset
+        others=lambda w: [  # each pair is compared once, so that a set that is added at the end makes no other again
+            paths.problems(other) for other in takewhile(w.dataset.__ne__, measuring.measured_on(experiment, w.model))
         ],
     output:
         rollouts=paths.artifact("rollouts"),
