@@ -60,9 +60,9 @@ FIGURE = Figure(
     skips_unmeasured=True,
 )
 
-NOTE = (
-    "A comparison is a difference, or a ratio (x), with its 95 % interval over {over}"
-    "{single}. Supported or contradicted comparisons are significant at 5 %. p-values are corrected (Holm) within a"
+NOTE = "A comparison is a difference, or a ratio (x), with its 95 % interval over {over}{single}."
+TESTED = (
+    " Supported or contradicted comparisons are significant at 5 %. p-values are corrected (Holm) within a"
     " family, which is the claims about the same two methods: here {claims} in {families} families. A family holds a"
     " false verdict in at most 5 % of cases. So at most {expected:.2g} of {families} families are expected to hold one."
     " There is one anywhere in at most {anywhere:.0%} of cases. A comparison that is not significant says with how many"
@@ -339,7 +339,8 @@ def note(table: pl.DataFrame) -> str:
     bounds = {"expected": LEVEL * families, "anywhere": min(1.0, LEVEL * families)}
     single = SINGLE if "problems" in table["over"] else ""
     over = "problems" if set(table["over"]) == {"problems"} else "training runs and problems"
-    return NOTE.format(over=over, single=single, claims=tested.height, families=families, **bounds)
+    text = NOTE.format(over=over, single=single)
+    return text + TESTED.format(claims=tested.height, families=families, **bounds) if families else text
 
 
 if __name__ == "__main__":

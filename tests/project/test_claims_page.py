@@ -197,8 +197,8 @@ def not_on(page_path, text):
 @pytest.mark.parametrize("name", QUOTED)
 def test_what_an_experiment_quotes_stands_on_the_page(name):
     """Intervals of several runs; those of earlier rules are on another page."""
-    quoting = EXPERIMENTS / name / ("README.md" if has_results(name) else "results.md")
-    assert not_on(ROOT / "docs" / "claims.md" if name in with_tables() else EARLIER, quoting.read_text()) == []
+    pages = [path.read_text() for path in (EXPERIMENTS / name).glob("README.md" if has_results(name) else "*.md")]
+    assert not_on(ROOT / "docs" / "claims.md" if name in with_tables() else EARLIER, "\n".join(pages)) == []
 
 
 def test_what_the_results_by_likelihood_quote_stands_on_the_page():
@@ -212,10 +212,18 @@ def rows_of(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in plain.splitlines() if line[:1] == "|"]
 
 
-LEAGUE, reference = {}, ""  # of the first league: the cells of a method's row in the table of a baseline
-for first, *cells in rows_of(PAGE.split("\n## ")[1]):
-    reference = first.removeprefix("against ") if first.startswith("against ") else reference
-    LEAGUE[first, reference] = cells
+def league_of(part):
+    """The cells of a method's row in the table of a baseline, in a part of the page."""
+    cells_of, baseline = {}, ""
+    for first, *cells in rows_of(part):
+        baseline = first.removeprefix("against ") if first.startswith("against ") else baseline
+        cells_of[first, baseline] = cells
+    return cells_of
+
+
+GRPO = "GRPO, TRL's default"
+NOT_RL = (GRPO, f"against {GRPO}", "---", "Base", "STaR, both sets", "MRT (STaR), both sets")
+LEAGUE, LONG_THOUGHTS = map(league_of, PAGE.split("\n## ")[1:3])
 
 
 def test_the_results_in_the_readme_are_those_of_the_league():
@@ -241,3 +249,33 @@ def test_the_verdicts_of_rl_are_those_of_the_league():
     verdicts = [verdict for _, *cells in rows for verdict in cells]
     assert len(rows) >= 10
     assert [LEAGUE.get(pair, [""])[-1] for pair in pairs] == verdicts
+
+
+def test_sentences_about_the_leagues_are_those_of_the_page():
+    text = {name: " ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/rl.md")}
+    standings = [
+        [cells[-1] for (method, baseline), cells in league.items() if baseline == GRPO and method not in NOT_RL]
+        for league in (LEAGUE, LONG_THOUGHTS)
+    ]
+    assert standings == [["not significant"] * 10, ["not significant"] * 4]
+    assert (
+        "**None of ten RL methods** [differs significantly from GRPO](docs/rl.md#results), nor any of four [where"
+        in (text["README.md"])
+    )
+    assert LEAGUE["MRT (RL) by Algorithm 2", "GRPO from prefixes"][-1] == "not significant"
+    assert "does not differ significantly from GRPO from the same prefixes" in text["README.md"]
+    likelihood = "MRT (RL) by likelihood, from the problem"
+    assert {LONG_THOUGHTS[pair][-1] for pair in (("Base", GRPO), (likelihood, "GRPO from prefixes"))} == {
+        "not significant"
+    }
+    assert (
+        "[no method](../experiments/referee_long/results.md) differs significantly from GRPO, nor does likelihood from"
+        " GRPO from prefixes. With three runs each, the base does not either."
+    ) in text["docs/rl.md"]
+
+
+def test_the_sentence_about_the_real_model_is_that_of_the_page():
+    part = PAGE.split("## All comparisons: Does a real model learn")[1].split("## All comparisons")[0]
+    accuracy = {model: float(cells[3].split()[0]) for model, *cells in rows_of(part) if model in ("STaR", "MRT (STaR)")}
+    text = "MRT (STaR) has {:.0f} % right, STaR {:.0f}."
+    assert text.format(accuracy["MRT (STaR)"], accuracy["STaR"]) in " ".join((ROOT / "README.md").read_text().split())

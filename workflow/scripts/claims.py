@@ -43,10 +43,11 @@ INTRODUCTION = """# Results: the league, and the paper's claims
 
 All results but those on GSM8K are of the toy world: sums, and a 1M-parameter model. They may be otherwise at the
 paper's scale. Intervals are of 95 %, over training runs and problems. p-values are corrected (Holm) for all comparisons
-of the same two methods in an experiment; all MRT (RL) is one method. *Significant* means a corrected p below 5 %. A
-comparison with a single training run is *not tested*.
+of the same two methods in an experiment; all MRT (RL) is one method. *Significant* means a corrected p below 5 %.
+Intervals are not corrected: one may exclude 0 where the corrected p is above 5 %. A comparison with a model that was
+trained only once is *not tested*.
 """
-LEAGUE_TITLE = """## {title}
+LEAGUE_TITLE = """## The league: {title}
 
 [The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md). Every
 training spends the same FLOPs within 3 %, rollouts, forced answers and discarded groups included. \\* marks significant
@@ -188,7 +189,7 @@ def details(kept: Kept, table: pl.DataFrame) -> str:
     # on this page a star is for corrected p-values
     models = markdown(runs_layout(runs_summary(kept.tables, kept.models), kept.models, stars=False))
     command = COMMAND.format(files=kept.files)
-    question = f"[What was asked](../experiments/{kept.name}/README.md). At commit {kept.commit}:"
+    question = f"[What was asked](../experiments/{kept.name}/README.md). The tables are of commit {kept.commit}:"
     head = f"## All comparisons: {title_of(kept.name)}\n\n{question}\n\n"
     return f"{head}```sh\n{command}\n```\n\n{all_rows}\n### Its models\n\n{models}"
 
