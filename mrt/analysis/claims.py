@@ -2,7 +2,8 @@
 
 A claim compares a value (accuracy, regret at a budget, ...) of one model with that of another on the same problems, or
 with 0. It is supported or contradicted if the difference is significant at 5 %, over training runs and problems
-(`mrt.analysis.intervals`). Values of training logs vary over the runs alone. Otherwise the claim is not significant.
+(`mrt.analysis.intervals`). Values of training logs vary over the runs alone. Otherwise the claim is not significant, or
+without a p-value not tested (`mrt.figures.claims`).
 Its p-value is corrected for the number of claims about the same two methods (`holm`).
 """
 

@@ -2,9 +2,9 @@
 
 Rows are the `claims` of the configuration: the paper's statement, and the same comparison here with its 95 % interval
 over |over|. A claim is supported or contradicted where its difference is significant at 5 %; else
-it is not significant. It is not tested where a training has a single run. Neither is it where the compared answers
-cost fewer tokens than they may. p-values are corrected (Holm) for the claims about the same two methods. Where more
-runs would make an interval exclude 0 at the present estimate, the row says how many.
+it is not significant. It is not tested where a training has a single run, or there is one problem. Neither is it where
+curves share no tokens, or answers are not at equal tokens. p-values are corrected (Holm) for the claims about the same
+two methods. Where more runs would make an interval exclude 0 at the present estimate, the row says how many.
 """
 
 from collections.abc import Mapping
@@ -138,10 +138,9 @@ def corrected(table: pl.DataFrame) -> pl.DataFrame:
     tested = table.with_row_index().filter(pl.col("p").is_not_null())
     tested = tested.select("index", adjusted.over("family").alias("p_corrected"))
     table = table.with_row_index().drop("p_corrected").join(tested, on="index", how="left", maintain_order="left")
-    clear = pl.col("p_corrected") < LEVEL
-    untested = pl.when(pl.col("p").is_null()).then(pl.lit("not tested"))
-    decided = untested.when(clear).then("verdict").otherwise(pl.lit("not significant"))
-    return table.with_columns(decided.alias("verdict")).select(list(SCHEMA))
+    of_tested = pl.when(pl.col("p_corrected") < LEVEL).then("verdict").otherwise(pl.lit("not significant"))
+    verdicts = pl.when(pl.col("p").is_null()).then(pl.lit("not tested")).otherwise(of_tested)
+    return table.with_columns(verdict=verdicts).select(list(SCHEMA))
 
 
 def of_episodes(tables: Tables, group: tuple[int, int] | None) -> Tables:
@@ -187,12 +186,12 @@ def row_of(
     known = bool(np.isfinite(estimate.value))  # not where curves share no tokens
     word, limit = verdict(claim, interval.estimate, bound, ratio=ratio) if known else ("not significant", 0.0)
     none = float(ratio and not logarithm)
-    one_sided = known and claim.expect in ("more", "less") and not (alone or fixed)  # else more runs change nothing
-    needed = runs_needed(estimate, none) if one_sided and estimate.p_value(none) >= LEVEL else None
     cost = spending(claim, dataset, tables)
-    p = None
+    p = needed = None
     if known and not (alone or fixed or (cost and cost.share < ENOUGH)):
         p = 1.0 if word == "not significant" else estimate.p_value(float(np.log(limit)) if logarithm else limit)
+        if claim.expect in ("more", "less") and estimate.p_value(none) >= LEVEL:
+            needed = runs_needed(estimate, none)
     return {
         **words_of(claim, models),
         "dataset": dataset,
@@ -320,7 +319,7 @@ def verdict_text(row: Mapping[str, Any]) -> str:
     if row["spent"] is not None and row["spent"] < 1:
         text += f", {row['used']} answers sampled, where tokens buy up to {row['affordable']}"
         text += f": {row['spent']:.0%} of them spent" + ("" if row["spent"] >= ENOUGH else ", not at equal tokens")
-    if row["verdict"] == "not significant" and row["expect"] in ("more", "less") and row["p"] is not None:
+    if row["verdict"] == "not significant" and row["expect"] in ("more", "less"):
         number = f"about {row['needed']}" if (row["needed"] or 0) <= MOST else f"over {MOST}"
         if row["needed"]:
             text += f", would need {number} runs"

@@ -92,7 +92,7 @@ rule import_rollouts:
     input:
         file=ancient(lambda w: experiment.models[w.model].rollouts.file),
         problems=paths.problems(),
-        others=lambda w: [  # each pair is compared once, so that a set that is added at the end makes no other again
+        others=lambda w: [  # those before this one: a set that is added at the end makes no evaluation set again
             paths.problems(other) for other in takewhile(w.dataset.__ne__, measuring.measured_on(experiment, w.model))
         ],
     output:

@@ -45,23 +45,26 @@ All results but those on GSM8K are of the toy world: sums, and a 1M-parameter mo
 paper's scale. Intervals are of 95 %, over training runs and problems. p-values are corrected (Holm) for all comparisons
 of the same two methods in an experiment; all MRT (RL) is one method. *Significant* means a corrected p below 5 %.
 Intervals are not corrected: one may exclude 0 where the corrected p is above 5 %. A comparison with a model that was
-trained only once is *not tested*.
+trained only once is *not tested*, nor is one whose answers are not at equal tokens.
 """
 LEAGUE_TITLE = """## The league: {title}
 
-[The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md). Every
-training spends the same FLOPs within 3 %, rollouts, forced answers and discarded groups included. \\* marks significant
-differences. A method is **better** with a significant advantage and no significant loss, **worse** in the opposite
-case, a **trade-off** with both. A ratio of tokens below 1 means that it needs more. Its interval ends at > 100 where
-the curves may share no accuracy.
+[The plan](../experiments/{name}/README.md) is older than [the results](../experiments/{name}/results.md).
+"""
+LEAGUE_RULES = """
+Every training spends the same FLOPs within 3 %, rollouts, forced answers and discarded groups included. \\* marks
+significant differences. A method is **better** with a significant advantage and no significant loss, **worse** in the
+opposite case, a **trade-off** with both. A ratio of tokens below 1 means that it needs more. Its interval ends at > 100
+where the curves may share no accuracy.
 """
 CLAIMS_TITLE = "## The paper's claims\n"
 COUNTS = """One row is one claim: what the paper says and where, and the verdict on its primary comparison. A claim is
-**supported** or **contradicted** if the difference is significant. Else it is **not significant**. The verdict is of
-the direction, not of the size of the difference. Each link leads to the models that are compared, and to further
-comparisons of the claim.
+**supported** or **contradicted** if the difference is significant. Else it is **not significant**, or **not tested**.
+The verdict is of the direction, not of the size of the difference. Each link leads to the models that are compared, and
+to further comparisons of the claim.
 
-Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant{untested}.
+Of {claims} claims {supported} are supported, {contradicted} contradicted, {undecided} not significant, {untested} not
+tested.
 """
 ELSEWHERE = """Not repeated with the present rules: {}.
 [A page of earlier rules](../experiments/earlier_claims.md) has their comparisons.
@@ -224,7 +227,7 @@ def league(kept: Kept, table: pl.DataFrame) -> Iterator[str]:
             mean = means[names[label], PRIMARY[0]]
             cells[0] = f"{mean['estimate']:.1%}, {cells[0]}"
             verdict = standing([row["verdict"] for row in primary])
-            bold = verdict if verdict.startswith("not ") else f"**{verdict}**"
+            bold = f"**{verdict}**" if verdict in ("better", "worse", "trade-off") else verdict
             lines.append([label, f"{mean['flops']:.2e}", *cells, bold])
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
@@ -241,16 +244,16 @@ def page(experiments: Collection[Kept]) -> str:
             raise ValueError(f"{kept.name}: the page has one row a comparison, but its tables are of {', '.join(sets)}")
         decided += by_claim(kept.name, table)
         if standings := list(league(kept, table)):
-            leagues += [LEAGUE_TITLE.format(title=title_of(kept.name), name=kept.name), *standings]
+            title = LEAGUE_TITLE.format(title=title_of(kept.name), name=kept.name)
+            leagues += [title if leagues else title + LEAGUE_RULES, *standings]
         parts.append(details(kept, table))
     counts = Counter(claim.rows[0]["verdict"] for claim in decided)
-    untested = f", {number} not tested" if (number := counts["not tested"]) else ""
     of_claims = COUNTS.format(
         claims=len(decided),
         supported=counts["supported"],
         contradicted=counts["contradicted"],
         undecided=counts["not significant"],
-        untested=untested,
+        untested=counts["not tested"],
     )
     on_page = {kept.name for kept in experiments}
     others = [name for name in listed() if name not in on_page and has_results(name)]
@@ -266,7 +269,7 @@ def title_of(name: str) -> str:
 
 
 def has_results(name: str) -> bool:
-    """Whether an experiment has claims and more than a plan."""
+    """Whether an experiment has claims, and its README is no plan."""
     folder = EXPERIMENTS / name
     return (folder / "claims.tsv").is_file() and "This page is the plan" not in (folder / "README.md").read_text()
 
