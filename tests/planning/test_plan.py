@@ -199,6 +199,11 @@ def test_the_whole_paper_is_planned_and_added_up():
     assert all(0 < float(gib) < GPUS["h100"].memory for gib, *_ in taken) and len(taken) == 6
 
 
+def test_both_recipes_of_the_authors_second_release_are_planned():
+    printed = python("-m", "mrt", "plan", "--configfile", "config/paper.yaml", "config/authors_v01.yaml")
+    assert rows(printed)["train (RL)"][0] == "3" and "guessed" not in printed
+
+
 @pytest.mark.slow
 def test_the_page_of_ready_experiments_says_what_the_plan_says():
     """GPU-hours by card, of which a card on which the experiment does not fit has none."""
